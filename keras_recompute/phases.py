@@ -1,0 +1,52 @@
+"""The names under which the engine's programs appear in a compiled program.
+
+XLA keeps the TensorFlow name of the operation that an instruction came from. The engine opens these scopes when it
+writes a program, and the liveness reader finds them again, so that every byte can be told a phase and a section:
+
+    <forward scope>/lstm/MatMul                forward pass of the named sections
+    <backward scope>/lstm/MatMul               the same operation replayed in the backward pass
+    <backward scope>/gradients/lstm/MatMul_1   back-propagation
+    <update scope>/...                         the optimiser
+
+Scope names use only characters that TensorFlow allows in an operation name.
+"""
+
+import re
+from typing import Optional, Tuple
+
+FORWARD, RECOMPUTE, BACKWARD, UPDATE = "forward", "recompute", "backward", "update"
+PHASES = (FORWARD, RECOMPUTE, BACKWARD, UPDATE)
+
+_SCOPE = re.compile(r"(?:^|/)recomputation\.(forward|backward|update)(?:\.([A-Za-z0-9_.-]+?))?(?:_\d+)?(?=/|$)")
+# "gradients" is where the engine differentiates; "gradient_tape" is where tf.GradientTape does.
+_GRADIENT = re.compile(r"(?:^|/)(?:gradients|gradient_tape)(?:_\d+)?(?=/|$)")
+
+
+def forward_scope(section: str) -> str:
+    """Return the name scope of the forward program of ``section``, such as ``"sections-0-7"``."""
+    return f"recomputation.forward.{section}"
+
+
+def backward_scope(section: str) -> str:
+    """Return the name scope of the program that replays ``section`` and back-propagates through it."""
+    return f"recomputation.backward.{section}"
+
+
+def update_scope() -> str:
+    """Return the name scope of the optimiser step."""
+    return "recomputation.update"
+
+
+def parse_op_name(op_name: str) -> Tuple[str, Optional[str]]:
+    """Return the (phase, section) that an operation name of a compiled program belongs to.
+
+    The section is None outside the engine's programs. The innermost scope decides, so that nested programs count as
+    what they are, not as what they stand in.
+    """
+    scopes = list(_SCOPE.finditer(op_name))
+    if not scopes:
+        return (BACKWARD if _GRADIENT.search(op_name) else FORWARD), None
+    kind, section = scopes[-1].group(1), scopes[-1].group(2)
+    if kind == "backward" and not _GRADIENT.search(op_name, scopes[-1].end()):
+        return RECOMPUTE, section
+    return kind, section

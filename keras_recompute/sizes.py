@@ -1,0 +1,41 @@
+"""Bytes to text and back: the only place where a unit of memory is converted.
+
+Units are binary (1 KiB = 1024 bytes), as allocators count. ``MB`` is refused instead of guessed.
+"""
+
+import re
+from typing import Union
+
+from .errors import InvalidArgumentError
+
+_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)\s*\Z")
+
+
+def format_bytes(count: Union[int, float]) -> str:
+    """Return ``count`` bytes as text with three significant digits: ``format_bytes(2**27) == "128 MiB"``."""
+    value = float(count)
+    for unit in _UNITS:
+        if abs(value) < 999.5 or unit == "TiB":
+            break
+        value /= 1024
+    if unit == "B":
+        return f"{value:.0f} B"
+    decimals = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    return f"{value:.{decimals}f} {unit}"
+
+
+def parse_bytes(text: Union[str, int]) -> int:
+    """Return the number of bytes that ``text`` names: ``parse_bytes("128MiB") == 2**27``.
+
+    A bare number is bytes; a fraction needs a unit and is rounded down. Raises InvalidArgumentError for anything else.
+    """
+    match = _SIZE.match(str(text))
+    units = {unit.lower(): factor for unit, factor in _UNITS.items()}
+    unit = match["unit"].lower() if match else ""
+    if not match or (unit or "b") not in units or (not unit and "." in match["number"]):
+        raise InvalidArgumentError(
+            f"a size in bytes was expected, not {text!r}: write a whole number of bytes, or a number with one of "
+            f"{', '.join(_UNITS)}, as in '128MiB'"
+        )
+    return int(float(match["number"]) * units[unit]) if "." in match["number"] else int(match["number"]) * units[unit or "b"]
