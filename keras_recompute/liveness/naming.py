@@ -1,0 +1,102 @@
+"""Who an operation of a compiled program belongs to, read from its TensorFlow name: phase, section and layer.
+
+A name is a path of scopes that ends in the operation. The scopes of ``phases`` tell phase and section. Between them and
+the operation stand the layers, mixed with scopes that TensorFlow opens by itself (loops, gradients), which are left out.
+A layer stays a path, ``"net/lstm"``, so that two layers of the same name in different models stay apart.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import AbstractSet, Iterable
+
+from ..phases import BACKWARD, FORWARD, UPDATE, parse_op_name
+
+# Scopes that say how the operation came about, not which layer it stands in.
+_ORIGIN = re.compile(r"(?:^|(?<=/))(?:recomputation\.[a-z]+(?:\.[^/]*)?|(?:gradients|gradient_tape)(?:_\d+)?)/")
+# Scopes that TensorFlow, Keras and the engine open for loops, branches and random numbers.
+_PLUMBING = re.compile(
+    r"(?:while|cond|branch|body|checkpoint|output_gradients|stateless_dropout|stateless_random_[a-z]+)(?:_\d+)?\Z"
+)
+_UNIQUE = re.compile(r"_\d+\Z")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a step or a buffer comes from; None where nothing says so."""
+
+    op_name: str | None = None
+    phase: str | None = None
+    section: str | None = None
+    layer: str | None = None
+
+
+@dataclass(frozen=True)
+class Names:
+    """What is known beforehand of the names of a program: its variables', split into layers and optimisers."""
+
+    layers: AbstractSet[str] = frozenset()
+    optimisers: AbstractSet[str] = frozenset()
+
+    @staticmethod
+    def of_variables(weights: Iterable[str], optimiser_state: Iterable[str]) -> Names:
+        """Return the names that the paths of variables, such as ``"net/lstm/kernel"``, give away."""
+        layers = {scope for path in weights for scope in path.split("/")[:-1]}
+        return Names(frozenset(layers), frozenset(path.split("/")[0] for path in optimiser_state))
+
+    def origin(self, op_name: str | None, caller: Origin | None = None, inside: str | None = None) -> Origin:
+        """Return the origin of an operation called ``op_name``.
+
+        ``caller`` is the origin of the loop or branch it stands in: its scopes count where the operation has none of its
+        own, because TensorFlow names the operations of a loop's body anew. ``inside`` is the phase of unmarked operations
+        in that body.
+        """
+        path = "/".join(part for part in (caller and caller.op_name, op_name) if part)
+        if not path:
+            return Origin(phase=inside)
+        phase, section = parse_op_name(path)
+        if phase == FORWARD and section is None:
+            phase = UPDATE if self.is_update(op_name) else inside or phase
+        layer = self.layer(op_name) if op_name else None
+        return Origin(op_name or None, phase, section, layer or (caller.layer if caller else None))
+
+    def is_marked(self, op_name: str | None) -> bool:
+        """Return whether the name itself, without where it stands, tells that the operation is not a plain forward one."""
+        return bool(op_name) and parse_op_name(op_name or "") != (FORWARD, None)
+
+    def is_update(self, op_name: str | None) -> bool:
+        """Return whether the operation stands in the scope of an optimiser whose variables are known."""
+        return bool(op_name) and self._known(str(op_name).split("/")[0], self.optimisers) is not None
+
+    def layer(self, op_name: str) -> str | None:
+        """Return the layer path of an operation name, or None: ``"gradient_tape/net_1/lstm/while/mul"`` -> ``"net/lstm"``."""
+        if self.is_update(op_name):
+            return None
+        scopes = op_name.rsplit("/", 1)[0] if "/" in op_name else ""
+        # the innermost part that names a layer: a gradient within a loop repeats the path of the loop
+        for part in reversed(_ORIGIN.split(f"{scopes}/")):
+            kept: list[str] = []
+            for scope in part.split("/"):
+                known = self._known(scope, self.layers)
+                # an upper-case scope is an operation that wrote itself with several, such as "MatMul/ReadVariableOp"
+                if known or not (_PLUMBING.match(scope) or scope.endswith("_grad") or scope[:1].isupper() or not scope):
+                    kept = [known or scope] if kept[:1] == [known or scope] else [*kept, known or scope]
+            if kept:
+                return "/".join(kept)
+        return None
+
+    def _known(self, scope: str, among: AbstractSet[str]) -> str | None:
+        """Return ``scope`` as the variables spell it: TensorFlow makes a scope that is opened again unique by a number."""
+        if scope in among:
+            return scope
+        bare = _UNIQUE.sub("", scope)
+        return bare if bare in among else None
+
+
+def default_phase(phases: Iterable[str | None]) -> str | None:
+    """Return the phase of unmarked operations of a loop's body that holds marked operations of ``phases``.
+
+    A body that replays or back-propagates is a backward one: its unmarked operations slice, accumulate and store for it.
+    """
+    return BACKWARD if any(phase not in (None, FORWARD, UPDATE) for phase in phases) else None

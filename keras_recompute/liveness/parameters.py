@@ -1,0 +1,97 @@
+"""Which of a compiled program's numbered parameters is what.
+
+A compiler sees numbered parameters. TensorFlow knows more: the inputs of a traced function are the tensors among its
+arguments, in order, then what it captured. A resource is a variable; anything else is data. An input that the program
+needs as a constant is folded into it and gets no parameter, so inputs are matched with parameters by size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Sequence
+
+from ..errors import InvalidArgumentError, ReportError
+from .categories import INPUT, OTHER, WEIGHT, optimiser_scopes, variable_category
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What the caller knows of a parameter; ``fed``: it is the data of one execution; ``size_bytes`` None: any size."""
+
+    name: str
+    category: str = OTHER
+    fed: bool = False
+    size_bytes: int | None = None
+
+
+def of_concrete_function(concrete: Any, input_feed: Sequence[int | str]) -> list[Parameter]:
+    """Return a description of each input of a traced TensorFlow function, ``input_feed`` marked as fed.
+
+    Variables are called by their path (Keras: ``"net/lstm/lstm_cell/kernel"``), arguments by their name, and by name and
+    number (``"batch[1]"``) where an argument holds several tensors. Raises InvalidArgumentError for a feed that is not
+    there, or that is a variable.
+    """
+    count = len(concrete.inputs) - len(concrete.captured_inputs)
+    arguments = _argument_names(concrete, count)
+    described = [_argument(name, tensor) for name, tensor in zip(arguments, concrete.inputs)]
+    variables = {id(variable.handle): variable for variable in concrete.graph.variables}
+    scopes = optimiser_scopes(_path(variable) for variable in variables.values())
+    for captured, tensor in zip(concrete.captured_inputs, concrete.inputs[count:]):
+        variable = variables.get(id(captured))
+        if variable is None:
+            described.append(_argument(tensor.op.name, tensor))
+        else:
+            path = _path(variable)
+            described.append(Parameter(path, variable_category(path, scopes), size_bytes=_size(variable)))
+    for wanted in input_feed:
+        fed = [n for n, p in enumerate(described) if wanted in (n, p.name, p.name.split("[")[0]) and p.category == INPUT]
+        if not fed:
+            known = ", ".join(f"{n}: {p.name}" for n, p in enumerate(described) if p.category == INPUT) or "none"
+            raise InvalidArgumentError(
+                f"input_feed names {wanted!r}, which is no data argument of {concrete.name!r}; its data arguments are {known}"
+            )
+        for n in fed:
+            described[n] = replace(described[n], fed=True)
+    return described
+
+
+def match(described: Sequence[Parameter], sizes: Sequence[int]) -> list[Parameter]:
+    """Return one description per parameter of ``sizes`` bytes; descriptions of inputs that were folded away are left out.
+
+    Raises ReportError where they cannot be matched in order.
+    """
+    matched: list[Parameter] = []
+    remaining = list(described)
+    for missing, size in enumerate(reversed(sizes)):
+        while remaining and remaining[-1].size_bytes not in (None, size) and len(remaining) > len(sizes) - missing:
+            remaining.pop()
+        if not remaining or remaining[-1].size_bytes not in (None, size):
+            raise ReportError(
+                f"the program's parameters have {list(sizes)} bytes, the function's inputs "
+                f"{[p.size_bytes for p in described]}: they are not those of one program"
+            )
+        matched.append(remaining.pop())
+    return matched[::-1]
+
+
+def _argument_names(concrete: Any, count: int) -> list[str]:
+    names = []
+    for name, parameter in concrete.function_type.parameters.items():
+        leaves = len(parameter.type_constraint.flatten())
+        names += [name] if leaves == 1 else [f"{name}[{n}]" for n in range(leaves)]
+    return names if len(names) == count else [tensor.op.name for tensor in concrete.inputs[:count]]
+
+
+def _argument(name: str, tensor: Any) -> Parameter:
+    if tensor.dtype.name == "resource":
+        return Parameter(name, WEIGHT)
+    return Parameter(name, INPUT, size_bytes=_size(tensor))
+
+
+def _size(tensor: Any) -> int | None:
+    elements = tensor.shape.num_elements()
+    return None if elements is None else elements * tensor.dtype.size
+
+
+def _path(variable: Any) -> str:
+    return variable.name.rsplit(":", 1)[0]

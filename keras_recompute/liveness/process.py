@@ -1,0 +1,98 @@
+"""The memory that a process really takes, measured from outside the program.
+
+Linux keeps the largest resident size of a process (``VmHWM``) and lets the process set it back to the present one. The
+kernel sees every page, so no sample is missed. Where the reset is not permitted, a thread samples the resident size and
+may miss a short peak; where that cannot be read either, the figure is None. The method is part of the result.
+
+Resident is not allocated: pages that an allocator kept from earlier work, and reuses, are counted as idle.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterator
+
+HIGH_WATER, SAMPLED = "VmHWM", "sampled"
+_INTERVAL_SECONDS = 0.002
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass
+class ProcessMemory:
+    """Filled in when the measured block ends: bytes resident before it, at its peak, and how they were measured."""
+
+    idle_bytes: int | None = None
+    peak_bytes: int | None = None
+    method: str | None = None
+
+    @property
+    def over_idle_bytes(self) -> int | None:
+        """Bytes that the block took beyond what was resident before it."""
+        if self.idle_bytes is None or self.peak_bytes is None:
+            return None
+        return max(self.peak_bytes - self.idle_bytes, 0)
+
+
+@contextmanager
+def process_memory() -> Iterator[ProcessMemory]:
+    """Measure the peak resident bytes of this process while the block runs.
+
+    Blocks must not be nested: the kernel keeps one high-water mark per process. Garbage is collected first, so that it
+    is not idle memory that the block could reuse.
+    """
+    gc.collect()
+    measured = ProcessMemory()
+    if _reset_high_water():
+        measured.idle_bytes = _resident("VmRSS")
+        yield measured
+        measured.peak_bytes, measured.method = _resident("VmHWM"), HIGH_WATER
+        return
+    measured.idle_bytes = _resident("VmRSS")
+    if measured.idle_bytes is None:
+        yield measured
+        return
+    sampler = _Sampler(measured.idle_bytes)
+    sampler.start()
+    try:
+        yield measured
+    finally:
+        measured.peak_bytes, measured.method = sampler.finish(), SAMPLED
+
+
+class _Sampler(threading.Thread):
+    def __init__(self, idle: int):
+        super().__init__(name="process-memory", daemon=True)
+        self._peak, self._done = idle, threading.Event()
+
+    def run(self) -> None:
+        while not self._done.wait(_INTERVAL_SECONDS):
+            self._peak = max(self._peak, _resident("VmRSS") or 0)
+
+    def finish(self) -> int:
+        """Stop sampling and return the largest size seen, the present one included."""
+        self._done.set()
+        self.join()
+        return max(self._peak, _resident("VmRSS") or 0)
+
+
+def _reset_high_water() -> bool:
+    """Set the high-water mark back to the present resident size; return whether that is permitted."""
+    try:
+        _RESET.write_text("5")
+    except OSError:
+        return False
+    return _resident("VmHWM") is not None
+
+
+def _resident(name: str) -> int | None:
+    """Return a figure of this process in bytes, or None where the system does not tell."""
+    try:
+        lines = _STATUS.read_text().splitlines()
+    except OSError:
+        return None
+    values = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
+    return int(values[0]) * 1024 if values else None  # the kernel counts in KiB and calls them kB

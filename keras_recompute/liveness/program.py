@@ -1,0 +1,179 @@
+"""What a compiled program needs in memory, as plain data: no compiler, no TensorFlow.
+
+One record for every source. ``read_xla`` makes it from XLA's buffer assignment; whatever else reports the memory of a
+program makes the same record, and everything after (timeline, reconciliation, figures) works on the record alone.
+
+Bytes are told apart by how long they are held:
+
+* *always-live*: parameters that stay with the program (weights, optimiser state, whole inputs) and constants;
+* *input feed*: the data of one execution, handed in from outside. Counted apart: it is neither always-live nor part of
+  the model's peak;
+* *temporary*: held from one program step to another;
+* *result*: what the program returns in storage of its own, held from its first use to the end of the program.
+
+The *peak* is always-live plus the largest sum of temporaries and results over the program steps. A step is one
+instruction of the compiled schedule; the body of a loop counts once, however often it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import ReportError
+from . import columns
+from .timeline import Timeline
+
+ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT = "always-live", "input-feed", "temporary", "result"
+LIFETIMES = (ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction of the schedule, and the not-always-live bytes held while it runs, as the compiler counts them."""
+
+    instruction: str
+    not_always_live_bytes: int
+    op_name: str | None = None
+    layer: str | None = None
+    phase: str | None = None
+    section: str | None = None
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Storage held from ``first_step`` to ``last_step``, both included."""
+
+    name: str
+    size_bytes: int
+    first_step: int
+    last_step: int
+    lifetime: str
+    category: str
+    op_name: str | None = None
+    layer: str | None = None
+    phase: str | None = None
+    section: str | None = None
+    source: str | None = None
+
+    def is_live_at(self, step: int) -> bool:
+        """Return whether the storage is held while ``step`` runs."""
+        return self.first_step <= step <= self.last_step
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled program: its steps, the storage it holds, and the compiler's own totals to reconcile with.
+
+    ``allocated_temporary_bytes`` is what the allocator reserves for temporaries and results; it exceeds the live peak
+    by fragmentation. ``compiler_totals`` are figures that the compiler states by itself (see ``reconcile``). Unknown
+    figures are None, never zero.
+    """
+
+    name: str
+    compiled_by: str
+    steps: tuple[Step, ...]
+    buffers: tuple[Buffer, ...]
+    program_instructions: int | None = None
+    allocated_temporary_bytes: int | None = None
+    capacity_bytes: int | None = None
+    compile_seconds: float | None = None
+    compiler_totals: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise ReportError for steps and buffers that cannot be."""
+        if not self.steps:
+            raise ReportError(f"the program {self.name!r} has no steps: nothing was scheduled, so there is no timeline")
+        for step in self.steps:
+            if step.not_always_live_bytes < 0:
+                raise ReportError(f"step {step.instruction!r} holds {step.not_always_live_bytes} bytes: less than none")
+        for buffer in self.buffers:
+            if buffer.size_bytes < 0 or not 0 <= buffer.first_step <= buffer.last_step < len(self.steps):
+                raise ReportError(
+                    f"buffer {buffer.name!r} has {buffer.size_bytes} bytes from step {buffer.first_step} to {buffer.last_step} "
+                    f"of a program with {len(self.steps)} steps: sizes and steps must be in order"
+                )
+            if buffer.lifetime not in LIFETIMES:
+                raise ReportError(f"buffer {buffer.name!r} has lifetime {buffer.lifetime!r}, not one of {', '.join(LIFETIMES)}")
+
+    @property
+    def program_steps(self) -> int:
+        """Number of program steps; the body of a loop counts once."""
+        return len(self.steps)
+
+    @property
+    def timeline(self) -> Timeline:
+        """Bytes over program steps."""
+        return Timeline(
+            always_live_bytes=self._held(ALWAYS_LIVE),
+            input_feed_bytes=self._held(INPUT_FEED),
+            not_always_live_bytes=tuple(step.not_always_live_bytes for step in self.steps),
+        )
+
+    @property
+    def always_live_bytes(self) -> int:
+        """Bytes of parameters that stay with the program, and of constants."""
+        return self._held(ALWAYS_LIVE)
+
+    @property
+    def input_feed_bytes(self) -> int:
+        """Bytes of the data of one execution; in no other figure."""
+        return self._held(INPUT_FEED)
+
+    @property
+    def not_always_live_peak_bytes(self) -> int:
+        """Largest sum of temporaries and results over the steps."""
+        return self.timeline.not_always_live_peak_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """Always-live bytes plus the not-always-live peak."""
+        return self.timeline.peak_bytes
+
+    @property
+    def peak_step(self) -> int:
+        """The first step at which the peak is reached."""
+        return self.timeline.peak_step
+
+    @property
+    def fragmentation_bytes(self) -> int | None:
+        """Bytes that the allocator reserves beyond the live peak."""
+        if self.allocated_temporary_bytes is None:
+            return None
+        return self.allocated_temporary_bytes - self.not_always_live_peak_bytes
+
+    def live_at(self, step: int) -> tuple[Buffer, ...]:
+        """Return the storage of the model that is held at ``step``, largest first; the input feed is not the model's."""
+        live = (b for b in self.buffers if b.lifetime != INPUT_FEED and b.is_live_at(step))
+        return tuple(sorted(live, key=lambda b: (-b.size_bytes, b.first_step, b.name)))
+
+    def top_buffers(self, count: int = 10) -> tuple[Buffer, ...]:
+        """Return the ``count`` largest buffers that are alive at the peak, largest first."""
+        return self.live_at(self.peak_step)[:count]
+
+    def named_share_at_peak(self) -> float:
+        """Return the share, 0 to 1, of the bytes alive at the peak that are named with a layer or are a parameter."""
+        live = self.live_at(self.peak_step)
+        total = sum(b.size_bytes for b in live)
+        named = sum(b.size_bytes for b in live if b.layer or (b.lifetime == ALWAYS_LIVE and b.category != "other"))
+        return named / total if total else 1.0
+
+    def to_json(self) -> str:
+        """Return the program as JSON text; ``from_json`` reads it back equal."""
+        return columns.encode(self)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Program:
+        """Read what ``to_json`` wrote. Raises ReportError for anything else."""
+        return columns.decode(text, program=Program, step=Step, buffer=Buffer)
+
+    @staticmethod
+    def read(path: str | Path) -> Program:
+        """Read a ``liveness.json``. Raises ReportError where it is missing, unreadable or malformed."""
+        try:
+            return Program.from_json(Path(path).read_bytes())
+        except OSError as error:
+            raise ReportError(f"no liveness report could be read from {str(path)!r}: {error.strerror}") from error
+
+    def _held(self, lifetime: str) -> int:
+        return sum(b.size_bytes for b in self.buffers if b.lifetime == lifetime)
