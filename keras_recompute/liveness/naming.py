@@ -45,21 +45,22 @@ class Names:
         layers = {scope for path in weights for scope in path.split("/")[:-1]}
         return Names(frozenset(layers), frozenset(path.split("/")[0] for path in optimiser_state))
 
-    def origin(self, op_name: str | None, caller: Origin | None = None, inside: str | None = None) -> Origin:
+    def origin(
+        self, op_name: str | None, caller: Origin | None = None, *, inside: str | None = None, before: str | None = None
+    ) -> Origin:
         """Return the origin of an operation called ``op_name``.
 
         ``caller`` is the origin of the loop or branch it stands in: its scopes count where the operation has none of its
-        own, because TensorFlow names the operations of a loop's body anew. ``inside`` is the phase of unmarked operations
-        in that body.
+        own, because TensorFlow names the operations of a loop's body anew. An operation that nothing marks has the phase
+        ``inside`` of that body; without one, and in no layer, it has the phase ``before`` it in the schedule: it prepares
+        or puts away something for its neighbours.
         """
         path = "/".join(part for part in (caller and caller.op_name, op_name) if part)
-        if not path:
-            return Origin(phase=inside)
         phase, section = parse_op_name(path)
+        layer = (self.layer(op_name) if op_name else None) or (caller.layer if caller else None)
         if phase == FORWARD and section is None:
-            phase = UPDATE if self.is_update(op_name) else inside or phase
-        layer = self.layer(op_name) if op_name else None
-        return Origin(op_name or None, phase, section, layer or (caller.layer if caller else None))
+            phase = UPDATE if self.is_update(op_name) else inside or (before if before and not layer else FORWARD)
+        return Origin(op_name or None, phase, section, layer)
 
     def is_marked(self, op_name: str | None) -> bool:
         """Return whether the name itself, without where it stands, tells that the operation is not a plain forward one."""

@@ -184,7 +184,9 @@ class _Reader:
             if instruction.opcode == "while":
                 called.reverse()  # the message has body, condition; the allocator walks the condition first
             body_phase = default_phase(self._marked_phases(called)) or inside
-            origin = self.names.origin(self._op_name(instruction), caller, body_phase if called else inside)
+            before = self.origins[self.schedule[-1].id].phase if self.schedule else None
+            name = self._op_name(instruction)
+            origin = self.names.origin(name, caller, inside=body_phase if called else inside, before=before)
             self.origins[number] = origin
             for child in called:
                 self._walk(child, origin, body_phase, seen)

@@ -33,34 +33,34 @@ def reconcile(program: Program) -> list[Row]:
     """Return one row per figure that the compiler of ``program`` states; figures that it does not state have none."""
     totals = program.compiler_totals
     lasting = held_per_step(program.buffers, (TEMPORARY, RESULT), program.program_steps)
-    rows = [_row("temporaries and results, summed over all steps", sum(lasting), sum(program.timeline.not_always_live_bytes))]
+    rows = [_row("summed over all steps", sum(lasting), sum(program.timeline.not_always_live_bytes))]
     if "heap_trace_peak_bytes" in totals:
         temporaries = held_per_step(program.buffers, (TEMPORARY,), program.program_steps)
         untraced = totals.get("untraced_temporary_bytes", 0)
         traced_peak = totals["heap_trace_peak_bytes"]
         rows.append(
             _row(
-                "largest sum of temporaries / peak of the heap trace",
+                "peak of the temporaries",
                 max(temporaries),
                 traced_peak,
                 {untraced: "temporaries that no heap trace places, shown as held throughout"},
             )
         )
     if "heap_trace_events_misplaced" in totals:
-        rows.append(_row("events of the heap trace out of the schedule's order", 0, totals["heap_trace_events_misplaced"]))
+        rows.append(_row("trace events out of order", 0, totals["heap_trace_events_misplaced"]))
     parameters = program.always_live_bytes + program.input_feed_bytes
     if "parameter_shapes_bytes" in totals and "constants_bytes" in totals:
         stated = totals["parameter_shapes_bytes"] + totals["constants_bytes"]
-        rows.append(_row("parameters and constants / their shapes", parameters, stated))
+        rows.append(_row("parameters and constants", parameters, stated))
     if program.allocated_temporary_bytes is not None:
         peak, reserved = program.not_always_live_peak_bytes, program.allocated_temporary_bytes
-        fits = {min(peak - reserved, 0): "fragmentation: gaps, alignment, and results not yet made at the peak"}
-        rows.append(_row("live peak / reserved by the allocator", peak, reserved, fits))
+        fits = {min(peak - reserved, 0): "fragmentation: gaps, alignment, results not yet made at the peak"}
+        rows.append(_row("live peak and reserved", peak, reserved, fits))
         if "allocations_bytes" in totals:
             local = -totals.get("thread_local_bytes", 0)
             rows.append(
                 _row(
-                    "parameters, constants and reserved / all allocations",
+                    "everything allocated",
                     parameters + reserved,
                     totals["allocations_bytes"],
                     {local: "thread-local: scalars of small called computations, in no other figure"},

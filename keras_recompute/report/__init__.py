@@ -1,0 +1,25 @@
+"""Reports on memory: records become plain rows, rows become text and figures.
+
+matplotlib and rich are loaded by what draws and prints, not by importing this.
+"""
+
+from __future__ import annotations
+
+from .figures import comparison_figure, liveness_figure
+from .files import write_report
+from .rows import MemoryRow, category_rows, memory_rows, phase_spans, section_spans, summary_rows
+from .text import print_liveness, print_memory
+
+__all__ = [
+    "MemoryRow",
+    "category_rows",
+    "comparison_figure",
+    "liveness_figure",
+    "memory_rows",
+    "phase_spans",
+    "print_liveness",
+    "print_memory",
+    "section_spans",
+    "summary_rows",
+    "write_report",
+]

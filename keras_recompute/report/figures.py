@@ -1,0 +1,227 @@
+"""Memory over program steps as a picture, one program or several on the same scale.
+
+Drawn straight onto an Agg canvas: no window, no global state of matplotlib's. Colours are Okabe and Ito's, which stay
+apart for colour-blind readers and differ in lightness. The same program gives the same bytes, on the same matplotlib.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any, Sequence
+
+from ..errors import InvalidArgumentError
+from ..liveness import Program
+from ..phases import BACKWARD, FORWARD, PHASES, RECOMPUTE, UPDATE
+from ..sizes import parse_bytes
+from .files import replacing
+from .rows import phase_spans, section_spans
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = {FORWARD: "#56B4E9", RECOMPUTE: "#E69F00", BACKWARD: "#CC79A7", UPDATE: "#009E73"}
+_FLOOR, _LINE, _GRID, _MUTED = "#8C8C8C", "#222222", "#E4E4E4", "#555555"
+# Above this multiple of the peak a capacity drawn to scale would press the curve flat: it is written instead.
+_CAPACITY_TO_SCALE = 2.5
+_WIDTH_INCHES, _DPI = 9.0, 200
+
+
+def liveness_figure(
+    program: Program, path: str | os.PathLike[str], *, capacity_bytes: int | None = None, title: str | None = None
+) -> None:
+    """Draw the bytes held by ``program`` over its steps as a PNG at ``path``, replacing it whole.
+
+    ``capacity_bytes`` is what the device has; by default what the record says. Raises ReportError where ``path`` cannot
+    be written.
+    """
+    _draw([(title or f"Memory of {program.name}", program)], path, capacity_bytes, None)
+
+
+def comparison_figure(
+    programs: Sequence[tuple[str, Program]],
+    path: str | os.PathLike[str],
+    *,
+    capacity_bytes: int | None = None,
+    title: str | None = None,
+) -> None:
+    """Draw labelled programs side by side on one scale of bytes as a PNG at ``path``; changes are against the first.
+
+    Raises InvalidArgumentError for no program, ReportError where ``path`` cannot be written.
+    """
+    if not programs:
+        raise InvalidArgumentError("a comparison needs at least one (label, program), none was given")
+    _draw(programs, path, capacity_bytes, title)
+
+
+def _draw(
+    panels: Sequence[tuple[str, Program]], path: str | os.PathLike[str], capacity_bytes: int | None, title: str | None
+) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    programs = [program for _, program in panels]
+    if capacity_bytes is None:
+        capacity_bytes = next((p.capacity_bytes for p in programs if p.capacity_bytes is not None), None)
+    highest = max(p.peak_bytes for p in programs)
+    to_scale = capacity_bytes is not None and capacity_bytes <= _CAPACITY_TO_SCALE * highest
+    top = max(1.2 * highest, 1.1 * capacity_bytes if capacity_bytes is not None and to_scale else 0, 1)
+    unit = "MiB" if top >= parse_bytes("1MiB") else "KiB"
+
+    # inches: a headline per panel, the panels, the band of sections where there are any, axis and legend
+    has_sections = any(section_spans(p) for p in programs)
+    above, below, height = 0.88 if title else 0.62, 0.92, 4.5 if title else 4.2
+    figure = Figure(figsize=(_WIDTH_INCHES, height), dpi=_DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    grid = figure.add_gridspec(
+        2,
+        len(panels),
+        height_ratios=(1, 0.07 if has_sections else 0.001),
+        hspace=0.03 if has_sections else 0,
+        wspace=0.06,
+        left=0.085,
+        right=0.985,
+        bottom=below / height,
+        top=1 - above / height,
+    )
+    for column, (label, program) in enumerate(panels):
+        axes = figure.add_subplot(grid[0, column])
+        strip = figure.add_subplot(grid[1, column])
+        _panel(axes, program, unit, top)
+        _sections(strip, program, 1 / len(panels))
+        _headline(axes, label, program, unit, None if column == 0 else programs[0])
+        if capacity_bytes is not None:
+            _capacity(axes, capacity_bytes, unit, to_scale)
+        if column == 0:
+            axes.set_ylabel(f"bytes held ({unit})", fontsize=9, color=_MUTED)
+        else:
+            axes.set_yticklabels([])
+    if title:
+        figure.text(0.012, 1 - 0.12 / height, title, fontsize=13, fontweight="bold", color=_LINE, va="top")
+    _legend(figure, programs)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png", metadata={"Software": None})
+
+
+def _panel(axes: Axes, program: Program, unit: str, top: float) -> None:
+    """Draw one program: the floor, what comes on top in the colour of its phase, and the peak."""
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+    unit_bytes = parse_bytes(f"1{unit}")
+    floor = program.always_live_bytes / unit_bytes
+    total = [bytes_ / unit_bytes for bytes_ in program.timeline.total_bytes]
+    edges = range(len(total) + 1)
+    axes.stairs([floor] * len(total), edges, fill=True, color=_FLOOR, linewidth=0)
+    phases = phase_spans(program)
+    for phase in PHASES:
+        of_phase = [floor] * len(total)
+        for span in phases:
+            if span.name == phase:
+                of_phase[span.first : span.last + 1] = total[span.first : span.last + 1]
+        axes.stairs(of_phase, edges, baseline=floor, fill=True, color=COLOURS[phase], linewidth=0)
+    axes.stairs(total, edges, baseline=None, color=_LINE, linewidth=0.9)
+
+    peak, middle = program.peak_bytes / unit_bytes, program.peak_step + 0.5
+    at = middle / len(total)
+    axes.plot([middle], [peak], marker="o", markersize=4.5, color=_LINE, clip_on=False, zorder=5)
+    axes.annotate(
+        f"peak {_amount(program.peak_bytes, unit)}",
+        (middle, peak),
+        xytext=(7 if at < 0.6 else -7, 5),
+        textcoords="offset points",
+        ha="left" if at < 0.6 else "right",
+        fontsize=10,
+        fontweight="bold",
+        color=_LINE,
+    )
+    axes.set_xlim(0, len(total))
+    axes.set_ylim(0, top / unit_bytes)
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.4g}"))
+    axes.grid(axis="y", color=_GRID, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", labelsize=9, colors=_MUTED, length=0)
+    axes.tick_params(axis="x", bottom=False, labelbottom=False)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_visible(False)
+
+
+def _sections(strip: Axes, program: Program, width: float) -> None:
+    """Draw the band below a panel that names the sections, and the axis of steps under it."""
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+    steps = program.program_steps
+    for number, span in enumerate(section_spans(program)):
+        strip.axvspan(span.first, span.last + 1, color=("#D9D9D9", "#F0F0F0")[number % 2], linewidth=0)
+        text = _fitting(span.name, width * span.steps / steps)
+        strip.text((span.first + span.last + 1) / 2, 0.45, text, fontsize=7, color=_LINE, ha="center", va="center")
+    strip.set_xlim(0, steps)
+    strip.set_ylim(0, 1)
+    strip.set_yticks([])
+    strip.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    strip.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    strip.tick_params(axis="x", labelsize=9, colors=_MUTED, length=3)
+    strip.set_xlabel("program steps (the body of a loop counts once)", fontsize=9, color=_MUTED)
+    for side in ("top", "right", "left"):
+        strip.spines[side].set_visible(False)
+    strip.spines["bottom"].set_color(_MUTED)
+
+
+def _fitting(name: str, share: float) -> str:
+    """Return what of a section's name fits into ``share`` of the figure's width: all of it, its number, or nothing."""
+    number = re.search(r"[0-9]+\Z", name)
+    for text in (name, number.group() if number else ""):
+        if share > 0.011 * len(text):
+            return text
+    return ""
+
+
+def _amount(count: int, unit: str) -> str:
+    """Return bytes in the unit of the axis, so that every figure in the picture can be compared at sight."""
+    value = count / parse_bytes(f"1{unit}")
+    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
+
+
+def _headline(axes: Axes, label: str, program: Program, unit: str, first: Program | None) -> None:
+    """Write the label of a panel, and below it what the peak is made of."""
+    change = ""
+    if first is not None and first.peak_bytes:
+        change = f": peak {program.peak_bytes / first.peak_bytes - 1:+.0%}".replace("-", "\u2212")
+    made_of = (
+        f"{_amount(program.always_live_bytes, unit)} always live + {_amount(program.not_always_live_peak_bytes, unit)} not"
+    )
+    apart = f"; input feed {_amount(program.input_feed_bytes, unit)} apart" if program.input_feed_bytes else ""
+    axes.text(0, 1.085, label + change, transform=axes.transAxes, fontsize=11, fontweight="bold", color=_LINE)
+    axes.text(0, 1.02, made_of + apart, transform=axes.transAxes, fontsize=8.5, color=_MUTED)
+
+
+def _capacity(axes: Axes, capacity_bytes: int, unit: str, to_scale: bool) -> None:
+    """Draw what the device has: a line where the scale reaches it, else words at the upper edge."""
+    text, at = f"capacity {_amount(capacity_bytes, unit)}", capacity_bytes / parse_bytes(f"1{unit}")
+    if not to_scale:
+        axes.text(0.995, 0.985, f"\u2191 {text}, above this scale", transform=axes.transAxes, fontsize=9, ha="right", va="top")
+        return
+    axes.axhline(at, color=_LINE, linewidth=1.1, linestyle=(0, (5, 3)))
+    axes.annotate(
+        text,
+        (1, at),
+        xycoords=("axes fraction", "data"),
+        xytext=(-3, 4),
+        textcoords="offset points",
+        fontsize=9,
+        ha="right",
+        color=_LINE,
+        bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1},
+    )
+
+
+def _legend(figure: Any, programs: Sequence[Program]) -> None:
+    """Name the colours in use, under the panels."""
+    from matplotlib.patches import Patch
+
+    used = {span.name for program in programs for span in phase_spans(program)}
+    patches = [Patch(color=_FLOOR, label="always-live")] + [Patch(color=COLOURS[p], label=p) for p in PHASES if p in used]
+    figure.legend(
+        handles=patches, loc="lower left", bbox_to_anchor=(0.075, -0.005), ncol=len(patches), frameon=False, fontsize=9
+    )

@@ -1,0 +1,103 @@
+"""A program's memory as plain rows: what text, figures and tests look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Iterable
+
+from ..liveness import Buffer, Program
+from ..sizes import format_bytes
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """One of the three figures of the same memory; None where it is not known."""
+
+    name: str
+    bytes: int | None
+    over_compiled_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Span:
+    """Consecutive steps, ``first`` to ``last`` included, that have ``name`` in common."""
+
+    name: str
+    first: int
+    last: int
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return self.last - self.first + 1
+
+
+def memory_rows(*, predicted: int | None = None, compiled: int | None = None, measured: int | None = None) -> list[MemoryRow]:
+    """Return the peak in bytes as the plan predicts it, as the compiler has it, and as the process took it.
+
+    Each row has its difference to the compiled figure, which is the one that the others are held against.
+    """
+    figures = {"predicted by the plan": predicted, "compiled": compiled, "measured in the process": measured}
+    return [
+        MemoryRow(name, value, None if value is None or compiled is None else value - compiled)
+        for name, value in figures.items()
+    ]
+
+
+def summary_rows(program: Program) -> list[tuple[str, str]]:
+    """Return (name, text) for the figures of ``program``; a figure that is not known has no row."""
+    rows = [
+        ("peak", format_bytes(program.peak_bytes)),
+        ("always-live", format_bytes(program.always_live_bytes)),
+        ("not-always-live at the peak", format_bytes(program.not_always_live_peak_bytes)),
+        ("input feed, counted apart", format_bytes(program.input_feed_bytes)),
+    ]
+    if program.allocated_temporary_bytes is not None:
+        reserved = format_bytes(program.allocated_temporary_bytes)
+        gaps = format_bytes(program.fragmentation_bytes or 0)
+        rows.append(("reserved by the allocator", f"{reserved} ({gaps} of it fragmentation)"))
+    if program.capacity_bytes is not None:
+        used = program.peak_bytes / program.capacity_bytes if program.capacity_bytes else float("inf")
+        rows.append(("capacity", f"{format_bytes(program.capacity_bytes)} (the peak is {used:.0%} of it)"))
+    rows.append(("program steps", f"{program.program_steps:,}"))
+    if program.program_instructions is not None:
+        rows.append(("program instructions", f"{program.program_instructions:,}"))
+    if program.compile_seconds is not None:
+        rows.append(("compiled in", f"{program.compile_seconds:.1f} s"))
+    return rows
+
+
+def category_rows(program: Program) -> list[tuple[str, int]]:
+    """Return (category, bytes) alive at the peak, largest first; they add up to the peak."""
+    sums: dict[str, int] = {}
+    for buffer in program.live_at(program.peak_step):
+        sums[buffer.category] = sums.get(buffer.category, 0) + buffer.size_bytes
+    return sorted(sums.items(), key=lambda row: (-row[1], row[0]))
+
+
+def describe(buffer: Buffer) -> str:
+    """Return who a buffer belongs to, in a few words: its layer and operation, or its name."""
+    operation = buffer.op_name.rsplit("/", 1)[-1] if buffer.op_name else buffer.name
+    return f"{buffer.layer}: {operation}" if buffer.layer and buffer.layer not in buffer.name else operation
+
+
+def phase_spans(program: Program) -> list[Span]:
+    """Return the runs of steps of one phase; a step whose phase is not known belongs to the run before it."""
+    names: list[str] = []
+    for step in program.steps:
+        names.append(step.phase or (names[-1] if names else ""))
+    return [span for span in _runs(names) if span.name]
+
+
+def section_spans(program: Program) -> list[Span]:
+    """Return the runs of steps of one section; steps outside of all sections are in none."""
+    return [span for span in _runs(step.section or "" for step in program.steps) if span.name]
+
+
+def _runs(names: Iterable[str]) -> list[Span]:
+    found: list[Span] = []
+    for name, run in groupby(names):
+        first = found[-1].last + 1 if found else 0
+        found.append(Span(name, first, first + sum(1 for _ in run) - 1))
+    return found
