@@ -1,0 +1,6 @@
+"""The engine: one mechanism under everything that this project recomputes.
+
+A function is traced into a graph (``trace``), differentiated inside it (``joint``), split by a policy into a forward and
+a backward program (``partition``), checked (``program``) and written into the caller's graph, once (``lower``) or as the
+body of a loop over equal sections (``outline``).
+"""

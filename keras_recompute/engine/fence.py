@@ -1,0 +1,52 @@
+"""An order that no compiler undoes: replay starts only when the incoming gradients are there.
+
+Left to itself a compiler sees that the replayed operations equal the forward ones and merges them, or starts them
+early; both undo the saving. XLA's optimisation barrier stops the merging but XLA:CPU drops it before it schedules. A
+branch is compiled apart and neither merged with nor hoisted from, so the backward program stands in one, on a predicate
+that no compiler can know and that is always true: the first element of each incoming gradient does not have one chosen
+bit pattern, a NaN that no arithmetic produces. Outside XLA a control dependency on the gradients does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from .compiler import under_xla
+
+# A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass one on).
+_NEVER = 0x7FD5_AA5A
+
+
+def fenced(
+    body: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]], inputs: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Return ``body(inputs)``, computed only once every tensor of ``after`` is there, in XLA and outside."""
+    if not under_xla():
+        with tf.control_dependencies(after):
+            inputs = [tf.identity(t) for t in inputs]
+        return body(inputs)
+    tokens = [t for t in after if t.shape.num_elements() != 0]
+    if not tokens:
+        return body(inputs)
+
+    def poisoned() -> list[tf.Tensor]:
+        # Never taken, but it must have the types and shapes of the other branch. XLA's shapes are all known.
+        return [tf.zeros(shape, dtype) for shape, dtype in zip(shapes, dtypes)]
+
+    def taken() -> list[tf.Tensor]:
+        results = body(inputs)
+        shapes.extend(t.shape for t in results)
+        dtypes.extend(t.dtype for t in results)
+        return results
+
+    shapes: list[tf.TensorShape] = []
+    dtypes: list[tf.DType] = []
+    results = tf.cond(tf.reduce_all([_is_ordinary(t) for t in tokens]), taken, poisoned)
+    return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def _is_ordinary(tensor: tf.Tensor) -> tf.Tensor:
+    first = tf.cast(tf.reshape(tensor, [-1])[0], tf.float32)
+    return tf.not_equal(tf.bitcast(first, tf.int32), _NEVER)

@@ -1,0 +1,67 @@
+"""Step 2 of the engine: differentiate inside the traced graph, so that forward and backward stand in one graph.
+
+What backward operations read and forward operations make are the *residuals*: the values that a training step would
+keep. The next step decides which of them are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from .trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """A traced function together with its gradient.
+
+    ``output_gradients`` has one placeholder per output that can have a gradient, else None; ``gradients`` has one tensor
+    per port of the trace, or None where no output depends on it. ``backward`` are the operations that differentiation
+    added; everything else is forward.
+    """
+
+    trace: Trace
+    output_gradients: tuple[Optional[tf.Tensor], ...]
+    gradients: tuple[Optional[tf.Tensor], ...]
+    backward: frozenset[tf.Operation]
+
+
+def join(trace: Trace) -> Joint:
+    """Add the gradient of every differentiable port to the traced graph."""
+    graph = trace.graph
+    forward = graph.get_operations()
+    with graph.as_default(), tf.name_scope("output_gradients/"):
+        output_gradients = tuple(
+            tf.compat.v1.placeholder(t.dtype, t.shape) if t.dtype.is_floating or t.dtype.is_complex else None
+            for t in trace.outputs
+        )
+    pairs = [(y, dy) for y, dy in zip(trace.outputs, output_gradients) if dy is not None]
+    with graph.as_default():
+        found = tf.gradients(
+            [y for y, _ in pairs],
+            list(trace.differentiable),
+            grad_ys=[dy for _, dy in pairs],
+            unconnected_gradients="none",
+        )
+        # A gather from a variable has a sparse gradient. Programs exchange plain tensors, so it is made dense here.
+        gradients = tuple(None if g is None else tf.convert_to_tensor(g) for g in found)
+    return Joint(trace, output_gradients, gradients, _added(graph, forward))
+
+
+def _added(graph: Any, forward: Sequence[tf.Operation]) -> frozenset[tf.Operation]:
+    """Return the operations of ``graph`` that are not ``forward``, nor read by it.
+
+    Differentiating a loop makes the forward loop emit what its gradient needs, through operations added in front of it.
+    """
+    needed = set(forward)
+    waiting = [t.op for op in forward for t in op.inputs]
+    while waiting:
+        operation = waiting.pop()
+        if operation not in needed:
+            needed.add(operation)
+            waiting.extend(t.op for t in operation.inputs)
+    return frozenset(op for op in graph.get_operations() if op not in needed)

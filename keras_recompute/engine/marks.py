@@ -1,0 +1,68 @@
+"""Marks on values of a traced function: a name for policies, and a cheaper way to compute a value again.
+
+Both are ordinary operations of the graph, known by the name they carry, so they survive copying and differentiation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Optional
+
+import tensorflow as tf
+
+_NAMED = "recomputation_name."
+_ALTERNATIVE = "recomputation_alternative"
+_traced: ContextVar[bool] = ContextVar("traced", default=False)
+
+
+@contextmanager
+def traced() -> Iterator[None]:
+    """Mark the graph under construction as one that the engine will take apart, so that marks have a reader."""
+    token = _traced.set(True)
+    try:
+        yield
+    finally:
+        _traced.reset(token)
+
+
+def checkpoint_name(value: tf.Tensor, name: str) -> tf.Tensor:
+    """Return ``value`` itself, marked with ``name`` for the policies that save or recompute by name."""
+    return tf.identity(value, name=_NAMED + name)
+
+
+def name_of(tensor: tf.Tensor) -> Optional[str]:
+    """Return the name that ``tensor`` was marked with, or None."""
+    last = tensor.op.name.rsplit("/", 1)[-1]
+    return last[len(_NAMED) :] if tensor.op.type == "Identity" and last.startswith(_NAMED) else None
+
+
+def cheaper_replay(
+    values: Sequence[tf.Tensor], again: Callable[[], Sequence[tf.Tensor]], *, given: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Return ``values``, marked as computable by ``again()`` where ``given`` are at hand in the backward pass.
+
+    A recurrence, for example, must run step by step to find its outputs, but once they are known every gate follows
+    from one product. In a graph that the engine does not take apart nothing is replayed, and ``again`` is not called.
+    """
+    if not _traced.get():
+        return list(values)
+    with tf.name_scope("again"):
+        alternatives = again()
+    return [
+        tf.identity_n([value, alternative, *given], name=_ALTERNATIVE)[0] for value, alternative in zip(values, alternatives)
+    ]
+
+
+def is_alternative(operation: tf.Operation) -> bool:
+    """Whether ``operation`` was made by ``cheaper_replay``: its inputs are the value, the alternative and the given."""
+    return operation.type == "IdentityN" and operation.name.rsplit("/", 1)[-1].startswith(_ALTERNATIVE)
+
+
+def equal_values(tensor: tf.Tensor) -> list[tf.Tensor]:
+    """Return ``tensor`` and the tensors that it merely passes on, nearest first."""
+    chain = [tensor]
+    while chain[-1].op.type in ("Identity", "IdentityN") and not is_alternative(chain[-1].op):
+        chain.append(chain[-1].op.inputs[chain[-1].value_index])
+    return chain

@@ -1,0 +1,215 @@
+"""Step 5 of the engine for equal sections: one copy of the two programs, as the bodies of two loops.
+
+Sections that differ at most in where they slice their input share their forward and their backward program. Program
+size, compile time and peak then do not grow with their number (Poplar calls this function outlining), and since a
+compiler never moves work out of a loop's body into its surroundings, nothing of one section outlives it except
+
+* *boundary states*: what one section hands to the next, stored per section: the checkpoints;
+* *saved* values, where the policy or the purity rule asks for them, stored per section;
+* what the caller asks for: a section's outputs joined along an axis, stacked, or the last ones alone.
+
+The loops own the slicing. A slice taken outside would be alive from the forward to the backward pass, and the gradient
+of a slice taken by the section itself would be as large as the whole input at every turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+import tensorflow as tf
+
+from ..phases import backward_scope, forward_scope
+from .partition import Partition
+from .pieces import Pieces, embed, take
+from .sink import sunk
+
+
+@dataclass(frozen=True)
+class Carried:
+    """An argument that section s receives from section s - 1: that section's output number ``output``."""
+
+    output: int
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """An argument of which section s takes the steps from ``start + s * length`` along ``axis``."""
+
+    axis: int
+    start: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Shared:
+    """An argument that is the same for all sections."""
+
+
+@dataclass(frozen=True)
+class Last:
+    """Ask for output number ``output`` of the last section."""
+
+    output: int
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Ask for output number ``output`` of all sections, concatenated along ``axis``."""
+
+    output: int
+    axis: int
+
+
+Role = Union[Carried, Sliced, Shared]
+Request = Union[Last, Joined]
+
+
+def outline(
+    part: Partition,
+    arguments: Sequence[tf.Tensor],
+    *,
+    count: int,
+    roles: Sequence[Role],
+    requests: Sequence[Request],
+    name: str,
+) -> list[tf.Tensor]:
+    """Write ``count`` consecutive calls of the partitioned section as one loop; return one tensor per request.
+
+    ``arguments`` has one tensor per argument of the section: the first section's value where the role is Carried, the
+    whole tensor where it is Sliced. ``Last`` may ask for carried outputs only: others exist only joined.
+    """
+    loop = _Loop(part, count, tuple(roles), tuple(requests), name)
+
+    @tf.custom_gradient
+    def call(*values: tf.Tensor):
+        results, stores = loop.forward(values)
+
+        def gradient(*result_gradients: tf.Tensor):
+            return loop.backward(values, stores, result_gradients)
+
+        return tuple(results), gradient
+
+    flat = call(*part.joint.trace.values(arguments))
+    return list(flat) if isinstance(flat, (list, tuple)) else [flat]
+
+
+class _Loop:
+    def __init__(self, part: Partition, count: int, roles: tuple[Role, ...], requests: tuple[Request, ...], name: str):
+        trace = part.joint.trace
+        self.part, self.count, self.requests, self.name = part, count, requests, name
+        self.roles = roles + (Shared(),) * (len(trace.ports) - len(roles))
+        # port number -> number of the output that feeds it in the next section
+        self.carried = {p: r.output for p, r in enumerate(self.roles) if isinstance(r, Carried)}
+        self.states = [_pieces(count + 1, trace.outputs[o]) for o in self.carried.values()]
+        self.saved = [_pieces(count, value) for value in part.saved]
+        self.joined = {r.output: _pieces(count, trace.outputs[r.output], r.axis) for r in requests if isinstance(r, Joined)}
+
+    def forward(self, values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tuple[Any, ...]]:
+        """Return the requested results, and the stores that the backward loop reads."""
+        count, n_outputs = self.count, len(self.part.joint.trace.outputs)
+
+        def body(s, states, boundaries, saved, joined):
+            with tf.name_scope(forward_scope(self.name)):
+                results = self.part.forward.write(self._section_inputs(values, s, states))
+            states = [results[o] for o in self.carried.values()]
+            with tf.name_scope("checkpoint"):
+                boundaries = [p.put(store, s + 1, state) for p, store, state in zip(self.states, boundaries, states)]
+                saved = [p.put(store, s, value) for p, store, value in zip(self.saved, saved, results[n_outputs:])]
+            joined = [p.put(store, s, results[o]) for (o, p), store in zip(self.joined.items(), joined)]
+            return s + 1, states, boundaries, saved, joined
+
+        states = [values[p] for p in self.carried]
+        with tf.name_scope("checkpoint"):
+            boundaries = [p.put(p.empty(), 0, state) for p, state in zip(self.states, states)]
+            saved = [p.empty() for p in self.saved]
+        joined = [p.empty() for p in self.joined.values()]
+        _, states, boundaries, saved, joined = tf.while_loop(
+            lambda s, *_: s < count,
+            body,
+            (tf.constant(0), states, boundaries, saved, joined),
+            maximum_iterations=count,
+            parallel_iterations=1,
+        )
+        last = dict(zip(self.carried.values(), states))
+        whole = {o: p.whole(store) for (o, p), store in zip(self.joined.items(), joined)}
+        results = [whole[r.output] if isinstance(r, Joined) else last[r.output] for r in self.requests]
+        return results, (boundaries, saved, dict(zip(self.joined, joined)))
+
+    def backward(self, values: Sequence[tf.Tensor], stores: tuple[Any, ...], result_gradients: Sequence[tf.Tensor]):
+        """Return the gradient of every port: the sections replayed and back-propagated, last to first."""
+        part, count = self.part, self.count
+        joint = part.joint
+        boundaries, saved, joined = stores
+        produced = [p for p, g in enumerate(joint.gradients) if g is not None]
+        sliced = {p: role for p, role in enumerate(self.roles) if p in produced and isinstance(role, Sliced)}
+        pieces = [_pieces(count, joint.gradients[p], role.axis) for p, role in sliced.items()]
+        shared = [p for p in produced if isinstance(self.roles[p], Shared)]
+        outgoing = [o for o, dy in enumerate(joint.output_gradients) if dy is not None]
+
+        def body(s, state_gradients, piece_gradients, sums):
+            with tf.name_scope("checkpoint"):
+                states = [p.get(store, s) for p, store in zip(self.states, boundaries)]
+                stored = [p.get(store, s) for p, store in zip(self.saved, saved)]
+                kept = self._kept_outputs(s, boundaries, joined) if part.outputs_at_hand else []
+            incoming = [self._incoming(o, s, state_gradients, result_gradients) for o in outgoing]
+            with tf.name_scope(backward_scope(self.name)):
+                inputs = self._section_inputs(values, s, states)
+                found = dict(zip(produced, part.backward.write([*inputs, *stored, *kept, *incoming])))
+                state_gradients = [found.get(p, unused) for p, unused in zip(self.carried, no_gradients)]
+                piece_gradients = [p.put(g, s, found[port]) for p, g, port in zip(pieces, piece_gradients, sliced)]
+                sums = [total + found[p] for total, p in zip(sums, shared)]
+            return s - 1, state_gradients, piece_gradients, sums
+
+        no_gradients = [tf.zeros_like(values[p]) for p in self.carried]
+        start = (
+            tf.constant(count - 1),
+            [self._last_gradient(o, zero, result_gradients) for o, zero in zip(self.carried.values(), no_gradients)],
+            [p.empty() for p in pieces],
+            [tf.zeros_like(values[p]) for p in shared],
+        )
+        _, state_gradients, piece_gradients, sums = tf.while_loop(
+            lambda s, *_: s >= 0, body, start, maximum_iterations=count, parallel_iterations=1
+        )
+        gradients: list[Optional[tf.Tensor]] = [None] * len(values)
+        for p, gradient in (*zip(self.carried, state_gradients), *zip(shared, sums)):
+            gradients[p] = gradient if p in produced else None
+        for (p, role), piece, store in zip(sliced.items(), pieces, piece_gradients):
+            gradients[p] = embed(piece.whole(store), values[p], role.axis, role.start)
+        return gradients
+
+    def _section_inputs(self, values: Sequence[tf.Tensor], s: tf.Tensor, states: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        state_of = dict(zip(self.carried, states))
+        inputs = []
+        for p, (role, value) in enumerate(zip(self.roles, values)):
+            if isinstance(role, Carried):
+                inputs.append(state_of[p])
+            elif isinstance(role, Sliced):
+                inputs.append(take(sunk(value), role.axis, role.start + s * role.length, role.length))
+            else:
+                inputs.append(value)
+        return inputs
+
+    def _kept_outputs(self, s: tf.Tensor, boundaries: Sequence[Any], joined: Mapping[int, Any]) -> list[tf.Tensor]:
+        after = {o: p.get(store, s + 1) for o, p, store in zip(self.carried.values(), self.states, boundaries)}
+        return [
+            after[o] if o in after else self.joined[o].get(joined[o], s) for o in range(len(self.part.joint.trace.outputs))
+        ]
+
+    def _incoming(self, output: int, s: tf.Tensor, state_gradients, result_gradients) -> tf.Tensor:
+        """Return the gradient of an output of section s: from the section after it and from its share of the results."""
+        parts = [g for o, g in zip(self.carried.values(), state_gradients) if o == output]
+        for request, gradient in zip(self.requests, result_gradients):
+            if isinstance(request, Joined) and request.output == output:
+                length = self.joined[output].shape[request.axis]
+                parts.append(take(gradient, request.axis, s * length, length))
+        return tf.add_n(parts) if len(parts) > 1 else parts[0]
+
+    def _last_gradient(self, output: int, zero: tf.Tensor, result_gradients) -> tf.Tensor:
+        wanted = [g for request, g in zip(self.requests, result_gradients) if request == Last(output)]
+        return tf.add_n(wanted) if wanted else zero
+
+
+def _pieces(count: int, value: tf.Tensor, axis: Optional[int] = None) -> Pieces:
+    return Pieces(count, value.shape, value.dtype, axis)

@@ -1,0 +1,155 @@
+"""A program: a part of a traced graph that can be written into another graph.
+
+A program is data. It names its inputs (ports and handles), its operations in an order in which they can run, and its
+outputs; ``check`` proves that these fit together, ``write`` copies the operations into the graph under construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from ..errors import InvalidProgramError
+from .marks import is_alternative
+from .trace import Port
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Operations of ``graph`` that compute ``outputs`` from one value per port, plus the external handles.
+
+    ``replays`` holds the operations of ``marks.cheaper_replay`` that take their alternative here; others of that kind
+    take the plain value.
+    """
+
+    graph: Any
+    ports: tuple[Port, ...]
+    handles: tuple[tuple[tf.Tensor, tf.Tensor], ...]
+    operations: tuple[tf.Operation, ...]
+    outputs: tuple[tf.Tensor, ...]
+    replays: frozenset[tf.Operation] = frozenset()
+    _graph_def: list = field(default_factory=list, repr=False)
+
+    def check(self) -> Program:
+        """Return the program itself, or raise InvalidProgramError naming what does not fit.
+
+        Every value must be bound once and before its use, and every output must be bound.
+        """
+        bound = {t.ref(): "a port" for port in self.ports for t in port}
+        bound.update((placeholder.ref(), "a handle") for placeholder, _ in self.handles)
+        for operation in self.operations:
+            for tensor in inputs_of(operation, self.replays):
+                if tensor.ref() not in bound:
+                    raise InvalidProgramError(
+                        f"operation {operation.name!r} reads {tensor.name!r} before any operation or input has made it"
+                    )
+            for tensor in operation.outputs:
+                # Where an output of an operation is given from outside, readers take the given value.
+                if bound.get(tensor.ref()) == operation.name:
+                    raise InvalidProgramError(f"{tensor.name!r} is made twice")
+                bound.setdefault(tensor.ref(), operation.name)
+        for tensor in self.outputs:
+            if tensor.ref() not in bound:
+                raise InvalidProgramError(f"the output {tensor.name!r} is made by no operation of the program")
+        return self
+
+    def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Copy the program into the default graph, fed by ``values`` (one per port), and return its outputs."""
+        if len(values) != len(self.ports):
+            raise InvalidProgramError(f"the program has {len(self.ports)} ports but was given {len(values)} values")
+        graph = tf.compat.v1.get_default_graph()
+        feeds: dict[str, tf.Tensor] = {}
+        for port, value in zip(self.ports, values):
+            for tensor in port:
+                if tensor.dtype != value.dtype or not tensor.shape.is_compatible_with(value.shape):
+                    raise InvalidProgramError(
+                        f"{tensor.name!r} is {tensor.dtype.name}{tensor.shape} but was given {value.dtype.name}{value.shape}"
+                    )
+                feeds[tensor.name] = value
+        feeds.update((placeholder.name, external) for placeholder, external in self.handles)
+
+        graph_def, read = self._definition()
+        made = {op.name for op in self.operations}
+        wanted = [t.name for t in self.outputs if t.name not in feeds and t.op.name in made]
+        imported: list[tf.Tensor] = []
+        if graph_def.node:
+            input_map = {name: _into(graph, value) for name, value in feeds.items() if name in read}
+            scope = graph.get_name_scope()
+            imported = tf.graph_util.import_graph_def(
+                graph_def, input_map=input_map, return_elements=wanted, name=f"{scope}/" if scope else ""
+            )
+        result = dict(zip(wanted, imported))
+        return [result[t.name] if t.name in result else _into(graph, feeds[t.name]) for t in self.outputs]
+
+    def _definition(self) -> tuple[Any, set[str]]:
+        """Return the operations as a GraphDef, and the names of all tensors that they read. Made once."""
+        if not self._graph_def:
+            names = {op.name for op in self.operations}
+            source = self.graph.as_graph_def()
+            graph_def = tf.compat.v1.GraphDef(library=source.library, versions=source.versions)
+            nodes = {node.name: node for node in source.node}
+            read = set()
+            for operation in self.operations:
+                node = graph_def.node.add()
+                node.CopyFrom(nodes[operation.name])
+                # Colocation and control edges to operations that stay behind would dangle.
+                inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
+                node.attr.pop("_class", None)
+                if is_alternative(operation):
+                    inputs = [inputs[1 if operation in self.replays else 0]]
+                    del node.attr["T"].list.type[1:]
+                del node.input[:]
+                node.input.extend(inputs)
+                read.update(t.name for t in inputs_of(operation, self.replays))
+            self._graph_def.append((graph_def, read))
+        return self._graph_def[0]
+
+
+def operations_between(
+    targets: Iterable[tf.Tensor],
+    ports: Iterable[Port],
+    handles: Iterable[tuple[tf.Tensor, tf.Tensor]],
+    *,
+    always: Iterable[tf.Operation] = (),
+    replays: frozenset[tf.Operation] = frozenset(),
+) -> tuple[tf.Operation, ...]:
+    """Return the operations that lead from ``ports`` and ``handles`` to ``targets``, each after those it reads.
+
+    Operations in ``always`` are included with what they need. Creation order would not do: TensorFlow rewrites a loop
+    when it differentiates it, after which the loop reads operations younger than itself.
+    """
+    given = {t.ref() for port in ports for t in port} | {placeholder.ref() for placeholder, _ in handles}
+    roots = [*always, *(t.op for t in targets if t.ref() not in given)]
+    order: list[tf.Operation] = []
+    done: set[tf.Operation] = set()
+    kept_control = set(always)
+    stack = [(op, False) for op in reversed(roots)]
+    while stack:
+        operation, expanded = stack.pop()
+        if expanded:
+            order.append(operation)
+            continue
+        if operation in done:
+            continue
+        done.add(operation)
+        stack.append((operation, True))
+        stack.extend((t.op, False) for t in inputs_of(operation, replays) if t.ref() not in given)
+        stack.extend((op, False) for op in operation.control_inputs if op in kept_control)
+    return tuple(order)
+
+
+def inputs_of(operation: tf.Operation, replays: frozenset[tf.Operation]) -> list[tf.Tensor]:
+    """Return what ``operation`` reads in a program in which the marked operations ``replays`` take their alternative."""
+    if is_alternative(operation):
+        return [operation.inputs[1 if operation in replays else 0]]
+    return list(operation.inputs)
+
+
+def _into(graph: Any, value: tf.Tensor) -> tf.Tensor:
+    """Return ``value`` as a tensor of ``graph``, captured if it stands outside."""
+    if isinstance(value, tf.__internal__.EagerTensor) or value.graph is not graph:
+        return graph.capture(value)
+    return value

@@ -1,0 +1,88 @@
+"""Step 1 of the engine: run a Python function once, on placeholders, and keep the graph that it made.
+
+A traced function has three kinds of input, and the later steps treat them differently:
+
+* *arguments*: the tensors it was called with;
+* *variables that are only read*: their value, read once before the call, becomes an input like any other. The backward
+  pass then sees the value that the forward pass saw, whatever was assigned in between;
+* *handles*: variables that the function assigns, tables, generators. They keep their identity and their order.
+
+Tensors of an outer graph that the function closed over (*captures*) are inputs too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from .marks import traced
+from .purity import Purity
+
+# One input of a program: the tensors of the traced graph that one value from outside stands for. A variable that is
+# read three times is three tensors and one value.
+Port = tuple[tf.Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """A function as a graph.
+
+    ``ports`` are its explicit inputs in the order arguments, variables, captures; ``differentiable`` holds, for each
+    port, the tensor whose gradient is the port's gradient (for a variable its handle, which also collects what is read
+    inside loops and branches).
+    """
+
+    graph: Any
+    ports: tuple[Port, ...]
+    differentiable: tuple[tf.Tensor, ...]
+    variables: tuple[tf.Variable, ...]
+    captures: tuple[tf.Tensor, ...]
+    handles: tuple[tuple[tf.Tensor, tf.Tensor], ...]
+    outputs: tuple[tf.Tensor, ...]
+    structure: Any
+    purity: Purity
+
+    @property
+    def arguments(self) -> tuple[tf.Tensor, ...]:
+        """The placeholders of the arguments."""
+        return self.differentiable[: len(self.ports) - len(self.variables) - len(self.captures)]
+
+    def values(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return one value per port: the given arguments, the variables read now, the captures."""
+        return [*arguments, *(variable.value() for variable in self.variables), *self.captures]
+
+
+def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], *, autograph: bool = False) -> Trace:
+    """Trace ``function``, which takes one tensor per entry of ``signature``, into a graph of its own."""
+    with traced():
+        concrete = tf.function(function, autograph=autograph).get_concrete_function(*signature)
+    graph = concrete.graph
+    arguments = tuple(graph.inputs[: len(signature)])
+    purity = Purity(graph)
+    variable_of = {id(variable.handle): variable for variable in graph.variables}
+
+    variables, variable_ports, variable_handles, captures, handles = [], [], [], [], []
+    for external, internal in graph.captures:
+        if external.dtype not in (tf.resource, tf.variant):
+            captures.append((external, internal))
+            continue
+        handles.append((internal, external))
+        if id(external) in variable_of and not purity.is_assigned(internal):
+            variables.append(variable_of[id(external)])
+            variable_handles.append(internal)
+            variable_ports.append(tuple(op.outputs[0] for op in internal.consumers() if op.type == "ReadVariableOp"))
+
+    return Trace(
+        graph=graph,
+        ports=(*((t,) for t in arguments), *variable_ports, *((internal,) for _, internal in captures)),
+        differentiable=(*arguments, *variable_handles, *(internal for _, internal in captures)),
+        variables=tuple(variables),
+        captures=tuple(external for external, _ in captures),
+        handles=tuple(handles),
+        outputs=tuple(graph.outputs),
+        structure=concrete.structured_outputs,
+        purity=purity,
+    )

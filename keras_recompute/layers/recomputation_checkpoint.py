@@ -1,0 +1,27 @@
+"""The layer that marks where a model may forget: everything between two of them is recomputed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="keras_recompute")
+class RecomputationCheckpoint(keras.layers.Layer):
+    """Return the inputs unchanged; ``keras_recompute.Model`` saves them and recomputes what lies between checkpoints.
+
+    Takes and returns any nest of tensors. In any other model it does nothing. Its config is Keras's own: name,
+    trainable and dtype. Source: the layer of the same name in Graphcore's TensorFlow addons.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.built = True
+
+    def call(self, inputs: Any) -> Any:
+        return keras.tree.map_structure(lambda t: t, inputs)
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        return keras.tree.map_structure(lambda t: keras.KerasTensor(t.shape, dtype=t.dtype), inputs)

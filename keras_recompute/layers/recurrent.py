@@ -1,0 +1,85 @@
+"""Keras's LSTM and GRU with the fused recurrences: same arguments, same weights, same results, less memory and time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..errors import UnsupportedError
+from .fused_gru import gru
+from .fused_lstm import lstm
+
+
+class _Fused:
+    """What both layers add to the Keras layer that they derive from. Mixed in before it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.supports_jit = True  # Keras turns it off for cuDNN, which is not used here
+        cell = self.cell
+        for name, value, wanted in (
+            ("activation", keras.activations.serialize(cell.activation), "tanh"),
+            ("recurrent_activation", keras.activations.serialize(cell.recurrent_activation), "sigmoid"),
+            ("recurrent_dropout", self.recurrent_dropout, 0),
+            ("unroll", self.unroll, False),
+        ):
+            if value != wanted:
+                raise UnsupportedError(
+                    f"{type(self).__name__} {self.name!r}: {name}={value!r} is not supported, only {name}={wanted!r}: the "
+                    f"recurrence is fused and its gradient written by hand. Use keras.layers.{type(self).__name__} for it."
+                )
+
+    def inner_loop(self, sequences: tf.Tensor, initial_state: Any, mask: Any, training: bool = False) -> Any:
+        """Run the recurrence: what Keras's layer calls after it has prepared the states. See keras.layers.RNN."""
+        if any(m is not None for m in tf.nest.flatten(mask)):
+            raise UnsupportedError(
+                f"{type(self).__name__} {self.name!r} was given a mask, which the fused recurrence does not apply. "
+                f"Use keras.layers.{type(self).__name__}, or sequences of full length."
+            )
+        if sequences.shape[1] is None:
+            raise UnsupportedError(
+                f"{type(self).__name__} {self.name!r}: the number of timesteps must be known, but the input is "
+                f"{tuple(sequences.shape)}. Give keras.Input a fixed length."
+            )
+        if training and self.dropout:
+            sequences = sequences * self.cell.get_dropout_mask(sequences[:, 0, :])[:, None, :]
+        if self.go_backwards:
+            sequences = tf.reverse(sequences, axis=[1])
+        outputs, *states = self._recurrence(sequences, initial_state)
+        return outputs[:, -1], outputs, states
+
+    def _weights(self, bias_shape: tuple[int, ...]) -> list[tf.Tensor]:
+        cell, dtype = self.cell, self.compute_dtype
+        bias = tf.convert_to_tensor(cell.bias) if cell.use_bias else tf.zeros(bias_shape, dtype)
+        return [tf.cast(w, dtype) for w in (cell.kernel, cell.recurrent_kernel, bias)]
+
+    def _recurrence(self, sequences: tf.Tensor, states: Any) -> tuple[tf.Tensor, ...]:
+        raise NotImplementedError
+
+
+@keras.saving.register_keras_serializable(package="keras_recompute")
+class LSTM(_Fused, keras.layers.LSTM):
+    """``keras.layers.LSTM`` with a fused forward pass and a backward pass written by hand.
+
+    Arguments, weights (kernel, recurrent kernel, bias; gates in the order input, forget, candidate, output) and results
+    are Keras's. Input ``(batch, time, features)`` with a fixed number of timesteps. Raises UnsupportedError for other
+    activations than tanh and sigmoid, ``recurrent_dropout``, ``unroll`` and masks.
+    """
+
+    def _recurrence(self, sequences: tf.Tensor, states: Any) -> tuple[tf.Tensor, ...]:
+        return lstm(sequences, states[0], states[1], *self._weights((4 * self.units,)))
+
+
+@keras.saving.register_keras_serializable(package="keras_recompute")
+class GRU(_Fused, keras.layers.GRU):
+    """``keras.layers.GRU`` with a fused forward pass and a backward pass written by hand.
+
+    Arguments, weights (kernel, recurrent kernel, bias; gates in the order update, reset, candidate) and results are
+    Keras's, with ``reset_after`` and without. Input and exceptions as for ``LSTM``.
+    """
+
+    def _recurrence(self, sequences: tf.Tensor, states: Any) -> tuple[tf.Tensor, ...]:
+        shape = (2, 3 * self.units) if self.reset_after else (3 * self.units,)
+        return gru(sequences, states[0], *self._weights(shape), reset_after=self.reset_after)

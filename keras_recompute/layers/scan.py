@@ -1,0 +1,97 @@
+"""Loops over time and the products around them, shared by the recurrent layers. Sequences are ``(batch, time, size)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from ..engine.pieces import Pieces
+
+States = tuple[tf.Tensor, ...]
+Step = Callable[..., tuple[States, tuple[tf.Tensor, ...]]]
+
+
+class Steps:
+    """A sequence that a loop reads step by step, and may overwrite step by step once it has read it."""
+
+    def __init__(self, sequence: tf.Tensor) -> None:
+        self.pieces = _steps(sequence.shape[1], sequence.shape[0], sequence.shape[2], sequence.dtype)
+        self.store = self.pieces.full(sequence)
+
+    def read(self, t: tf.Tensor) -> tf.Tensor:
+        """Return step ``t``, ``(batch, size)``."""
+        return self.pieces.get(self.store, t)[:, 0]
+
+
+def rows_product(sequence: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
+    """Multiply every step of ``sequence`` by ``matrix`` as one product."""
+    product = tf.matmul(_rows(sequence), matrix)
+    return tf.reshape(product, [-1, sequence.shape[1], matrix.shape[-1]])
+
+
+def rows_product_gradient(sequence: tf.Tensor, matrix: tf.Tensor, gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the gradients of ``sequence`` and ``matrix`` from that of ``rows_product``."""
+    d_rows = tf.matmul(_rows(gradient), matrix, transpose_b=True)
+    d_sequence = tf.reshape(d_rows, [-1, sequence.shape[1], matrix.shape[0]])
+    return d_sequence, matrix_gradient(sequence, gradient)
+
+
+def matrix_gradient(sequence: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+    """Return the gradient of a matrix that multiplied every step of ``sequence``, as one product."""
+    return tf.matmul(_rows(sequence), _rows(gradient), transpose_a=True)
+
+
+def shifted(first: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Return the state before each step: ``first``, then all ``outputs`` but the last."""
+    return tf.concat([first[:, None], outputs[:, :-1]], axis=1)
+
+
+def forward(step: Step, states: States, length: int, sizes: Sequence[int]) -> tuple[States, tuple[tf.Tensor, ...]]:
+    """Run ``step(t, *states) -> (states, emitted)`` for t = 0 .. length - 1; return the last states and all emitted."""
+    batch, dtype = states[0].shape[0], states[0].dtype
+    all_pieces = [_steps(length, batch, size, dtype) for size in sizes]
+
+    def body(t, states, stores):
+        states, emitted = step(t, *states)
+        stores = tuple(p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, stores, emitted))
+        return t + 1, tuple(states), stores
+
+    _, states, stores = _loop(length, body, (tf.constant(0), tuple(states), tuple(p.empty() for p in all_pieces)))
+    return states, tuple(p.whole(store) for p, store in zip(all_pieces, stores))
+
+
+def overwrite_backward(
+    step: Callable[..., tuple[States, tf.Tensor]], states: States, sequence: tf.Tensor
+) -> tuple[States, tf.Tensor]:
+    """Run ``step(t, sequence[t], *states) -> (states, emitted)`` backwards, writing each emitted over what it read.
+
+    The gradients of a recurrence are as large as its gates, and step t of the gates is not needed after step t. The next
+    step is read from the store just written, not from the one before: a compiler can then see that nothing reads the old
+    contents any more, and updates in place instead of copying the whole sequence at every step.
+    """
+    steps = Steps(sequence)
+    length = sequence.shape[1]
+
+    def body(k, states, current, store):
+        t = length - 1 - k
+        states, emitted = step(t, current, *states)
+        store = steps.pieces.put(store, t, emitted[:, None])
+        return k + 1, tuple(states), steps.pieces.get(store, tf.maximum(t - 1, 0))[:, 0], store
+
+    start = (tf.constant(0), tuple(states), steps.read(length - 1), steps.store)
+    _, states, _, store = _loop(length, body, start)
+    return states, steps.pieces.whole(store)
+
+
+def _loop(length: int, body: Callable[..., Any], start: Any) -> Any:
+    return tf.while_loop(lambda k, *_: k < length, body, start, maximum_iterations=length, parallel_iterations=1)
+
+
+def _steps(length: int, batch: Optional[int], size: int, dtype: tf.DType) -> Pieces:
+    return Pieces(length, tf.TensorShape([batch, 1, size]), dtype, axis=1)
+
+
+def _rows(sequence: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(sequence, [-1, sequence.shape[-1]])

@@ -1,0 +1,32 @@
+"""Some of the timesteps of a sequence. Runs under Keras 2.6 (beside the Poplar SDK) as under Keras 3."""
+
+from tensorflow import keras
+
+from ..errors import InvalidArgumentError
+
+
+@keras.utils.register_keras_serializable(package="keras_recompute")
+class TimeSlice(keras.layers.Layer):
+    """Return ``inputs[:, start:stop]`` for inputs ``(batch, time, ...)``.
+
+    A layer of its own, and not a Lambda, so that sections which differ only in it are recognised as equal. Raises
+    InvalidArgumentError unless ``0 <= start < stop``, or if the sequence is shorter than ``stop``.
+    """
+
+    def __init__(self, start, stop, **kwargs):
+        super().__init__(**kwargs)
+        if not (isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop):
+            raise InvalidArgumentError(f"TimeSlice needs whole numbers with 0 <= start < stop, not start={start!r}, stop={stop!r}")
+        self.start, self.stop = start, stop
+
+    def call(self, inputs):
+        length = inputs.shape[1]
+        if length is not None and length < self.stop:
+            raise InvalidArgumentError(
+                f"{self.name!r} takes the steps {self.start} to {self.stop}, but the sequence has only {length}: "
+                f"lower stop or give longer sequences"
+            )
+        return inputs[:, self.start : self.stop]
+
+    def get_config(self):
+        return {**super().get_config(), "start": self.start, "stop": self.stop}
