@@ -37,13 +37,18 @@ class Names:
     """What is known beforehand of the names of a program: its variables', split into layers and optimisers."""
 
     layers: AbstractSet[str] = frozenset()
+    roots: AbstractSet[str] = frozenset()
     optimisers: AbstractSet[str] = frozenset()
 
     @staticmethod
     def of_variables(weights: Iterable[str], optimiser_state: Iterable[str]) -> Names:
         """Return the names that the paths of variables, such as ``"net/lstm/kernel"``, give away."""
-        layers = {scope for path in weights for scope in path.split("/")[:-1]}
-        return Names(frozenset(layers), frozenset(path.split("/")[0] for path in optimiser_state))
+        scopes = [path.split("/")[:-1] for path in weights]
+        return Names(
+            layers=frozenset(scope for path in scopes for scope in path),
+            roots=frozenset(path[0] for path in scopes if path),
+            optimisers=frozenset(path.split("/")[0] for path in optimiser_state),
+        )
 
     def origin(
         self, op_name: str | None, caller: Origin | None = None, *, inside: str | None = None, before: str | None = None
@@ -82,7 +87,9 @@ class Names:
                 known = self._known(scope, self.layers)
                 # an upper-case scope is an operation that wrote itself with several, such as "MatMul/ReadVariableOp"
                 if known or not (_PLUMBING.match(scope) or scope.endswith("_grad") or scope[:1].isupper() or not scope):
-                    kept = [known or scope] if kept[:1] == [known or scope] else [*kept, known or scope]
+                    # what stands before a root is the model's own scope, which is not in the paths of its variables
+                    is_start = known in self.roots or kept[:1] == [scope]
+                    kept = [known or scope] if is_start else [*kept, known or scope]
             if kept:
                 return "/".join(kept)
         return None

@@ -48,7 +48,7 @@ def of_concrete_function(concrete: Any, input_feed: Sequence[int | str]) -> list
         if not fed:
             known = ", ".join(f"{n}: {p.name}" for n, p in enumerate(described) if p.category == INPUT) or "none"
             raise InvalidArgumentError(
-                f"input_feed names {wanted!r}, which is no data argument of {concrete.name!r}; its data arguments are {known}"
+                f"input_feed names {wanted!r}, which is no data argument of the function; its data arguments are {known}"
             )
         for n in fed:
             described[n] = replace(described[n], fed=True)

@@ -1,6 +1,6 @@
 """Reports on memory: records become plain rows, rows become text and figures.
 
-matplotlib and rich are loaded by what draws and prints, not by importing this.
+matplotlib is loaded when something is drawn, not by importing this.
 """
 
 from __future__ import annotations

@@ -1,0 +1,88 @@
+"""Who an operation belongs to, by its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from keras_recompute.liveness.categories import buffer_category, optimiser_scopes, variable_category
+from keras_recompute.liveness.naming import Names, Origin
+
+NAMES = Names.of_variables(["net/lstm/lstm_cell/kernel", "net/dense_1/bias"], ["adam/iteration"])
+
+
+@pytest.mark.parametrize(
+    ("op_name", "layer"),
+    [
+        ("net/lstm/MatMul", "net/lstm"),
+        ("net_1/lstm_1/while/lstm_cell_1/MatMul_1", "net/lstm/lstm_cell"),  # scopes opened again get a number
+        ("net_1/dense_1/Add", "net/dense_1"),  # a layer that really has one keeps it
+        ("net/dropout_2/stateless_dropout/stateless_random_uniform/StatelessRandomUniformV2", "net/dropout_2"),
+        ("net/dense_1/Tensordot/MatMul/ReadVariableOp", "net/dense_1"),
+        ("gradient_tape/net_1/lstm_1/while/net_1/lstm_1/while_grad", "net/lstm"),
+        ("gradient_tape/net_1/lstm_1/while/gradients/AddN_4", "net/lstm"),
+        ("while/gradients/net_1/lstm_1/while/lstm_cell_1/mul_grad/Mul_1", "net/lstm/lstm_cell"),
+        ("recomputation.forward.section-0/net/lstm/MatMul", "net/lstm"),
+        ("while_1/recomputation.backward.sections-0-3/gradients/lstm/MatMul", "lstm"),
+        ("functional_1/net_1/lstm/MatMul", "net/lstm"),  # the model's own scope is not in the paths of its variables
+        ("functional_1/dropout_1/Mul", "functional_1/dropout_1"),  # nothing tells which of these numbers are real
+        ("adam/Add_3", None),
+        ("MatMul", None),
+        ("while_1/add_2", None),
+    ],
+)
+def test_layer(op_name, layer):
+    assert NAMES.layer(op_name) == layer
+
+
+@pytest.mark.parametrize(
+    ("op_name", "phase", "section"),
+    [
+        ("net/lstm/MatMul", "forward", None),
+        ("gradient_tape/net/lstm/MatMul", "backward", None),
+        ("recomputation.forward.section-0/lstm/MatMul", "forward", "section-0"),
+        ("recomputation.backward.section-0/lstm/MatMul", "recompute", "section-0"),
+        ("recomputation.backward.section-0/gradients/lstm/MatMul", "backward", "section-0"),
+        ("adam/Sqrt", "update", None),
+    ],
+)
+def test_phase_and_section(op_name, phase, section):
+    origin = NAMES.origin(op_name)
+    assert (origin.phase, origin.section) == (phase, section)
+
+
+def test_an_operation_of_a_loop_is_where_the_loop_is():
+    loop = NAMES.origin("recomputation.backward.section-1/gradients/net/lstm/while")
+    assert NAMES.origin("while/MatMul", loop) == Origin("while/MatMul", "backward", "section-1", "net/lstm")
+
+
+def test_an_unmarked_operation_is_of_the_phase_around_it():
+    assert NAMES.origin("zeros", before="backward").phase == "backward"
+    assert NAMES.origin("zeros", inside="backward").phase == "backward"
+    assert NAMES.origin(None, before="update").phase == "update"
+    assert NAMES.origin("net/lstm/MatMul", before="backward").phase == "forward"  # its layer says what it is
+
+
+@pytest.mark.parametrize(
+    ("op_name", "phase", "category"),
+    [
+        ("net/lstm/MatMul", "forward", "activation"),
+        ("net/lstm/MatMul", "recompute", "activation"),
+        ("net/lstm/MatMul", "backward", "gradient"),
+        ("adam/Sqrt", "update", "optimiser"),
+        ("while/checkpoint/TensorListSetItem", "forward", "checkpoint"),
+        ("net/recomputation_checkpoint_3/Identity", "forward", "checkpoint"),
+        ("net/checkpointed/MatMul", "forward", "activation"),
+        (None, None, "other"),
+        (None, "backward", "gradient"),
+    ],
+)
+def test_category_of_a_buffer(op_name, phase, category):
+    assert buffer_category(op_name, phase) == category
+
+
+def test_category_of_a_variable():
+    scopes = optimiser_scopes(["adam/iteration", "adam/learning_rate", "net/kernel", "iteration"])
+    assert scopes == {"adam"}
+    assert variable_category("adam/net_kernel_momentum", scopes) == "optimiser"
+    assert variable_category("net/kernel", scopes) == "weight"
+    assert variable_category("adamant/kernel", scopes) == "weight"
