@@ -1,0 +1,29 @@
+"""Plans: which states to store, which activations to keep and what to run twice, for a chain of steps.
+
+Pure Python, and knows nothing of TensorFlow. ``Chain`` says what the steps cost, a planner makes a ``Plan`` of actions,
+``simulate`` runs any plan by the rules and counts. The map, with what each planner is optimal for in its own module:
+
+    chain, actions, simulate   the three things a plan needs: what, how, and the judge
+    uniform, multilevel        equal sections, which a compiler can outline
+    binomial                   fewest replays for a number of stored states (Griewank & Walther 2000)
+    mixed                      states and activations under a budget, equal steps (Gruslys et al. 2016)
+    optimal                    the fastest plan under a budget, any chain (in the spirit of Beaumont et al. 2019)
+    segments                   how planners speak; staircase, twice, exhaustive: what ``optimal`` asks
+"""
+
+from .actions import Advance, Backward, Free, Keep, Plan, Restore, Store
+from .chain import Chain
+from .simulate import Outcome, simulate
+
+__all__ = [
+    "Advance",
+    "Backward",
+    "Chain",
+    "Free",
+    "Keep",
+    "Outcome",
+    "Plan",
+    "Restore",
+    "Store",
+    "simulate",
+]

@@ -1,0 +1,115 @@
+"""The chain: what a planner needs to know about the steps of a network, and nothing else.
+
+A chain is a row of steps. Step ``i`` turns state ``i`` into state ``i + 1``; its backward pass needs its activations.
+
+* ``state_bytes[i]``: state ``i``, the input of step ``i``; what a checkpoint there stores. State 0 is the input of the chain:
+  give it 0 bytes where it is alive anyway.
+* ``activation_bytes[i]``: all that the backward pass of step ``i`` needs, its input included. Activations serve that backward
+  pass only: to start again from a state, it must be stored.
+* ``working_bytes[i]``: alive only while step ``i`` itself runs, forward or backward: the state in hand, the incoming gradient,
+  scratch space.
+* ``fixed_bytes``: alive whatever the plan: weights, optimiser, inputs.
+
+Not modelled: states that skip over a step, transfers to another memory, two steps at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Sequence
+
+from ..errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Steps with their sizes in bytes and their costs in seconds (or any one unit of cost); compares by value.
+
+    Every sequence has one entry per step. Raises InvalidArgumentError for sequences of unequal length and for entries that
+    are negative or, where bytes are meant, not whole numbers.
+    """
+
+    state_bytes: Sequence[int]
+    activation_bytes: Sequence[int]
+    forward_seconds: Sequence[float]
+    backward_seconds: Sequence[float]
+    working_bytes: Sequence[int] = ()
+    fixed_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        steps = len(self.state_bytes)
+        if not steps:
+            raise InvalidArgumentError("state_bytes is empty: a chain needs at least one step, so give one entry per step")
+        if not len(self.working_bytes):
+            object.__setattr__(self, "working_bytes", (0,) * steps)
+        for name in ("state_bytes", "activation_bytes", "working_bytes", "forward_seconds", "backward_seconds"):
+            values = tuple(getattr(self, name))
+            object.__setattr__(self, name, values)
+            if len(values) != steps:
+                raise InvalidArgumentError(
+                    f"{name} has {len(values)} entries but state_bytes has {steps}: give one entry per step to both"
+                )
+            for step, value in enumerate(values):
+                _check_amount(f"{name}[{step}]", value, whole=name.endswith("bytes"))
+        _check_amount("fixed_bytes", self.fixed_bytes, whole=True)
+
+    @classmethod
+    def homogeneous(
+        cls,
+        steps: int,
+        *,
+        state_bytes: int,
+        activation_bytes: int,
+        forward_seconds: float = 1,
+        backward_seconds: float = 2,
+        working_bytes: int = 0,
+        fixed_bytes: int = 0,
+    ) -> Chain:
+        """Return a chain of ``steps`` equal steps, such as the timesteps of a recurrent layer.
+
+        Costs are seconds or any one unit; a backward pass costs two forward passes unless told otherwise. Raises
+        InvalidArgumentError as the class does, and for fewer than one step.
+        """
+        check_count("steps", steps, at_least=1)
+        return cls(
+            state_bytes=(state_bytes,) * steps,
+            activation_bytes=(activation_bytes,) * steps,
+            forward_seconds=(forward_seconds,) * steps,
+            backward_seconds=(backward_seconds,) * steps,
+            working_bytes=(working_bytes,) * steps,
+            fixed_bytes=fixed_bytes,
+        )
+
+    def __len__(self) -> int:
+        return len(self.state_bytes)
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether all steps are equal in every size and cost."""
+        rows = (self.state_bytes, self.activation_bytes, self.forward_seconds, self.backward_seconds, self.working_bytes)
+        return all(row.count(row[0]) == len(row) for row in rows)
+
+    @property
+    def plain_seconds(self) -> float:
+        """Seconds of one forward and one backward pass with nothing run twice: no plan is faster."""
+        return sum(self.forward_seconds) + sum(self.backward_seconds)
+
+    @property
+    def plain_peak_bytes(self) -> int:
+        """Peak bytes when every activation is kept and nothing is run twice."""
+        alive = accumulate(self.activation_bytes)
+        return self.fixed_bytes + max(held + working for held, working in zip(alive, self.working_bytes))
+
+
+def check_count(name: str, value: object, *, at_least: int) -> None:
+    """Raise InvalidArgumentError unless ``value`` is a whole number of at least ``at_least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise InvalidArgumentError(f"{name} is {value!r}: it counts something, so give a whole number of at least {at_least}")
+
+
+def _check_amount(name: str, value: object, *, whole: bool) -> None:
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 <= value < float("inf"):
+        kind = "whole number of bytes" if whole else "finite number"
+        raise InvalidArgumentError(f"{name} is {value!r}: it adds up with others of its kind, so give a {kind}, zero or more")
