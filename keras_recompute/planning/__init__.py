@@ -12,12 +12,17 @@ Pure Python, and knows nothing of TensorFlow. ``Chain`` says what the steps cost
 """
 
 from .actions import Advance, Backward, Free, Keep, Plan, Restore, Store
+from .binomial import binomial_plan, binomial_replayed_steps, longest_chain
+from .budget import BudgetTooSmallError
 from .chain import Chain
+from .multilevel import multilevel_plan
 from .simulate import Outcome, simulate
+from .uniform import section_lengths, uniform_plan, uniform_plan_within
 
 __all__ = [
     "Advance",
     "Backward",
+    "BudgetTooSmallError",
     "Chain",
     "Free",
     "Keep",
@@ -25,5 +30,12 @@ __all__ = [
     "Plan",
     "Restore",
     "Store",
+    "binomial_plan",
+    "binomial_replayed_steps",
+    "longest_chain",
+    "multilevel_plan",
+    "section_lengths",
     "simulate",
+    "uniform_plan",
+    "uniform_plan_within",
 ]

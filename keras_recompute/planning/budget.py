@@ -1,0 +1,23 @@
+"""The refusal every planner with a budget shares."""
+
+from __future__ import annotations
+
+from ..errors import InvalidArgumentError
+from .chain import check_count
+
+
+class BudgetTooSmallError(InvalidArgumentError):
+    """No plan keeps to the budget; ``smallest_budget_bytes`` is the smallest one that would do."""
+
+    def __init__(self, what: str, *, budget_bytes: int, smallest_budget_bytes: int) -> None:
+        super().__init__(
+            f"budget_bytes is {budget_bytes}, too small for {what} for this chain: the smallest that would do is "
+            f"{smallest_budget_bytes} bytes, so give at least that, or make the states and activations smaller"
+        )
+        self.budget_bytes = budget_bytes
+        self.smallest_budget_bytes = smallest_budget_bytes
+
+
+def check_budget(budget_bytes: object) -> None:
+    """Raise InvalidArgumentError unless ``budget_bytes`` is a whole number of bytes, zero or more."""
+    check_count("budget_bytes", budget_bytes, at_least=0)

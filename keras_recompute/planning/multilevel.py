@@ -1,0 +1,56 @@
+"""Equal sections within equal sections, at each of several levels, so that the sections of a level can share one program.
+
+With p_1, ..., p_L sections per level that divide the n steps, sum(p_i - 1) states and n / (p_1 ... p_L) steps of activations
+are alive at the peak, and sum(n - n / p_i) steps are replayed: each level runs all but the last of its sections once more
+(Chen et al. 2016, arXiv:1604.06174, the recursive view, with every level equal). ``binomial`` needs fewer
+replays for the same states, but no two of its sections need be alike.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, Sequence, Tuple
+
+from ..errors import InvalidArgumentError
+from .actions import Action, Plan
+from .chain import check_count
+from .segments import KeepFirst, Split, Whole, unfold
+from .uniform import section_lengths
+
+# What is known of a segment: its level and the lengths of its sections there.
+_Sections = Tuple[int, Tuple[int, ...]]
+
+
+def multilevel_actions(steps: int, *, sections_per_level: Sequence[int]) -> Iterator[Action]:
+    """Yield the actions of ``multilevel_plan`` one by one."""
+    check_count("steps", steps, at_least=1)
+    levels = tuple(sections_per_level)
+    product = 1
+    for level, sections in enumerate(levels):
+        check_count(f"sections_per_level[{level}]", sections, at_least=1)
+        product *= sections
+    if product > steps:
+        raise InvalidArgumentError(
+            f"sections_per_level is {levels}, which makes {product} sections of {steps} steps: each needs a step, so ask "
+            "for fewer"
+        )
+
+    def decide(begin: int, end: int, key: _Sections) -> Whole | KeepFirst[_Sections] | Split[_Sections]:
+        level, lengths = key
+        while len(lengths) == 1:
+            if level == len(levels):
+                return Whole()
+            lengths = section_lengths(end - begin, levels[level])
+            level += 1
+        return Split(lengths[0], before=(level, lengths[:1]), after=(level, lengths[1:]))
+
+    start: _Sections = (0, (steps,))
+    return unfold(steps, start, decide)
+
+
+def multilevel_plan(steps: int, *, sections_per_level: Sequence[int]) -> Plan:
+    """Return the plan that cuts ``steps`` steps into ``sections_per_level[0]`` sections, each of these into ``[1]``, and so on.
+
+    Lengths within one section differ by at most one. Raises InvalidArgumentError for fewer than one section at a level, or
+    for more sections in all than steps.
+    """
+    return Plan(steps, tuple(multilevel_actions(steps, sections_per_level=sections_per_level)), planner="multilevel")
