@@ -15,6 +15,7 @@ from .actions import Advance, Backward, Free, Keep, Plan, Restore, Store
 from .binomial import binomial_plan, binomial_replayed_steps, longest_chain
 from .budget import BudgetTooSmallError
 from .chain import Chain
+from .mixed import mixed_plan
 from .multilevel import multilevel_plan
 from .simulate import Outcome, simulate
 from .uniform import section_lengths, uniform_plan, uniform_plan_within
@@ -33,6 +34,7 @@ __all__ = [
     "binomial_plan",
     "binomial_replayed_steps",
     "longest_chain",
+    "mixed_plan",
     "multilevel_plan",
     "section_lengths",
     "simulate",

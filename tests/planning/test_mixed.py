@@ -1,0 +1,152 @@
+"""States and activations mixed under a budget: the paper's headline, the full programme as an oracle, and the promises."""
+
+from functools import lru_cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.planning import BudgetTooSmallError, Chain, binomial_replayed_steps, mixed_plan, simulate
+
+from .cases import repeatable
+
+# The paper's relative sizes: activations five times the state, a backward pass twice the forward pass.
+PAPER = Chain.homogeneous(1000, state_bytes=1, activation_bytes=5, forward_seconds=1, backward_seconds=2)
+
+
+def run(chain, budget_bytes):
+    outcome = simulate(chain, mixed_plan(chain, budget_bytes=budget_bytes))
+    assert outcome.peak_bytes <= budget_bytes
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("percent", "replayed_steps", "time_ratio"),
+    # Of 1000 * 5 bytes. Plain time is 1000 * (1 + 2), so the ratio is 1 + replayed / 3000.
+    [(5, 953, 1.33), (2, 995, 1.34)],
+)
+def test_1000_steps_in_a_fraction_of_the_memory_cost_a_third_more_time(percent, replayed_steps, time_ratio):
+    # As in the paper, the activations of the one step in work (5 bytes) are not part of the budget.
+    outcome = run(PAPER, percent * 50 + 5)
+    assert outcome.replayed_steps == replayed_steps
+    assert outcome.seconds == 3000 + replayed_steps
+    assert outcome.seconds <= time_ratio * PAPER.plain_seconds
+
+
+@pytest.mark.parametrize(
+    # All bytes within the budget, the step in work included. 2 %: the full programme's optimum, computed apart, is 1029 too.
+    ("percent", "replayed_steps"),
+    [(5, 954), (2, 1029)],
+)
+def test_the_same_with_the_step_in_work_inside_the_budget(percent, replayed_steps):
+    outcome = run(PAPER, percent * 50)
+    assert outcome.replayed_steps == replayed_steps
+    assert round(outcome.seconds / PAPER.plain_seconds, 2) <= 1.34
+
+
+def test_sections_that_run_twice_by_hand():
+    # 20 bytes, state 1, activation 5, 10 steps. Room for sections: 20 // 5 = 4, 19 // 5 = 3, 18 // 5 = 3: all ten steps in
+    # three sections, of which the last, of 3 steps, is not replayed.
+    chain = Chain.homogeneous(10, state_bytes=1, activation_bytes=5)
+    assert run(chain, 20).replayed_steps == 4 + 3
+    assert run(chain, 20).peak_bytes == 4 * 5
+
+
+def test_everything_fits():
+    assert run(PAPER, 5000).replayed_steps == 0
+    assert run(PAPER, 4999).replayed_steps > 0
+
+
+@lru_cache(maxsize=None)
+def fewest_replays(steps, memory, state, activation):
+    """The recurrence as it stands in the module's docstring, every split tried."""
+    if steps * activation <= memory:
+        return 0
+    if memory < activation:
+        return float("inf")
+    best = fewest_replays(steps - 1, memory - activation, state, activation)
+    for y in range(1, steps):
+        if memory >= state:
+            after = fewest_replays(steps - y, memory - state, state, activation)
+            best = min(best, y + fewest_replays(y, memory, state, activation) + after)
+    return best
+
+
+@pytest.mark.parametrize(("state", "activation"), [(1, 5), (2, 3), (3, 7), (1, 1), (1, 20), (4, 3), (9, 2), (6, 10)])
+def test_the_full_programme_finds_nothing_better(state, activation):
+    for steps in (1, 2, 3, 7, 16, 25):
+        chain = Chain.homogeneous(steps, state_bytes=state, activation_bytes=activation)
+        for memory in range(0, 60, 1 if steps < 16 else 3):
+            best = fewest_replays(steps, memory, state, activation)
+            if best == float("inf"):
+                with pytest.raises(BudgetTooSmallError):
+                    mixed_plan(chain, budget_bytes=memory)
+            else:
+                assert run(chain, memory).replayed_steps == best, (steps, memory)
+    fewest_replays.cache_clear()
+
+
+def smallest_budget(chain):
+    try:
+        mixed_plan(chain, budget_bytes=0)
+    except BudgetTooSmallError as error:
+        return error.smallest_budget_bytes
+    return 0
+
+
+@repeatable
+@given(st.integers(1, 60), st.integers(0, 40), st.integers(0, 60), st.integers(0, 9), st.integers(0, 9), st.data())
+def test_a_larger_budget_never_replays_more(steps, state, activation, working, fixed, data):
+    chain = Chain.homogeneous(steps, state_bytes=state, activation_bytes=activation, working_bytes=working, fixed_bytes=fixed)
+    smallest = smallest_budget(chain)
+    if smallest:
+        with pytest.raises(BudgetTooSmallError):
+            mixed_plan(chain, budget_bytes=smallest - 1)
+    less = data.draw(st.integers(smallest, chain.plain_peak_bytes), label="less")
+    more = data.draw(st.integers(less, chain.plain_peak_bytes + 1), label="more")
+    assert run(chain, more).replayed_steps <= run(chain, less).replayed_steps <= run(chain, smallest).replayed_steps
+
+
+@pytest.mark.parametrize(("state", "activation"), [(1237, 3331), (31000, 30000), (7, 1999)])
+def test_sizes_without_a_common_unit_are_never_slower_than_binomial(state, activation):
+    chain = Chain.homogeneous(300, state_bytes=state, activation_bytes=activation)
+    for slots in (1, 2, 5, 11):
+        outcome = run(chain, slots * state + activation)
+        assert outcome.replayed_steps <= binomial_replayed_steps(300, slots=slots)
+
+
+def test_2048_steps_with_a_window_stay_near_the_bound():
+    # State 1, activation 3, 100 bytes. A step replayed at most r times belongs to a chain of at most N(m, r) steps, where
+    # N(m, 0) = m // 3 and N(m, r) = max(1 + N(m - 3, r), N(m, r - 1) + N(m - 1, r)): no plan has fewer replays than this sum.
+    reach = [[m // 3 for m in range(101)]]
+    while reach[-1][100] < 2048:
+        row = []
+        for m in range(101):
+            row.append(max(1 + row[m - 3], reach[-1][m] + row[m - 1]) if m >= 3 else 0)
+        reach.append(row)
+    bound = sum(2048 - row[100] for row in reach[:-1])
+    chain = Chain.homogeneous(2048, state_bytes=1, activation_bytes=3)
+    assert bound <= run(chain, 100).replayed_steps <= bound + 0.02 * chain.plain_seconds
+
+
+def test_the_budget_must_hold_one_state_and_one_step():
+    with pytest.raises(
+        BudgetTooSmallError, match=r"budget_bytes is 5, too small for any plan .* would do is 6 bytes"
+    ) as caught:
+        mixed_plan(PAPER, budget_bytes=5)
+    assert (caught.value.budget_bytes, caught.value.smallest_budget_bytes) == (5, 6)
+    assert isinstance(caught.value, InvalidArgumentError)
+
+
+@pytest.mark.parametrize(
+    ("chain", "budget_bytes", "message"),
+    [
+        (Chain([1, 2], [1, 1], [1, 1], [1, 1]), 9, "the steps of the chain are unequal: .* use optimal_plan"),
+        (PAPER, -1, "budget_bytes is -1"),
+        (PAPER, 1e9, "budget_bytes is 1000000000.0"),
+    ],
+)
+def test_what_it_is_not_for_is_refused(chain, budget_bytes, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        mixed_plan(chain, budget_bytes=budget_bytes)
