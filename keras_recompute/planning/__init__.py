@@ -17,6 +17,7 @@ from .budget import BudgetTooSmallError
 from .chain import Chain
 from .mixed import mixed_plan
 from .multilevel import multilevel_plan
+from .optimal import optimal_plan
 from .simulate import Outcome, simulate
 from .uniform import section_lengths, uniform_plan, uniform_plan_within
 
@@ -36,6 +37,7 @@ __all__ = [
     "longest_chain",
     "mixed_plan",
     "multilevel_plan",
+    "optimal_plan",
     "section_lengths",
     "simulate",
     "uniform_plan",

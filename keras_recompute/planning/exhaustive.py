@@ -1,0 +1,102 @@
+"""The true optimum for a few steps: every order of actions that the machine allows, by A* search over its states.
+
+``staircase`` looks at persistent plans only. On uneven chains it can pay to free a checkpoint and make it again, and the
+optimum over all plans is NP-hard (Beaumont et al., "Optimal checkpointing for heterogeneous chains", ACM TOMS 2024). So chains
+of up to ``LONGEST`` steps are searched: a state of the machine is how many steps are unfinished, which state is in hand, which
+are stored and which activations are kept (two bit masks). What leads the search is that every step must be kept once and run
+backward once whatever the plan: only what comes on top is counted.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import count
+from typing import Iterator, Sequence, Tuple
+
+from .actions import Action, Advance, Backward, Free, Keep, Restore, Store
+from .chain import Chain
+
+LONGEST = 8
+
+# Unfinished steps, the state in hand (-1: none), the stored states, the kept activations.
+_State = Tuple[int, int, int, int]
+
+
+def fastest_actions(chain: Chain, *, room_bytes: int, seconds_at_most: float) -> tuple[Action, ...] | None:
+    """Return the fastest plan, of several the one with the least peak, in ``room_bytes`` (the budget without fixed bytes).
+
+    None where nothing fits, or nothing that replays at most ``seconds_at_most``: a bound known from elsewhere saves time.
+    """
+    return _search(chain, room_bytes=room_bytes, seconds_at_most=seconds_at_most, peak_first=False)
+
+
+def leanest_actions(chain: Chain, *, room_bytes: int) -> tuple[Action, ...] | None:
+    """Return the plan with the smallest peak there can be, of several the fastest; None where none fits in ``room_bytes``."""
+    return _search(chain, room_bytes=room_bytes, seconds_at_most=float("inf"), peak_first=True)
+
+
+def _search(chain: Chain, *, room_bytes: int, seconds_at_most: float, peak_first: bool) -> tuple[Action, ...] | None:
+    """Dijkstra on pairs: peak and seconds compare in either order, and neither falls along a path."""
+    start: _State = (len(chain), 0, 0, 0)
+    best: dict[_State, tuple[float, float]] = {start: (0, 0)}
+    came_from: dict[_State, tuple[_State, Action]] = {}
+    order = count()
+    queue: list[tuple[float, float, int, float, _State]] = [(0, 0, next(order), 0, start)]
+    while queue:
+        first, second, _, replayed, state = heappop(queue)
+        if (first, second) > best[state]:
+            continue
+        if not state[0] and not state[2]:
+            return _path(came_from, state)
+        peak = first if peak_first else second
+        for action, after, alive, seconds in _moves(chain, state):
+            total = replayed + seconds
+            if alive > room_bytes or total > seconds_at_most:
+                continue
+            label = (max(peak, alive), total) if peak_first else (total, max(peak, alive))
+            if after not in best or label < best[after]:
+                best[after] = label
+                came_from[after] = (state, action)
+                heappush(queue, (*label, next(order), total, after))
+    return None
+
+
+def _moves(chain: Chain, state: _State) -> Iterator[tuple[Action, _State, int, float]]:
+    """Yield what may be done next: the action, the state after it, the bytes alive during it, the seconds it replays.
+
+    A Keep replays nothing: each step must be kept once. Neither does Backward, which is due once whatever the plan. A state is
+    freed when it is in hand, or not at all: its last use is a Restore, and waiting any longer gains nothing.
+    """
+    unfinished, hand, stored, kept = state
+    held = _bytes(chain.state_bytes, stored) + _bytes(chain.activation_bytes, kept)
+    last = unfinished - 1
+    for step in range(unfinished):
+        if stored >> step & 1:
+            if step == hand:
+                yield Free(step), (unfinished, hand, stored ^ 1 << step, kept), held, 0
+            else:
+                yield Restore(step), (unfinished, step, stored, kept), held, 0
+    if 0 <= hand < unfinished:
+        working = held + chain.working_bytes[hand]
+        if not stored >> hand & 1:
+            alive = held + chain.state_bytes[hand]
+            yield Store(hand), (unfinished, hand, stored | 1 << hand, kept), alive, 0
+        if hand < last:
+            yield Advance(hand, hand + 1), (unfinished, hand + 1, stored, kept), working, chain.forward_seconds[hand]
+        if not kept >> hand & 1:
+            alive = working + chain.activation_bytes[hand]
+            yield Keep(hand, hand + 1), (unfinished, hand + 1, stored, kept | 1 << hand), alive, 0
+    if unfinished and kept >> last & 1:
+        yield Backward(last, unfinished), (last, -1, stored, kept ^ 1 << last), held + chain.working_bytes[last], 0
+
+
+def _bytes(sizes: Sequence[int], mask: int) -> int:
+    return sum(size for step, size in enumerate(sizes) if mask >> step & 1)
+
+
+def _path(came_from: dict[_State, tuple[_State, Action]], state: _State) -> tuple[Action, ...]:
+    actions = []
+    while state in came_from:
+        state, action = came_from[state]
+        actions.append(action)
+    return tuple(reversed(actions))

@@ -1,0 +1,78 @@
+"""The fastest plan within a budget, for any chain: picks the planner that knows best and keeps its promises.
+
+* up to 8 steps: a search over every order of actions (``exhaustive``): optimal without conditions;
+* equal steps: ``mixed``;
+* otherwise the better of ``staircase`` (any number of replays, few positions on long chains) and ``twice`` (every position, one
+  replay). Optimal among persistent plans up to 16 steps, near it above.
+
+Promises: the peak is within the budget; a larger budget is never slower; of two uneven plans equally fast the one with the
+smaller peak is taken, so that a larger budget that buys no time changes nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import lru_cache
+
+from .actions import Action, Plan
+from .budget import BudgetTooSmallError, check_budget
+from .chain import Chain
+from .exhaustive import LONGEST, fastest_actions, leanest_actions
+from .mixed import mixed_actions
+from .simulate import simulate
+from .staircase import Staircase
+from .twice import replay_seconds, section_actions, sections_run_twice, smallest_room_bytes
+
+
+def optimal_plan(chain: Chain, *, budget_bytes: int) -> Plan:
+    """Return the fastest plan for ``chain`` with a peak of at most ``budget_bytes``, the chain's fixed bytes included.
+
+    Milliseconds for equal steps at most budgets, at most seconds for 500 unequal ones; asking again for the same chain with
+    another budget is quick. Raises BudgetTooSmallError, an InvalidArgumentError that carries the smallest budget that would do.
+    """
+    check_budget(budget_bytes)
+    if len(chain) <= LONGEST:
+        actions = _short(chain, budget_bytes)
+    elif chain.is_homogeneous:
+        actions = tuple(mixed_actions(chain, budget_bytes=budget_bytes))
+    else:
+        actions = _uneven(chain, budget_bytes)
+    return Plan(len(chain), actions, planner="optimal")
+
+
+def _short(chain: Chain, budget_bytes: int) -> tuple[Action, ...]:
+    room = budget_bytes - chain.fixed_bytes
+    stairs = _staircase(chain).stairs
+    reachable = bisect_right([stair.peak_bytes for stair in stairs], room)
+    # A little slack, for sums of the same seconds in another order.
+    bound = stairs[reachable - 1].replay_seconds * (1 + 1e-9) if reachable else float("inf")
+    actions = fastest_actions(chain, room_bytes=room, seconds_at_most=bound)
+    if actions is None:
+        leanest = leanest_actions(chain, room_bytes=stairs[0].peak_bytes)
+        assert leanest is not None  # the first stair is such a plan
+        smallest = simulate(chain, leanest).peak_bytes
+        raise BudgetTooSmallError("any plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest)
+    return actions
+
+
+def _uneven(chain: Chain, budget_bytes: int) -> tuple[Action, ...]:
+    room = budget_bytes - chain.fixed_bytes
+    table = _staircase(chain)
+    stair = bisect_right([stair.peak_bytes for stair in table.stairs], room) - 1
+    sections = sections_run_twice(chain, room_bytes=room)
+    if sections is not None:
+        seconds = replay_seconds(chain, sections)
+        least = smallest_room_bytes(chain, seconds=seconds, room_bytes=room)
+        if stair < 0 or (seconds, least) < (table.stairs[stair].replay_seconds, table.stairs[stair].peak_bytes):
+            leanest = sections_run_twice(chain, room_bytes=least)
+            assert leanest is not None  # least was found by asking just this
+            return tuple(section_actions(len(chain), leanest))
+    if stair >= 0:
+        return tuple(table.actions(stair))
+    smallest = smallest_room_bytes(chain, seconds=float("inf"), room_bytes=table.stairs[0].peak_bytes)
+    raise BudgetTooSmallError("any plan found", budget_bytes=budget_bytes, smallest_budget_bytes=chain.fixed_bytes + smallest)
+
+
+@lru_cache(maxsize=4)
+def _staircase(chain: Chain) -> Staircase:
+    return Staircase(chain)
