@@ -1,0 +1,90 @@
+"""How long planning takes, and what the plans cost: ``python benchmarks/planning.py``.
+
+Prints one row per plan: seconds to make it, actions, peak bytes, replayed steps, and time relative to the plain pass, by the
+pretend machine. Aims: 2048 equal steps under a second, 500 unequal ones under ten.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from functools import partial
+from typing import Callable
+
+from keras_recompute.planning import (
+    Chain,
+    Plan,
+    binomial_plan,
+    mixed_plan,
+    multilevel_plan,
+    optimal_plan,
+    simulate,
+    uniform_plan,
+    uniform_plan_within,
+)
+from keras_recompute.sizes import format_bytes
+
+# The LSTM of the example: batch 16, 256 units, float32. State: h and c; activations: four gates, h and c.
+VALUE = 16 * 256 * 4
+LSTM = Chain.homogeneous(2048, state_bytes=2 * VALUE, activation_bytes=6 * VALUE)
+# Gruslys et al. 2016: activations five times the state; the step in work, 5 bytes, is not part of their budget.
+PAPER = Chain.homogeneous(1000, state_bytes=1, activation_bytes=5)
+
+
+def layers(count: int) -> Chain:
+    """Return ``count`` unequal layers: sizes and costs drawn at random, the same in each run."""
+    draw = random.Random(1).randint
+    return Chain(
+        state_bytes=[draw(1, 40) * 2**15 for _ in range(count)],
+        activation_bytes=[draw(20, 400) * 2**15 for _ in range(count)],
+        forward_seconds=[draw(1, 9) for _ in range(count)],
+        backward_seconds=[draw(2, 18) for _ in range(count)],
+    )
+
+
+def row(name: str, chain: Chain, make: Callable[[], Plan]) -> None:
+    begin = time.perf_counter()
+    plan = make()
+    took = time.perf_counter() - begin
+    outcome = simulate(chain, plan)
+    print(
+        f"{name:44} {took:7.3f} s  {len(plan):6} actions  peak {format_bytes(outcome.peak_bytes):>8}  "
+        f"replayed {outcome.replayed_steps:6}  time x {outcome.seconds / chain.plain_seconds:.4f}"
+    )
+
+
+def main() -> None:
+    row("uniform, 2048 steps, 7 checkpoints", LSTM, lambda: uniform_plan(2048, checkpoints=7))
+    row("two levels, 2048 steps, 8 x 16", LSTM, lambda: multilevel_plan(2048, sections_per_level=(8, 16)))
+    for slots in (2, 8, 63):
+        row(f"binomial, 2048 steps, {slots} slots", LSTM, partial(binomial_plan, 2048, slots=slots))
+    plain = LSTM.plain_peak_bytes
+    for percent in (25, 5, 2, 1):
+        budget = plain * percent // 100
+        row(f"mixed, 2048 steps, {percent} %", LSTM, partial(mixed_plan, LSTM, budget_bytes=budget))
+    for percent in (25, 5):
+        budget = plain * percent // 100
+        row(
+            f"uniform within, 2048 steps, {percent} %",
+            LSTM,
+            partial(uniform_plan_within, LSTM, budget_bytes=budget),
+        )
+    for percent in (5, 2, 1):
+        budget = 50 * percent + 5
+        row(f"mixed, the paper's 1000 steps, {percent} %", PAPER, partial(mixed_plan, PAPER, budget_bytes=budget))
+        budget = 50 * percent
+        row(f"  with the step in work inside, {percent} %", PAPER, partial(mixed_plan, PAPER, budget_bytes=budget))
+    for count in (8, 50, 150, 500):
+        chain = layers(count)
+        for percent in (50, 20, 8):
+            least = max(chain.activation_bytes) + max(chain.state_bytes)
+            budget = max(2 * least, chain.plain_peak_bytes * percent // 100)
+            row(
+                f"optimal, {count} unequal layers, {percent} %",
+                chain,
+                partial(optimal_plan, chain, budget_bytes=budget),
+            )
+
+
+if __name__ == "__main__":
+    main()
