@@ -3,7 +3,7 @@
 Pure Python, and knows nothing of TensorFlow. ``Chain`` says what the steps cost, a planner makes a ``Plan`` of actions,
 ``simulate`` runs any plan by the rules and counts. The map, with what each planner is optimal for in its own module:
 
-    chain, actions, simulate   the three things a plan needs: what, how, and the judge
+    chain, actions, simulate   the three things a plan needs: what, how, and the judge; the six actions live in ``actions``
     uniform, multilevel        equal sections, which a compiler can outline
     binomial                   fewest replays for a number of stored states (Griewank & Walther 2000)
     mixed                      states and activations under a budget, equal steps (Gruslys et al. 2016)
@@ -11,7 +11,7 @@ Pure Python, and knows nothing of TensorFlow. ``Chain`` says what the steps cost
     segments                   how planners speak; staircase, twice, exhaustive: what ``optimal`` asks
 """
 
-from .actions import Advance, Backward, Free, Keep, Plan, Restore, Store
+from .actions import Plan
 from .binomial import binomial_plan, binomial_replayed_steps, longest_chain
 from .budget import BudgetTooSmallError
 from .chain import Chain
@@ -22,16 +22,10 @@ from .simulate import Outcome, simulate
 from .uniform import section_lengths, uniform_plan, uniform_plan_within
 
 __all__ = [
-    "Advance",
-    "Backward",
     "BudgetTooSmallError",
     "Chain",
-    "Free",
-    "Keep",
     "Outcome",
     "Plan",
-    "Restore",
-    "Store",
     "binomial_plan",
     "binomial_replayed_steps",
     "longest_chain",

@@ -3,7 +3,8 @@
 import pytest
 
 from keras_recompute.errors import InvalidPlanError
-from keras_recompute.planning import Advance, Backward, Chain, Free, Keep, Outcome, Plan, Restore, Store, simulate
+from keras_recompute.planning import Chain, Outcome, Plan, simulate
+from keras_recompute.planning.actions import Advance, Backward, Free, Keep, Restore, Store
 
 # Every size and cost has its own power of two or ten, so that each sum below has one reading.
 CHAIN = Chain(

@@ -6,20 +6,15 @@ from hypothesis import strategies as st
 
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.planning import (
-    Advance,
-    Backward,
     BudgetTooSmallError,
     Chain,
-    Free,
-    Keep,
-    Restore,
-    Store,
     multilevel_plan,
     section_lengths,
     simulate,
     uniform_plan,
     uniform_plan_within,
 )
+from keras_recompute.planning.actions import Advance, Backward, Free, Keep, Restore, Store
 
 from .cases import repeatable
 
