@@ -49,7 +49,7 @@ def encode(program: Any) -> str:
         buffers={name: column(program.buffers, name, kind) for name, kind in _BUFFER.items()},
     )
     document["texts"] = list(texts)
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
+    return json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
 
 
 def decode(text: str | bytes, *, program: Callable[..., Any], step: Callable[..., Any], buffer: Callable[..., Any]) -> Any:

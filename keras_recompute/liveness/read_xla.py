@@ -175,8 +175,8 @@ class _Reader:
             yield Event(_KINDS[event.kind], event.buffer_id, size, step, event.share_with_canonical_id)
 
     def _buffer(self, values: Sequence[int], size: int, first: int, last: int, lifetime: str) -> Buffer:
-        makers = [self.maker_of[v] for v in values]
-        writer = self.schedule.writer(makers)
+        makers = sorted((self.maker_of[v] for v in values), key=lambda i: self.step_of.get(i.id, 0))
+        writer = self.schedule.writer(makers, at_the_end=lifetime == RESULT)
         origin = self.schedule.origins.get(writer.id, Origin())
         begun = self.schedule.origins.get(makers[0].id, Origin())
         phase = origin.phase

@@ -42,15 +42,16 @@ class Schedule:
                 steps.append(instruction)
         return steps, {number: min(step, max(len(steps) - 1, 0)) for number, step in step_of.items()}
 
-    def writer(self, makers: Sequence[Any]) -> Any:
-        """Return the instruction that tells what storage is for, of those that make the values in it.
+    def writer(self, makers: Sequence[Any], *, at_the_end: bool) -> Any:
+        """Return the instruction that tells what storage is for, of those that make the values in it one after the other.
 
-        The first that computes; for storage that goes through a loop, the last that computes inside it: what was there
-        before is the zeros that the loop's result started from.
+        The first that computes, or with ``at_the_end`` the last: before a result is made, its storage serves for others.
+        For storage that goes through a loop, the last that computes inside it: what was there before is the zeros that
+        the loop's result started from.
         """
-        writers = [i for i in makers if self._root_opcode(i) not in _PASSES_ON]
+        writers = [i for i in makers if self._root_opcode(i) not in _PASSES_ON] or list(makers[:1])
         inner = [i for i in writers if self.home[i.id] != self.home[makers[0].id]]
-        return inner[-1] if inner else writers[0] if writers else makers[0]
+        return inner[-1] if inner else writers[-1 if at_the_end else 0]
 
     def _root_opcode(self, instruction: Any) -> str:
         """Return what an instruction does in the end: for a fusion, what makes the result."""

@@ -156,15 +156,56 @@ def test_phases_and_sections_come_from_the_scopes():
 def test_a_loop_in_the_backward_pass_lends_its_phase_to_what_it_carries():
     def function(x):
         def body(i, total):
+            scaled = tf.tanh(x * tf.cast(i, tf.float32))  # the first of the body, and marked by nothing
             with tf.name_scope(backward_scope("sections-0-3")), tf.name_scope("gradients"):
-                piece = tf.matmul(x, x)
+                piece = tf.matmul(scaled, x)
             return i + 1, total + piece
 
         return tf.while_loop(lambda i, _: i < 4, body, (0, tf.zeros((32, 32))), maximum_iterations=4)[1]
 
     program = profile(compiled(function), tf.TensorSpec((32, 32)), input_feed=["x"])
+    assert {s.phase for s in program.steps if s.op_name and s.op_name.startswith("while/")} == {"backward"}
     total = [b for b in program.buffers if b.size_bytes == 32 * 32 * F32 and b.lifetime != "input-feed"]
     assert {b.category for b in total} == {"gradient"}
+
+
+def test_what_outlives_a_replayed_section_is_no_activation_of_it():
+    def function(x):
+        def body(i, total):
+            with tf.name_scope(backward_scope("sections-0-3")):
+                total = total + tf.matmul(x, x)
+            return i + 1, total
+
+        return tf.while_loop(lambda i, _: i < 4, body, (0, tf.exp(x)), maximum_iterations=4)[1]
+
+    program = profile(compiled(function), tf.TensorSpec((32, 32)), input_feed=["x"])
+    replayed, total = sorted(
+        (b for b in program.buffers if b.lifetime in ("temporary", "result") and b.size_bytes == 32 * 32 * F32),
+        key=lambda b: b.lifetime,
+        reverse=True,
+    )
+    assert (replayed.phase, replayed.category) == ("recompute", "activation")
+    # it began as exp(x), outside the loop, and is called after what adds to it
+    assert (total.phase, total.category) == ("backward", "gradient")
+    assert total.op_name.endswith("sections-0-3/add")
+
+
+def test_a_store_belongs_to_the_layer_whose_values_it_holds():
+    def function(x):
+        states = tf.TensorArray(tf.float32, 8, element_shape=(64, 32))
+
+        def body(i, x, states):
+            with tf.name_scope("lstm"):
+                x = tf.matmul(tf.matmul(x, x, transpose_b=True), x)
+            return i + 1, x, states.write(i, x)
+
+        _, x, states = tf.while_loop(lambda i, *_: i < 8, body, (0, x, states), maximum_iterations=8)
+        return tf.reduce_sum(tf.matmul(states.stack(), x, transpose_b=True))
+
+    program = profile(compiled(function), tf.TensorSpec((64, 32)), input_feed=["x"])
+    (stack,) = [b for b in program.buffers if b.size_bytes == 8 * 64 * 32 * F32]
+    assert stack.layer == "lstm"
+    assert "lstm" not in stack.op_name
 
 
 def test_what_a_checkpoint_scope_stores_is_a_checkpoint():
@@ -208,3 +249,18 @@ def test_a_description_of_another_program_is_refused(scan_bytes):
 def test_bytes_that_are_no_program_are_refused(data):
     with pytest.raises(ReportError):
         read_hlo_proto(data)
+
+
+def test_calls_without_end_are_refused():
+    from tensorflow.compiler.xla.service import hlo_pb2
+
+    proto = hlo_pb2.HloProto()
+    module = proto.hlo_module
+    module.entry_computation_id = 1
+    for number in range(1, 5000):
+        computation = module.computations.add(id=number, root_id=number)
+        computation.instructions.add(id=number, name=f"call.{number}", opcode="call", called_computation_ids=[number + 1])
+        module.schedule.sequences[number].instruction_ids.append(number)
+    proto.buffer_assignment.buffer_allocations.add(index=0, size=4)
+    with pytest.raises(ReportError):
+        read_hlo_proto(proto.SerializeToString())

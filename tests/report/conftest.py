@@ -1,0 +1,34 @@
+"""A record of a made-up program: reports need no compiler."""
+
+from __future__ import annotations
+
+import pytest
+
+from keras_recompute.liveness import Buffer, Program, Step
+
+MIB = 2**20
+
+
+@pytest.fixture
+def program() -> Program:
+    """Eight steps in two sections: a floor of 10 MiB, a feed of 64, a peak of 10 + 40 at step 5."""
+    held = (5, 10, 20, 20, 30, 40, 8, 2)
+    phases = ("forward", "forward", None, "forward", "recompute", "backward", "backward", "update")
+    sections = ("section-0", "section-0", "section-1", "section-1", "section-1", "section-1", None, None)
+    steps = tuple(Step(f"step.{n}", h * MIB, None, None, p, s) for n, (h, p, s) in enumerate(zip(held, phases, sections)))
+    buffers = (
+        Buffer("net/lstm/kernel", 10 * MIB, 0, 7, "always-live", "weight", layer="net/lstm"),
+        Buffer("x", 64 * MIB, 0, 7, "input-feed", "input"),
+        Buffer("fusion.1", 30 * MIB, 4, 5, "temporary", "activation", "net/lstm/MatMul", "net/lstm", "recompute", "section-1"),
+        Buffer("fusion.2", 10 * MIB, 5, 6, "temporary", "gradient", None, None, "backward", None),
+    )
+    return Program(
+        name="made_up",
+        compiled_by="hand",
+        steps=steps,
+        buffers=buffers,
+        program_instructions=1234,
+        allocated_temporary_bytes=44 * MIB,
+        capacity_bytes=100 * MIB,
+        compile_seconds=2.0,
+    )

@@ -1,0 +1,121 @@
+"""Pictures: that they are drawn, whole, the same each time, and with the figures that matter written in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from keras_recompute.errors import InvalidArgumentError, ReportError
+from keras_recompute.report import comparison_figure, liveness_figure
+from keras_recompute.report import figures as module
+
+MIB = 2**20
+
+
+def size(path) -> tuple[int, int]:
+    """Return width and height of a PNG in pixels."""
+    data = path.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    return struct.unpack(">II", data[16:24])
+
+
+@pytest.fixture
+def texts(monkeypatch):
+    """Collect every text of the figures that are drawn."""
+    from matplotlib.figure import Figure
+
+    found: list[str] = []
+    save = Figure.savefig
+
+    def collect(figure, *arguments, **options):
+        from matplotlib.text import Text
+
+        found.extend(t.get_text() for t in figure.findobj(Text) if t.get_text())
+        return save(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", collect)
+    return found
+
+
+def test_a_picture_says_what_matters(program, tmp_path, texts):
+    liveness_figure(program, tmp_path / "one.png", title="LSTM, 1 checkpoint")
+    assert size(tmp_path / "one.png") == (1800, 840)
+    for text in (
+        "LSTM, 1 checkpoint",
+        "peak 50.0 MiB",
+        "10.0 MiB always live + 40.0 MiB not; input feed 64.0 MiB apart",
+        "capacity 100 MiB",
+        "section-0",
+        "section-1",
+        "always-live",
+        "forward",
+        "recompute",
+        "backward",
+        "update",
+        "bytes held (MiB)",
+        "program steps (the body of a loop counts once)",
+    ):
+        assert text in texts
+
+
+def test_a_capacity_far_above_is_written(program, tmp_path, texts):
+    liveness_figure(program, tmp_path / "one.png", capacity_bytes=16 * 1024 * MIB)
+    assert "\u2191 capacity 16,384 MiB, above this scale" in texts
+
+
+def test_a_small_program_is_drawn_in_kib(program, tmp_path, texts):
+    steps = tuple(dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // MIB * 1024) for s in program.steps)
+    liveness_figure(dataclasses.replace(program, steps=steps, buffers=(), capacity_bytes=None), tmp_path / "one.png")
+    assert "peak 40.0 KiB" in texts
+
+
+def test_a_comparison_has_one_scale_and_says_the_change(program, tmp_path, texts, monkeypatch):
+    tops = []
+    panel = module._panel
+    monkeypatch.setattr(module, "_panel", lambda axes, p, unit, top: (tops.append((unit, top)), panel(axes, p, unit, top)))
+    half = dataclasses.replace(
+        program,
+        steps=tuple(dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // 2) for s in program.steps),
+    )
+    comparison_figure([("0 checkpoints", program), ("1 checkpoint", half)], tmp_path / "two.png", title="The same model")
+    assert len(set(tops)) == 1
+    assert tops[0][1] >= 50 * MIB  # the largest peak fits
+    # (10 + 20) / (10 + 40) - 1
+    assert {"The same model", "0 checkpoints", "1 checkpoint: peak \u221240%", "peak 50.0 MiB", "peak 30.0 MiB"} <= set(texts)
+
+
+def test_the_same_program_gives_the_same_bytes(program, tmp_path):
+    comparison_figure([("a", program), ("b", program)], tmp_path / "1.png")
+    comparison_figure([("a", program), ("b", program)], tmp_path / "2.png")
+    assert (tmp_path / "1.png").read_bytes() == (tmp_path / "2.png").read_bytes()
+    assert b"Software" not in (tmp_path / "1.png").read_bytes()
+    assert b"tIME" not in (tmp_path / "1.png").read_bytes()
+
+
+def test_one_step_and_no_bytes_can_be_drawn(program, tmp_path):
+    step = dataclasses.replace(program.steps[0], not_always_live_bytes=0)
+    liveness_figure(dataclasses.replace(program, steps=(step,), buffers=(), capacity_bytes=0), tmp_path / "one.png")
+    assert (tmp_path / "one.png").exists()
+
+
+def test_pyplot_stays_unloaded(tmp_path):
+    code = (
+        "import sys; from keras_recompute.liveness import Program, Step; from keras_recompute.report import liveness_figure; "
+        f"liveness_figure(Program('p', 'hand', (Step('a', 1),), ()), {str(tmp_path / 'one.png')!r}); "
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_nothing_to_compare_is_refused(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="at least one"):
+        comparison_figure([], tmp_path / "none.png")
+
+
+def test_a_folder_that_is_not_there_is_refused(program, tmp_path):
+    with pytest.raises(ReportError, match="cannot be written"):
+        liveness_figure(program, tmp_path / "none" / "one.png")

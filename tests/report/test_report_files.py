@@ -1,0 +1,46 @@
+"""Reports in a folder: whole or not there."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from keras_recompute.errors import ReportError
+from keras_recompute.liveness import Program
+from keras_recompute.report import write_report
+from keras_recompute.report.files import replacing
+
+
+def test_both_files_are_written_and_read_back(program, tmp_path):
+    folder = tmp_path / "deep" / "report"
+    assert write_report(program, folder) == [folder / "liveness.json", folder / "liveness.png"]
+    assert Program.read(folder / "liveness.json") == program
+    assert sorted(p.name for p in folder.iterdir()) == ["liveness.json", "liveness.png"]
+
+
+def test_an_older_report_is_replaced(program, tmp_path):
+    (tmp_path / "liveness.json").write_text("old")
+    write_report(program, tmp_path)
+    assert Program.read(tmp_path / "liveness.json") == program
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+    with pytest.raises(KeyError), replacing(tmp_path / "a.txt") as temporary:  # noqa: PT012
+        temporary.write_text("half")
+        raise KeyError
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.txt", "old")]
+
+
+def test_files_are_as_readable_as_others(tmp_path):
+    with replacing(tmp_path / "a.txt") as temporary:
+        temporary.write_text("whole")
+    (tmp_path / "b.txt").write_text("")
+    assert os.stat(tmp_path / "a.txt").st_mode == os.stat(tmp_path / "b.txt").st_mode
+
+
+def test_a_folder_that_cannot_be_made_is_refused(program, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReportError, match="cannot be made"):
+        write_report(program, tmp_path / "file" / "report")

@@ -1,0 +1,64 @@
+"""Plain rows: what every presentation shows."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_recompute.report import category_rows, memory_rows, phase_spans, section_spans, summary_rows
+from keras_recompute.report.rows import MemoryRow, Span, describe
+
+MIB = 2**20
+
+
+def test_three_figures_are_held_against_the_compiled_one():
+    assert memory_rows(predicted=90, compiled=100, measured=130) == [
+        MemoryRow("predicted by the plan", 90, -10),
+        MemoryRow("compiled", 100, 0),
+        MemoryRow("measured in the process", 130, 30),
+    ]
+
+
+def test_a_figure_that_is_not_known_is_not_zero():
+    assert [(r.bytes, r.over_compiled_bytes) for r in memory_rows(measured=130)] == [(None, None), (None, None), (130, None)]
+    assert [(r.bytes, r.over_compiled_bytes) for r in memory_rows(compiled=0)] == [(None, None), (0, 0), (None, None)]
+
+
+def test_summary(program):
+    assert summary_rows(program) == [
+        ("peak", "50.0 MiB"),
+        ("always-live", "10.0 MiB"),
+        ("not-always-live at the peak", "40.0 MiB"),
+        ("input feed, counted apart", "64.0 MiB"),
+        ("reserved by the allocator", "44.0 MiB (4.00 MiB of it fragmentation)"),
+        ("capacity", "100 MiB (the peak is 50% of it)"),
+        ("program steps", "8"),
+        ("program instructions", "1,234"),
+        ("compiled in", "2.0 s"),
+    ]
+
+
+def test_a_summary_leaves_out_what_is_not_known(program):
+    unknown = dict.fromkeys(("program_instructions", "allocated_temporary_bytes", "capacity_bytes", "compile_seconds"), None)
+    names = [name for name, _ in summary_rows(dataclasses.replace(program, **unknown))]
+    assert names == ["peak", "always-live", "not-always-live at the peak", "input feed, counted apart", "program steps"]
+
+
+def test_categories_add_up_to_the_peak(program):
+    rows = category_rows(program)
+    assert rows == [("activation", 30 * MIB), ("gradient", 10 * MIB), ("weight", 10 * MIB)]
+    assert sum(count for _, count in rows) == program.peak_bytes
+
+
+def test_spans(program):
+    assert phase_spans(program) == [
+        Span("forward", 0, 3),  # the step of no known phase belongs to the run before it
+        Span("recompute", 4, 4),
+        Span("backward", 5, 6),
+        Span("update", 7, 7),
+    ]
+    assert section_spans(program) == [Span("section-0", 0, 1), Span("section-1", 2, 5)]
+    assert sum(span.steps for span in phase_spans(program)) == program.program_steps
+
+
+def test_a_buffer_is_described_by_its_layer(program):
+    assert [describe(b) for b in program.buffers] == ["net/lstm/kernel", "x", "net/lstm: MatMul", "fusion.2"]
