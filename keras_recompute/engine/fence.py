@@ -20,30 +20,27 @@ _NEVER = 0x7FD5_AA5A
 
 
 def fenced(
-    body: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]], inputs: Sequence[tf.Tensor], after: Sequence[tf.Tensor]
+    body: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]],
+    inputs: Sequence[tf.Tensor],
+    *,
+    after: Sequence[tf.Tensor],
+    like: Sequence[tf.Tensor],
 ) -> list[tf.Tensor]:
-    """Return ``body(inputs)``, computed only once every tensor of ``after`` is there, in XLA and outside."""
+    """Return ``body(inputs)``, computed only once every tensor of ``after`` is there, in XLA and outside.
+
+    ``like`` holds a tensor of the same type and shape for each result.
+    """
     if not under_xla():
         with tf.control_dependencies(after):
             inputs = [tf.identity(t) for t in inputs]
         return body(inputs)
     tokens = [t for t in after if t.shape.num_elements() != 0]
-    if not tokens:
+    if not tokens or not like:
         return body(inputs)
-
-    def poisoned() -> list[tf.Tensor]:
-        # Never taken, but it must have the types and shapes of the other branch. XLA's shapes are all known.
-        return [tf.zeros(shape, dtype) for shape, dtype in zip(shapes, dtypes)]
-
-    def taken() -> list[tf.Tensor]:
-        results = body(inputs)
-        shapes.extend(t.shape for t in results)
-        dtypes.extend(t.dtype for t in results)
-        return results
-
-    shapes: list[tf.TensorShape] = []
-    dtypes: list[tf.DType] = []
-    results = tf.cond(tf.reduce_all([_is_ordinary(t) for t in tokens]), taken, poisoned)
+    # The other branch is never taken, but a compiler must believe that it could be.
+    results = tf.cond(
+        tf.reduce_all([_is_ordinary(t) for t in tokens]), lambda: body(inputs), lambda: [tf.zeros_like(t) for t in like]
+    )
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 

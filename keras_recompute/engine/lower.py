@@ -28,13 +28,14 @@ def lower(part: Partition, arguments: Sequence[tf.Tensor], *, name: str) -> list
 
         def gradient(*output_gradients: tf.Tensor):
             incoming = [d for d, wanted in zip(output_gradients, joint.output_gradients) if wanted is not None]
-            kept = outputs if part.outputs_at_hand else []
+            kept = [outputs[o] for o in part.at_hand]
 
             def replay_and_backpropagate(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
                 with tf.name_scope(backward_scope(name)):
                     return part.backward.write([*inputs, *incoming])
 
-            found = iter(fenced(replay_and_backpropagate, [*values, *saved, *kept], incoming))
+            like = [value for value, g in zip(values, joint.gradients) if g is not None]
+            found = iter(fenced(replay_and_backpropagate, [*values, *saved, *kept], after=incoming, like=like))
             return [None if g is None else next(found) for g in joint.gradients]
 
         return tuple(outputs), gradient

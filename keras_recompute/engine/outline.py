@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from ..phases import backward_scope, forward_scope
 from .partition import Partition
-from .pieces import Pieces, embed, take
+from .pieces import Dimension, Pieces, embed, take
 from .sink import sunk
 
 
@@ -56,10 +56,10 @@ class Last:
 
 @dataclass(frozen=True)
 class Joined:
-    """Ask for output number ``output`` of all sections, concatenated along ``axis``."""
+    """Ask for output number ``output`` of all sections, concatenated along ``axis``, or stacked where it is None."""
 
     output: int
-    axis: int
+    axis: Optional[int]
 
 
 Role = Union[Carried, Sliced, Shared]
@@ -73,14 +73,16 @@ def outline(
     count: int,
     roles: Sequence[Role],
     requests: Sequence[Request],
+    batch: Dimension,
     name: str,
 ) -> list[tf.Tensor]:
     """Write ``count`` consecutive calls of the partitioned section as one loop; return one tensor per request.
 
     ``arguments`` has one tensor per argument of the section: the first section's value where the role is Carried, the
-    whole tensor where it is Sliced. ``Last`` may ask for carried outputs only: others exist only joined.
+    whole tensor where it is Sliced. ``batch`` is the size of first dimensions that are not known while tracing (see
+    ``can_be_outlined``).
     """
-    loop = _Loop(part, count, tuple(roles), tuple(requests), name)
+    loop = _Loop(part, count, tuple(roles), tuple(requests), batch, name)
 
     @tf.custom_gradient
     def call(*values: tf.Tensor):
@@ -95,44 +97,63 @@ def outline(
     return list(flat) if isinstance(flat, (list, tuple)) else [flat]
 
 
+def can_be_outlined(part: Partition) -> bool:
+    """Whether a loop can store what the section hands on: plain tensors, unknown at most in their first dimension."""
+    stored = (*part.joint.trace.outputs, *part.saved)
+    return all(t.dtype != tf.variant and t.shape.rank is not None and None not in t.shape.as_list()[1:] for t in stored)
+
+
 class _Loop:
-    def __init__(self, part: Partition, count: int, roles: tuple[Role, ...], requests: tuple[Request, ...], name: str):
+    def __init__(
+        self,
+        part: Partition,
+        count: int,
+        roles: tuple[Role, ...],
+        requests: tuple[Request, ...],
+        batch: Dimension,
+        name: str,
+    ) -> None:
         trace = part.joint.trace
+        self.batch = batch
         self.part, self.count, self.requests, self.name = part, count, requests, name
         self.roles = roles + (Shared(),) * (len(trace.ports) - len(roles))
         # port number -> number of the output that feeds it in the next section
         self.carried = {p: r.output for p, r in enumerate(self.roles) if isinstance(r, Carried)}
-        self.states = [_pieces(count + 1, trace.outputs[o]) for o in self.carried.values()]
-        self.saved = [_pieces(count, value) for value in part.saved]
-        self.joined = {r.output: _pieces(count, trace.outputs[r.output], r.axis) for r in requests if isinstance(r, Joined)}
+        self.states = [self._pieces(count + 1, trace.outputs[o]) for o in self.carried.values()]
+        self.saved = [self._pieces(count, value) for value in part.saved]
+        asked = [r for r in requests if isinstance(r, Joined)]
+        self.joined = {r.output: self._pieces(count, trace.outputs[r.output], r.axis) for r in asked}
+        # outputs of which only the last section's is asked for, and that no section hands on
+        self.final = [r.output for r in requests if isinstance(r, Last) and r.output not in self.carried.values()]
 
     def forward(self, values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tuple[Any, ...]]:
         """Return the requested results, and the stores that the backward loop reads."""
-        count, n_outputs = self.count, len(self.part.joint.trace.outputs)
+        count, outputs = self.count, self.part.joint.trace.outputs
 
-        def body(s, states, boundaries, saved, joined):
+        def body(s, states, boundaries, saved, joined, final):
             with tf.name_scope(forward_scope(self.name)):
                 results = self.part.forward.write(self._section_inputs(values, s, states))
             states = [results[o] for o in self.carried.values()]
             with tf.name_scope("checkpoint"):
                 boundaries = [p.put(store, s + 1, state) for p, store, state in zip(self.states, boundaries, states)]
-                saved = [p.put(store, s, value) for p, store, value in zip(self.saved, saved, results[n_outputs:])]
+                saved = [p.put(store, s, value) for p, store, value in zip(self.saved, saved, results[len(outputs) :])]
             joined = [p.put(store, s, results[o]) for (o, p), store in zip(self.joined.items(), joined)]
-            return s + 1, states, boundaries, saved, joined
+            return s + 1, states, boundaries, saved, joined, [results[o] for o in self.final]
 
         states = [values[p] for p in self.carried]
         with tf.name_scope("checkpoint"):
             boundaries = [p.put(p.empty(), 0, state) for p, state in zip(self.states, states)]
             saved = [p.empty() for p in self.saved]
         joined = [p.empty() for p in self.joined.values()]
-        _, states, boundaries, saved, joined = tf.while_loop(
+        final = [tf.zeros(self._pieces(1, outputs[o]).shape, outputs[o].dtype) for o in self.final]
+        _, states, boundaries, saved, joined, final = tf.while_loop(
             lambda s, *_: s < count,
             body,
-            (tf.constant(0), states, boundaries, saved, joined),
+            (tf.constant(0), states, boundaries, saved, joined, final),
             maximum_iterations=count,
             parallel_iterations=1,
         )
-        last = dict(zip(self.carried.values(), states))
+        last = dict(zip((*self.carried.values(), *self.final), (*states, *final)))
         whole = {o: p.whole(store) for (o, p), store in zip(self.joined.items(), joined)}
         results = [whole[r.output] if isinstance(r, Joined) else last[r.output] for r in self.requests]
         return results, (boundaries, saved, dict(zip(self.joined, joined)))
@@ -144,7 +165,7 @@ class _Loop:
         boundaries, saved, joined = stores
         produced = [p for p, g in enumerate(joint.gradients) if g is not None]
         sliced = {p: role for p, role in enumerate(self.roles) if p in produced and isinstance(role, Sliced)}
-        pieces = [_pieces(count, joint.gradients[p], role.axis) for p, role in sliced.items()]
+        pieces = [self._pieces(count, joint.trace.differentiable[p], role.axis) for p, role in sliced.items()]
         shared = [p for p in produced if isinstance(self.roles[p], Shared)]
         outgoing = [o for o, dy in enumerate(joint.output_gradients) if dy is not None]
 
@@ -152,7 +173,7 @@ class _Loop:
             with tf.name_scope("checkpoint"):
                 states = [p.get(store, s) for p, store in zip(self.states, boundaries)]
                 stored = [p.get(store, s) for p, store in zip(self.saved, saved)]
-                kept = self._kept_outputs(s, boundaries, joined) if part.outputs_at_hand else []
+                kept = self._kept_outputs(s, boundaries, joined)
             incoming = [self._incoming(o, s, state_gradients, result_gradients) for o in outgoing]
             with tf.name_scope(backward_scope(self.name)):
                 inputs = self._section_inputs(values, s, states)
@@ -193,23 +214,22 @@ class _Loop:
 
     def _kept_outputs(self, s: tf.Tensor, boundaries: Sequence[Any], joined: Mapping[int, Any]) -> list[tf.Tensor]:
         after = {o: p.get(store, s + 1) for o, p, store in zip(self.carried.values(), self.states, boundaries)}
-        return [
-            after[o] if o in after else self.joined[o].get(joined[o], s) for o in range(len(self.part.joint.trace.outputs))
-        ]
+        return [after[o] if o in after else self.joined[o].get(joined[o], s) for o in self.part.at_hand]
 
     def _incoming(self, output: int, s: tf.Tensor, state_gradients, result_gradients) -> tf.Tensor:
         """Return the gradient of an output of section s: from the section after it and from its share of the results."""
         parts = [g for o, g in zip(self.carried.values(), state_gradients) if o == output]
         for request, gradient in zip(self.requests, result_gradients):
             if isinstance(request, Joined) and request.output == output:
-                length = self.joined[output].shape[request.axis]
-                parts.append(take(gradient, request.axis, s * length, length))
+                parts.append(self.joined[output].of(gradient, s))
+            elif request.output == output and output in self.final:
+                parts.append(tf.where(s == self.count - 1, gradient, tf.zeros_like(gradient)))
         return tf.add_n(parts) if len(parts) > 1 else parts[0]
 
     def _last_gradient(self, output: int, zero: tf.Tensor, result_gradients) -> tf.Tensor:
         wanted = [g for request, g in zip(self.requests, result_gradients) if request == Last(output)]
         return tf.add_n(wanted) if wanted else zero
 
-
-def _pieces(count: int, value: tf.Tensor, axis: Optional[int] = None) -> Pieces:
-    return Pieces(count, value.shape, value.dtype, axis)
+    def _pieces(self, count: int, value: tf.Tensor, axis: Optional[int] = None) -> Pieces:
+        shape = tuple(self.batch if d is None else d for d in value.shape)
+        return Pieces(count, shape, value.dtype, axis)

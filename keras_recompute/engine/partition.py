@@ -11,7 +11,7 @@ Only what the walk meets is ever saved, so a policy that would keep everything k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,15 +30,15 @@ class Partition:
     """The two programs of a function.
 
     ``forward`` takes the ports of the trace and returns the outputs, then the saved values. ``backward`` takes the ports,
-    the saved values, the outputs if they are at hand, then the output gradients; it returns the ``gradients`` that are
-    not None, in order.
+    the saved values, the outputs whose numbers are in ``at_hand``, then the output gradients; it returns the
+    ``gradients`` that are not None, in order.
     """
 
     joint: Joint
     forward: Program
     backward: Program
     saved: tuple[tf.Tensor, ...]
-    outputs_at_hand: bool
+    at_hand: tuple[int, ...]
 
     @property
     def replayed(self) -> tuple[tf.Operation, ...]:
@@ -46,16 +46,19 @@ class Partition:
         return tuple(op for op in self.backward.operations if op not in self.joint.backward and op.type != "Const")
 
 
-def partition(joint: Joint, policy: Policy, *, outputs_at_hand: bool = False) -> Partition:
-    """Split ``joint`` by ``policy``, a function that tells for a forward tensor whether to save it."""
+def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> Partition:
+    """Split ``joint`` by ``policy``, a function that tells for a forward tensor whether to save it.
+
+    ``at_hand`` are the numbers of the outputs that the caller keeps until the backward pass for reasons of its own.
+    """
     trace = joint.trace
     given = {t.ref() for port in trace.ports for t in port} | {placeholder.ref() for placeholder, _ in trace.handles}
-    kept = tuple(_port_of_output(t, given) for t in trace.outputs) if outputs_at_hand else ()
+    kept = tuple(_port_of_output(trace.outputs[o], given) for o in at_hand)
     incoming = tuple((dy,) for dy in joint.output_gradients if dy is not None)
 
     gradients = [g for g in joint.gradients if g is not None]
-    at_hand = given | {t.ref() for port in (*kept, *incoming) for t in port}
-    saved, replays = _saved_values(joint, policy, gradients, at_hand)
+    available = given | {t.ref() for port in (*kept, *incoming) for t in port}
+    saved, replays = _saved_values(joint, policy, gradients, available)
     effects = [op for op in trace.graph.get_operations() if op not in joint.backward and not trace.purity.is_pure(op)]
     forward = Program(
         graph=trace.graph,
@@ -73,7 +76,7 @@ def partition(joint: Joint, policy: Policy, *, outputs_at_hand: bool = False) ->
         outputs=tuple(gradients),
         replays=replays,
     )
-    return Partition(joint, forward, backward, saved, outputs_at_hand)
+    return Partition(joint, forward, backward, saved, tuple(at_hand))
 
 
 def _port_of_output(output: tf.Tensor, given: set[Any]) -> Port:
@@ -82,7 +85,7 @@ def _port_of_output(output: tf.Tensor, given: set[Any]) -> Port:
 
 
 def _saved_values(
-    joint: Joint, policy: Policy, targets: Iterable[tf.Tensor], at_hand: set[Any]
+    joint: Joint, policy: Policy, targets: Iterable[tf.Tensor], available: set[Any]
 ) -> tuple[tuple[tf.Tensor, ...], frozenset[tf.Operation]]:
     """Return the forward values to save, and the marked operations to replay by their alternative."""
     purity = joint.trace.purity
@@ -92,7 +95,7 @@ def _saved_values(
     waiting = list(targets)
     while waiting:
         tensor = waiting.pop()
-        if tensor.ref() in at_hand or tensor.ref() in seen:
+        if tensor.ref() in available or tensor.ref() in seen:
             continue
         seen.add(tensor.ref())
         operation = tensor.op
@@ -100,7 +103,7 @@ def _saved_values(
             if not purity.is_pure(operation) or policy(tensor):
                 saved[tensor.ref()] = tensor
                 continue
-            if is_alternative(operation) and all(t.ref() in at_hand for t in operation.inputs[2:]):
+            if is_alternative(operation) and all(t.ref() in available for t in operation.inputs[2:]):
                 replays.add(operation)
         waiting.extend(inputs_of(operation, frozenset(replays)))
     return tuple(saved.values()), frozenset(replays)

@@ -15,31 +15,34 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from .compiler import under_xla
 
 Index = Union[int, tf.Tensor]
+Dimension = Union[int, tf.Tensor]
 
 
 @dataclass(frozen=True)
 class Pieces:
     """``count`` pieces of ``shape``, joined along ``axis``, or stacked along a new first axis where ``axis`` is None.
 
+    A dimension may be a scalar tensor where it is not known before the program runs, but not the one along ``axis``.
     The store that ``empty`` returns is a loop variable: ``put`` returns the store after writing, ``get`` reads a piece
     that was written, ``whole`` returns all pieces as one tensor.
     """
 
     count: int
-    shape: tf.TensorShape
+    shape: tuple[Dimension, ...]
     dtype: tf.DType
     axis: Optional[int] = None
 
     def empty(self) -> Any:
         """Return a store in which every piece is still to be written."""
         if under_xla():
-            sizes = self.shape.as_list()
+            sizes = list(self.shape)
             if self.axis is None:
                 sizes = [self.count, *sizes]
             else:
                 sizes[self.axis] *= self.count
             return tf.zeros(sizes, self.dtype)
-        return tf.TensorArray(self.dtype, size=self.count, element_shape=self.shape, clear_after_read=False)
+        element_shape = [d if isinstance(d, int) else None for d in self.shape]
+        return tf.TensorArray(self.dtype, size=self.count, element_shape=element_shape, clear_after_read=False)
 
     def full(self, whole: tf.Tensor) -> Any:
         """Return the store that holds the pieces of ``whole``."""
@@ -59,16 +62,26 @@ class Pieces:
     def get(self, store: Any, number: Index) -> tf.Tensor:
         if isinstance(store, tf.TensorArray):
             return store.read(number)
+        return self.of(store, number)
+
+    def of(self, whole: tf.Tensor, number: Index) -> tf.Tensor:
+        """Return piece ``number`` of the tensor that holds all of them."""
         if self.axis is None:
-            return tf.squeeze(take(store, 0, number, 1), 0)
+            return tf.squeeze(take(whole, 0, number, 1), 0)
         length = self.shape[self.axis]
-        return take(store, self.axis, number * length, length)
+        return take(whole, self.axis, number * length, length)
 
     def whole(self, store: Any) -> tf.Tensor:
         if not isinstance(store, tf.TensorArray):
             return store
         stacked = store.stack()
         return stacked if self.axis is None else _joined(stacked, self.axis)
+
+
+def dimensions(tensor: tf.Tensor) -> tuple[Dimension, ...]:
+    """Return the shape of ``tensor``: numbers where they are known, scalar tensors where they are not."""
+    static = tensor.shape.as_list()
+    return tuple(static) if None not in static else tuple(tf.shape(tensor)[i] if d is None else d for i, d in enumerate(static))
 
 
 def take(whole: tf.Tensor, axis: int, begin: Index, length: int) -> tf.Tensor:
@@ -93,16 +106,12 @@ def _begin(position: Index, axis: int, rank: int) -> tf.Tensor:
 def _joined(stacked: tf.Tensor, axis: int) -> tf.Tensor:
     rank = stacked.shape.rank
     moved = tf.transpose(stacked, [*range(1, axis + 1), 0, *range(axis + 1, rank)])
-    static = moved.shape.as_list()
-    dynamic = tf.unstack(tf.shape(moved)) if None in static else static
-    sizes = [d if d is not None else dynamic[i] for i, d in enumerate(static)]
+    sizes = dimensions(moved)
     return tf.reshape(moved, [*sizes[:axis], sizes[axis] * sizes[axis + 1], *sizes[axis + 2 :]])
 
 
 def _split(whole: tf.Tensor, axis: int, length: int) -> tf.Tensor:
     """The inverse of ``_joined``: pieces of ``length`` steps along ``axis``, stacked along a new first axis."""
-    static = whole.shape.as_list()
-    dynamic = tf.unstack(tf.shape(whole)) if None in static else static
-    sizes = [d if d is not None else dynamic[i] for i, d in enumerate(static)]
-    divided = tf.reshape(whole, [*sizes[:axis], static[axis] // length, length, *sizes[axis + 1 :]])
+    sizes = dimensions(whole)
+    divided = tf.reshape(whole, [*sizes[:axis], whole.shape[axis] // length, length, *sizes[axis + 1 :]])
     return tf.transpose(divided, [axis, *range(axis), *range(axis + 1, len(sizes) + 1)])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow as tf
 
-from ..engine.pieces import Pieces
+from ..engine.pieces import Dimension, Pieces, dimensions
 
 States = tuple[tf.Tensor, ...]
 Step = Callable[..., tuple[States, tuple[tf.Tensor, ...]]]
@@ -17,7 +17,7 @@ class Steps:
     """A sequence that a loop reads step by step, and may overwrite step by step once it has read it."""
 
     def __init__(self, sequence: tf.Tensor) -> None:
-        self.pieces = _steps(sequence.shape[1], sequence.shape[0], sequence.shape[2], sequence.dtype)
+        self.pieces = _steps(sequence.shape[1], dimensions(sequence)[0], sequence.shape[2], sequence.dtype)
         self.store = self.pieces.full(sequence)
 
     def read(self, t: tf.Tensor) -> tf.Tensor:
@@ -50,7 +50,7 @@ def shifted(first: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 
 def forward(step: Step, states: States, length: int, sizes: Sequence[int]) -> tuple[States, tuple[tf.Tensor, ...]]:
     """Run ``step(t, *states) -> (states, emitted)`` for t = 0 .. length - 1; return the last states and all emitted."""
-    batch, dtype = states[0].shape[0], states[0].dtype
+    batch, dtype = dimensions(states[0])[0], states[0].dtype
     all_pieces = [_steps(length, batch, size, dtype) for size in sizes]
 
     def body(t, states, stores):
@@ -89,8 +89,8 @@ def _loop(length: int, body: Callable[..., Any], start: Any) -> Any:
     return tf.while_loop(lambda k, *_: k < length, body, start, maximum_iterations=length, parallel_iterations=1)
 
 
-def _steps(length: int, batch: Optional[int], size: int, dtype: tf.DType) -> Pieces:
-    return Pieces(length, tf.TensorShape([batch, 1, size]), dtype, axis=1)
+def _steps(length: int, batch: Dimension, size: int, dtype: tf.DType) -> Pieces:
+    return Pieces(length, (batch, 1, size), dtype, axis=1)
 
 
 def _rows(sequence: tf.Tensor) -> tf.Tensor:

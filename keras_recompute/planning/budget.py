@@ -1,6 +1,8 @@
-"""The refusal every planner with a budget shares."""
+"""What every planner with a budget shares: its refusal, and the search for the least budget that does as well."""
 
 from __future__ import annotations
+
+from typing import Callable
 
 from ..errors import InvalidArgumentError
 from .chain import check_count
@@ -16,6 +18,18 @@ class BudgetTooSmallError(InvalidArgumentError):
         )
         self.budget_bytes = budget_bytes
         self.smallest_budget_bytes = smallest_budget_bytes
+
+
+def least(enough: int, suffices: Callable[[int], bool]) -> int:
+    """Return the least number up to ``enough`` that ``suffices``, as all above it must; ``enough`` itself is not asked."""
+    low, high = 0, enough
+    while low < high:
+        middle = (low + high) // 2
+        if suffices(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return high
 
 
 def check_budget(budget_bytes: object) -> None:

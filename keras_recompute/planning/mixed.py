@@ -1,10 +1,11 @@
 """Stored states and kept activations mixed under a memory budget, for a chain of equal steps.
 
 The programme of Gruslys et al. 2016, "Memory-Efficient Backpropagation Through Time", arXiv:1606.03401 (BPTT-MSM): a
-segment either keeps the activations of its first step, or stores its input and is split. With m bytes, Q(n, m) replayed steps,
+segment either keeps its activations, or stores its input and is split. Q(n, m) steps of n are replayed with m bytes:
 
-    Q(n, m) = 0 if n activations fit, else min(Q(n - 1, m - activation), min over y of y + Q(y, m) + Q(n - y, m - state)).
+    Q(n, m) = 0 if n activations fit, else the least of y + Q(y, m) + Q(n - y, m - state) over 0 < y < n.
 
+The paper may also keep one step and split the rest: for equal steps that gained nothing in any table computed, and is left out.
 Here everything counts against the budget, also the activations of the one step in work, which the paper leaves out. When no
 step needs more than one replay the answer is closed (and the table's, wherever both were computed): the last section takes all
 bytes that the states before it leave. Otherwise the table is filled, in units of at least 1/32 of the larger size, rounding up.
@@ -17,29 +18,30 @@ than ``binomial`` within the same budget. Not done: uneven steps (``optimal``); 
 
 from __future__ import annotations
 
+from functools import partial
 from operator import add
 from typing import Callable, Iterator, Union
 
 from ..errors import InvalidArgumentError
 from .actions import Action, Plan
 from .binomial import binomial_actions, binomial_replayed_steps
-from .budget import BudgetTooSmallError, check_budget
+from .budget import BudgetTooSmallError, check_budget, least
 from .chain import Chain
-from .segments import KeepFirst, Split, Whole, unfold
+from .segments import Split, Whole, unfold
 
 # All splits are tried up to this many steps, then those this near to the last one found: 1 s for 2048 steps.
 _EXHAUSTIVE_STEPS = 512
 _WINDOW = 32
 _LARGEST_UNITS = 32
 
-Decision = Union[Whole, KeepFirst[int], Split[int]]
+Decision = Union[Whole, Split[int]]
 
 
 def mixed_plan(chain: Chain, *, budget_bytes: int) -> Plan:
     """Return the plan that replays the fewest steps of a chain of equal steps with a peak of at most ``budget_bytes``.
 
-    A larger budget never replays more. Raises InvalidArgumentError for a chain of unequal steps, and BudgetTooSmallError, which
-    carries the smallest budget that would do.
+    A larger budget never replays more, and one that buys nothing is not used. Raises InvalidArgumentError for a chain of
+    unequal steps, and BudgetTooSmallError, which carries the smallest budget that would do.
     """
     return Plan(len(chain), tuple(mixed_actions(chain, budget_bytes=budget_bytes)), planner="mixed")
 
@@ -58,9 +60,12 @@ def mixed_actions(chain: Chain, *, budget_bytes: int) -> Iterator[Action]:
     budget = budget_bytes - constant
     if steps * activation <= budget:
         return unfold(steps, 0, _decide_by((steps,)))
-    lengths = _sections_run_twice(steps, state=state, activation=activation, budget=budget)
-    if lengths is not None:
-        return unfold(steps, 0, _decide_by(lengths))
+    sections = partial(_sections_run_twice, steps, state=state, activation=activation)
+    lengths = sections(budget)
+    if lengths:
+        # More room than that last section needs would only make the first one longer.
+        lean = least(budget, lambda room: sections(room)[-1:] >= lengths[-1:])
+        return unfold(steps, 0, _decide_by(sections(lean)))
     table = _Table(steps, state=state, activation=activation, budget=budget)
     slots = (budget - activation) // state
     if table.replayed_steps is None or (slots and binomial_replayed_steps(steps, slots=slots) < table.replayed_steps):
@@ -68,19 +73,19 @@ def mixed_actions(chain: Chain, *, budget_bytes: int) -> Iterator[Action]:
     return unfold(steps, table.rows, table.decide)
 
 
-def _sections_run_twice(steps: int, *, state: int, activation: int, budget: int) -> tuple[int, ...] | None:
-    """Return section lengths, first one first, that fit with one replay for all but the last; None if that cannot be.
+def _sections_run_twice(steps: int, budget: int, *, state: int, activation: int) -> tuple[int, ...]:
+    """Return section lengths, first one first, that fit with one replay for all but the last; none if that cannot be.
 
     The first section has the whole budget, the last one what the states before it leave. That one saves the replays, so it
     takes all it can; what is then left over comes off the first.
     """
     lengths: list[int] = []
-    room = budget
-    while sum(lengths) < steps and activation <= room:
-        lengths.append(room // activation)
-        room -= state
-    left_over = sum(lengths) - steps
-    return None if left_over < 0 else (lengths[0] - left_over, *lengths[1:])
+    missing = steps
+    while missing > 0 and activation <= budget:
+        lengths.append(budget // activation)
+        missing -= lengths[-1]
+        budget -= state
+    return () if missing > 0 else (lengths[0] + missing, *lengths[1:])
 
 
 def _decide_by(lengths: tuple[int, ...]) -> Callable[[int, int, int], Decision]:
@@ -95,7 +100,7 @@ def _decide_by(lengths: tuple[int, ...]) -> Callable[[int, int, int], Decision]:
 class _Table:
     """Q(length, units) for every length and every number of units of memory, with the choice that reaches it.
 
-    The key of a segment is its units. A choice is the length before the split, 0 for KeepFirst, -1 for "as with a unit less".
+    The key of a segment is its units. A choice is the length before the split, or 0 for "as with a unit less".
     """
 
     def __init__(self, steps: int, *, state: int, activation: int, budget: int) -> None:
@@ -109,14 +114,11 @@ class _Table:
         for units in range(self.rows + 1):
             less = costs[-1] if costs else nothing_fits
             after = costs[units - self.state] if units >= self.state else nothing_fits
-            kept = costs[units - self.activation] if units >= self.activation else nothing_fits
-            costs.append(self._fill(steps, units // self.activation, reach, less, after[::-1], kept))
+            costs.append(self._fill(steps, units // self.activation, reach, less, after[::-1]))
         cost = costs[-1][steps]
         self.replayed_steps = None if cost == float("inf") else int(cost)
 
-    def _fill(
-        self, steps: int, whole: int, reach: int, less: list[float], after_reversed: list[float], kept: list[float]
-    ) -> list[float]:
+    def _fill(self, steps: int, whole: int, reach: int, less: list[float], after_reversed: list[float]) -> list[float]:
         cost = [0.0] * min(whole + 1, steps + 1)
         before = [y + cost_y for y, cost_y in enumerate(cost)]
         choice = [0] * len(cost)
@@ -128,14 +130,10 @@ class _Table:
             best = min(sums) if sums else float("inf")
             if best < float("inf"):
                 split = low + sums.index(best)
-            chosen = split
-            if kept[length - 1] <= best:
-                best, chosen = kept[length - 1], 0
-            if less[length] <= best:
-                best, chosen = less[length], -1
-            cost.append(best)
-            before.append(length + best)
-            choice.append(chosen)
+            as_before = less[length] <= best
+            cost.append(less[length] if as_before else best)
+            before.append(length + cost[-1])
+            choice.append(0 if as_before else split)
         self.choices.append(choice)
         return cost
 
@@ -143,12 +141,9 @@ class _Table:
         length = end - begin
         if length * self.activation <= units:
             return Whole()
-        while self.choices[units][length] < 0:
+        while not self.choices[units][length]:
             units -= 1
-        split = self.choices[units][length]
-        if split:
-            return Split(split, before=units, after=units - self.state)
-        return KeepFirst(1, rest=units - self.activation)
+        return Split(self.choices[units][length], before=units, after=units - self.state)
 
 
 def _unit_bytes(state: int, activation: int) -> int:

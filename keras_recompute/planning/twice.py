@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Iterator
 
 from .actions import Action
+from .budget import least
 from .chain import Chain
 from .segments import KeepFirst, Split, Whole, unfold
 
@@ -55,15 +56,12 @@ def replay_seconds(chain: Chain, sections: tuple[int, ...]) -> float:
 
 def smallest_room_bytes(chain: Chain, *, seconds: float, room_bytes: int) -> int:
     """Return the least room in which sections replay at most ``seconds``; ``room_bytes`` where none below it does."""
-    low, high = 0, room_bytes
-    while low < high:
-        middle = (low + high) // 2
-        sections = sections_run_twice(chain, room_bytes=middle)
-        if sections is not None and replay_seconds(chain, sections) <= seconds:
-            high = middle
-        else:
-            low = middle + 1
-    return high
+
+    def suffices(room: int) -> bool:
+        sections = sections_run_twice(chain, room_bytes=room)
+        return sections is not None and replay_seconds(chain, sections) <= seconds
+
+    return least(room_bytes, suffices)
 
 
 def section_actions(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:

@@ -1,0 +1,239 @@
+"""Which consecutive sections are equal, so that they can share one program.
+
+Two sections are equal if they call the same operations with the same arguments in the same order, wired in the same
+way, and differ at most in where they slice their input (``TimeSlice`` layers of equal length). Seen from a run of equal
+sections, each value from outside plays one role in all of them: handed on by the section before, a slice that moves on
+by its own length, or shared by all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import keras
+import tensorflow as tf
+
+from ..engine.outline import Carried, Joined, Last, Request, Role, Shared, Sliced
+from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from ..layers.time_slice import TimeSlice
+from .graph import Call, Graph, Key, Ref
+from .sections import Section
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """``count`` equal sections as one loop.
+
+    ``calls`` is what one section does (the first one's, without its slices). ``arguments`` are the values that the loop is
+    given, ``parameters`` the keys under which the section's calls know them, ``roles`` how they go together. ``returns``
+    are the keys of a section's outputs, ``requests`` what the loop gives back, and ``results`` what each of them stands
+    for: one value, or one per section, each with the keys under which it is known.
+    """
+
+    sections: tuple[Section, ...]
+    calls: tuple[Call, ...]
+    arguments: tuple[Key, ...]
+    parameters: tuple[Key, ...]
+    roles: tuple[Role, ...]
+    returns: tuple[Key, ...]
+    requests: tuple[Request, ...]
+    results: tuple[tuple[tuple[Key, ...], ...], ...]
+
+
+@dataclass(frozen=True)
+class Concatenation:
+    """``Concatenate`` after some of its inputs have become one, joined by the loop that made them."""
+
+    axis: int
+
+    def __call__(self, pieces: Sequence[tf.Tensor]) -> tf.Tensor:
+        return pieces[0] if len(pieces) == 1 else tf.concat(pieces, self.axis)
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A value that a section takes from outside: itself, or a slice of ``length`` steps from ``start``."""
+
+    key: Key
+    parameter: Key
+    start: Optional[int] = None
+    length: Optional[int] = None
+
+
+class _Shape:
+    """What a section does, apart from which values it does it to."""
+
+    def __init__(self, section: Section) -> None:
+        slices = {
+            call.outputs[0]: call
+            for call in section.calls
+            if isinstance(call.operation, TimeSlice) and call.inputs[0] in section.inputs
+        }
+        # A checkpoint passes values on. It ends all sections but the last, which is no less equal for that.
+        marks = [call for call in section.calls if isinstance(call.operation, RecomputationCheckpoint)]
+        self.passed_on = {after: before for call in marks for before, after in zip(call.inputs, call.outputs)}
+        self.calls = tuple(call for call in section.calls if call.outputs[0] not in slices and call not in marks)
+        self.made = [key for call in self.calls for key in call.outputs]
+        number = {key: ("made", i) for i, key in enumerate(self.made)}
+        self.slots: list[_Slot] = []
+        for call in self.calls:
+            for key in call.inputs:
+                if key not in number:
+                    number[key] = ("given", len(self.slots))
+                    self.slots.append(_slot(key, slices.get(key)))
+        self.outputs = section.outputs
+        # A slice that is read outside too would have to be made once per section after all.
+        self.can_repeat = section.recomputed and not any(key in slices for key in section.outputs)
+        self.form = [
+            (id(call.operation), keras.tree.map_structure(lambda leaf: _form(leaf, number), (call.args, call.kwargs)))
+            for call in self.calls
+        ]
+
+    def position(self, key: Key) -> Optional[int]:
+        """Return which of the values that the section makes ``key`` is, directly or through a checkpoint."""
+        key = self.passed_on.get(key, key)
+        return self.made.index(key) if key in self.made else None
+
+    def keys_at(self, position: int) -> tuple[Key, ...]:
+        """Return the keys under which value number ``position`` is known outside."""
+        key = self.made[position]
+        return (key, *(after for after, before in self.passed_on.items() if before == key))
+
+
+def _slot(key: Key, call: Optional[Call]) -> _Slot:
+    if call is None:
+        return _Slot(key, key)
+    return _Slot(call.inputs[0], key, call.operation.start, call.operation.stop - call.operation.start)
+
+
+def _form(leaf: Any, number: dict[Key, tuple[str, int]]) -> Any:
+    return number[leaf.key] if isinstance(leaf, Ref) else leaf
+
+
+def find_runs(sections: Sequence[Section], graph: Graph) -> list[Section | Run]:
+    """Return ``sections`` with every two or more equal consecutive ones replaced by a Run."""
+    waiting = list(sections)
+    found: list[Section | Run] = []
+    while waiting:
+        shapes = [_Shape(section) for section in waiting]
+        count, roles = _longest(shapes)
+        if count < 2:
+            found.append(waiting.pop(0))
+            continue
+        equal, after = waiting[:count], waiting[count:]
+        run = _run(equal, shapes[:count], roles, after, graph)
+        found.append(run)
+        absorbed = {
+            known_as[0]
+            for request, keys in zip(run.requests, run.results)
+            if isinstance(request, Joined) and request.axis is not None
+            for known_as in keys[1:]
+        }
+        waiting = [_with_joined(section, absorbed) for section in after]
+    return found
+
+
+def _with_joined(section: Section, absorbed: set[Key]) -> Section:
+    """Return ``section`` without the ``absorbed`` inputs of its concatenations: the one before them is now the whole."""
+    if not absorbed.intersection(section.inputs):
+        return section
+    calls = []
+    for call in section.calls:
+        if absorbed.intersection(call.inputs):
+            keys = tuple(key for key in call.inputs if key not in absorbed)
+            args = ([Ref(key) for key in keys],)
+            call = Call(Concatenation(call.operation.axis), args, {}, keys, call.outputs, call.stage)
+        calls.append(call)
+    inputs = tuple(key for key in section.inputs if key not in absorbed)
+    # To put pieces together has no residuals: there is nothing to recompute.
+    recomputed = section.recomputed and not all(isinstance(call.operation, Concatenation) for call in calls)
+    return Section(tuple(calls), inputs, section.outputs, recomputed)
+
+
+def _longest(shapes: Sequence[_Shape]) -> tuple[int, tuple[Role, ...]]:
+    """Return how many sections from the first on are equal, and the roles of their slots."""
+    roles: tuple[Role, ...] = ()
+    count = 1
+    while count < len(shapes):
+        longer = _roles(shapes[: count + 1])
+        if longer is None:
+            break
+        roles, count = longer, count + 1
+    return count, roles
+
+
+def _roles(shapes: Sequence[_Shape]) -> Optional[tuple[Role, ...]]:
+    """Return the role of each slot if all ``shapes`` are equal, else None."""
+    head = shapes[0]
+    if not all(s.can_repeat and s.form == head.form and len(s.slots) == len(head.slots) for s in shapes):
+        return None
+    roles = [_role(i, shapes) for i in range(len(head.slots))]
+    return None if any(role is None for role in roles) else tuple(role for role in roles if role is not None)
+
+
+def _role(slot: int, shapes: Sequence[_Shape]) -> Optional[Role]:
+    slots = [shape.slots[slot] for shape in shapes]
+    first = slots[0]
+    if all(s.key == first.key for s in slots):
+        if first.length is None or first.start is None:
+            return Shared() if all(s.length is None for s in slots) else None
+        moves_on = all(
+            s.length == first.length and s.start == first.start + n * first.length for n, s in enumerate(slots)
+        )
+        return Sliced(axis=1, start=first.start, length=first.length) if moves_on else None
+    handed_on = {before.position(after.slots[slot].key) for before, after in zip(shapes, shapes[1:])}
+    output = handed_on.pop()
+    return Carried(output) if not handed_on and output is not None and first.length is None else None
+
+
+def _run(
+    equal: Sequence[Section], shapes: Sequence[_Shape], roles: Sequence[Role], after: Sequence[Section], graph: Graph
+) -> Run:
+    head = shapes[0]
+    carried = [role.output for role in roles if isinstance(role, Carried)]
+    read_after = [call for section in after for call in section.calls]
+    wanted = {key for call in read_after for key in call.inputs} | set(graph.outputs)
+
+    requests: list[tuple[int, Optional[int], bool]] = []  # position in ``made``, axis, whether only the last is wanted
+    results: list[tuple[tuple[Key, ...], ...]] = []
+    for position in range(len(head.made)):
+        keys = tuple(shape.keys_at(position) for shape in shapes)
+        read = [wanted.intersection(names) for names in keys]
+        if not any(read):
+            continue
+        if not any(read[:-1]):
+            requests.append((position, None, True))
+            results.append((keys[-1],))
+        else:
+            requests.append((position, _concatenation_axis(keys, read_after, graph), False))
+            results.append(keys)
+
+    positions = sorted({*carried, *(position for position, _, _ in requests)})
+    at = {position: i for i, position in enumerate(positions)}
+    return Run(
+        sections=tuple(equal),
+        calls=head.calls,
+        arguments=tuple(slot.key for slot in head.slots),
+        parameters=tuple(slot.parameter for slot in head.slots),
+        roles=tuple(Carried(at[role.output]) if isinstance(role, Carried) else role for role in roles),
+        returns=tuple(head.made[position] for position in positions),
+        requests=tuple(Last(at[p]) if is_last else Joined(at[p], axis) for p, axis, is_last in requests),
+        results=tuple(results),
+    )
+
+
+def _concatenation_axis(keys: Sequence[Sequence[Key]], calls: Sequence[Call], graph: Graph) -> Optional[int]:
+    """Return the axis along which the values ``keys`` are concatenated, in order, by the only call that reads them."""
+    names = {key for known_as in keys for key in known_as}
+    readers = [call for call in calls if names.intersection(call.inputs)]
+    if len(readers) != 1 or names.intersection(graph.outputs):
+        return None
+    (reader,) = readers
+    if not isinstance(reader.operation, (keras.layers.Concatenate, Concatenation)) or reader.operation.axis < 1:
+        return None
+    firsts = tuple(known_as[0] for known_as in keys)
+    begin = reader.inputs.index(firsts[0]) if firsts[0] in reader.inputs else len(reader.inputs)
+    in_order = reader.inputs[begin : begin + len(keys)] == firsts
+    return reader.operation.axis if in_order and sum(key in names for key in reader.inputs) == len(keys) else None

@@ -1,0 +1,143 @@
+"""Running a planned model on tensors: plain calls as they are, sections and runs through the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+import keras
+import tensorflow as tf
+
+from ..engine.joint import join
+from ..engine.lower import lower
+from ..engine.outline import Carried, Joined, Role, Sliced, can_be_outlined, outline
+from ..engine.partition import Partition, partition
+from ..engine.pieces import Dimension, dimensions
+from ..engine.policies import save_nothing
+from ..engine.trace import trace
+from .equal import Run
+from .graph import Call, Graph, Key, Values
+from .sections import Section
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a training pass runs, in order: single sections and runs of equal ones."""
+
+    graph: Graph
+    steps: tuple[Section | Run, ...]
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether anything is recomputed at all."""
+        return any(isinstance(step, Run) or step.recomputed for step in self.steps)
+
+    @property
+    def named_steps(self) -> list[tuple[str, Section | Run]]:
+        """The steps with the names that they have in programs and reports: ``section-3``, ``sections-0-7``."""
+        named, first = [], 0
+        for step in self.steps:
+            count = len(step.sections) if isinstance(step, Run) else int(step.recomputed)
+            last = first + count - 1
+            named.append((f"sections-{first}-{last}" if count > 1 else f"section-{first}" if count else "", step))
+            first += count
+        return named
+
+
+def execute(plan: Plan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Run ``plan`` on the inputs of its graph, in a graph under construction; return the values of its outputs."""
+    graph = plan.graph
+    values: Values = dict(zip(graph.inputs, inputs))
+    batch = dimensions(inputs[0])[0] if inputs else 1
+    for state in graph.initial_states:
+        values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=batch))[state.slot]
+
+    for name, step in plan.named_steps:
+        if isinstance(step, Run):
+            _run_equal(step, values, batch, name)
+        elif step.recomputed:
+            _run_section(step, values, name)
+        else:
+            for call in step.calls:
+                call.run(values)
+    return [values[key] for key in graph.outputs]
+
+
+def _run_section(section: Section, values: Values, name: str) -> None:
+    arguments = [values[key] for key in section.inputs]
+    masks = [_mask_of(value) for value in arguments]
+    signature = [tf.TensorSpec(t.shape, t.dtype) for t in (*arguments, *(m for m in masks if m is not None))]
+    part, masked = _partition(section.calls, section.inputs, section.outputs, signature, masks, range(len(section.outputs)))
+    results = lower(part, [*arguments, *(m for m in masks if m is not None)], name=name)
+    values.update(zip(section.outputs, results))
+    for key, mask in zip(masked, results[len(section.outputs) :]):
+        values[key]._keras_mask = mask
+
+
+def _run_equal(run: Run, values: Values, batch: Dimension, name: str) -> None:
+    arguments = [values[key] for key in run.arguments]
+    signature = [_piece(value, role) for value, role in zip(arguments, run.roles)]
+    masks = [_mask_of(value) for value in arguments]
+    if all(mask is None for mask in masks):
+        stored = {role.output for role in run.roles if isinstance(role, Carried)}
+        stored.update(request.output for request in run.requests if isinstance(request, Joined))
+        part, masked = _partition(run.calls, run.parameters, run.returns, signature, masks, sorted(stored))
+        if not masked and can_be_outlined(part):
+            results = outline(
+                part, arguments, count=len(run.sections), roles=run.roles, requests=run.requests, batch=batch, name=name
+            )
+            for request, keys, result in zip(run.requests, run.results, results):
+                is_stack = isinstance(request, Joined) and request.axis is None
+                for known_as, value in zip(keys, tf.unstack(result) if is_stack else [result]):
+                    values.update(dict.fromkeys(known_as, value))
+            return
+    for number, section in enumerate(run.sections):
+        _run_section(section, values, f"{name}.{number}")
+    for request, keys in zip(run.requests, run.results):
+        if isinstance(request, Joined) and request.axis is not None:
+            values[keys[0][0]] = tf.concat([values[key] for key, *_ in keys], request.axis)
+
+
+def _partition(
+    calls: Sequence[Call],
+    parameters: Sequence[Key],
+    returns: Sequence[Key],
+    signature: Sequence[tf.TensorSpec],
+    masks: Sequence[Optional[tf.Tensor]],
+    at_hand: Sequence[int],
+) -> tuple[Partition, list[Key]]:
+    """Trace ``calls`` as a function from ``parameters``, then their masks, to ``returns``, then their masks.
+
+    Keras hangs masks on tensors, where a traced function would lose them. Also returns the keys of the masked returns.
+    """
+    masked: list[Key] = []
+
+    def section(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        values: Values = dict(zip(parameters, tensors))
+        given = iter(tensors[len(parameters) :])
+        for key, mask in zip(parameters, masks):
+            if mask is not None:
+                values[key]._keras_mask = next(given)
+        for call in calls:
+            call.run(values)
+        masked[:] = [key for key in returns if _mask_of(values[key]) is not None]
+        return [values[key] for key in returns] + [_mask_of(values[key]) for key in masked]
+
+    traced = trace(section, signature)
+    # What crosses to a later section is kept by the model, so the backward pass may use it.
+    part = partition(join(traced), save_nothing, at_hand=at_hand)
+    part.forward.check()
+    part.backward.check()
+    return part, masked
+
+
+def _mask_of(value: tf.Tensor) -> Optional[tf.Tensor]:
+    return getattr(value, "_keras_mask", None)
+
+
+def _piece(value: tf.Tensor, role: Role) -> tf.TensorSpec:
+    shape = value.shape.as_list()
+    if isinstance(role, Sliced):
+        shape[role.axis] = role.length
+    return tf.TensorSpec(shape, value.dtype)

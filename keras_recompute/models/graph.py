@@ -1,0 +1,97 @@
+"""A Keras functional model as data: calls in the order in which they run, and the values between them.
+
+Keras keeps this graph inside its models. It is read here once, so that cutting it into sections and comparing sections
+are plain functions over plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import keras
+import tensorflow as tf
+
+# A value of the model: the identity of its KerasTensor, or a name of our own for a state that Keras leaves implicit.
+Key = Any
+Values = dict[Key, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Stands in a call's arguments where the value ``key`` goes."""
+
+    key: Key
+
+
+@dataclass(frozen=True)
+class InitialState:
+    """The key of state number ``slot`` that ``layer`` starts from when it is given none."""
+
+    layer: Any
+    slot: int
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One use of a Keras operation: ``outputs = operation(*args, **kwargs)`` with Refs for values."""
+
+    operation: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    inputs: tuple[Key, ...]
+    outputs: tuple[Key, ...]
+    stage: Optional[int] = None
+
+    def run(self, values: Values) -> None:
+        """Call the operation on ``values`` and add its results to them."""
+
+        def fill(leaf: Any) -> Any:
+            return values[leaf.key] if isinstance(leaf, Ref) else leaf
+
+        results = self.operation(*keras.tree.map_structure(fill, self.args), **keras.tree.map_structure(fill, self.kwargs))
+        values.update(zip(self.outputs, keras.tree.flatten(results)))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A functional model: ``calls`` in running order, from ``inputs`` to ``outputs``."""
+
+    inputs: tuple[Key, ...]
+    outputs: tuple[Key, ...]
+    calls: tuple[Call, ...]
+
+    @property
+    def initial_states(self) -> tuple[InitialState, ...]:
+        """The implicit states that must be made before the calls can run."""
+        return tuple(dict.fromkeys(key for call in self.calls for key in call.inputs if isinstance(key, InitialState)))
+
+
+def read_graph(model: keras.Model, stage_of: Callable[[Any], Optional[int]] = lambda node: None) -> Graph:
+    """Return the graph of a functional ``model``; ``stage_of`` tells the pipeline stage of a Keras node, if any."""
+    nodes = [node for depth in sorted(model._nodes_by_depth, reverse=True) for node in model._nodes_by_depth[depth]]
+    nodes = [node for node in nodes if node.operation and not node.is_input]
+    continued = {node.operation for node in nodes if _takes_initial_state(node)}
+    calls = []
+    for node in nodes:
+        args, kwargs = keras.tree.map_structure(_reference, (node.arguments.args, node.arguments.kwargs))
+        if node.operation in continued and not _takes_initial_state(node):
+            # The first of several uses of one recurrent layer starts from states that Keras makes inside the layer.
+            # Named here, they make the first section equal to those that continue it.
+            count = len(keras.tree.flatten(node.operation.state_size))
+            kwargs = {**kwargs, "initial_state": [Ref(InitialState(node.operation, slot)) for slot in range(count)]}
+        inputs = tuple(leaf.key for leaf in keras.tree.flatten((args, kwargs)) if isinstance(leaf, Ref))
+        outputs = tuple(id(t) for t in node.outputs)
+        calls.append(Call(node.operation, tuple(args), dict(kwargs), inputs, outputs, stage_of(node)))
+    return Graph(tuple(id(t) for t in model.inputs), tuple(id(t) for t in model.outputs), tuple(calls))
+
+
+def _reference(leaf: Any) -> Any:
+    return Ref(id(leaf)) if isinstance(leaf, keras.KerasTensor) else leaf
+
+
+def _takes_initial_state(node: Any) -> bool:
+    if not isinstance(node.operation, keras.layers.RNN) or node.operation.stateful:
+        return False
+    return len(node.arguments.args) > 1 or node.arguments.kwargs.get("initial_state") is not None

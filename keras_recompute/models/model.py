@@ -1,0 +1,76 @@
+"""A Keras functional model that recomputes what lies between its RecomputationCheckpoint layers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..errors import RecomputeWarning
+from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from .equal import find_runs
+from .execute import Plan, execute
+from .graph import read_graph
+from .sections import cut
+
+
+@keras.saving.register_keras_serializable(package="keras_recompute")
+class Model(keras.Model):
+    """A functional ``keras.Model`` whose training pass keeps only its checkpoints.
+
+    ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. With ``training=True`` the sections between
+    ``RecomputationCheckpoint`` layers are recomputed in the backward pass; what lies after the last one is not. Equal
+    sections become one loop. Values and gradients are those of the plain model; dropout and statistics too. Inference
+    is the plain model's.
+    """
+
+    _training_pass = False  # Keras runs the graph once while it constructs the model
+    _eager_training_pass: Any = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._plan = self._make_plan()
+
+    @property
+    def plan(self) -> Plan:
+        """What the training pass runs: which layers form which section, and which sections share a program."""
+        return self._plan
+
+    def _make_plan(self) -> Plan:
+        graph = read_graph(self)
+        plan = Plan(graph, tuple(find_runs(cut(graph), graph)))
+        marks = [call for call in graph.calls if isinstance(call.operation, RecomputationCheckpoint)]
+        if marks and not plan.recomputes:
+            warnings.warn(
+                f"{self.name!r} has {len(marks)} RecomputationCheckpoint layer(s), but none saves any memory: a checkpoint "
+                f"needs layers in front of it to recompute, and layers behind it that run before it is needed again",
+                RecomputeWarning,
+                stacklevel=3,
+            )
+        return plan
+
+    def call(self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
+        self._training_pass = bool(training)
+        try:
+            return super().call(inputs, training=training, mask=mask, **kwargs)
+        finally:
+            self._training_pass = False
+
+    def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
+        """Keras's way through its graph, replaced in the training pass."""
+        flat = keras.tree.flatten(inputs)
+        if not (self._training_pass and self._plan.recomputes and all(isinstance(t, tf.Tensor) for t in flat)):
+            return super()._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)
+        outputs = self._run_sections(flat)
+        return keras.tree.pack_sequence_as(self._outputs_struct, outputs)
+
+    def _run_sections(self, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        if not tf.executing_eagerly():
+            return execute(self._plan, flat)
+        # The engine writes graphs. Run eagerly, the training pass is one graph per input signature.
+        if self._eager_training_pass is None:
+            self._eager_training_pass = tf.function(lambda *tensors: execute(self._plan, tensors), autograph=False)
+        return self._eager_training_pass(*flat)

@@ -1,0 +1,89 @@
+"""A model cut at its RecomputationCheckpoint layers.
+
+Checkpoints are taken in running order. A call belongs to the section of the first checkpoint that it leads to; calls
+that lead to none come after the last one. Values that cross from one section to a later one are kept, whether they go
+through a checkpoint or skip past it.
+
+What comes after the last checkpoint is not recomputed, because back-propagation starts there: replaying it at once
+saves nothing. A pipeline stage that is not the last has other stages in between, so its last section is recomputed too.
+From such a last section the calls that gather values of earlier sections (a concatenation of all sections' outputs) are
+split off, so that they do not make it differ from the sections before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from .graph import Call, Graph, Key
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """Calls that run together. ``inputs`` come from outside, ``outputs`` are read outside; ``recomputed`` in between."""
+
+    calls: tuple[Call, ...]
+    inputs: tuple[Key, ...]
+    outputs: tuple[Key, ...]
+    recomputed: bool
+
+
+def cut(graph: Graph) -> tuple[Section, ...]:
+    """Return the sections of ``graph`` in running order, stage after stage."""
+    stages = sorted({call.stage or 0 for call in graph.calls})
+    groups: list[tuple[list[Call], bool]] = []
+    for stage in stages:
+        calls = [call for call in graph.calls if (call.stage or 0) == stage]
+        groups.extend(_cut_stage(calls, is_last=stage == stages[-1]))
+    return tuple(_with_borders(groups, graph))
+
+
+def _cut_stage(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call], bool]]:
+    read = {key for call in calls for key in call.inputs}
+    # A checkpoint on nothing but outputs of the stage has nothing behind it that would need recomputing later.
+    checkpoints = [
+        call for call in calls if isinstance(call.operation, RecomputationCheckpoint) and read.intersection(call.outputs)
+    ]
+    remaining = list(calls)
+    kept: set[Key] = set()
+    for checkpoint in checkpoints:
+        leading = _leading_to(checkpoint, remaining)
+        remaining = [call for call in remaining if call not in leading]
+        # A checkpoint on the inputs of the stage has nothing in front of it to recompute.
+        yield [call for call in calls if call in leading], len(leading) > 1
+        kept.update(checkpoint.outputs)
+    if is_last or not checkpoints:
+        yield remaining, not is_last
+        return
+    inside = {key for call in calls for key in call.outputs}
+    gathering: set[Call] = set()
+    tainted = inside - kept - {key for call in remaining for key in call.outputs}
+    for call in remaining:
+        if tainted.intersection(call.inputs):
+            gathering.add(call)
+            tainted.update(call.outputs)
+    yield [call for call in remaining if call not in gathering], True
+    yield [call for call in remaining if call in gathering], True
+
+
+def _leading_to(target: Call, calls: Sequence[Call]) -> set[Call]:
+    maker = {key: call for call in calls for key in call.outputs}
+    found, waiting = {target}, list(target.inputs)
+    while waiting:
+        call = maker.get(waiting.pop())
+        if call is not None and call not in found:
+            found.add(call)
+            waiting.extend(call.inputs)
+    return found
+
+
+def _with_borders(groups: Sequence[tuple[list[Call], bool]], graph: Graph) -> Iterable[Section]:
+    """Add to each group of calls what it reads from before and what is read after it."""
+    groups = [(calls, recomputed) for calls, recomputed in groups if calls]
+    for number, (calls, recomputed) in enumerate(groups):
+        made = {key for call in calls for key in call.outputs}
+        later = {key for after, _ in groups[number + 1 :] for call in after for key in call.inputs} | set(graph.outputs)
+        inputs = dict.fromkeys(key for call in calls for key in call.inputs if key not in made)
+        outputs = [key for call in calls for key in call.outputs if key in later]
+        yield Section(tuple(calls), tuple(inputs), tuple(outputs), recomputed)
