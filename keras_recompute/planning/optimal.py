@@ -45,7 +45,7 @@ def _short(chain: Chain, budget_bytes: int) -> tuple[Action, ...]:
     stairs = _staircase(chain).stairs
     reachable = bisect_right([stair.peak_bytes for stair in stairs], room)
     # A little slack, for sums of the same seconds in another order.
-    bound = stairs[reachable - 1].replay_seconds * (1 + 1e-9) if reachable else float("inf")
+    bound = stairs[reachable - 1].replay_seconds + 1e-9 * chain.plain_seconds if reachable else float("inf")
     actions = fastest_actions(chain, room_bytes=room, seconds_at_most=bound)
     if actions is None:
         leanest = leanest_actions(chain, room_bytes=stairs[0].peak_bytes)

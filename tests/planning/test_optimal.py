@@ -75,9 +75,7 @@ def test_the_search_never_beats_the_planner_on_up_to_5_steps(chain, data):
 
 
 # At most this part of the way from the smallest budget to that of the plain pass: with more room the search takes minutes.
-@pytest.mark.parametrize(
-    ("steps", "seed", "part"), [(6, 0, 2), (6, 1, 3), (6, 2, 4), (7, 3, 4), (7, 4, 5), (8, 5, 8), (8, 0, 9)]
-)
+@pytest.mark.parametrize(("steps", "seed", "part"), [(6, 0, 2), (6, 1, 3), (6, 2, 4), (7, 3, 4), (7, 4, 5), (8, 0, 9)])
 def test_the_search_never_beats_the_planner_on_6_to_8_steps(steps, seed, part):
     chain = random_chain(steps, seed)
     smallest = smallest_budget(chain)
@@ -118,7 +116,7 @@ def test_freeing_a_checkpoint_and_making_it_again_is_found_where_it_pays():
     assert persistent.replay_seconds == 13 + 12 + 11 + 10
 
 
-@settings(repeatable, max_examples=40)
+@settings(repeatable, max_examples=25)
 @given(uneven_chains(least=1, most=7), st.data())
 def test_a_larger_budget_is_never_slower_and_changes_nothing_if_it_buys_nothing(chain, data):
     budgets = st.integers(0, chain.plain_peak_bytes + 2)
@@ -216,6 +214,24 @@ def test_it_is_never_slower_than_equal_sections_in_the_same_memory(checkpoints):
     assert best.seconds <= uniform.seconds
 
 
+def test_a_long_chain_takes_the_better_of_its_two_planners():
+    chain = random_chain(120, seed=4)
+    stairs = Staircase(chain).stairs
+    won_by = set()
+    for stair in stairs:
+        outcome = simulate(chain, optimal_plan(chain, budget_bytes=stair.peak_bytes + chain.fixed_bytes))
+        seconds = chain.plain_seconds + stair.replay_seconds
+        assert outcome.seconds <= seconds
+        sections = sections_run_twice(chain, room_bytes=stair.peak_bytes)
+        if sections is not None and replay_seconds(chain, sections) < stair.replay_seconds:
+            assert outcome.seconds == chain.plain_seconds + replay_seconds(chain, sections)
+            won_by.add("sections")
+        elif sections is None or replay_seconds(chain, sections) > stair.replay_seconds:
+            assert outcome.seconds == seconds
+            won_by.add("stairs")
+    assert won_by == {"sections", "stairs"}
+
+
 def test_a_budget_too_small_says_which_would_do():
     chain = Chain([0, 5], [10, 20], [1, 1], [1, 1], fixed_bytes=100)
     # Step 1 needs 20 bytes at some time; state 0 is free to store and step 0 to replay from it.
@@ -232,8 +248,9 @@ def test_a_budget_is_a_whole_number_of_bytes(budget_bytes):
 
 
 def test_seconds_may_be_fractions():
-    chain = Chain([1, 3, 2], [5, 9, 4], [0.1, 0.2, 0.3], [0.7, 0.11, 0.13])
+    # Sums of these in different orders differ in the last digit.
+    chain = Chain([4, 4, 1, 3], [11, 10, 9, 7], [0.8, 0.6, 0.4, 0.9], [0.7, 0.11, 0.13, 0.1])
     for budget_bytes in range(smallest_budget(chain), chain.plain_peak_bytes + 1):
         best = fewest_forward_seconds(chain, budget_bytes)
         outcome = simulate(chain, optimal_plan(chain, budget_bytes=budget_bytes))
-        assert outcome.seconds == pytest.approx(best + 0.94)
+        assert outcome.seconds == pytest.approx(best + 1.04)
