@@ -130,6 +130,7 @@ class _Table:
             best = min(sums) if sums else float("inf")
             if best < float("inf"):
                 split = low + sums.index(best)
+            # No more than with a unit less: a window alone does not promise that.
             as_before = less[length] <= best
             cost.append(less[length] if as_before else best)
             before.append(length + cost[-1])

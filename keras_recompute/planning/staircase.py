@@ -41,14 +41,14 @@ class Stair(NamedTuple):
 
 
 class Staircase:
-    """The staircase of a chain and of every segment that it is made from."""
+    """The staircase of a chain and of every segment that it is made from, each with about ``most_stairs`` stairs at most."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: Chain, *, most_stairs: int | None = None) -> None:
         self._chain = chain
         self._kept_bytes = (0, *accumulate(chain.activation_bytes))
         self._seconds = (0, *accumulate(chain.forward_seconds))
         self._levels = _levels(chain.state_bytes)
-        self._most = _STAIRS_SHORT if len(chain) <= _SHORT else _STAIRS_LONG
+        self._most = most_stairs or (_STAIRS_SHORT if len(chain) <= _SHORT else _STAIRS_LONG)
         self._segments: dict[tuple[int, int], list[Stair]] = {}
         self.stairs = tuple(self._stairs(0, len(chain)))
 

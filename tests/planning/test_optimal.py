@@ -201,9 +201,31 @@ def test_the_sections_run_twice_are_the_best_of_all_cuts(chain, room):
         assert replay_seconds(chain, found) == best
 
 
+def test_a_state_must_fit_beside_what_works_while_the_chain_advances():
+    # Beside state 0 (15 bytes) step 0 works on 10: 25. All else needs less: 1 + 20 to keep steps 0 and 1, 15 + 5 for step 2.
+    chain = Chain([15, 1, 1], [1, 20, 5], [1, 1, 1], [1, 1, 1], working_bytes=[10, 0, 0])
+    assert sections_run_twice(chain, room_bytes=24) is None
+    assert sections_run_twice(chain, room_bytes=25) == (0, 2)
+
+
+def test_a_cut_is_reached_with_as_few_stored_bytes_as_can_be():
+    # 22 bytes. Steps 0 to 3 do not fit (27), nor do 3 and 4 (25). Step 4 (20) has room beside state 2 (1), not state 1 (9).
+    chain = Chain([0, 9, 1, 9, 9], [20, 1, 1, 5, 20], [1] * 5, [1] * 5)
+    assert sections_run_twice(chain, room_bytes=22) == (0, 2, 4)
+
+
+def test_a_thinned_staircase_keeps_its_ends():
+    chain = random_chain(60, seed=60)
+    thinned, full = Staircase(chain, most_stairs=8).stairs, Staircase(chain, most_stairs=10**6).stairs
+    assert len(thinned) <= 10 < len(full)
+    assert thinned[-1].replay_seconds == full[-1].replay_seconds == 0
+    assert thinned[0].peak_bytes == full[0].peak_bytes
+
+
 def test_equal_steps_are_left_to_mixed():
-    chain = Chain.homogeneous(40, state_bytes=2, activation_bytes=6)
-    assert optimal_plan(chain, budget_bytes=50) == mixed_plan(chain, budget_bytes=50)
+    # 200 steps in 20 bytes: too long for a staircase with every position, and each step must run several times.
+    chain = Chain.homogeneous(200, state_bytes=1, activation_bytes=5)
+    assert optimal_plan(chain, budget_bytes=20) == mixed_plan(chain, budget_bytes=20)
 
 
 @pytest.mark.parametrize("checkpoints", [1, 3, 7, 19])
