@@ -133,7 +133,9 @@ class _Reader:
         for trace in self.assignment.heap_simulator_traces:
             events, moved = in_order(self._events(trace))
             storages, totals = replay(events, last_step=count - 1)
-            buffers += [self._buffer(s.buffers, s.size_bytes, s.first_step, s.last_step, TEMPORARY) for s in storages]
+            for storage in storages:
+                stretch = storage.size_bytes, storage.first_step, storage.last_step
+                buffers += self._stretches(storage.buffers, *stretch, TEMPORARY)
             held = [a + b for a, b in zip(held, held_at_steps(events, totals, count))]
             trace_peak, misplaced = trace_peak + max(totals, default=0), misplaced + moved
         outside = list(self._outside_the_trace())
@@ -155,7 +157,7 @@ class _Reader:
                 "heap_trace_events_misplaced": misplaced,
                 "parameter_shapes_bytes": sum(_shape_bytes(i.shape) for i in self.entry_parameters.values()),
                 "thread_local_bytes": sum(a.size for a in allocations if a.is_thread_local),
-                "untraced_temporary_bytes": sum(b.size_bytes for b in outside if b.lifetime == TEMPORARY),
+                "untraced_temporary_bytes": sum(a.size for a in allocations if not a.maybe_live_out and self._is_untraced(a)),
             },
         )
 
@@ -174,15 +176,21 @@ class _Reader:
             step, size = self.step_of.get(self.maker_of[event.buffer_id].id, 0), self.size_of[event.buffer_id]
             yield Event(_KINDS[event.kind], event.buffer_id, size, step, event.share_with_canonical_id)
 
-    def _buffer(self, values: Sequence[int], size: int, first: int, last: int, lifetime: str) -> Buffer:
+    def _stretches(self, values: Sequence[int], size: int, first: int, last: int, lifetime: str) -> Iterator[Buffer]:
+        """Yield storage held from ``first`` to ``last`` as one buffer per value, or loop, that fills it in turn."""
         makers = sorted((self.maker_of[v] for v in values), key=lambda i: self.step_of.get(i.id, 0))
-        writer = self.schedule.writer(makers, at_the_end=lifetime == RESULT)
+        writers = self.schedule.writers(makers, self.step_of)
+        starts = [0, *(step for step, _ in writers[1:]), last + 1]
+        for start, end, (_, writer) in zip(starts, starts[1:], writers):
+            if max(start, first) <= min(end - 1, last):
+                yield self._buffer(writer, makers[0], size, max(start, first), min(end - 1, last), lifetime)
+
+    def _buffer(self, writer: Any, begun_by: Any, size: int, first: int, last: int, lifetime: str) -> Buffer:
         origin = self.schedule.origins.get(writer.id, Origin())
-        begun = self.schedule.origins.get(makers[0].id, Origin())
+        begun = self.schedule.origins.get(begun_by.id, Origin())
         phase = origin.phase
         if phase == RECOMPUTE and begun.section != origin.section:
             phase = BACKWARD  # what outlives a replayed section is what it was replayed for
-        source = writer.metadata.source_file
         return Buffer(
             name=writer.name,
             size_bytes=size,
@@ -194,7 +202,7 @@ class _Reader:
             layer=origin.layer or (None if phase == UPDATE else self.schedule.nearest_layer(writer)),
             phase=phase,
             section=origin.section,
-            source=f"{source}:{writer.metadata.source_line}" if source else None,
+            source=_source(writer.metadata),
         )
 
     def _outside_the_trace(self) -> Iterator[Buffer]:
@@ -209,12 +217,15 @@ class _Reader:
                 yield Buffer(given.name, allocation.size, 0, last, lifetime, given.category, layer=layer)
             elif allocation.is_constant:
                 yield Buffer(self.maker_of[values[0]].name, allocation.size, 0, last, ALWAYS_LIVE, OTHER)
-            elif _is_temporary(allocation) and not self.traced.intersection(values):
+            elif self._is_untraced(allocation):
                 first = 0
                 if allocation.maybe_live_out:
                     first = min((self.step_of.get(self.maker_of[v].id, 0) for v in values), default=0)
                 lifetime = RESULT if allocation.maybe_live_out else TEMPORARY
-                yield self._buffer(values, allocation.size, first, last, lifetime)
+                yield from self._stretches(values, allocation.size, first, last, lifetime)
+
+    def _is_untraced(self, allocation: Any) -> bool:
+        return _is_temporary(allocation) and not self.traced.intersection(a.logical_buffer_id for a in allocation.assigned)
 
     def _step(self, instruction: Any, bytes_: int) -> Step:
         origin = self.schedule.origins[instruction.id]
@@ -224,6 +235,12 @@ class _Reader:
 def _is_temporary(allocation: Any) -> bool:
     """Return whether ``allocation`` is reserved for temporaries and results."""
     return not (allocation.is_entry_computation_parameter or allocation.is_constant or allocation.is_thread_local)
+
+
+def _source(metadata: Any) -> str | None:
+    """Return file and line, unless they are TensorFlow's own: those say nothing about the model."""
+    file = metadata.source_file
+    return f"{file}:{metadata.source_line}" if file and "/tensorflow/python/" not in file else None
 
 
 def _shape_bytes(shape: Any) -> int:

@@ -5,8 +5,11 @@ Beside ``read_xla`` the only file that knows XLA's format; it reads the module's
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import groupby
 from typing import Any, Collection, Mapping, Sequence
 
+from ..phases import BACKWARD, FORWARD, RECOMPUTE, UPDATE
 from .naming import Names, Origin, default_phase
 
 # Instructions without code of their own: they rename, group or pick values.
@@ -30,6 +33,8 @@ class Schedule:
         self.home = {i.id: c.id for c in module.computations for i in c.instructions}
         self.origins: dict[int, Origin] = {}
         self.order: list[Any] = []
+        self.callers: dict[int, Any] = {}  # the loop that runs a computation
+        self._before: str | None = None
         self._walk(self.computations[module.entry_computation_id], None, None, set())
 
     def steps(self, allocating: Collection[int]) -> tuple[list[Any], dict[int, int]]:
@@ -42,16 +47,22 @@ class Schedule:
                 steps.append(instruction)
         return steps, {number: min(step, max(len(steps) - 1, 0)) for number, step in step_of.items()}
 
-    def writer(self, makers: Sequence[Any], *, at_the_end: bool) -> Any:
-        """Return the instruction that tells what storage is for, of those that make the values in it one after the other.
+    def writers(self, makers: Sequence[Any], step_of: Mapping[int, int]) -> list[tuple[int, Any]]:
+        """Return who fills storage from which step on, given the instructions that make the values in it, in order.
 
-        The first that computes, or with ``at_the_end`` the last: before a result is made, its storage serves for others.
-        For storage that goes through a loop, the last that computes inside it: what was there before is the zeros that
-        the loop's result started from.
+        Storage passes from one value to the next, in place. Each value that is computed starts a stretch. A loop that
+        computes into the storage starts one where the loop starts, called after the last that computes inside: until
+        then it holds the zeros, or copies, that the loop's result starts from, so such a beginning counts to the loop.
         """
-        writers = [i for i in makers if self._root_opcode(i) not in _PASSES_ON] or list(makers[:1])
-        inner = [i for i in writers if self.home[i.id] != self.home[makers[0].id]]
-        return inner[-1] if inner else writers[-1 if at_the_end else 0]
+        found: list[tuple[int, Any]] = []
+        for outside, run in groupby(makers, key=lambda i: self.home[i.id] == self.home[makers[0].id]):
+            inside = list(run)
+            computing = [i for i in inside if self._root_opcode(i) not in _PASSES_ON]
+            if outside:
+                found += [(step_of.get(i.id, 0), i) for i in computing]
+            elif computing:
+                found.append((step_of.get(inside[0].id, 0), computing[-1]))
+        return found or [(0, makers[0])]
 
     def _root_opcode(self, instruction: Any) -> str:
         """Return what an instruction does in the end: for a fusion, what makes the result."""
@@ -67,10 +78,19 @@ class Schedule:
             layer = self.origins.get(current.id, Origin()).layer
             if layer:
                 return layer
-            operands = [n for n in current.operand_ids if n not in seen]
+            operands = [n for n in self._sources(current) if n not in seen]
             seen.update(operands)
             pending += [self.instructions[n] for n in operands]
         return None
+
+    def _sources(self, instruction: Any) -> Sequence[int]:
+        """Return the ids of what ``instruction`` reads; for a value that a loop hands to its body, what the loop got."""
+        if instruction.opcode == "get-tuple-element":
+            loop = self.callers.get(self.home[instruction.id])
+            if loop is not None and self.instructions[instruction.operand_ids[0]].opcode == "parameter":
+                start = self.instructions[loop.operand_ids[0]]
+                return [start.operand_ids[instruction.tuple_index]] if start.opcode == "tuple" else [start.id]
+        return instruction.operand_ids
 
     def _walk(self, computation: Any, caller: Origin | None, inside: str | None, seen: set[int]) -> None:
         """Append the instructions of ``computation`` to the schedule in the order of XLA's allocator, with their origins."""
@@ -85,13 +105,23 @@ class Schedule:
             if instruction.opcode == "while":
                 called.reverse()  # the message has body, condition; the allocator walks the condition first
             body_phase = default_phase(self._marked_phases(called)) or inside
-            before = self.origins[self.order[-1].id].phase if self.order else None
-            name = self._op_name(instruction)
-            origin = self.names.origin(name, caller, inside=body_phase if called else inside, before=before)
+            origin = self._origin(instruction, caller, body_phase if called else inside)
             self.origins[number] = origin
             for child in called:
-                self._walk(child, origin, body_phase, seen)
+                if instruction.opcode == "while":
+                    self.callers[child.id] = instruction
+                self._walk(child, origin, body_phase or (origin.phase if origin.phase != FORWARD else None), seen)
             self.order.append(instruction)
+
+    def _origin(self, instruction: Any, caller: Origin | None, inside: str | None) -> Origin:
+        named = instruction.metadata.op_name not in _NO_OP_NAMES
+        origin = self.names.origin(self._op_name(instruction), caller, inside=inside, before=self._before)
+        if not named and not self.names.is_marked(origin.op_name):
+            return replace(origin, phase=inside or self._before or origin.phase)  # a copy is made when it is needed
+        if named and instruction.opcode not in _NO_CODE and origin.phase != UPDATE:
+            # what nothing marks is no replay, and no update: both are marked throughout
+            self._before = BACKWARD if origin.phase == RECOMPUTE else origin.phase
+        return origin
 
     def _marked_phases(self, computations: Sequence[Any]) -> frozenset[str | None]:
         """Return the phases that operations of ``computations``, and of what they call, state by their names."""

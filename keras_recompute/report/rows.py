@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Iterable
 
 from ..liveness import Buffer, Program
+from ..phases import FORWARD
 from ..sizes import format_bytes
+
+_GAP_STEPS = 8  # what a loop does for itself around the program of its section
 
 
 @dataclass(frozen=True)
@@ -84,20 +85,29 @@ def describe(buffer: Buffer) -> str:
 
 def phase_spans(program: Program) -> list[Span]:
     """Return the runs of steps of one phase; a step whose phase is not known belongs to the run before it."""
-    names: list[str] = []
-    for step in program.steps:
-        names.append(step.phase or (names[-1] if names else ""))
-    return [span for span in _runs(names) if span.name]
+    found: list[Span] = []
+    for number, step in enumerate(program.steps):
+        if found and step.phase in (None, found[-1].name):
+            found[-1] = Span(found[-1].name, found[-1].first, number)
+        elif step.phase:
+            found.append(Span(step.phase, number, number))
+    return found
 
 
 def section_spans(program: Program) -> list[Span]:
-    """Return the runs of steps of one section; steps outside of all sections are in none."""
-    return [span for span in _runs(step.section or "" for step in program.steps) if span.name]
+    """Return the runs of steps of one section in one direction, forward or back; other steps are in none.
 
-
-def _runs(names: Iterable[str]) -> list[Span]:
+    A few steps of no section between two of the same, in the same direction, belong to it.
+    """
     found: list[Span] = []
-    for name, run in groupby(names):
-        first = found[-1].last + 1 if found else 0
-        found.append(Span(name, first, first + sum(1 for _ in run) - 1))
+    before = None
+    for number, step in enumerate(program.steps):
+        if not step.section:
+            continue
+        key = step.section, step.phase in (None, FORWARD)
+        if key == before and number - found[-1].last <= _GAP_STEPS:
+            found[-1] = Span(step.section, found[-1].first, number)
+        else:
+            found.append(Span(step.section, number, number))
+        before = key
     return found

@@ -60,8 +60,8 @@ def test_a_result_is_called_after_what_makes_it():
     program = profile(compiled(lambda x: x @ x @ x @ x), tf.TensorSpec((32, 32)), input_feed=["x"])
     # the third product takes the place of the first: two places for three values
     assert program.allocated_temporary_bytes == 2 * 32 * 32 * F32
-    (result,) = [b for b in program.buffers if b.lifetime == "result"]
-    assert (result.op_name, result.first_step) == ("matmul_2", 0)
+    results = [(b.op_name, b.first_step, b.last_step) for b in program.buffers if b.lifetime == "result"]
+    assert results == [("matmul", 0, 1), ("matmul_2", 2, 2)]
 
 
 def test_the_body_of_a_loop_counts_once_and_its_stack_in_full():
@@ -189,12 +189,16 @@ def test_what_outlives_a_replayed_section_is_no_activation_of_it(returned):
         return total if returned else tf.reduce_max(total)
 
     program = profile(compiled(function), tf.TensorSpec((32, 32)), input_feed=["x"])
-    made = [b for b in program.buffers if b.lifetime in ("temporary", "result") and b.size_bytes == 32 * 32 * F32]
-    replayed, total = sorted(made, key=lambda b: b.category == "gradient")
-    assert (replayed.phase, replayed.category) == ("recompute", "activation")
-    # it began as exp(x), outside the loop, and is called after what adds to it
-    assert (total.phase, total.category) == ("backward", "gradient")
-    assert total.op_name.endswith("sections-0-3/add")
+    made = {
+        b.op_name.rsplit("/", 1)[-1]: b
+        for b in program.buffers
+        if b.lifetime in ("temporary", "result") and b.size_bytes == 32 * 32 * F32
+    }
+    assert (made["MatMul"].phase, made["MatMul"].category) == ("recompute", "activation")
+    assert (made["add"].phase, made["add"].category) == ("backward", "gradient")
+    # the same place held exp(x) before the loop
+    assert made["Exp"].last_step == made["add"].first_step - 1
+    assert made["add"].section == "sections-0-3"
 
 
 def test_a_store_belongs_to_the_layer_whose_values_it_holds():

@@ -28,7 +28,9 @@ def test_the_timeline_is_that_of_the_memory_viewer(tmp_path, length):
     program = read_hlo_proto(data)
     # The viewer counts parameters, constants and results as held throughout, and has a value before each event and at
     # the end; the peak of a step stands after its last allocation, before anything is freed.
-    floor = sum(b.size_bytes for b in program.buffers if b.lifetime != "temporary")
+    floor = program.always_live_bytes + sum(
+        b.size_bytes for b in program.live_at(program.program_steps - 1) if b.lifetime == "result"
+    )
     ours = held_per_step(program.buffers, ("temporary",), program.program_steps)
     proto = hlo_pb2.HloProto.FromString(data)
     (trace,) = proto.buffer_assignment.heap_simulator_traces

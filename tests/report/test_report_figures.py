@@ -96,6 +96,11 @@ def test_the_same_program_gives_the_same_bytes(program, tmp_path):
     assert b"tIME" not in (tmp_path / "1.png").read_bytes()
 
 
+@pytest.mark.parametrize(("share", "text"), [(0.5, "sections-1-6"), (0.05, "1-6"), (0.02, "")])
+def test_a_narrow_section_is_named_by_its_numbers(share, text):
+    assert module._fitting("sections-1-6", share) == text
+
+
 def test_one_step_and_no_bytes_can_be_drawn(program, tmp_path):
     step = dataclasses.replace(program.steps[0], not_always_live_bytes=0)
     liveness_figure(dataclasses.replace(program, steps=(step,), buffers=(), capacity_bytes=0), tmp_path / "one.png")

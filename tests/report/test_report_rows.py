@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from keras_recompute.liveness import Step
 from keras_recompute.report import category_rows, memory_rows, phase_spans, section_spans, summary_rows
 from keras_recompute.report.rows import MemoryRow, Span, describe
 
@@ -56,8 +57,19 @@ def test_spans(program):
         Span("backward", 5, 6),
         Span("update", 7, 7),
     ]
-    assert section_spans(program) == [Span("section-0", 0, 1), Span("section-1", 2, 5)]
+    # the same section forward, then back
+    assert section_spans(program) == [Span("section-0", 0, 1), Span("section-1", 2, 3), Span("section-1", 4, 5)]
     assert sum(span.steps for span in phase_spans(program)) == program.program_steps
+
+
+def test_a_short_gap_in_a_section_is_closed_and_a_long_one_is_not(program):
+    def spans(gap):
+        between = (Step("between", 0, phase="backward"),) * gap
+        ends = (Step("end", 0, phase="recompute", section="section-0"),)
+        return section_spans(dataclasses.replace(program, steps=ends + between + ends, buffers=()))
+
+    assert spans(7) == [Span("section-0", 0, 8)]
+    assert spans(8) == [Span("section-0", 0, 0), Span("section-0", 9, 9)]
 
 
 def test_a_buffer_is_described_by_its_layer(program):
