@@ -60,6 +60,13 @@ def is_alternative(operation: tf.Operation) -> bool:
     return operation.type == "IdentityN" and operation.name.rsplit("/", 1)[-1].startswith(_ALTERNATIVE)
 
 
+def is_replay_source(tensor: tf.Tensor) -> bool:
+    """Whether ``tensor`` was given to ``cheaper_replay`` as what the alternative is computed from."""
+    return any(
+        is_alternative(op) and any(source is tensor for source in op.inputs[2:]) for op in tensor.consumers()
+    )
+
+
 def equal_values(tensor: tf.Tensor) -> list[tf.Tensor]:
     """Return ``tensor`` and the tensors that it merely passes on, nearest first."""
     chain = [tensor]

@@ -103,7 +103,7 @@ def _saved_values(
             if not purity.is_pure(operation) or policy(tensor):
                 saved[tensor.ref()] = tensor
                 continue
-            if is_alternative(operation) and all(t.ref() in available for t in operation.inputs[2:]):
+            if is_alternative(operation) and all(t.ref() in available or policy(t) for t in operation.inputs[2:]):
                 replays.add(operation)
         waiting.extend(inputs_of(operation, frozenset(replays)))
     return tuple(saved.values()), frozenset(replays)

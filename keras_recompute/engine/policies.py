@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from .marks import name_of
+from .marks import is_replay_source, name_of
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,17 @@ class SaveEverything:
 
 
 @dataclass(frozen=True)
+class SaveReplaySources:
+    """Save only the values from which a marked replay is cheaper than running again (see ``cheaper_replay``).
+
+    For a recurrence these are its outputs: with them the gates follow from one product instead of a loop.
+    """
+
+    def __call__(self, tensor: tf.Tensor) -> bool:
+        return is_replay_source(tensor)
+
+
+@dataclass(frozen=True)
 class SaveNames:
     """Save only the values marked with one of ``names`` (see ``checkpoint_name``)."""
 
@@ -37,6 +48,7 @@ class SaveNames:
 
 save_nothing = SaveNothing()
 save_everything = SaveEverything()
+save_replay_sources = SaveReplaySources()
 
 
 def save_names(*names: str) -> SaveNames:

@@ -82,6 +82,9 @@ class Program:
                 graph_def, input_map=input_map, return_elements=wanted, name=f"{scope}/" if scope else ""
             )
         result = dict(zip(wanted, imported))
+        for tensor in self.outputs:
+            if tensor.name in result:  # copying infers shapes anew, and knows less about values that stand outside
+                result[tensor.name].set_shape(tensor.shape)
         return [result[t.name] if t.name in result else _into(graph, feeds[t.name]) for t in self.outputs]
 
     def _definition(self) -> tuple[Any, set[str]]:

@@ -14,11 +14,12 @@ from ..engine.lower import lower
 from ..engine.outline import Carried, Joined, Role, Sliced, can_be_outlined, outline
 from ..engine.partition import Partition, partition
 from ..engine.pieces import Dimension, dimensions
-from ..engine.policies import save_nothing
+from ..engine.policies import save_replay_sources
 from ..engine.trace import trace
-from .equal import Run
+from .distribute import distributed
+from .equal import Run, find_runs
 from .graph import Call, Graph, Key, Values
-from .sections import Section
+from .sections import Section, cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,17 @@ class Plan:
 
     graph: Graph
     steps: tuple[Section | Run, ...]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Plan:
+        """Return the plan that recomputes the sections of ``graph``, equal ones as loops."""
+        graph = distributed(graph)
+        return cls(graph, tuple(find_runs(cut(graph), graph)))
+
+    @classmethod
+    def without_recomputation(cls, graph: Graph) -> Plan:
+        """Return the plan that keeps every activation."""
+        return cls(graph, ())
 
     @property
     def recomputes(self) -> bool:
@@ -125,8 +137,8 @@ def _partition(
         return [values[key] for key in returns] + [_mask_of(values[key]) for key in masked]
 
     traced = trace(section, signature)
-    # What crosses to a later section is kept by the model, so the backward pass may use it.
-    part = partition(join(traced), save_nothing, at_hand=at_hand)
+    # What crosses to a later section is kept by the model, so the backward pass may use it too.
+    part = partition(join(traced), save_replay_sources, at_hand=at_hand)
     part.forward.check()
     part.backward.check()
     return part, masked

@@ -35,7 +35,10 @@ class InitialState:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One use of a Keras operation: ``outputs = operation(*args, **kwargs)`` with Refs for values."""
+    """One use of a Keras operation: ``outputs = operation(*args, **kwargs)`` with Refs for values.
+
+    With ``joins_maker`` the call belongs to the section that makes its input, whether it leads to a checkpoint or not.
+    """
 
     operation: Any
     args: tuple[Any, ...]
@@ -43,6 +46,7 @@ class Call:
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
     stage: Optional[int] = None
+    joins_maker: bool = False
 
     def run(self, values: Values) -> None:
         """Call the operation on ``values`` and add its results to them."""

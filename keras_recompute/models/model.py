@@ -11,10 +11,8 @@ import tensorflow as tf
 
 from ..errors import RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from .equal import find_runs
 from .execute import Plan, execute
 from .graph import read_graph
-from .sections import cut
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
@@ -41,7 +39,7 @@ class Model(keras.Model):
 
     def _make_plan(self) -> Plan:
         graph = read_graph(self)
-        plan = Plan(graph, tuple(find_runs(cut(graph), graph)))
+        plan = Plan.of(graph)
         marks = [call for call in graph.calls if isinstance(call.operation, RecomputationCheckpoint)]
         if marks and not plan.recomputes:
             warnings.warn(

@@ -1,7 +1,7 @@
 """A model cut at its RecomputationCheckpoint layers.
 
 Checkpoints are taken in running order. A call belongs to the section of the first checkpoint that it leads to; calls
-that lead to none come after the last one. Values that cross from one section to a later one are kept, whether they go
+that lead to none come after the last one (but see ``Call.joins_maker``). Values that cross from one section to a later one are kept, whether they go
 through a checkpoint or skip past it.
 
 What comes after the last checkpoint is not recomputed, because back-propagation starts there: replaying it at once
@@ -49,6 +49,9 @@ def _cut_stage(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[C
     kept: set[Key] = set()
     for checkpoint in checkpoints:
         leading = _leading_to(checkpoint, remaining)
+        for call in remaining:
+            if call.joins_maker and any(set(call.inputs).intersection(maker.outputs) for maker in leading):
+                leading.add(call)
         remaining = [call for call in remaining if call not in leading]
         # A checkpoint on the inputs of the stage has nothing in front of it to recompute.
         yield [call for call in calls if call in leading], len(leading) > 1

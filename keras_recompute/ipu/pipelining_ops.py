@@ -1,0 +1,31 @@
+"""``tensorflow.python.ipu.pipelining_ops``: schedules, recomputation modes, and the checkpoint operation."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Optional
+
+import keras
+
+from ..engine.marks import checkpoint_name
+
+
+class PipelineSchedule(enum.Enum):
+    """The order in which stages and microbatches run (contract section 6)."""
+
+    Grouped = 0
+    Interleaved = 1
+    Sequential = 2
+
+
+class RecomputationMode(enum.Enum):
+    """What is recomputed in a pipeline stage, and when (contract section 6)."""
+
+    Auto = 0
+    RecomputeThenBackpropagate = 1
+    RecomputeAndBackpropagateInterleaved = 2
+
+
+def recomputation_checkpoint(tensors: Any, name: Optional[str] = None) -> Any:
+    """Return ``tensors``, any nest of them, marked as values to keep."""
+    return keras.tree.map_structure(lambda t: checkpoint_name(t, name or "recomputation_checkpoint"), tensors)

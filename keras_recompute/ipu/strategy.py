@@ -1,0 +1,55 @@
+"""``tensorflow.python.ipu.ipu_strategy``: the scope in which Keras models become IPU models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Optional
+
+import keras
+import tensorflow as tf
+
+
+class IPUStrategy:
+    """Models made inside ``scope()`` gain Graphcore's methods; models made outside lack them."""
+
+    _current: Optional[IPUStrategy] = None
+
+    def __init__(self, ipu_device: str = "/device:IPU:0") -> None:
+        self.ipu_device = ipu_device
+
+    @contextmanager
+    def scope(self) -> Iterator[IPUStrategy]:
+        """Enter the strategy."""
+        from .pipeline import PipelinedModel
+
+        before, IPUStrategy._current = IPUStrategy._current, self
+        plain_new = keras.Model.__new__
+
+        def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+            # What Keras does itself for keras.Model(inputs, outputs), with our functional model in the place of its own.
+            made = plain_new(cls, *args, **kwargs)
+            if cls is keras.Model and type(made) is not cls:
+                return plain_new(PipelinedModel, *args, **kwargs)
+            return made
+
+        keras.Model.__new__ = new
+        try:
+            yield self
+        finally:
+            keras.Model.__new__ = plain_new
+            IPUStrategy._current = before
+
+    def run(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Optional[dict[str, Any]] = None) -> Any:
+        """Call the ``tf.function`` ``fn``, or any function inside one. Raises ValueError for a plain function run eagerly."""
+        if tf.executing_eagerly() and not isinstance(fn, tf.types.experimental.PolymorphicFunction):
+            raise ValueError("IPUStrategy.run was given a plain function in eager mode: decorate it with tf.function")
+        return fn(*args, **(kwargs or {}))
+
+
+IPUStrategyV1 = IPUStrategy
+
+
+def current() -> Optional[IPUStrategy]:
+    """Return the strategy whose scope is entered, or None."""
+    return IPUStrategy._current

@@ -1,0 +1,22 @@
+"""What of Graphcore's API is understood but not carried out here. This list raises the errors and writes the docs."""
+
+from __future__ import annotations
+
+from ..errors import UnsupportedError
+
+UNSUPPORTED = {
+    "pipeline_schedule Grouped": "only the Sequential schedule is emulated so far",
+    "pipeline_schedule Interleaved": "only the Sequential schedule is emulated so far",
+    "gradient_accumulation_reduction_method RUNNING_MEAN": "only SUM and MEAN are emulated so far",
+    "several devices": "all stages run on the one device of this machine",
+    "replication": "one replica is emulated",
+    "offload_weight_update_variables": "there is no streaming memory to move them to; leave it out",
+    "offload_activations": "there is no streaming memory to move them to; leave it out",
+    "gradient_accumulation_dtype": "gradients are accumulated in the type of their variable; leave it out",
+    "asynchronous callbacks": "callbacks run between executions; leave it out",
+}
+
+
+def refuse(feature: str, value: object) -> UnsupportedError:
+    """Return the error for ``feature``, which must be on the list."""
+    return UnsupportedError(f"{feature} ({value!r}) is not emulated on stock TensorFlow: {UNSUPPORTED[feature]}")

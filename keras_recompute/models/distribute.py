@@ -1,0 +1,72 @@
+"""Work on single timesteps moves in front of the concatenation of timesteps.
+
+    Dense(Concatenate(y0, y1, ...)) = Concatenate(Dense(y0), Dense(y1), ...)
+
+for a layer that treats every timestep alone. Each section then does its own share, and neither the sections' outputs nor
+their gradients need to exist whole: what is concatenated is what comes after the layer. Values and gradients stay the
+same, up to the order of additions in the gradient of the layer's weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Optional
+
+import keras
+
+from .graph import Call, Graph, Ref
+
+_PER_TIMESTEP = (keras.layers.Dense, keras.layers.Activation, keras.layers.LayerNormalization, keras.layers.ReLU)
+
+
+def distributed(graph: Graph) -> Graph:
+    """Return ``graph`` with layers that act on single timesteps moved in front of concatenations of timesteps."""
+    calls = list(graph.calls)
+    position = 0
+    while position < len(calls):
+        reader = _only_reader(calls, calls[position], graph) if _joins_timesteps(calls[position]) else None
+        if reader is None:
+            position += 1
+            continue
+        concatenation = calls[position]
+        pieces = [_on_piece(reader, key, calls) for key in concatenation.inputs]
+        keys = tuple(piece.outputs[0] for piece in pieces)
+        joined = Call(
+            concatenation.operation, ([Ref(key) for key in keys],), {}, keys, reader.outputs, reader.stage
+        )
+        calls = [call for call in calls if call is not reader]
+        calls[position : position + 1] = [*pieces, joined]
+        position += len(pieces)
+    return replace(graph, calls=tuple(calls))
+
+
+def _joins_timesteps(call: Call) -> bool:
+    return isinstance(call.operation, keras.layers.Concatenate) and call.operation.axis == 1 and len(call.inputs) > 1
+
+
+def _only_reader(calls: list[Call], call: Call, graph: Graph) -> Optional[Call]:
+    """Return the call that alone reads the result of ``call``, if it acts on single timesteps of it."""
+    (result,) = call.outputs
+    readers = [other for other in calls if result in other.inputs]
+    if len(readers) != 1 or result in graph.outputs:
+        return None
+    (reader,) = readers
+    layer = reader.operation
+    if not isinstance(layer, _PER_TIMESTEP) or reader.inputs != (result,) or reader.kwargs:
+        return None
+    # Normalising over the timesteps would see other numbers in a piece than in the whole.
+    if isinstance(layer, keras.layers.LayerNormalization) and layer.axis not in (-1, [-1]):
+        return None
+    return reader
+
+
+def _on_piece(reader: Call, key: object, calls: list[Call]) -> Call:
+    maker = next((call for call in calls if key in call.outputs), None)
+    return replace(
+        reader,
+        args=(Ref(key),),
+        inputs=(key,),
+        outputs=((key, reader.operation.name),),
+        stage=maker.stage if maker else reader.stage,
+        joins_maker=True,
+    )
