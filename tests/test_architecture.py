@@ -1,0 +1,170 @@
+"""The rooms and the arrows between them: who may import whom, who loads TensorFlow, and how large a file may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "keras_recompute"
+
+# Room -> the rooms it may import besides itself. The door (``__init__``) may name every room, since it loads them lazily.
+MAY_IMPORT = {
+    "errors": set(),
+    "sizes": {"errors"},
+    "phases": set(),
+    "planning": {"errors", "sizes", "phases"},
+    "engine": {"errors", "sizes", "phases", "planning"},
+    "layers": {"errors", "sizes", "phases", "planning", "engine"},
+    "models": {"errors", "sizes", "phases", "planning", "engine", "layers"},
+    "ipu": {"errors", "sizes", "phases", "planning", "engine", "layers", "models"},
+    "liveness": {"errors", "sizes", "phases"},
+    "report": {"errors", "sizes", "phases", "planning", "liveness"},
+    "compat": {"errors", "sizes", "phases", "planning", "engine", "layers", "models"},
+}
+# Files that hold records: what planning and liveness hand to a report.
+RECORDS = {
+    "planning": {"keras_recompute.planning"},
+    "liveness": {
+        "keras_recompute.liveness",
+        "keras_recompute.liveness.categories",
+        "keras_recompute.liveness.parameters",
+        "keras_recompute.liveness.process",
+        "keras_recompute.liveness.program",
+        "keras_recompute.liveness.reconcile",
+        "keras_recompute.liveness.timeline",
+    },
+}
+LINES_AT_MOST = 400
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+ALL_FILES = sorted(
+    file for folder in ("keras_recompute", "tests", "benchmarks") for file in (ROOT / folder).rglob("*.py")
+) + sorted(ROOT.glob("*.py"))
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module of the package; the package itself is the room ''."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def imports(file: Path) -> list[tuple[ast.stmt, str]]:
+    """Return every import statement of ``file``, wherever it stands, with the full name of a module it loads."""
+    here = module_name(file)
+    package = here if file.name == "__init__.py" else here.rpartition(".")[0]
+    found = []
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(node, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            # ``from . import strategy`` names a module; ``from .strategy import current`` a thing in one.
+            for alias in node.names:
+                inside = ROOT / Path(*base.split("."), alias.name)
+                is_module = inside.with_suffix(".py").exists() or (inside / "__init__.py").exists()
+                found.append((node, f"{base}.{alias.name}" if is_module else base))
+    return found
+
+
+def runs_at_import(file: Path) -> set[tuple[type, int]]:
+    """Return type and line of what runs when ``file`` is imported: neither in a function nor for type checkers alone."""
+    found, waiting = set(), [ast.parse(file.read_text())]
+    while waiting:
+        node = waiting.pop()
+        found.add((type(node), getattr(node, "lineno", 0)))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        waiting.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def test_every_room_has_its_arrows_declared():
+    rooms = {room_of(module_name(file)) for file in SOURCES} - {""}
+    assert rooms - MAY_IMPORT.keys() == set(), "a new room needs its arrows in DESIGN.md section 2 and here"
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=module_name)
+def test_arrows_between_rooms_point_one_way(file: Path):
+    here = room_of(module_name(file))
+    if here == "":
+        return
+    imported = {room_of(name) for _, name in imports(file) if name.split(".")[0] == "keras_recompute"}
+    against = imported - MAY_IMPORT[here] - {here}
+    assert not against, f"{module_name(file)} must not import {sorted(room or 'the door' for room in against)}"
+
+
+def test_nothing_imports_the_script():
+    importers = [module_name(file) for file in SOURCES if "recompute_lstm" in {name.split(".")[0] for _, name in imports(file)}]
+    assert not importers
+
+
+@pytest.mark.parametrize("file", [f for f in SOURCES if f.parent.name == "report"], ids=module_name)
+def test_report_imports_records_only(file: Path):
+    for _, name in imports(file):
+        room = room_of(name) if name.startswith("keras_recompute.") else None
+        if room in RECORDS:
+            assert name in RECORDS[room], f"{module_name(file)} imports {name}, which holds no records"
+
+
+@pytest.mark.parametrize("file", [f for f in SOURCES if f.parent.name == "liveness"], ids=module_name)
+def test_liveness_loads_tensorflow_only_inside_functions_of_the_reader(file: Path):
+    frameworks = [(node, name) for node, name in imports(file) if name.split(".")[0] in ("tensorflow", "keras")]
+    if file.stem != "read_xla":
+        assert not frameworks, f"only read_xla may know TensorFlow, but {file.name} imports {frameworks[0][1]}"
+    at_import = runs_at_import(file)
+    early = [name for node, name in frameworks if (type(node), node.lineno) in at_import]
+    assert not early, f"{file.name} loads {early} when it is imported"
+
+
+@pytest.mark.parametrize("module", ["keras_recompute", "keras_recompute.planning", "keras_recompute.liveness"])
+def test_doors_load_no_framework(module: str):
+    loads = f"import sys, {module}; print(sorted({{'tensorflow', 'keras'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[]\n", f"import {module} loads {done.stdout.strip()}"
+
+
+def test_no_file_is_long():
+    long = {str(f.relative_to(ROOT)): n for f in ALL_FILES if (n := len(f.read_text().splitlines())) > LINES_AT_MOST}
+    assert not long, f"files above {LINES_AT_MOST} lines: {long}"
+
+
+def test_the_reader_of_imports_sees_what_it_should(tmp_path, monkeypatch):
+    """A check that saw nothing would pass: it must see relative, deferred and aliased imports."""
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    room = tmp_path / "keras_recompute" / "engine"
+    room.mkdir(parents=True)
+    (room / "trace.py").write_text("")
+    file = room / "joint.py"
+    file.write_text(
+        "from ..models.graph import Call\n"
+        "from . import trace\n"
+        "def late():\n"
+        "    import tensorflow.raw_ops as r\n"
+        "if TYPE_CHECKING:\n"
+        "    from keras_recompute import ipu\n"
+    )
+    (tmp_path / "keras_recompute" / "ipu").mkdir()
+    (tmp_path / "keras_recompute" / "ipu" / "__init__.py").write_text("")
+    names = {name for _, name in imports(file)}
+    assert names == {
+        "keras_recompute.models.graph",
+        "keras_recompute.engine.trace",
+        "tensorflow.raw_ops",
+        "keras_recompute.ipu",
+    }
+    at_import = runs_at_import(file)
+    early = {name for node, name in imports(file) if (type(node), node.lineno) in at_import}
+    assert early == {"keras_recompute.models.graph", "keras_recompute.engine.trace"}
