@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,8 +25,8 @@ class Joint:
     """
 
     trace: Trace
-    output_gradients: tuple[Optional[tf.Tensor], ...]
-    gradients: tuple[Optional[tf.Tensor], ...]
+    output_gradients: tuple[tf.Tensor | None, ...]
+    gradients: tuple[tf.Tensor | None, ...]
     backward: frozenset[tf.Operation]
 
 

@@ -6,7 +6,7 @@ that it starts when the gradients of the outputs are there, fed by the inputs an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -21,12 +21,12 @@ def lower(part: Partition, arguments: Sequence[tf.Tensor], *, name: str) -> list
     n_outputs = len(joint.trace.outputs)
 
     @tf.custom_gradient
-    def call(*values: tf.Tensor):
+    def call(*values: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., list[tf.Tensor | None]]]:
         with tf.name_scope(forward_scope(name)):
             results = part.forward.write(values)
         outputs, saved = results[:n_outputs], results[n_outputs:]
 
-        def gradient(*output_gradients: tf.Tensor):
+        def gradient(*output_gradients: tf.Tensor) -> list[tf.Tensor | None]:
             incoming = [d for d, wanted in zip(output_gradients, joint.output_gradients) if wanted is not None]
             kept = [outputs[o] for o in part.at_hand]
 

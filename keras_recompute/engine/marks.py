@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Optional
 
 import tensorflow as tf
 
@@ -32,7 +31,7 @@ def checkpoint_name(value: tf.Tensor, name: str) -> tf.Tensor:
     return tf.identity(value, name=_NAMED + name)
 
 
-def name_of(tensor: tf.Tensor) -> Optional[str]:
+def name_of(tensor: tf.Tensor) -> str | None:
     """Return the name that ``tensor`` was marked with, or None."""
     last = tensor.op.name.rsplit("/", 1)[-1]
     return last[len(_NAMED) :] if tensor.op.type == "Identity" and last.startswith(_NAMED) else None
@@ -62,9 +61,7 @@ def is_alternative(operation: tf.Operation) -> bool:
 
 def is_replay_source(tensor: tf.Tensor) -> bool:
     """Whether ``tensor`` was given to ``cheaper_replay`` as what the alternative is computed from."""
-    return any(
-        is_alternative(op) and any(source is tensor for source in op.inputs[2:]) for op in tensor.consumers()
-    )
+    return any(is_alternative(op) and any(source is tensor for source in op.inputs[2:]) for op in tensor.consumers())
 
 
 def equal_values(tensor: tf.Tensor) -> list[tf.Tensor]:

@@ -14,9 +14,9 @@ of a slice taken by the section itself would be as large as the whole input at e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 import tensorflow as tf
 
@@ -59,7 +59,7 @@ class Joined:
     """Ask for output number ``output`` of all sections, concatenated along ``axis``, or stacked where it is None."""
 
     output: int
-    axis: Optional[int]
+    axis: int | None
 
 
 Role = Union[Carried, Sliced, Shared]
@@ -85,10 +85,10 @@ def outline(
     loop = _Loop(part, count, tuple(roles), tuple(requests), batch, name)
 
     @tf.custom_gradient
-    def call(*values: tf.Tensor):
+    def call(*values: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., list[tf.Tensor | None]]]:
         results, stores = loop.forward(values)
 
-        def gradient(*result_gradients: tf.Tensor):
+        def gradient(*result_gradients: tf.Tensor) -> list[tf.Tensor | None]:
             return loop.backward(values, stores, result_gradients)
 
         return tuple(results), gradient
@@ -130,7 +130,7 @@ class _Loop:
         """Return the requested results, and the stores that the backward loop reads."""
         count, outputs = self.count, self.part.joint.trace.outputs
 
-        def body(s, states, boundaries, saved, joined, final):
+        def body(s: tf.Tensor, states: Any, boundaries: Any, saved: Any, joined: Any, _: Any) -> tuple[Any, ...]:
             with tf.name_scope(forward_scope(self.name)):
                 results = self.part.forward.write(self._section_inputs(values, s, states))
             states = [results[o] for o in self.carried.values()]
@@ -158,7 +158,9 @@ class _Loop:
         results = [whole[r.output] if isinstance(r, Joined) else last[r.output] for r in self.requests]
         return results, (boundaries, saved, dict(zip(self.joined, joined)))
 
-    def backward(self, values: Sequence[tf.Tensor], stores: tuple[Any, ...], result_gradients: Sequence[tf.Tensor]):
+    def backward(
+        self, values: Sequence[tf.Tensor], stores: tuple[Any, ...], result_gradients: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor | None]:
         """Return the gradient of every port: the sections replayed and back-propagated, last to first."""
         part, count = self.part, self.count
         joint = part.joint
@@ -169,7 +171,7 @@ class _Loop:
         shared = [p for p in produced if isinstance(self.roles[p], Shared)]
         outgoing = [o for o, dy in enumerate(joint.output_gradients) if dy is not None]
 
-        def body(s, state_gradients, piece_gradients, sums):
+        def body(s: tf.Tensor, state_gradients: Any, piece_gradients: Any, sums: Any) -> tuple[Any, ...]:
             with tf.name_scope("checkpoint"):
                 states = [p.get(store, s) for p, store in zip(self.states, boundaries)]
                 stored = [p.get(store, s) for p, store in zip(self.saved, saved)]
@@ -193,7 +195,7 @@ class _Loop:
         _, state_gradients, piece_gradients, sums = tf.while_loop(
             lambda s, *_: s >= 0, body, start, maximum_iterations=count, parallel_iterations=1
         )
-        gradients: list[Optional[tf.Tensor]] = [None] * len(values)
+        gradients: list[tf.Tensor | None] = [None] * len(values)
         for p, gradient in (*zip(self.carried, state_gradients), *zip(shared, sums)):
             gradients[p] = gradient if p in produced else None
         for (p, role), piece, store in zip(sliced.items(), pieces, piece_gradients):
@@ -216,7 +218,9 @@ class _Loop:
         after = {o: p.get(store, s + 1) for o, p, store in zip(self.carried.values(), self.states, boundaries)}
         return [after[o] if o in after else self.joined[o].get(joined[o], s) for o in self.part.at_hand]
 
-    def _incoming(self, output: int, s: tf.Tensor, state_gradients, result_gradients) -> tf.Tensor:
+    def _incoming(
+        self, output: int, s: tf.Tensor, state_gradients: Sequence[tf.Tensor], result_gradients: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
         """Return the gradient of an output of section s: from the section after it and from its share of the results."""
         parts = [g for o, g in zip(self.carried.values(), state_gradients) if o == output]
         for request, gradient in zip(self.requests, result_gradients):
@@ -226,10 +230,10 @@ class _Loop:
                 parts.append(tf.where(s == self.count - 1, gradient, tf.zeros_like(gradient)))
         return tf.add_n(parts) if len(parts) > 1 else parts[0]
 
-    def _last_gradient(self, output: int, zero: tf.Tensor, result_gradients) -> tf.Tensor:
+    def _last_gradient(self, output: int, zero: tf.Tensor, result_gradients: Sequence[tf.Tensor]) -> tf.Tensor:
         wanted = [g for request, g in zip(self.requests, result_gradients) if request == Last(output)]
         return tf.add_n(wanted) if wanted else zero
 
-    def _pieces(self, count: int, value: tf.Tensor, axis: Optional[int] = None) -> Pieces:
+    def _pieces(self, count: int, value: tf.Tensor, axis: int | None = None) -> Pieces:
         shape = tuple(self.batch if d is None else d for d in value.shape)
         return Pieces(count, shape, value.dtype, axis)

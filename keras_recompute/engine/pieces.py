@@ -7,7 +7,7 @@ alone has no such update and collects the pieces in an array, which is joined af
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
@@ -30,7 +30,7 @@ class Pieces:
     count: int
     shape: tuple[Dimension, ...]
     dtype: tf.DType
-    axis: Optional[int] = None
+    axis: int | None = None
 
     def empty(self) -> Any:
         """Return a store in which every piece is still to be written."""

@@ -13,7 +13,7 @@ from .marks import is_replay_source, name_of
 class SaveNothing:
     """Save nothing but the inputs: everything is recomputed."""
 
-    def __call__(self, tensor: tf.Tensor) -> bool:
+    def __call__(self, _: tf.Tensor) -> bool:
         return False
 
 
@@ -21,7 +21,7 @@ class SaveNothing:
 class SaveEverything:
     """Save every residual: nothing is recomputed. The plain gradient, under the engine's purity rule."""
 
-    def __call__(self, tensor: tf.Tensor) -> bool:
+    def __call__(self, _: tf.Tensor) -> bool:
         return True
 
 

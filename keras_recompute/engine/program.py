@@ -31,7 +31,7 @@ class Program:
     operations: tuple[tf.Operation, ...]
     outputs: tuple[tf.Tensor, ...]
     replays: frozenset[tf.Operation] = frozenset()
-    _graph_def: list = field(default_factory=list, repr=False)
+    _graph_def: list[Any] = field(default_factory=list, repr=False)
 
     def check(self) -> Program:
         """Return the program itself, or raise InvalidProgramError naming what does not fit.
@@ -94,7 +94,7 @@ class Program:
             source = self.graph.as_graph_def()
             graph_def = tf.compat.v1.GraphDef(library=source.library, versions=source.versions)
             nodes = {node.name: node for node in source.node}
-            read = set()
+            read: set[str] = set()
             for operation in self.operations:
                 node = graph_def.node.add()
                 node.CopyFrom(nodes[operation.name])

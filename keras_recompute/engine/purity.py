@@ -61,9 +61,7 @@ class Purity:
         if name not in self._function_is_pure:
             self._function_is_pure[name] = True  # a recursive call adds nothing of its own
             function = self._function(name)
-            self._function_is_pure[name] = function is not None and all(
-                self._node_is_pure(node) for node in function.node_def
-            )
+            self._function_is_pure[name] = function is not None and all(self._node_is_pure(node) for node in function.node_def)
         return self._function_is_pure[name]
 
     def _function(self, name: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import enum
-from typing import Any, Optional
+from typing import Any
 
 
 class SelectionOrder(enum.Enum):
@@ -47,7 +47,7 @@ class MergeRemoteBuffersBehaviour(enum.Enum):
     IF_BENEFICIAL = 2
 
 
-_POPLAR = {"poplar_options": {}}
+_POPLAR: dict[str, Any] = {"poplar_options": {}}
 _DEFAULTS: dict[str, Any] = {
     "auto_select_ipus": [],
     "select_ipus": [],
@@ -183,7 +183,7 @@ def _copy(default: Any) -> Any:
 def _check_type(full: str, value: Any, current: Any) -> None:
     if full in ("auto_select_ipus", "select_ipus"):
         items = value if isinstance(value, (list, tuple)) else [value]
-        wanted: Optional[str] = "int, or list or tuple of int"
+        wanted: str | None = "int, or list or tuple of int"
         fits = all(type(item) is int for item in items)
     else:
         wanted = type(current).__name__

@@ -6,7 +6,7 @@ import enum
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -33,8 +33,8 @@ class GradientAccumulationReductionMethod(enum.Enum):
 class PipelineOptions:
     """What ``set_pipelining_options`` was given, checked as far as can be before the pipeline is built."""
 
-    accumulation_steps: Optional[int] = None
-    device_mapping: Optional[list[int]] = None
+    accumulation_steps: int | None = None
+    device_mapping: list[int] | None = None
     reduction: GradientAccumulationReductionMethod = GradientAccumulationReductionMethod.SUM
     schedule: PipelineSchedule = PipelineSchedule.Grouped
     mode: RecomputationMode = RecomputationMode.Auto
@@ -45,7 +45,6 @@ class TrainingRecord:
     """What training did, one entry per optimiser update. An addition to Graphcore's API.
 
     ``losses`` are means over the update's microbatches; ``gradient_norms`` are norms of the accumulated gradient.
-    ``step_seconds`` has one entry per execution: its time divided by its microbatches; the first includes compiling.
     """
 
     losses: list[float] = field(default_factory=list)
@@ -71,8 +70,10 @@ class PipelinedModel(Model):
     stage only what leads to its last checkpoint (contract section 6).
     """
 
-    _pipelining: Optional[PipelineOptions] = None
-    _accumulation: Optional[PipelineOptions] = None
+    _pipelining: PipelineOptions | None = None
+    _accumulation: PipelineOptions | None = None
+    steps_per_execution: int
+    train_function: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.training_record = TrainingRecord()
@@ -80,21 +81,21 @@ class PipelinedModel(Model):
 
     def set_pipelining_options(
         self,
-        gradient_accumulation_steps_per_replica: Optional[int] = None,
-        device_mapping: Optional[list[int]] = None,
-        accumulate_outfeed: Optional[bool] = None,
+        gradient_accumulation_steps_per_replica: int | None = None,
+        device_mapping: list[int] | None = None,
+        accumulate_outfeed: bool | None = None,
         gradient_accumulation_reduction_method: Any = "sum",
         **pipelining_kwargs: Any,
     ) -> None:
         """Set how the pipeline trains (contract section 4). Raises ValueError for values that can never work."""
         del accumulate_outfeed  # outputs are accumulated in the program's metrics in any case
-        for name in pipelining_kwargs:
+        for name, value in pipelining_kwargs.items():
             if name in _SET_BY_KERAS:
                 raise ValueError(f"{name!r} is set by Keras and cannot be given to set_pipelining_options")
             if name in _OWN_ARGUMENT:
                 raise ValueError(f"{name!r} has an argument of its own: use {_OWN_ARGUMENT[name]}=")
-            if name in _REFUSED and pipelining_kwargs[name]:
-                raise refuse(name, pipelining_kwargs[name])
+            if name in _REFUSED and value:
+                raise refuse(name, value)
             if name not in ("pipeline_schedule", "recomputation_mode", *_REFUSED, *_WITHOUT_EFFECT):
                 raise TypeError(f"set_pipelining_options does not know {name!r}")
         if device_mapping is not None and not (
@@ -102,23 +103,25 @@ class PipelinedModel(Model):
         ):
             raise ValueError(f"device_mapping must be a list of int, one per stage, not {device_mapping!r}")
         self._pipelining = PipelineOptions(
-            accumulation_steps=_positive_or_none("gradient_accumulation_steps_per_replica", gradient_accumulation_steps_per_replica),
+            accumulation_steps=_positive_or_none(
+                "gradient_accumulation_steps_per_replica", gradient_accumulation_steps_per_replica
+            ),
             device_mapping=device_mapping,
             reduction=_reduction(gradient_accumulation_reduction_method),
             schedule=pipelining_kwargs.get("pipeline_schedule", PipelineSchedule.Grouped),
             mode=pipelining_kwargs.get("recomputation_mode", RecomputationMode.Auto),
         )
-        self.train_function = None
+        self.train_function = self._execution = None
 
     def set_gradient_accumulation_options(
         self,
-        gradient_accumulation_steps_per_replica: Optional[int] = None,
+        gradient_accumulation_steps_per_replica: int | None = None,
         gradient_accumulation_reduction_method: Any = "sum",
     ) -> None:
         """Set gradient accumulation for a model that is not a pipeline (contract section 4)."""
         steps = _positive_or_none("gradient_accumulation_steps_per_replica", gradient_accumulation_steps_per_replica)
         self._accumulation = PipelineOptions(steps, reduction=_reduction(gradient_accumulation_reduction_method))
-        self.train_function = None
+        self.train_function = self._execution = None
 
     @property
     def pipeline_stages(self) -> tuple[int, ...]:
@@ -147,6 +150,7 @@ class PipelinedModel(Model):
         if kwargs.get("run_eagerly"):
             raise RuntimeError("run_eagerly=True is not possible: an execution is one compiled program")
         super().compile(*args, **{**kwargs, "jit_compile": True})
+        self._execution = None
 
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
         """Train. One step is one microbatch; callbacks run once per execution (contract section 5)."""
@@ -157,7 +161,7 @@ class PipelinedModel(Model):
                 stacklevel=2,
             )
             self.steps_per_execution = steps
-            self.train_function = None
+            self.train_function = self._execution = None
         if steps is not None and steps % self.steps_per_execution:
             raise ValueError(
                 f"{steps} steps per epoch cannot be divided into executions of steps_per_execution={self.steps_per_execution}"
@@ -168,23 +172,38 @@ class PipelinedModel(Model):
         """Return the function that Keras calls once per execution: it takes microbatches from an iterator."""
         if self.train_function is not None and not force:
             return self.train_function
-        accumulation = self._check_training()
-        self.optimizer.build(self.trainable_variables)
-        self.execution = tf.function(
-            lambda feed: (*run_accumulated(self, feed, accumulation), self.get_metrics_result()),
-            jit_compile=True,
-            autograph=False,
-        )
+        execution = self.execution
 
         def train(iterator: Iterator[Any]) -> Any:
-            feed = _next_microbatches(iterator, accumulation.microbatches)
-            losses, norms, logs = self.execution(feed)
+            losses, norms, logs = execution(_next_microbatches(iterator, self.steps_per_execution))
             self.training_record.losses.extend(losses.numpy().tolist())
             self.training_record.gradient_norms.extend(norms.numpy().tolist())
             return logs
 
         self.train_function = train
         return train
+
+    @property
+    def execution(self) -> Any:
+        """The training program as a ``tf.function`` of ``feed``: microbatches stacked along a new first axis.
+
+        It returns the losses and gradient norms, one per update, and the metrics. An addition to Graphcore's API.
+        """
+        accumulation = self._check_training()
+        if self._execution is None:
+            self.optimizer.build(self.trainable_variables)
+
+            def execution(feed: Any) -> Any:
+                return *run_accumulated(self, feed, accumulation), self.get_metrics_result()
+
+            self._execution = tf.function(execution, jit_compile=True, autograph=False)
+        return self._execution
+
+    def feed_signature(self, element_spec: Any) -> Any:
+        """Return the signature of ``execution``'s argument for a dataset whose elements are like ``element_spec``."""
+        return tf.nest.map_structure(
+            lambda spec: tf.TensorSpec((self.steps_per_execution, *spec.shape), spec.dtype), element_spec
+        )
 
     def _check_training(self) -> Accumulation:
         """Check what can only be checked when the pipeline is built (contract sections 4 and 5)."""
@@ -229,7 +248,7 @@ def _check_pipeline(options: PipelineOptions, stages: tuple[int, ...]) -> None:
         )  # fmt: skip
 
 
-def _positive_or_none(name: str, value: Any) -> Optional[int]:
+def _positive_or_none(name: str, value: Any) -> int | None:
     if value is not None and (type(value) is not int or value < 1):
         raise ValueError(f"{name} must be a positive whole number, not {value!r}")
     return value
@@ -245,7 +264,7 @@ def _reduction(value: Any) -> GradientAccumulationReductionMethod:
     return method
 
 
-def _known_steps(x: Any, batch_size: Optional[int]) -> Optional[int]:
+def _known_steps(x: Any, batch_size: int | None) -> int | None:
     if isinstance(x, tf.data.Dataset):
         cardinality = int(x.cardinality())
         return cardinality if cardinality >= 0 else None

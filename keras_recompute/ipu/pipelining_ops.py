@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Optional
+from typing import Any
 
 import keras
 
@@ -26,6 +26,6 @@ class RecomputationMode(enum.Enum):
     RecomputeAndBackpropagateInterleaved = 2
 
 
-def recomputation_checkpoint(tensors: Any, name: Optional[str] = None) -> Any:
+def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     """Return ``tensors``, any nest of them, marked as values to keep."""
     return keras.tree.map_structure(lambda t: checkpoint_name(t, name or "recomputation_checkpoint"), tensors)

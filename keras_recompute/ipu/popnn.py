@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -13,7 +13,7 @@ from ..layers.recurrent import GRU, LSTM
 __all__ = ["GRU", "LSTM", "PopnnGRU", "PopnnLSTM", "RecomputationCheckpoint"]
 
 
-class _Popnn:
+class _Popnn(keras.layers.RNN):
     """Graphcore's arguments for tiles and number formats: accepted and kept in the config, without effect here."""
 
     def __init__(
@@ -21,11 +21,11 @@ class _Popnn:
         units: int,
         *,
         partials_dtype: Any = tf.float32,
-        seed: Optional[int] = None,
-        dropout_seed: Optional[int] = None,
+        seed: int | None = None,
+        dropout_seed: int | None = None,
         time_major: bool = False,
-        options: Optional[dict[str, Any]] = None,
-        options_bwd: Optional[dict[str, Any]] = None,
+        options: dict[str, Any] | None = None,
+        options_bwd: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         for name, wanted in (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 from keras.src.ops.node import Node
 
@@ -17,7 +17,7 @@ class PipelineStage:
     Raises ValueError for a negative stage, RuntimeError outside an IPUStrategy's scope and inside another stage.
     """
 
-    _current: Optional[PipelineStage] = None
+    _current: PipelineStage | None = None
 
     def __init__(self, stage: int) -> None:
         if not isinstance(stage, int) or isinstance(stage, bool) or stage < 0:
@@ -26,7 +26,9 @@ class PipelineStage:
 
     def __enter__(self) -> PipelineStage:
         if strategy.current() is None:
-            raise RuntimeError(f"PipelineStage({self.stage}) is used outside a strategy: enter `with IPUStrategy().scope():` first")
+            raise RuntimeError(
+                f"PipelineStage({self.stage}) is used outside a strategy: enter `with IPUStrategy().scope():` first"
+            )
         if PipelineStage._current is not None:
             raise RuntimeError(
                 f"PipelineStage({self.stage}) is used inside PipelineStage({PipelineStage._current.stage}): stages do not nest"
@@ -48,6 +50,6 @@ class PipelineStage:
         PipelineStage._current = None
 
 
-def stage_of(node: Any) -> Optional[int]:
+def stage_of(node: Any) -> int | None:
     """Return the pipeline stage that a Keras node was made in, or None."""
     return getattr(node, _STAGE, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Optional
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -13,7 +13,7 @@ import tensorflow as tf
 class IPUStrategy:
     """Models made inside ``scope()`` gain Graphcore's methods; models made outside lack them."""
 
-    _current: Optional[IPUStrategy] = None
+    _current: IPUStrategy | None = None
 
     def __init__(self, ipu_device: str = "/device:IPU:0") -> None:
         self.ipu_device = ipu_device
@@ -40,7 +40,7 @@ class IPUStrategy:
             keras.Model.__new__ = plain_new
             IPUStrategy._current = before
 
-    def run(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Optional[dict[str, Any]] = None) -> Any:
+    def run(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Call the ``tf.function`` ``fn``, or any function inside one. Raises ValueError for a plain function run eagerly."""
         if tf.executing_eagerly() and not isinstance(fn, tf.types.experimental.PolymorphicFunction):
             raise ValueError("IPUStrategy.run was given a plain function in eager mode: decorate it with tf.function")
@@ -50,6 +50,6 @@ class IPUStrategy:
 IPUStrategyV1 = IPUStrategy
 
 
-def current() -> Optional[IPUStrategy]:
+def current() -> IPUStrategy | None:
     """Return the strategy whose scope is entered, or None."""
     return IPUStrategy._current

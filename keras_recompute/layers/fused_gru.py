@@ -10,10 +10,12 @@ reset gate acts after the product, which cuDNN computes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from ..engine.marks import cheaper_replay
-from .scan import Steps, forward, matrix_gradient, overwrite_backward, rows_product, rows_product_gradient, shifted
+from .scan import States, Steps, forward, matrix_gradient, overwrite_backward, rows_product, rows_product_gradient, shifted
 
 
 def gru(
@@ -28,18 +30,20 @@ def gru(
 
 
 @tf.custom_gradient
-def _gru_reset_after(inputs, h0, kernel, recurrent_kernel, bias):
+def _gru_reset_after(
+    inputs: tf.Tensor, h0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
+) -> tuple[tuple[tf.Tensor, ...], Callable[..., tuple[tf.Tensor, ...]]]:
     length, units = inputs.shape[1], h0.shape[-1]
     projected = Steps(rows_product(inputs, kernel) + bias[0])
 
-    def gates_from(x, product):
+    def gates_from(x: tf.Tensor, product: tf.Tensor) -> tf.Tensor:
         xz, xr, xa = tf.split(x, 3, axis=-1)
         pz, pr, pa = tf.split(product, 3, axis=-1)
         z, r = tf.sigmoid(xz + pz), tf.sigmoid(xr + pr)
         # pa is kept: the gradient of the reset gate needs it.
         return tf.concat([z, r, tf.tanh(xa + r * pa), pa], axis=-1)
 
-    def step(t, h):
+    def step(t: tf.Tensor, h: tf.Tensor) -> tuple[States, tuple[tf.Tensor, ...]]:
         gates = gates_from(projected.read(t), tf.matmul(h, recurrent_kernel) + bias[1])
         z, _, a, _ = tf.split(gates, 4, axis=-1)
         h = z * h + (1 - z) * a
@@ -47,17 +51,17 @@ def _gru_reset_after(inputs, h0, kernel, recurrent_kernel, bias):
 
     (h,), (gates, outputs) = forward(step, (h0,), length, (4 * units, units))
 
-    def again():
+    def again() -> tuple[tf.Tensor, ...]:
         product = rows_product(shifted(h0, outputs), recurrent_kernel) + bias[1]
         return (gates_from(rows_product(inputs, kernel) + bias[0], product),)
 
     (gates,) = cheaper_replay([gates], again, given=[outputs])
 
-    def gradient(d_outputs, dh):
+    def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> tuple[tf.Tensor, ...]:
         before = shifted(h0, outputs)
         before_at, d_outputs_at = Steps(before), Steps(d_outputs)
 
-        def back(t, gates, dh):
+        def back(t: tf.Tensor, gates: tf.Tensor, dh: tf.Tensor) -> tuple[States, tf.Tensor]:
             z, r, a, pa = tf.split(gates, 4, axis=-1)
             dh = dh + d_outputs_at.read(t)
             dz = dh * (before_at.read(t) - a) * z * (1 - z)
@@ -78,12 +82,14 @@ def _gru_reset_after(inputs, h0, kernel, recurrent_kernel, bias):
 
 
 @tf.custom_gradient
-def _gru_reset_before(inputs, h0, kernel, recurrent_kernel, bias):
+def _gru_reset_before(
+    inputs: tf.Tensor, h0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
+) -> tuple[tuple[tf.Tensor, ...], Callable[..., tuple[tf.Tensor, ...]]]:
     length, units = inputs.shape[1], h0.shape[-1]
     projected = Steps(rows_product(inputs, kernel) + bias)
     of_gates, of_candidate = recurrent_kernel[:, : 2 * units], recurrent_kernel[:, 2 * units :]
 
-    def step(t, h):
+    def step(t: tf.Tensor, h: tf.Tensor) -> tuple[States, tuple[tf.Tensor, ...]]:
         x, xa = tf.split(projected.read(t), [2 * units, units], axis=-1)
         z, r = tf.split(tf.sigmoid(x + tf.matmul(h, of_gates)), 2, axis=-1)
         a = tf.tanh(xa + tf.matmul(r * h, of_candidate))
@@ -92,7 +98,7 @@ def _gru_reset_before(inputs, h0, kernel, recurrent_kernel, bias):
 
     (h,), (gates, outputs) = forward(step, (h0,), length, (3 * units, units))
 
-    def again():
+    def again() -> tuple[tf.Tensor, ...]:
         before = shifted(h0, outputs)
         x, xa = tf.split(rows_product(inputs, kernel) + bias, [2 * units, units], axis=-1)
         z, r = tf.split(tf.sigmoid(x + rows_product(before, of_gates)), 2, axis=-1)
@@ -100,13 +106,13 @@ def _gru_reset_before(inputs, h0, kernel, recurrent_kernel, bias):
 
     (gates,) = cheaper_replay([gates], again, given=[outputs])
 
-    def gradient(d_outputs, dh):
+    def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> tuple[tf.Tensor, ...]:
         before = shifted(h0, outputs)
         # The loop overwrites the gates, and the reset gate is needed once more after it.
         reset = gates[:, :, units : 2 * units] * before
         before_at, d_outputs_at = Steps(before), Steps(d_outputs)
 
-        def back(t, gates, dh):
+        def back(t: tf.Tensor, gates: tf.Tensor, dh: tf.Tensor) -> tuple[States, tf.Tensor]:
             z, r, a = tf.split(gates, 3, axis=-1)
             h = before_at.read(t)
             dh = dh + d_outputs_at.read(t)

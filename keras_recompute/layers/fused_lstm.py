@@ -13,10 +13,12 @@ Gate order is Keras's: input, forget, candidate, output.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from ..engine.marks import cheaper_replay
-from .scan import Steps, forward, matrix_gradient, overwrite_backward, rows_product, rows_product_gradient, shifted
+from .scan import States, Steps, forward, matrix_gradient, overwrite_backward, rows_product, rows_product_gradient, shifted
 
 
 def lstm(
@@ -32,11 +34,13 @@ def lstm(
 
 
 @tf.custom_gradient
-def _lstm(inputs, h0, c0, kernel, recurrent_kernel, bias):
+def _lstm(
+    inputs: tf.Tensor, h0: tf.Tensor, c0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
+) -> tuple[tuple[tf.Tensor, ...], Callable[..., tuple[tf.Tensor, ...]]]:
     length, units = inputs.shape[1], h0.shape[-1]
     projected = Steps(rows_product(inputs, kernel) + bias)
 
-    def step(t, h, c):
+    def step(t: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> tuple[States, tuple[tf.Tensor, ...]]:
         gates = _activate(projected.read(t) + tf.matmul(h, recurrent_kernel))
         i, f, a, o = tf.split(gates, 4, axis=-1)
         c = f * c + i * a
@@ -45,17 +49,17 @@ def _lstm(inputs, h0, c0, kernel, recurrent_kernel, bias):
 
     (h, c), (gates, cells, outputs) = forward(step, (h0, c0), length, (4 * units, units, units))
 
-    def again():
+    def again() -> tuple[tf.Tensor, ...]:
         rows = tf.concat([inputs, shifted(h0, outputs)], axis=-1)
         all_gates = _activate(rows_product(rows, tf.concat([kernel, recurrent_kernel], axis=0)) + bias)
         return all_gates, _cells(all_gates, c0)
 
     gates, cells = cheaper_replay([gates, cells], again, given=[outputs])
 
-    def gradient(d_outputs, dh, dc):
+    def gradient(d_outputs: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor) -> tuple[tf.Tensor, ...]:
         cells_at, d_outputs_at = Steps(cells), Steps(d_outputs)
 
-        def back(t, gates, dh, dc):
+        def back(t: tf.Tensor, gates: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor) -> tuple[States, tf.Tensor]:
             i, f, a, o = tf.split(gates, 4, axis=-1)
             before = tf.where(t > 0, cells_at.read(tf.maximum(t - 1, 0)), c0)
             tanh_c = tf.tanh(cells_at.read(t))
@@ -83,7 +87,7 @@ def _cells(gates: tf.Tensor, c0: tf.Tensor) -> tf.Tensor:
     """Return the cell states from all gates: the only part that stays sequential, and it has no product."""
     gates_at = Steps(gates)
 
-    def step(t, c):
+    def step(t: tf.Tensor, c: tf.Tensor) -> tuple[States, tuple[tf.Tensor, ...]]:
         i, f, a, _ = tf.split(gates_at.read(t), 4, axis=-1)
         c = f * c + i * a
         return (c,), (c,)

@@ -12,7 +12,7 @@ from .fused_gru import gru
 from .fused_lstm import lstm
 
 
-class _Fused:
+class _Fused(keras.layers.RNN):
     """What both layers add to the Keras layer that they derive from. Mixed in before it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

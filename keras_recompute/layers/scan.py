@@ -53,7 +53,7 @@ def forward(step: Step, states: States, length: int, sizes: Sequence[int]) -> tu
     batch, dtype = dimensions(states[0])[0], states[0].dtype
     all_pieces = [_steps(length, batch, size, dtype) for size in sizes]
 
-    def body(t, states, stores):
+    def body(t: tf.Tensor, states: States, stores: Any) -> tuple[Any, ...]:
         states, emitted = step(t, *states)
         stores = tuple(p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, stores, emitted))
         return t + 1, tuple(states), stores
@@ -74,7 +74,7 @@ def overwrite_backward(
     steps = Steps(sequence)
     length = sequence.shape[1]
 
-    def body(k, states, current, store):
+    def body(k: tf.Tensor, states: States, current: tf.Tensor, store: Any) -> tuple[Any, ...]:
         t = length - 1 - k
         states, emitted = step(t, current, *states)
         store = steps.pieces.put(store, t, emitted[:, None])

@@ -1,5 +1,7 @@
 """Some of the timesteps of a sequence. Runs under Keras 2.6 (beside the Poplar SDK) as under Keras 3."""
 
+from typing import Any, Dict
+
 from tensorflow import keras
 
 from ..errors import InvalidArgumentError
@@ -13,13 +15,15 @@ class TimeSlice(keras.layers.Layer):
     InvalidArgumentError unless ``0 <= start < stop``, or if the sequence is shorter than ``stop``.
     """
 
-    def __init__(self, start, stop, **kwargs):
+    def __init__(self, start: int, stop: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not (isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop):
-            raise InvalidArgumentError(f"TimeSlice needs whole numbers with 0 <= start < stop, not start={start!r}, stop={stop!r}")
+            raise InvalidArgumentError(
+                f"TimeSlice needs whole numbers with 0 <= start < stop, not start={start!r}, stop={stop!r}"
+            )
         self.start, self.stop = start, stop
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         length = inputs.shape[1]
         if length is not None and length < self.stop:
             raise InvalidArgumentError(
@@ -28,5 +32,5 @@ class TimeSlice(keras.layers.Layer):
             )
         return inputs[:, self.start : self.stop]
 
-    def get_config(self):
+    def get_config(self) -> Dict[str, Any]:
         return {**super().get_config(), "start": self.start, "stop": self.stop}

@@ -38,11 +38,11 @@ def run_accumulated(model: keras.Model, feed: Any, accumulation: Accumulation) -
     """
     variables = [v.value for v in model.trainable_variables]
 
-    def microbatch(m, sums, total):
+    def microbatch(m: tf.Tensor, sums: list[tf.Tensor], total: tf.Tensor) -> tuple[Any, ...]:
         loss, gradients = _gradients(model, tf.nest.map_structure(lambda t: t[m], feed), variables)
         return m + 1, [s + g for s, g in zip(sums, gradients)], total + loss
 
-    def update(u, losses, norms):
+    def update(u: tf.Tensor, losses: tf.TensorArray, norms: tf.TensorArray) -> tuple[Any, ...]:
         first = u * accumulation.steps
         sums = [tf.zeros_like(v) for v in variables]
         _, sums, total = _repeat(microbatch, first, accumulation.steps, sums, tf.constant(0.0))

@@ -10,7 +10,6 @@ same, up to the order of additions in the gradient of the layer's weights.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Optional
 
 import keras
 
@@ -31,9 +30,7 @@ def distributed(graph: Graph) -> Graph:
         concatenation = calls[position]
         pieces = [_on_piece(reader, key, calls) for key in concatenation.inputs]
         keys = tuple(piece.outputs[0] for piece in pieces)
-        joined = Call(
-            concatenation.operation, ([Ref(key) for key in keys],), {}, keys, reader.outputs, reader.stage
-        )
+        joined = Call(concatenation.operation, ([Ref(key) for key in keys],), {}, keys, reader.outputs, reader.stage)
         calls = [call for call in calls if call is not reader]
         calls[position : position + 1] = [*pieces, joined]
         position += len(pieces)
@@ -44,7 +41,7 @@ def _joins_timesteps(call: Call) -> bool:
     return isinstance(call.operation, keras.layers.Concatenate) and call.operation.axis == 1 and len(call.inputs) > 1
 
 
-def _only_reader(calls: list[Call], call: Call, graph: Graph) -> Optional[Call]:
+def _only_reader(calls: list[Call], call: Call, graph: Graph) -> Call | None:
     """Return the call that alone reads the result of ``call``, if it acts on single timesteps of it."""
     (result,) = call.outputs
     readers = [other for other in calls if result in other.inputs]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -58,8 +58,8 @@ class _Slot:
 
     key: Key
     parameter: Key
-    start: Optional[int] = None
-    length: Optional[int] = None
+    start: int | None = None
+    length: int | None = None
 
 
 class _Shape:
@@ -91,7 +91,7 @@ class _Shape:
             for call in self.calls
         ]
 
-    def position(self, key: Key) -> Optional[int]:
+    def position(self, key: Key) -> int | None:
         """Return which of the values that the section makes ``key`` is, directly or through a checkpoint."""
         key = self.passed_on.get(key, key)
         return self.made.index(key) if key in self.made else None
@@ -102,7 +102,7 @@ class _Shape:
         return (key, *(after for after, before in self.passed_on.items() if before == key))
 
 
-def _slot(key: Key, call: Optional[Call]) -> _Slot:
+def _slot(key: Key, call: Call | None) -> _Slot:
     if call is None:
         return _Slot(key, key)
     return _Slot(call.inputs[0], key, call.operation.start, call.operation.stop - call.operation.start)
@@ -139,17 +139,16 @@ def _with_joined(section: Section, absorbed: set[Key]) -> Section:
     """Return ``section`` without the ``absorbed`` inputs of its concatenations: the one before them is now the whole."""
     if not absorbed.intersection(section.inputs):
         return section
-    calls = []
-    for call in section.calls:
-        if absorbed.intersection(call.inputs):
-            keys = tuple(key for key in call.inputs if key not in absorbed)
-            args = ([Ref(key) for key in keys],)
-            call = Call(Concatenation(call.operation.axis), args, {}, keys, call.outputs, call.stage)
-        calls.append(call)
+    calls = tuple(_of_the_whole(call, absorbed) if absorbed.intersection(call.inputs) else call for call in section.calls)
     inputs = tuple(key for key in section.inputs if key not in absorbed)
     # To put pieces together has no residuals: there is nothing to recompute.
     recomputed = section.recomputed and not all(isinstance(call.operation, Concatenation) for call in calls)
-    return Section(tuple(calls), inputs, section.outputs, recomputed)
+    return Section(calls, inputs, section.outputs, recomputed)
+
+
+def _of_the_whole(call: Call, absorbed: set[Key]) -> Call:
+    keys = tuple(key for key in call.inputs if key not in absorbed)
+    return Call(Concatenation(call.operation.axis), ([Ref(key) for key in keys],), {}, keys, call.outputs, call.stage)
 
 
 def _longest(shapes: Sequence[_Shape]) -> tuple[int, tuple[Role, ...]]:
@@ -164,7 +163,7 @@ def _longest(shapes: Sequence[_Shape]) -> tuple[int, tuple[Role, ...]]:
     return count, roles
 
 
-def _roles(shapes: Sequence[_Shape]) -> Optional[tuple[Role, ...]]:
+def _roles(shapes: Sequence[_Shape]) -> tuple[Role, ...] | None:
     """Return the role of each slot if all ``shapes`` are equal, else None."""
     head = shapes[0]
     if not all(s.can_repeat and s.form == head.form and len(s.slots) == len(head.slots) for s in shapes):
@@ -173,15 +172,13 @@ def _roles(shapes: Sequence[_Shape]) -> Optional[tuple[Role, ...]]:
     return None if any(role is None for role in roles) else tuple(role for role in roles if role is not None)
 
 
-def _role(slot: int, shapes: Sequence[_Shape]) -> Optional[Role]:
+def _role(slot: int, shapes: Sequence[_Shape]) -> Role | None:
     slots = [shape.slots[slot] for shape in shapes]
     first = slots[0]
     if all(s.key == first.key for s in slots):
         if first.length is None or first.start is None:
             return Shared() if all(s.length is None for s in slots) else None
-        moves_on = all(
-            s.length == first.length and s.start == first.start + n * first.length for n, s in enumerate(slots)
-        )
+        moves_on = all(s.length == first.length and s.start == first.start + n * first.length for n, s in enumerate(slots))
         return Sliced(axis=1, start=first.start, length=first.length) if moves_on else None
     handed_on = {before.position(after.slots[slot].key) for before, after in zip(shapes, shapes[1:])}
     output = handed_on.pop()
@@ -196,7 +193,7 @@ def _run(
     read_after = [call for section in after for call in section.calls]
     wanted = {key for call in read_after for key in call.inputs} | set(graph.outputs)
 
-    requests: list[tuple[int, Optional[int], bool]] = []  # position in ``made``, axis, whether only the last is wanted
+    requests: list[tuple[int, int | None, bool]] = []  # position in ``made``, axis, whether only the last is wanted
     results: list[tuple[tuple[Key, ...], ...]] = []
     for position in range(len(head.made)):
         keys = tuple(shape.keys_at(position) for shape in shapes)
@@ -224,7 +221,7 @@ def _run(
     )
 
 
-def _concatenation_axis(keys: Sequence[Sequence[Key]], calls: Sequence[Call], graph: Graph) -> Optional[int]:
+def _concatenation_axis(keys: Sequence[Sequence[Key]], calls: Sequence[Call], graph: Graph) -> int | None:
     """Return the axis along which the values ``keys`` are concatenated, in order, by the only call that reads them."""
     names = {key for known_as in keys for key in known_as}
     readers = [call for call in calls if names.intersection(call.inputs)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional
 
 import keras
 import tensorflow as tf
@@ -116,7 +115,7 @@ def _partition(
     parameters: Sequence[Key],
     returns: Sequence[Key],
     signature: Sequence[tf.TensorSpec],
-    masks: Sequence[Optional[tf.Tensor]],
+    masks: Sequence[tf.Tensor | None],
     at_hand: Sequence[int],
 ) -> tuple[Partition, list[Key]]:
     """Trace ``calls`` as a function from ``parameters``, then their masks, to ``returns``, then their masks.
@@ -144,7 +143,7 @@ def _partition(
     return part, masked
 
 
-def _mask_of(value: tf.Tensor) -> Optional[tf.Tensor]:
+def _mask_of(value: tf.Tensor) -> tf.Tensor | None:
     return getattr(value, "_keras_mask", None)
 
 

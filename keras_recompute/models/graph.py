@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -45,7 +45,7 @@ class Call:
     kwargs: dict[str, Any]
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
-    stage: Optional[int] = None
+    stage: int | None = None
     joins_maker: bool = False
 
     def run(self, values: Values) -> None:
@@ -72,7 +72,7 @@ class Graph:
         return tuple(dict.fromkeys(key for call in self.calls for key in call.inputs if isinstance(key, InitialState)))
 
 
-def read_graph(model: keras.Model, stage_of: Callable[[Any], Optional[int]] = lambda node: None) -> Graph:
+def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambda _: None) -> Graph:
     """Return the graph of a functional ``model``; ``stage_of`` tells the pipeline stage of a Keras node, if any."""
     nodes = [node for depth in sorted(model._nodes_by_depth, reverse=True) for node in model._nodes_by_depth[depth]]
     nodes = [node for node in nodes if node.operation and not node.is_input]

@@ -1,8 +1,8 @@
 """A model cut at its RecomputationCheckpoint layers.
 
 Checkpoints are taken in running order. A call belongs to the section of the first checkpoint that it leads to; calls
-that lead to none come after the last one (but see ``Call.joins_maker``). Values that cross from one section to a later one are kept, whether they go
-through a checkpoint or skip past it.
+that lead to none come after the last one (but see ``Call.joins_maker``). Values that cross from one section to a later
+one are kept, whether they go through a checkpoint or skip past it.
 
 What comes after the last checkpoint is not recomputed, because back-propagation starts there: replaying it at once
 saves nothing. A pipeline stage that is not the last has other stages in between, so its last section is recomputed too.
