@@ -4,3 +4,8 @@ A function is traced into a graph (``trace``), differentiated inside it (``joint
 a backward program (``partition``), checked (``program``) and written into the caller's graph, once (``lower``) or as the
 body of a loop over equal sections (``outline``).
 """
+
+from .xla_flags import prefer_low_memory
+
+# Before anything is compiled: XLA reads the option once.
+prefer_low_memory()

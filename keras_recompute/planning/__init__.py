@@ -8,6 +8,7 @@ Pure Python, and knows nothing of TensorFlow. ``Chain`` says what the steps cost
     binomial                   fewest replays for a number of stored states (Griewank & Walther 2000)
     mixed                      states and activations under a budget, equal steps (Gruslys et al. 2016)
     optimal                    the fastest plan under a budget, any chain (in the spirit of Beaumont et al. 2019)
+    recurrent                  the sizes of an LSTM or GRU, and the peak predicted from them
     segments                   how planners speak; staircase, twice, exhaustive: what ``optimal`` asks
 """
 
@@ -18,6 +19,7 @@ from .chain import Chain
 from .mixed import mixed_plan
 from .multilevel import multilevel_plan
 from .optimal import optimal_plan
+from .recurrent import predicted_peak_bytes
 from .simulate import Outcome, simulate
 from .uniform import section_lengths, uniform_plan, uniform_plan_within
 
@@ -32,6 +34,7 @@ __all__ = [
     "mixed_plan",
     "multilevel_plan",
     "optimal_plan",
+    "predicted_peak_bytes",
     "section_lengths",
     "simulate",
     "uniform_plan",
