@@ -172,7 +172,7 @@ def _fitting(name: str, share: float) -> str:
     """Return what of a section's name fits into ``share`` of the figure's width: all of it, its numbers, or nothing."""
     number = re.search(r"[0-9]+(?:-[0-9]+)*\Z", name)
     for text in (name, number.group() if number else ""):
-        if share > 0.011 * len(text):
+        if share > 0.0078 * len(text):
             return text
     return ""
 

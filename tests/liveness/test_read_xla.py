@@ -32,6 +32,7 @@ def test_two_products():
     assert program.peak_bytes == (32 * 48 + 48 * 16 + 64 * 48 + 64 * 16) * F32
     assert program.allocated_temporary_bytes == (64 * 48 + 64 * 16) * F32
     assert program.fragmentation_bytes == 0
+    assert program.compiler_totals["untraced_temporary_bytes"] == 0
     assert [(b.size_bytes, b.lifetime) for b in program.top_buffers(4)] == [
         (64 * 48 * F32, "temporary"),
         (32 * 48 * F32, "always-live"),
@@ -199,6 +200,50 @@ def test_what_outlives_a_replayed_section_is_no_activation_of_it(returned):
     # the same place held exp(x) before the loop
     assert made["Exp"].last_step == made["add"].first_step - 1
     assert made["add"].section == "sections-0-3"
+
+
+def test_a_gradient_written_by_hand_belongs_to_its_layer_and_to_the_backward_pass():
+    w = tf.Variable(tf.ones((64, 32)), name="lstm/w")
+
+    @tf.custom_gradient
+    def recurrence(x):
+        def forward(i, x, states):
+            return i + 1, tf.tanh(tf.matmul(x, x, transpose_b=True) @ x), states.write(i, x)
+
+        states = tf.TensorArray(tf.float32, 8, element_shape=(64, 32))
+        states = tf.while_loop(lambda i, *_: i < 8, forward, (0, x, states), maximum_iterations=8)[2].stack()
+
+        def gradient(d_states):
+            def backward(i, d, kept):
+                return i + 1, tf.matmul(states[i], d, transpose_b=True) @ d_states[i], kept.write(i, d)
+
+            kept = tf.TensorArray(tf.float32, 8, element_shape=(64, 32))
+            loop = tf.while_loop(lambda i, *_: i < 8, backward, (0, d_states[7], kept), maximum_iterations=8)
+            return tf.reduce_sum(loop[2].stack() * states, axis=0)
+
+        return states, gradient
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            with tf.name_scope("lstm"):
+                states = recurrence(x * w)
+            loss = tf.reduce_mean(states**2)
+        gradient = tape.gradient(loss, w)
+        with tf.name_scope(update_scope()):
+            w.assign_sub(gradient)
+        return loss
+
+    program = profile(compiled(step), tf.TensorSpec((64, 32)), input_feed=["x"])
+    assert {s.phase for s in program.steps if s.op_name and s.op_name.startswith("lstm/while/")} == {"forward"}
+    assert {s.phase for s in program.steps if s.op_name and s.op_name.startswith("while/")} == {"backward"}
+    stacks = {
+        b.phase: b for b in program.buffers if b.size_bytes == 8 * 64 * 32 * F32 and "TensorArrayV2Write" in (b.op_name or "")
+    }
+    assert {phase: (b.category, b.layer) for phase, b in stacks.items()} == {
+        "forward": ("activation", "lstm"),
+        "backward": ("gradient", "lstm"),
+    }
+    assert {b.source for b in program.buffers} == {None}  # TensorFlow's own lines say nothing of the model
 
 
 def test_a_store_belongs_to_the_layer_whose_values_it_holds():
