@@ -3,8 +3,9 @@
 A traced function has three kinds of input, and the later steps treat them differently:
 
 * *arguments*: the tensors it was called with;
-* *variables that are only read*: their value, read once before the call, becomes an input like any other. The backward
-  pass then sees the value that the forward pass saw, whatever was assigned in between;
+* *variables*: the value of one that is only read, read once before the call, becomes an input like any other. The
+  backward pass then sees the value that the forward pass saw, whatever was assigned in between. One that the function
+  assigns is an input that stands for no tensor, through which its gradient leaves;
 * *handles*: variables that the function assigns, tables, generators. They keep their identity and their order.
 
 Tensors of an outer graph that the function closed over (*captures*) are inputs too.
@@ -22,7 +23,7 @@ from .marks import traced
 from .purity import Purity
 
 # One input of a program: the tensors of the traced graph that one value from outside stands for. A variable that is
-# read three times is three tensors and one value.
+# read three times is three tensors and one value; one that is assigned is one value, and read where it always was.
 Port = tuple[tf.Tensor, ...]
 
 
@@ -70,10 +71,12 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], *, a
             captures.append((external, internal))
             continue
         handles.append((internal, external))
-        if id(external) in variable_of and not purity.is_assigned(internal):
+        if id(external) in variable_of:
+            is_assigned = purity.is_assigned(internal)
+            reads = () if is_assigned else tuple(op for op in internal.consumers() if op.type == "ReadVariableOp")
             variables.append(variable_of[id(external)])
             variable_handles.append(internal)
-            variable_ports.append(tuple(op.outputs[0] for op in internal.consumers() if op.type == "ReadVariableOp"))
+            variable_ports.append(tuple(op.outputs[0] for op in reads))
 
     return Trace(
         graph=graph,

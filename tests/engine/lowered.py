@@ -1,0 +1,100 @@
+"""Running a function plainly and through the engine, with everything that can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_recompute.engine.joint import join
+from keras_recompute.engine.lower import lower
+from keras_recompute.engine.partition import Partition, Policy, partition
+from keras_recompute.engine.policies import save_nothing
+from keras_recompute.engine.trace import trace
+
+
+def specs(arguments: Sequence[Any]) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec(a.shape, a.dtype) for a in arguments]
+
+
+def parted(function: Callable[..., Any], signature: Sequence[Any], policy: Policy = save_nothing, at_hand=()) -> Partition:
+    """Trace, join, partition and check ``function``."""
+    part = partition(join(trace(function, specs(signature))), policy, at_hand=at_hand)
+    part.forward.check()
+    part.backward.check()
+    return part
+
+
+def through_engine(function: Callable[..., Any], policy: Policy = save_nothing, at_hand=()) -> Callable[..., list[tf.Tensor]]:
+    """Return ``function`` as the engine writes it: flat outputs, replayed in the backward pass."""
+
+    def run(*arguments: tf.Tensor) -> list[tf.Tensor]:
+        return lower(parted(function, arguments, policy, at_hand), arguments, name="section-0")
+
+    return run
+
+
+@dataclass
+class Result:
+    outputs: list[np.ndarray]
+    gradients: list[np.ndarray | None]
+
+
+def differentiate(
+    function: Callable[..., Any], arguments: Sequence[Any], variables: Sequence[tf.Variable] = (), *, jit: bool = False
+) -> Result:
+    """Return the outputs, and the gradients of the arguments and variables, of a sum that weighs every output element."""
+    arguments = [tf.convert_to_tensor(a) for a in arguments]
+
+    @tf.function(jit_compile=jit, autograph=False)
+    def run(*arguments):
+        sources = [a for a in arguments if a.dtype.is_floating]
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            outputs = [tf.convert_to_tensor(y) for y in tf.nest.flatten(function(*arguments))]
+            floating = [y for y in outputs if y.dtype.is_floating]
+            loss = tf.add_n([tf.reduce_sum(y * weights_like(y, n)) for n, y in enumerate(floating)])
+        found = tape.gradient(loss, [*sources, *variables])
+        return outputs, [None if g is None else tf.convert_to_tensor(g) for g in found]
+
+    outputs, gradients = run(*arguments)
+    return Result([y.numpy() for y in outputs], [None if g is None else g.numpy() for g in gradients])
+
+
+def weights_like(y: tf.Tensor, n: int) -> tf.Tensor:
+    """Return fixed weights that differ from element to element, so that no two gradients can be mistaken."""
+    count = np.prod(y.shape.as_list(), dtype=int)
+    return tf.constant(np.cos(np.arange(count) * (n + 1.0)).reshape(y.shape.as_list()), y.dtype)
+
+
+def assert_same(ours: Result, plain: Result, *, relative: float = 0.0) -> None:
+    """Assert that all outputs and gradients agree: bit for bit, or within ``relative`` of the largest element."""
+    assert len(ours.outputs) == len(plain.outputs)
+    for kind, ours_all, plain_all in (
+        ("output", ours.outputs, plain.outputs),
+        ("gradient", ours.gradients, plain.gradients),
+    ):
+        for number, (a, b) in enumerate(zip(ours_all, plain_all, strict=True)):
+            assert (a is None) == (b is None), f"{kind} {number}: {'ours' if a is None else 'the plain one'} is None"
+            if a is None:
+                continue
+            assert a.dtype == b.dtype, f"{kind} {number}: {a.dtype} against {b.dtype}"
+            assert a.shape == b.shape, f"{kind} {number}: {a.shape} against {b.shape}"
+            assert np.isfinite(b.astype(np.float64)).all(), f"{kind} {number} of the plain function is not finite"
+            scale = max(np.abs(b.astype(np.float64)).max(initial=0.0), 1e-30)
+            off = np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0.0) / scale
+            assert off <= relative, f"{kind} {number} is off by {off:.2g} of its largest element, allowed {relative:.2g}"
+
+
+def numbers(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def operation_count(function: tf.types.experimental.ConcreteFunction, kind: str) -> int:
+    """Return how many operations of type ``kind`` there are in a concrete function and the functions it calls."""
+    definition = function.graph.as_graph_def()
+    nodes = [*definition.node, *(node for f in definition.library.function for node in f.node_def)]
+    return sum(node.op == kind for node in nodes)
