@@ -77,7 +77,7 @@ class Program:
         imported: list[tf.Tensor] = []
         if graph_def.node:
             input_map = {name: _into(graph, value) for name, value in feeds.items() if name in read}
-            scope = graph.get_name_scope()
+            scope = _scope_for(graph, made)
             imported = tf.graph_util.import_graph_def(
                 graph_def, input_map=input_map, return_elements=wanted, name=f"{scope}/" if scope else ""
             )
@@ -109,6 +109,16 @@ class Program:
                 read.update(t.name for t in inputs_of(operation, self.replays))
             self._graph_def.append((graph_def, read))
         return self._graph_def[0]
+
+
+def _scope_for(graph: Any, names: Iterable[str]) -> str:
+    """Return the current name scope if ``names`` are all free in it, else a new one inside.
+
+    TensorFlow renames what it copies where names are taken, but may then give one name to two operations.
+    """
+    scope = graph.get_name_scope()
+    free = all(graph.unique_name(name, mark_as_used=False) == (f"{scope}/{name}" if scope else name) for name in names)
+    return scope if free else graph.unique_name("body")
 
 
 def operations_between(
