@@ -1,0 +1,262 @@
+"""Equal sections as one loop against the same sections one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_recompute.engine.outline import Carried, Joined, Last, Shared, Sliced, can_be_outlined, outline
+from keras_recompute.engine.partition import Policy
+from keras_recompute.engine.pieces import dimensions
+from keras_recompute.engine.policies import save_everything, save_nothing
+
+from .lowered import Result, assert_same, differentiate, numbers, parted
+
+BATCH, SIZE, STEPS, SECTIONS = 3, 4, 2, 5
+W = tf.Variable(numbers(SIZE, SIZE, seed=1) * 0.5, name="w")
+BIAS = tf.Variable(numbers(SIZE, seed=2), name="bias")
+MATRIX = tf.constant(numbers(SIZE, SIZE, seed=3))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A section, its arguments for the whole run, and what is asked of the run."""
+
+    section: Any
+    arguments: Sequence[np.ndarray]
+    roles: Sequence[Any]
+    requests: Sequence[Any]
+
+
+def recurrence(h, x):
+    """Two outputs: the state, which is handed on, and one output per step."""
+    ys = []
+    for t in range(STEPS):
+        h = tf.tanh(tf.matmul(h, W) + x[:, t] + BIAS)
+        ys.append(h)
+    return h, tf.stack(ys, axis=1)
+
+
+def with_shared_argument(h, x, scale):
+    h = tf.sin(h * scale + tf.reduce_sum(x, axis=1))
+    return h, h * h
+
+
+def two_states(h, c):
+    return tf.tanh(h + tf.matmul(c, W)), c * tf.sigmoid(h), tf.reduce_mean(h * c)
+
+
+def swapping_states(h, c):
+    """What leaves as the first output arrives as the second argument."""
+    return tf.sin(c), tf.cos(h) * 0.5
+
+
+def only_carried(h):
+    return tf.tanh(tf.matmul(h, W) + BIAS)
+
+
+def with_drawn_mask(h):
+    """The masks come from a counter that is a variable: impure, the same for both ways of running the sections."""
+    return h * tf.random.stateless_uniform((BATCH, SIZE), tf.stack([DRAWS.assign_add(1), 7])), h + 1.0
+
+
+DRAWS = tf.Variable(0)
+STATE = numbers(BATCH, SIZE, seed=4)
+# One step more on both sides than the sections take, whose gradient must be zero.
+SEQUENCE = numbers(BATCH, 1 + SECTIONS * STEPS + 1, SIZE, seed=5)
+SLICED = Sliced(axis=1, start=1, length=STEPS)
+CASES = {
+    "joined": Case(recurrence, [STATE, SEQUENCE], [Carried(0), SLICED], [Joined(1, 1), Last(0)]),
+    "joined alone": Case(recurrence, [STATE, SEQUENCE], [Carried(0), SLICED], [Joined(1, 1)]),
+    "stacked": Case(recurrence, [STATE, SEQUENCE], [Carried(0), SLICED], [Joined(0, None), Joined(1, None)]),
+    "last of all": Case(recurrence, [STATE, SEQUENCE], [Carried(0), SLICED], [Last(0), Last(1)]),
+    "last of what is not handed on": Case(recurrence, [STATE, SEQUENCE], [Carried(0), SLICED], [Last(1)]),
+    "joined and last of one output": Case(recurrence, [STATE, SEQUENCE], [Carried(0), SLICED], [Joined(0, None), Last(0)]),
+    "shared argument": Case(
+        with_shared_argument,
+        [STATE, SEQUENCE, numbers(SIZE, seed=6)],
+        [Carried(0), SLICED, Shared()],
+        [Last(0), Joined(1, 1)],
+    ),
+    "two states": Case(two_states, [STATE, STATE * 0.5], [Carried(0), Carried(1)], [Last(0), Last(1), Joined(2, None)]),
+    "swapping states": Case(swapping_states, [STATE, STATE * 0.5], [Carried(1), Carried(0)], [Last(0), Last(1)]),
+    "no slice": Case(only_carried, [STATE], [Carried(0)], [Last(0)]),
+    "nothing carried": Case(
+        lambda x: tf.matmul(tf.tanh(tf.reshape(x, [-1, SIZE])), W), [SEQUENCE], [SLICED], [Joined(0, None)]
+    ),
+    "sliced along the last axis": Case(
+        lambda h, x: tf.tanh(h + x), [STATE, numbers(BATCH, SECTIONS * SIZE)], [Carried(0), Sliced(1, 0, SIZE)], [Joined(0, 1)]
+    ),
+}
+
+
+def unrolled(case: Case, count: int):
+    """The sections called one after the other, in plain TensorFlow: the oracle."""
+
+    def run(*arguments):
+        made = []
+        for s in range(count):
+            inputs = []
+            for role, argument in zip(case.roles, arguments, strict=True):
+                if isinstance(role, Carried):
+                    inputs.append(made[-1][role.output] if made else argument)
+                elif isinstance(role, Sliced):
+                    begin = role.start + s * role.length
+                    inputs.append(tf.gather(argument, range(begin, begin + role.length), axis=role.axis))
+                else:
+                    inputs.append(argument)
+            outputs = case.section(*inputs)
+            made.append(outputs if isinstance(outputs, tuple) else (outputs,))
+        results = []
+        for request in case.requests:
+            values = [outputs[request.output] for outputs in made]
+            if isinstance(request, Last):
+                results.append(values[-1])
+            else:
+                results.append(tf.stack(values) if request.axis is None else tf.concat(values, request.axis))
+        return results
+
+    return run
+
+
+def outlined(case: Case, count: int, policy: Policy = save_nothing, at_hand=()):
+    def run(*arguments):
+        signature = []
+        for role, argument in zip(case.roles, arguments, strict=True):
+            shape = argument.shape.as_list()
+            if isinstance(role, Sliced):
+                shape[role.axis] = role.length
+            signature.append(tf.TensorSpec(shape, argument.dtype))
+        part = parted(case.section, signature, policy, at_hand=at_hand)
+        assert can_be_outlined(part)
+        return outline(
+            part,
+            arguments,
+            count=count,
+            roles=case.roles,
+            requests=case.requests,
+            batch=dimensions(arguments[0])[0],
+            name="sections",
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def plain_result():
+    known: dict[str, Result] = {}
+
+    def result(name: str) -> Result:
+        if name not in known:
+            case = CASES[name]
+            known[name] = differentiate(unrolled(case, SECTIONS), case.arguments, [W, BIAS])
+        return known[name]
+
+    return result
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_loop_equals_the_sections_unrolled(name, jit, plain_result):
+    case = CASES[name]
+    ours = differentiate(outlined(case, SECTIONS), case.arguments, [W, BIAS], jit=jit)
+    assert_same(ours, plain_result(name), relative=2e-6)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+def test_saved_values_are_stored_per_section(jit, plain_result):
+    case = CASES["joined"]
+    ours = differentiate(outlined(case, SECTIONS, save_everything), case.arguments, [W, BIAS], jit=jit)
+    assert_same(ours, plain_result("joined"), relative=2e-6)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+@pytest.mark.parametrize("name", ["joined", "stacked", "joined and last of one output"])
+def test_outputs_that_are_stored_anyway_are_at_hand(name, jit, plain_result):
+    case = CASES[name]
+    stored = sorted({0} | {r.output for r in case.requests if isinstance(r, Joined)})
+    ours = differentiate(outlined(case, SECTIONS, at_hand=stored), case.arguments, [W, BIAS], jit=jit)
+    assert_same(ours, plain_result(name), relative=2e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_few_sections(count):
+    case = CASES["last of all"]
+    ours = differentiate(outlined(case, count), case.arguments, [W, BIAS])
+    assert_same(ours, differentiate(unrolled(case, count), case.arguments, [W, BIAS]), relative=2e-6)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+def test_each_section_draws_its_own_mask_and_replays_it(jit):
+    case = Case(with_drawn_mask, [STATE], [Carried(0)], [Last(0), Joined(1, None)])
+    DRAWS.assign(0)
+    ours = differentiate(outlined(case, SECTIONS), case.arguments, jit=jit)
+    assert DRAWS.numpy() == SECTIONS, "a mask was drawn again, or too rarely"
+    DRAWS.assign(0)
+    assert_same(ours, differentiate(unrolled(case, SECTIONS), case.arguments), relative=1e-6)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+@pytest.mark.parametrize("name", ["joined", "stacked", "last of what is not handed on"])
+def test_an_unknown_batch_size(name, jit):
+    case = CASES[name]
+    signature = [tf.TensorSpec((None, *a.shape[1:])) for a in case.arguments]
+
+    def gradients(function):
+        def run(*arguments):
+            with tf.GradientTape() as tape:
+                tape.watch(arguments)
+                loss = tf.add_n([tf.reduce_sum(tf.sin(y)) for y in function(*arguments)])
+            return tape.gradient(loss, [*arguments, W, BIAS])
+
+        return run
+
+    ours = tf.function(gradients(outlined(case, SECTIONS)), input_signature=signature, jit_compile=jit, autograph=False)
+    for batch in (1, 3):
+        arguments = [tf.constant(a[:batch]) for a in case.arguments]
+        for a, b in zip(ours(*arguments), gradients(unrolled(case, SECTIONS))(*arguments), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_of_steps_that_no_section_takes_is_zero():
+    case = CASES["joined"]
+    d_sequence = differentiate(outlined(case, SECTIONS), case.arguments).gradients[1]
+    assert (d_sequence[:, [0, -1]] == 0).all()
+    assert (d_sequence[:, 1:-1] != 0).all()
+
+
+def test_the_program_does_not_grow_with_the_number_of_sections():
+    case = CASES["joined"]
+
+    def size(count: int) -> int:
+        sequence = tf.TensorSpec((BATCH, 2 + count * STEPS, SIZE))
+
+        def run(h, x):
+            with tf.GradientTape() as tape:
+                loss = tf.add_n([tf.reduce_sum(y) for y in outlined(case, count)(h, x)])
+            return tape.gradient(loss, [W, BIAS])
+
+        function = tf.function(run, autograph=False).get_concrete_function(tf.TensorSpec(STATE.shape), sequence)
+        definition = function.graph.as_graph_def()
+        return len(definition.node) + sum(len(f.node_def) for f in definition.library.function)
+
+    assert size(3) == size(9)
+
+
+@pytest.mark.parametrize(
+    ("section", "possible"),
+    [
+        (lambda x: x * 2.0, True),
+        (lambda x: tf.boolean_mask(x, x[:, 0] > 0), True),  # unknown in the first dimension alone
+        (lambda x: tf.transpose(tf.boolean_mask(x, x[:, 0] > 0)), False),
+        (lambda x: tf.reshape(x, tf.cast(tf.random.uniform([2]) * 0 + [2, -1], tf.int32)), False),
+    ],
+    ids=["fixed", "open first", "open second", "open everywhere"],
+)
+def test_what_a_loop_can_store(section, possible):
+    assert can_be_outlined(parted(section, [tf.TensorSpec((4, 4))])) is possible
