@@ -228,6 +228,9 @@ class _Loop:
                 parts.append(self.joined[output].of(gradient, s))
             elif request.output == output and output in self.final:
                 parts.append(tf.where(s == self.count - 1, gradient, tf.zeros_like(gradient)))
+        if not parts:  # nobody reads it
+            made = self.part.joint.trace.outputs[output]
+            return tf.zeros(self._pieces(1, made).shape, made.dtype)
         return tf.add_n(parts) if len(parts) > 1 else parts[0]
 
     def _last_gradient(self, output: int, zero: tf.Tensor, result_gradients: Sequence[tf.Tensor]) -> tf.Tensor:

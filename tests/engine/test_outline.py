@@ -165,14 +165,14 @@ def plain_result():
 def test_the_loop_equals_the_sections_unrolled(name, jit, plain_result):
     case = CASES[name]
     ours = differentiate(outlined(case, SECTIONS), case.arguments, [W, BIAS], jit=jit)
-    assert_same(ours, plain_result(name), relative=2e-6)
+    assert_same(ours, plain_result(name), relative=5e-6)
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 def test_saved_values_are_stored_per_section(jit, plain_result):
     case = CASES["joined"]
     ours = differentiate(outlined(case, SECTIONS, save_everything), case.arguments, [W, BIAS], jit=jit)
-    assert_same(ours, plain_result("joined"), relative=2e-6)
+    assert_same(ours, plain_result("joined"), relative=5e-6)
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
@@ -181,14 +181,14 @@ def test_outputs_that_are_stored_anyway_are_at_hand(name, jit, plain_result):
     case = CASES[name]
     stored = sorted({0} | {r.output for r in case.requests if isinstance(r, Joined)})
     ours = differentiate(outlined(case, SECTIONS, at_hand=stored), case.arguments, [W, BIAS], jit=jit)
-    assert_same(ours, plain_result(name), relative=2e-6)
+    assert_same(ours, plain_result(name), relative=5e-6)
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_few_sections(count):
     case = CASES["last of all"]
     ours = differentiate(outlined(case, count), case.arguments, [W, BIAS])
-    assert_same(ours, differentiate(unrolled(case, count), case.arguments, [W, BIAS]), relative=2e-6)
+    assert_same(ours, differentiate(unrolled(case, count), case.arguments, [W, BIAS]), relative=5e-6)
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
@@ -198,7 +198,7 @@ def test_each_section_draws_its_own_mask_and_replays_it(jit):
     ours = differentiate(outlined(case, SECTIONS), case.arguments, jit=jit)
     assert DRAWS.numpy() == SECTIONS, "a mask was drawn again, or too rarely"
     DRAWS.assign(0)
-    assert_same(ours, differentiate(unrolled(case, SECTIONS), case.arguments), relative=1e-6)
+    assert_same(ours, differentiate(unrolled(case, SECTIONS), case.arguments, jit=jit), relative=1e-6)
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
