@@ -20,8 +20,8 @@ class Joint:
     """A traced function together with its gradient.
 
     ``output_gradients`` has one placeholder per output that can have a gradient, else None; ``gradients`` has one tensor
-    per port of the trace, or None where no output depends on it. ``backward`` are the operations that differentiation
-    added; everything else is forward.
+    per differentiable port of the trace, or None where no output depends on it. ``backward`` are the operations that
+    differentiation added; everything else is forward.
     """
 
     trace: Trace

@@ -1,45 +1,74 @@
 """Step 5 of the engine: a partitioned function becomes operations of the graph under construction.
 
 The forward program runs where the function is called. The backward program stands behind a custom gradient, fenced so
-that it starts when the gradients of the outputs are there, fed by the inputs and the saved values.
+that it starts when the gradients of the outputs are there, fed by the inputs and the saved values. It is itself a
+partitioned function whose derivative can be asked for, and so on (see ``higher``): a tape does not see operations that
+are copied into a graph, so each level stands behind a custom gradient of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from ..phases import backward_scope, forward_scope
 from .fence import fenced
+from .gradient import with_gradient
+from .higher import derivative
+from .offload import fetch, store
 from .partition import Partition
+from .program import in_default_graph
 
 
 def lower(part: Partition, arguments: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
     """Write a call of the partitioned function into the default graph and return its flat outputs."""
-    joint = part.joint
-    n_outputs = len(joint.trace.outputs)
+    values = [in_default_graph(value) for value in part.joint.trace.values(arguments)]
+    n_outputs = len(part.joint.trace.outputs)
+    kept: list[tf.Tensor] = []  # the saved values, then the outputs at hand
 
-    @tf.custom_gradient
-    def call(*values: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., list[tf.Tensor | None]]]:
+    def forward() -> Sequence[tf.Tensor]:
         with tf.name_scope(forward_scope(name)):
             results = part.forward.write(values)
         outputs, saved = results[:n_outputs], results[n_outputs:]
+        kept.extend(store(part, saved))
+        kept.extend(outputs[o] for o in part.at_hand)
+        return outputs
 
-        def gradient(*output_gradients: tf.Tensor) -> list[tf.Tensor | None]:
-            incoming = [d for d, wanted in zip(output_gradients, joint.output_gradients) if wanted is not None]
-            kept = [outputs[o] for o in part.at_hand]
+    def gradient(*output_gradients: tf.Tensor) -> list[tf.Tensor | None]:
+        return _backpropagate(part, values, kept, output_gradients, name)
 
-            def replay_and_backpropagate(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-                with tf.name_scope(backward_scope(name)):
-                    return part.backward.write([*inputs, *incoming])
+    return with_gradient(forward, gradient, inputs=values, name=name)
 
-            like = [value for value, g in zip(values, joint.gradients) if g is not None]
-            found = iter(fenced(replay_and_backpropagate, [*values, *saved, *kept], after=incoming, like=like))
-            return [None if g is None else next(found) for g in joint.gradients]
 
-        return tuple(outputs), gradient
+def _backpropagate(
+    part: Partition,
+    values: Sequence[tf.Tensor],
+    kept: Sequence[tf.Tensor],
+    output_gradients: Sequence[tf.Tensor],
+    name: str,
+) -> list[tf.Tensor | None]:
+    """Write the backward program and return one gradient or None per differentiable port, themselves differentiable."""
+    gradients = part.joint.gradients
+    # The gradient may be asked for in another graph than the function was called in, as in the body of a loop.
+    values, kept = [in_default_graph(t) for t in values], [in_default_graph(t) for t in kept]
+    incoming = [in_default_graph(dy) for dy, wanted in zip(output_gradients, part.joint.output_gradients) if wanted is not None]
 
-    # Reading the variables inside would hide them from the caller's tape.
-    flat = call(*joint.trace.values(arguments))
-    return list(flat) if isinstance(flat, (list, tuple)) else [flat]
+    def replay_and_backpropagate(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        with tf.name_scope(backward_scope(name)):
+            return part.backward.write([*inputs, *incoming])
+
+    def backward() -> Sequence[tf.Tensor]:
+        like = [value for value, g in zip(values, gradients) if g is not None]
+        return fenced(replay_and_backpropagate, [*values, *fetch(part, kept)], after=incoming, like=like)
+
+    def gradient_of_backward(*output_gradients: tf.Tensor) -> list[tf.Tensor | None]:
+        n = len(gradients)
+        higher = derivative(part)
+        again = [*values[:n], *incoming, *values[n:], *fetch(part, kept)]
+        return _backpropagate(higher, again, [], output_gradients, name)
+
+    if all(g is None for g in gradients):
+        return [None] * len(gradients)
+    found = iter(with_gradient(backward, gradient_of_backward, inputs=[*values[: len(gradients)], *incoming], name=name))
+    return [None if g is None else next(found) for g in gradients]

@@ -8,22 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import tensorflow as tf
 
 _NAMED = "recomputation_name."
 _ALTERNATIVE = "recomputation_alternative"
-_traced: ContextVar[bool] = ContextVar("traced", default=False)
+_traced: ContextVar[Any] = ContextVar("traced", default=None)
 
 
 @contextmanager
 def traced() -> Iterator[None]:
     """Mark the graph under construction as one that the engine will take apart, so that marks have a reader."""
-    token = _traced.set(True)
+    token = _traced.set(tf.compat.v1.get_default_graph())
     try:
         yield
     finally:
         _traced.reset(token)
+
+
+def is_traced() -> bool:
+    """Whether marks have a reader: not in eager code, nor in a function or loop body inside a traced function."""
+    return not tf.executing_eagerly() and _traced.get() is tf.compat.v1.get_default_graph()
 
 
 def checkpoint_name(value: tf.Tensor, name: str) -> tf.Tensor:
@@ -45,7 +51,7 @@ def cheaper_replay(
     A recurrence, for example, must run step by step to find its outputs, but once they are known every gate follows
     from one product. In a graph that the engine does not take apart nothing is replayed, and ``again`` is not called.
     """
-    if not _traced.get():
+    if not is_traced():
         return list(values)
     with tf.name_scope("again"):
         alternatives = again()
@@ -64,9 +70,24 @@ def is_replay_source(tensor: tf.Tensor) -> bool:
     return any(is_alternative(op) and any(source is tensor for source in op.inputs[2:]) for op in tensor.consumers())
 
 
+def passes_on(operation: tf.Operation) -> bool:
+    """Whether ``operation`` returns its inputs as they are. (IdentityN carries custom gradients.)"""
+    return operation.type == "Identity" or (operation.type == "IdentityN" and not is_alternative(operation))
+
+
 def equal_values(tensor: tf.Tensor) -> list[tf.Tensor]:
     """Return ``tensor`` and the tensors that it merely passes on, nearest first."""
     chain = [tensor]
-    while chain[-1].op.type in ("Identity", "IdentityN") and not is_alternative(chain[-1].op):
+    while passes_on(chain[-1].op):
         chain.append(chain[-1].op.inputs[chain[-1].value_index])
     return chain
+
+
+def copies(tensor: tf.Tensor) -> list[tf.Tensor]:
+    """Return ``tensor`` and all tensors that pass it on, directly or through one another, nearest first."""
+    found = [tensor]
+    for value in found:
+        for operation in value.consumers():
+            if passes_on(operation):
+                found.extend(y for x, y in zip(operation.inputs, operation.outputs) if x is value)
+    return found

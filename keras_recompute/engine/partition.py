@@ -3,26 +3,31 @@
 Starting from the gradients, walk towards the inputs. Each forward value met on the way is
 
 * *at hand*: an argument, a variable's value, and, where the caller keeps the outputs anyway, an output;
-* *saved*: chosen by the policy, or the result of an impure operation (the rule that overrides every policy);
+* *saved*: chosen by a scope or the policy, the result of an impure operation, or a shape (see ``_Decisions``);
 * *recomputed*: everything else; the operation that makes it joins the backward program, and the walk goes on.
 
 Only what the walk meets is ever saved, so a policy that would keep everything keeps no more than the plain gradient does.
+A value and the tensors that merely pass it on are one: what is decided for one of them holds for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
+from .compiler import under_xla
 from .joint import Joint
-from .marks import equal_values, is_alternative
+from .marks import copies, equal_values, is_alternative
+from .policies import Decision, Policy, decide
 from .program import Program, inputs_of, operations_between
+from .scopes import scope_decision
 from .trace import Port
 
-Policy = Callable[[tf.Tensor], bool]
+# What these make is a few bytes, and all they read of a tensor is its shape.
+_SHAPES = ("Shape", "ShapeN", "Size", "Rank")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +36,16 @@ class Partition:
 
     ``forward`` takes the ports of the trace and returns the outputs, then the saved values. ``backward`` takes the ports,
     the saved values, the outputs whose numbers are in ``at_hand``, then the output gradients; it returns the
-    ``gradients`` that are not None, in order.
+    ``gradients`` that are not None, in order. ``offloaded`` are the numbers of the saved values that wait on the host.
     """
 
     joint: Joint
     forward: Program
     backward: Program
     saved: tuple[tf.Tensor, ...]
+    offloaded: frozenset[int]
     at_hand: tuple[int, ...]
+    higher: list[Partition] = field(default_factory=list, repr=False)  # what ``higher.derivative`` made
 
     @property
     def replayed(self) -> tuple[tf.Operation, ...]:
@@ -47,7 +54,7 @@ class Partition:
 
 
 def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> Partition:
-    """Split ``joint`` by ``policy``, a function that tells for a forward tensor whether to save it.
+    """Split ``joint`` by ``policy`` (see ``policies``).
 
     ``at_hand`` are the numbers of the outputs that the caller keeps until the backward pass for reasons of its own.
     """
@@ -58,7 +65,8 @@ def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> P
 
     gradients = [g for g in joint.gradients if g is not None]
     available = given | {t.ref() for port in (*kept, *incoming) for t in port}
-    saved, replays = _saved_values(joint, policy, gradients, available)
+    decided, replays = _saved_values(joint, policy, gradients, available)
+    saved = tuple(value for value, _ in decided)
     effects = [op for op in trace.graph.get_operations() if op not in joint.backward and not trace.purity.is_pure(op)]
     forward = Program(
         graph=trace.graph,
@@ -76,20 +84,59 @@ def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> P
         outputs=tuple(gradients),
         replays=replays,
     )
-    return Partition(joint, forward, backward, saved, tuple(at_hand))
+    offloaded = frozenset(n for n, (_, decision) in enumerate(decided) if decision is Decision.OFFLOAD)
+    return Partition(joint, forward, backward, saved, offloaded, tuple(at_hand))
 
 
-def _port_of(kept: tf.Tensor, given: set[Any]) -> Port:
-    """Return ``kept`` and the tensors that it passes on, which are at hand as well."""
-    return tuple(t for t in equal_values(kept) if t is kept or t.ref() not in given)
+def _port_of(value: tf.Tensor, given: set[Any]) -> Port:
+    """Return ``value`` and its copies, except those that are given anyway."""
+    return tuple(t for t in copies(equal_values(value)[-1]) if t is value or t.ref() not in given)
+
+
+class _Decisions:
+    """Decides about forward values. The first of these rules that applies holds:
+
+    1. the result of an operation that may not run twice is saved;
+    2. a shape is saved, for a few bytes, rather than the tensor that has it or the operations that make it (XLA knows
+       every shape when it compiles, but not that of a value which it has stored and read again);
+    3. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
+    4. the policy decides: about the value, or any of its copies, of which one may bear a name.
+    """
+
+    def __init__(self, joint: Joint, policy: Policy) -> None:
+        self._joint = joint
+        self._policy = policy
+        self._shapes = () if under_xla() else _SHAPES
+        self._made: dict[Any, Decision] = {}
+
+    def __call__(self, value: tf.Tensor) -> Decision:
+        """Return the decision about ``value``, which no other tensor passes on."""
+        if value.ref() not in self._made:
+            self._made[value.ref()] = self._decide(value)
+        return self._made[value.ref()]
+
+    def _decide(self, value: tf.Tensor) -> Decision:
+        if not self._joint.trace.purity.is_pure(value.op) or value.op.type in self._shapes:
+            return Decision.SAVE
+        scoped = scope_decision(value.op)
+        if scoped is not None:
+            return scoped
+        return max(decide(self._policy, t) for t in copies(value) if t.op not in self._joint.backward)
+
+    def concern(self, operation: tf.Operation) -> bool:
+        """Whether what ``operation`` makes can be saved: it belongs to the forward pass, or reads a shape of it."""
+        if operation.type == "Const":
+            return False
+        if operation not in self._joint.backward:
+            return True
+        return operation.type in self._shapes and all(t.op not in self._joint.backward for t in operation.inputs)
 
 
 def _saved_values(
     joint: Joint, policy: Policy, targets: Iterable[tf.Tensor], available: set[Any]
-) -> tuple[tuple[tf.Tensor, ...], frozenset[tf.Operation]]:
-    """Return the forward values to save, and the marked operations to replay by their alternative."""
-    purity = joint.trace.purity
-    available = set(available)
+) -> tuple[list[tuple[tf.Tensor, Decision]], frozenset[tf.Operation]]:
+    """Return the forward values to save or offload, and the marked operations to replay by their alternative."""
+    decision_about = _Decisions(joint, policy)
     saved: dict[Any, tf.Tensor] = {}
     replays: set[tf.Operation] = set()
     seen: set[Any] = set()
@@ -100,14 +147,17 @@ def _saved_values(
             continue
         seen.add(tensor.ref())
         operation = tensor.op
-        if operation not in joint.backward and operation.type != "Const":
-            if not purity.is_pure(operation) or policy(tensor):
-                same = {t.ref() for t in equal_values(tensor)}
-                if not same & available:  # else what it passes on is there, and passing on is free
-                    saved[tensor.ref()] = tensor
-                    available |= same
-                    continue
-            if is_alternative(operation) and all(t.ref() in available or policy(t) for t in operation.inputs[2:]):
+        if decision_about.concern(operation):
+            passed_on = equal_values(tensor)
+            origin = passed_on[-1]
+            is_free = any(t.ref() in available for t in passed_on) or origin.op.type == "Const"
+            if not is_free and decision_about(origin) is not Decision.RECOMPUTE:
+                saved[origin.ref()] = origin
+                continue
+            if is_alternative(operation) and all(
+                t.ref() in available or decision_about(equal_values(t)[-1]) is not Decision.RECOMPUTE
+                for t in operation.inputs[2:]
+            ):
                 replays.add(operation)
         waiting.extend(inputs_of(operation, frozenset(replays)))
-    return tuple(saved.values()), frozenset(replays)
+    return [(origin, decision_about(origin)) for origin in saved.values()], frozenset(replays)

@@ -1,28 +1,58 @@
-"""What a section saves. A policy is a value, named by its effect, that compares equal to its like."""
+"""What a section saves. A policy is a value, named by its effect, that compares equal to its like.
+
+A policy is any callable that takes a value of the traced function, a symbolic ``tf.Tensor``, and returns a ``Decision``
+or a bool (True saves). The tensor describes its operation: ``value.op.type``, ``value.op.inputs``, ``value.shape``,
+``value.dtype``. It is asked only about values that the backward pass reads::
+
+    checkpoint(block, policy=lambda value: value.op.type == "Conv2D")
+
+Two things stand above every policy: the result of an operation that may not run twice is always saved (see ``purity``),
+and so is a shape, whose few bytes would otherwise cost the replay of the tensor that has it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import Union
 
 import tensorflow as tf
 
 from .marks import is_replay_source, name_of
 
 
+class Decision(IntEnum):
+    """What becomes of a value between the forward and the backward pass. Of several decisions the largest holds."""
+
+    RECOMPUTE = 0
+    OFFLOAD = 1
+    SAVE = 2
+
+
+Policy = Callable[[tf.Tensor], Union[Decision, bool]]
+
+
+def decide(policy: Policy, value: tf.Tensor) -> Decision:
+    """Return what ``policy`` says about ``value``."""
+    answer = policy(value)
+    return answer if isinstance(answer, Decision) else Decision.SAVE if answer else Decision.RECOMPUTE
+
+
 @dataclass(frozen=True)
 class SaveNothing:
     """Save nothing but the inputs: everything is recomputed."""
 
-    def __call__(self, _: tf.Tensor) -> bool:
-        return False
+    def __call__(self, _: tf.Tensor) -> Decision:
+        return Decision.RECOMPUTE
 
 
 @dataclass(frozen=True)
 class SaveEverything:
     """Save every residual: nothing is recomputed. The plain gradient, under the engine's purity rule."""
 
-    def __call__(self, _: tf.Tensor) -> bool:
-        return True
+    def __call__(self, _: tf.Tensor) -> Decision:
+        return Decision.SAVE
 
 
 @dataclass(frozen=True)
@@ -32,25 +62,102 @@ class SaveReplaySources:
     For a recurrence these are its outputs: with them the gates follow from one product instead of a loop.
     """
 
-    def __call__(self, tensor: tf.Tensor) -> bool:
-        return is_replay_source(tensor)
+    def __call__(self, value: tf.Tensor) -> bool:
+        return is_replay_source(value)
+
+
+@dataclass(frozen=True)
+class SaveMatmuls:
+    """Save only the results of matrix products, the costly part of most layers.
+
+    Without ``batch_dims``, products of two stacks of matrices (as attention has) are recomputed: their results are often
+    larger than what they are made of. A stack times one matrix, as a Dense layer on a sequence, has no batch dimension.
+    """
+
+    batch_dims: bool = True
+
+    def __call__(self, value: tf.Tensor) -> bool:
+        operation = value.op
+        if operation.type == "Einsum":
+            return len(operation.inputs) == 2 and (self.batch_dims or not _has_batch_labels(operation.get_attr("equation")))
+        if operation.type not in ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"):
+            return False
+        return self.batch_dims or any(factor.shape.rank == 2 for factor in operation.inputs)
+
+
+def _has_batch_labels(equation: bytes) -> bool:
+    """Whether a label of an einsum equation stands in both factors and in the result, as b in ``bij,bjk->bik``."""
+    factors, result = equation.decode().split("->")
+    left, right = factors.split(",")
+    return bool(set(left) & set(right) & set(result))
 
 
 @dataclass(frozen=True)
 class SaveNames:
-    """Save only the values marked with one of ``names`` (see ``checkpoint_name``)."""
+    """Save only the values marked with one of ``names``; keep those marked with one of ``offloaded`` on the host."""
+
+    names: frozenset[str]
+    offloaded: frozenset[str] = frozenset()
+
+    def __call__(self, value: tf.Tensor) -> Decision:
+        name = name_of(value)
+        return Decision.SAVE if name in self.names else Decision.OFFLOAD if name in self.offloaded else Decision.RECOMPUTE
+
+
+@dataclass(frozen=True)
+class SaveAllButNames:
+    """Save the values marked with any name except ``names``."""
 
     names: frozenset[str]
 
-    def __call__(self, tensor: tf.Tensor) -> bool:
-        return name_of(tensor) in self.names
+    def __call__(self, value: tf.Tensor) -> bool:
+        return name_of(value) is not None and name_of(value) not in self.names
+
+
+@dataclass(frozen=True)
+class Either:
+    """Save what one of two policies saves, offload what else one of them offloads."""
+
+    policies: frozenset[Policy]
+
+    def __call__(self, value: tf.Tensor) -> Decision:
+        return max(decide(policy, value) for policy in self.policies)
 
 
 save_nothing = SaveNothing()
 save_everything = SaveEverything()
 save_replay_sources = SaveReplaySources()
+save_matmuls = SaveMatmuls()
+save_matmuls_without_batch_dims = SaveMatmuls(batch_dims=False)
 
 
 def save_names(*names: str) -> SaveNames:
-    """Return the policy that saves only the values marked with one of ``names``."""
+    """Return the policy that saves only the values marked with one of ``names`` (see ``checkpoint_name``)."""
     return SaveNames(frozenset(names))
+
+
+def save_all_but_names(*names: str) -> SaveAllButNames:
+    """Return the policy that saves every marked value except those marked with one of ``names``.
+
+    Values without a mark are recomputed, as under ``jax.checkpoint_policies.save_any_names_but_these``.
+    """
+    return SaveAllButNames(frozenset(names))
+
+
+def save_and_offload_names(*, save: tuple[str, ...] = (), offload: tuple[str, ...] = ()) -> SaveNames:
+    """Return the policy that saves the values marked ``save`` where they are and those marked ``offload`` on the host."""
+    return SaveNames(frozenset(save), frozenset(offload))
+
+
+def either(first: Policy, second: Policy) -> Policy:
+    """Return the policy that saves what ``first`` or ``second`` saves."""
+    return Either(frozenset([first, second]))
+
+
+def names_in(policy: Policy) -> frozenset[str]:
+    """Return the names that ``policy`` speaks of."""
+    if isinstance(policy, Either):
+        return frozenset().union(*(names_in(part) for part in policy.policies))
+    if isinstance(policy, SaveNames):
+        return policy.names | policy.offloaded
+    return policy.names if isinstance(policy, SaveAllButNames) else frozenset()

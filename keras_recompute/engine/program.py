@@ -60,7 +60,6 @@ class Program:
         """Copy the program into the default graph, fed by ``values`` (one per port), and return its outputs."""
         if len(values) != len(self.ports):
             raise InvalidProgramError(f"the program has {len(self.ports)} ports but was given {len(values)} values")
-        graph = tf.compat.v1.get_default_graph()
         feeds: dict[str, tf.Tensor] = {}
         for port, value in zip(self.ports, values):
             for tensor in port:
@@ -71,13 +70,13 @@ class Program:
                 feeds[tensor.name] = value
         feeds.update((placeholder.name, external) for placeholder, external in self.handles)
 
-        graph_def, read = self._definition()
+        graph_def, read = self.definition()
         made = {op.name for op in self.operations}
         wanted = [t.name for t in self.outputs if t.name not in feeds and t.op.name in made]
         imported: list[tf.Tensor] = []
         if graph_def.node:
-            input_map = {name: _into(graph, value) for name, value in feeds.items() if name in read}
-            scope = _scope_for(graph, made)
+            input_map = {name: in_default_graph(value) for name, value in feeds.items() if name in read}
+            scope = _scope_for(made)
             imported = tf.graph_util.import_graph_def(
                 graph_def, input_map=input_map, return_elements=wanted, name=f"{scope}/" if scope else ""
             )
@@ -85,10 +84,10 @@ class Program:
         for tensor in self.outputs:
             if tensor.name in result:  # copying infers shapes anew, and knows less about values that stand outside
                 result[tensor.name].set_shape(tensor.shape)
-        return [result[t.name] if t.name in result else _into(graph, feeds[t.name]) for t in self.outputs]
+        return [result[t.name] if t.name in result else in_default_graph(feeds[t.name]) for t in self.outputs]
 
-    def _definition(self) -> tuple[Any, set[str]]:
-        """Return the operations as a GraphDef, and the names of all tensors that they read. Made once."""
+    def definition(self) -> tuple[Any, set[str]]:
+        """Return the operations as a GraphDef, and the names of all tensors that they read. Made once, on first use."""
         if not self._graph_def:
             names = {op.name for op in self.operations}
             source = self.graph.as_graph_def()
@@ -111,11 +110,12 @@ class Program:
         return self._graph_def[0]
 
 
-def _scope_for(graph: Any, names: Iterable[str]) -> str:
+def _scope_for(names: Iterable[str]) -> str:
     """Return the current name scope if ``names`` are all free in it, else a new one inside.
 
     TensorFlow renames what it copies where names are taken, but may then give one name to two operations.
     """
+    graph = tf.compat.v1.get_default_graph()
     scope = graph.get_name_scope()
     free = all(graph.unique_name(name, mark_as_used=False) == (f"{scope}/{name}" if scope else name) for name in names)
     return scope if free else graph.unique_name("body")
@@ -161,8 +161,9 @@ def inputs_of(operation: tf.Operation, replays: frozenset[tf.Operation]) -> list
     return list(operation.inputs)
 
 
-def _into(graph: Any, value: tf.Tensor) -> tf.Tensor:
-    """Return ``value`` as a tensor of ``graph``, captured if it stands outside."""
+def in_default_graph(value: tf.Tensor) -> tf.Tensor:
+    """Return ``value`` as a tensor of the graph under construction, captured if it stands outside."""
+    graph = tf.compat.v1.get_default_graph()
     if isinstance(value, tf.__internal__.EagerTensor) or value.graph is not graph:
         return graph.capture(value)
     return value

@@ -13,6 +13,7 @@ Tensors of an outer graph that the function closed over (*captures*) are inputs 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,7 @@ class Trace:
 
     ``ports`` are its explicit inputs in the order arguments, variables, captures; ``differentiable`` holds, for each
     port, the tensor whose gradient is the port's gradient (for a variable its handle, which also collects what is read
-    inside loops and branches).
+    inside loops and branches). Where there are fewer of them, the last ports have no gradient.
     """
 
     graph: Any
@@ -56,10 +57,15 @@ class Trace:
         return [*arguments, *(variable.value() for variable in self.variables), *self.captures]
 
 
-def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], *, autograph: bool = False) -> Trace:
+def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Trace:
     """Trace ``function``, which takes one tensor per entry of ``signature``, into a graph of its own."""
-    with traced():
-        concrete = tf.function(function, autograph=autograph).get_concrete_function(*signature)
+
+    @functools.wraps(function)  # so that placeholders bear the names of its parameters
+    def marked(*tensors: tf.Tensor) -> Any:
+        with traced():
+            return function(*tensors)
+
+    concrete = tf.function(marked, autograph=False).get_concrete_function(*signature)
     graph = concrete.graph
     arguments = tuple(graph.inputs[: len(signature)])
     purity = Purity(graph)

@@ -1,0 +1,46 @@
+"""Saved values that wait for the backward pass in the memory of the host instead of the device's.
+
+Where the host is the device there is nothing to move, and inside a program that XLA compiles nothing can be moved: the
+value is then saved where it is, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from ..errors import RecomputeWarning
+from .compiler import under_xla
+from .partition import Partition
+
+_HOST = "/CPU:0"
+
+
+def store(part: Partition, saved: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return the ``saved`` values, those that are to be offloaded as copies on the host."""
+    if not part.offloaded or not _can_move():
+        return list(saved)
+    with tf.device(_HOST):
+        return [tf.identity(t) if n in part.offloaded else t for n, t in enumerate(saved)]
+
+
+def fetch(part: Partition, kept: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return ``kept``, what ``store`` put on the host back on the device."""
+    if not part.offloaded or not tf.config.list_logical_devices("GPU") or under_xla():
+        return list(kept)
+    with tf.device("/GPU:0"):
+        return [tf.identity(t) if n in part.offloaded else t for n, t in enumerate(kept)]
+
+
+def _can_move() -> bool:
+    if tf.config.list_logical_devices("GPU") and not under_xla():
+        return True
+    reason = (
+        "a program that XLA compiles has one memory (call it without jit_compile to offload)"
+        if under_xla()
+        else "this machine has no other device than the host"
+    )
+    warnings.warn(f"values to be offloaded are kept where they are: {reason}", RecomputeWarning, stacklevel=2)
+    return False
