@@ -442,6 +442,7 @@ class Session:
             "units": arguments.units,
             "outputs": SYMBOLS if arguments.data == "text" else 1,
             "embedded_symbols": SYMBOLS if arguments.data == "text" else 0,
+            "optimizer_slots": 2 if arguments.data == "text" else 0,  # Adam's moments
         }
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..engine.marks import cheaper_replay
-from .scan import States, Steps, forward, matrix_gradient, overwrite_backward, rows_product, rows_product_gradient, shifted
+from .scan import States, Steps, forward, matrix_gradient, overwrite_backward, rows_product, rows_product_gradient, shifted, sum_of_steps
 
 
 def gru(
@@ -75,7 +75,7 @@ def _gru_reset_after(
         d_product = d_gates[:, :, : 3 * units]
         d_x = tf.concat([d_gates[:, :, : 2 * units], d_gates[:, :, 3 * units :]], axis=-1)
         d_inputs, d_kernel = rows_product_gradient(inputs, kernel, d_x)
-        d_bias = tf.stack([tf.reduce_sum(d_x, axis=[0, 1]), tf.reduce_sum(d_product, axis=[0, 1])])
+        d_bias = tf.stack([sum_of_steps(d_x), sum_of_steps(d_product)])
         return d_inputs, dh0, d_kernel, matrix_gradient(before, d_product), d_bias
 
     return (outputs, h), gradient
@@ -126,6 +126,6 @@ def _gru_reset_before(
         d_inputs, d_kernel = rows_product_gradient(inputs, kernel, d_x)
         d_of_gates = matrix_gradient(before, d_x[:, :, : 2 * units])
         d_recurrent = tf.concat([d_of_gates, matrix_gradient(reset, d_x[:, :, 2 * units :])], axis=-1)
-        return d_inputs, dh0, d_kernel, d_recurrent, tf.reduce_sum(d_x, axis=[0, 1])
+        return d_inputs, dh0, d_kernel, d_recurrent, sum_of_steps(d_x)
 
     return (outputs, h), gradient

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..engine.marks import cheaper_replay
-from .scan import States, Steps, forward, matrix_gradient, overwrite_backward, rows_product, rows_product_gradient, shifted
+from .scan import States, Steps, forward, matrix_gradient, overwrite_backward, rows_product, rows_product_gradient, shifted, sum_of_steps
 
 
 def lstm(
@@ -73,7 +73,7 @@ def _lstm(
         (dh0, dc0), d_gates = overwrite_backward(back, (dh, dc), gates)
         d_inputs, d_kernel = rows_product_gradient(inputs, kernel, d_gates)
         d_recurrent = matrix_gradient(shifted(h0, outputs), d_gates)
-        return d_inputs, dh0, dc0, d_kernel, d_recurrent, tf.reduce_sum(d_gates, axis=[0, 1])
+        return d_inputs, dh0, dc0, d_kernel, d_recurrent, sum_of_steps(d_gates)
 
     return (outputs, h, c), gradient
 

@@ -43,6 +43,16 @@ def matrix_gradient(sequence: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
     return tf.matmul(_rows(sequence), _rows(gradient), transpose_a=True)
 
 
+def sum_of_steps(gradient: tf.Tensor) -> tf.Tensor:
+    """Return the gradient of a vector that was added at every step: ``(batch, time, size)`` summed to ``(size,)``.
+
+    Summed as a product with ones, sequence by sequence: compilers add rows one after the other, and over tens of thousands
+    of steps that loses a digit (relative error 4e-6 against 7e-7 over 16 x 2048 steps of one sign).
+    """
+    ones = tf.ones([dimensions(gradient)[0], 1, gradient.shape[1]], gradient.dtype)
+    return tf.reduce_sum(tf.matmul(ones, gradient), axis=[0, 1])
+
+
 def shifted(first: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     """Return the state before each step: ``first``, then all ``outputs`` but the last."""
     return tf.concat([first[:, None], outputs[:, :-1]], axis=1)
