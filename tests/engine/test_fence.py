@@ -1,0 +1,72 @@
+"""Nothing behind the fence runs before what it waits for, and the fence changes no value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_recompute.engine.fence import _NEVER, fenced
+
+JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+
+
+def behind_fence(tokens, *, jit):
+    @tf.function(jit_compile=jit, autograph=False)
+    def run(x, *tokens):
+        return fenced(lambda inputs: [tf.sin(inputs[0]), inputs[0] * 2.0], [x], after=tokens, like=[x, x])
+
+    return run(tf.constant([0.5, 1.0]), *tokens)
+
+
+ORDINARY = {
+    "zero": [tf.zeros(3)],
+    "several": [tf.ones(3), tf.zeros((2, 2))],
+    "nan": [tf.fill([2], float("nan"))],
+    "infinite": [tf.fill([2], float("-inf"))],
+    "double": [tf.ones(2, tf.float64)],
+    "half": [tf.fill([2], tf.constant(float("nan"), tf.float16))],
+    "bfloat16": [tf.cast(tf.ones(2), tf.bfloat16)],
+    "scalar": [tf.constant(1.0)],
+    "empty": [tf.zeros((0, 3))],
+    "empty and not": [tf.zeros((0, 3)), tf.ones(2)],
+    "none": [],
+}
+
+
+@JIT
+@pytest.mark.parametrize("name", ORDINARY)
+def test_values_behind_a_fence_are_the_same(name, jit):
+    sine, double = behind_fence(ORDINARY[name], jit=jit)
+    np.testing.assert_allclose(sine, np.sin([0.5, 1.0]), rtol=1e-6)
+    np.testing.assert_allclose(double, [1.0, 2.0])
+
+
+def test_the_one_pattern_that_no_arithmetic_makes_opens_the_other_branch():
+    """So the branch is a real one, which no compiler may take as decided."""
+    token = np.array([_NEVER], np.int32).view(np.float32)
+    assert np.isnan(token).all()
+    sine, double = behind_fence([tf.constant(token)], jit=True)
+    np.testing.assert_array_equal(sine, [0, 0])
+    np.testing.assert_array_equal(double, [0, 0])
+
+
+def test_without_xla_a_control_edge_holds_the_order():
+    @tf.function(autograph=False)
+    def run(x, token):
+        return fenced(lambda inputs: [tf.sin(inputs[0])], [x], after=[tf.exp(token)], like=[x])
+
+    graph = run.get_concrete_function(tf.TensorSpec((2,)), tf.TensorSpec((2,))).graph
+    (sine,) = (op for op in graph.get_operations() if op.type == "Sin")
+    assert [op.type for op in sine.inputs[0].op.control_inputs] == ["Exp"]
+
+
+def test_the_body_is_written_once():
+    written = []
+
+    @tf.function(jit_compile=True, autograph=False)
+    def run(x):
+        return fenced(lambda inputs: (written.append(1), [tf.sin(inputs[0])])[1], [x], after=[x], like=[x])
+
+    run(tf.ones(2))
+    assert len(written) == 1

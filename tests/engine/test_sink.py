@@ -1,0 +1,101 @@
+"""A selection is repeated inside the loop that reads it, so that nothing is selected whole in front of the loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_recompute.engine.outline import Carried, Joined, Sliced
+from keras_recompute.engine.sink import sunk
+from keras_recompute.liveness import profile
+
+from .lowered import numbers
+from .test_outline import Case, outlined
+
+MICROBATCHES, BATCH, STEPS, SIZE = 4, 2, 1024, 8
+MICROBATCH = BATCH * STEPS * SIZE * 4  # bytes: 64 KiB
+
+
+def in_a_loop(function, value):
+    """Return the sum of ``function(value)`` over three turns of a loop, and the operations of the loop's body."""
+    body_operations = []
+
+    def body(i, total):
+        total = total + function(value)
+        body_operations.extend(op.type for op in total.graph.get_operations())
+        return i + 1, total
+
+    _, total = tf.while_loop(lambda i, _: i < 3, body, (0, tf.zeros_like(value)), maximum_iterations=3)
+    return total, body_operations
+
+
+@pytest.mark.parametrize(
+    ("select", "kinds"),
+    [
+        (lambda x, m: x[m], {"StridedSlice"}),
+        (lambda x, m: tf.identity(x[m]), {"StridedSlice"}),
+        (tf.gather, {"GatherV2"}),
+        (lambda x, m: tf.squeeze(tf.slice(x, [m, 0, 0], [1, -1, -1]), 0), {"Slice", "Squeeze"}),
+    ],
+    ids=["index", "index and copy", "gather", "slice"],
+)
+def test_a_selection_is_repeated_in_the_body(select, kinds):
+    x = numbers(3, 4, 5)
+
+    @tf.function(autograph=False)
+    def run(x, m):
+        total, operations = in_a_loop(sunk, select(x, m))
+        assert kinds <= set(operations), f"the body has {sorted(set(operations))}"
+        return total
+
+    np.testing.assert_allclose(run(tf.constant(x), tf.constant(2)), 3 * x[2], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [lambda x: x * 2.0, tf.identity, lambda x: tf.sin(x)[0:1], lambda x: x],
+    ids=["product", "copy", "of a sine", "itself"],
+)
+def test_what_is_computed_is_not_computed_again(compute):
+    """Selections alone move. A sine below a selection stays where it is."""
+    x = numbers(1, 4)
+
+    @tf.function(autograph=False)
+    def run(x):
+        total, operations = in_a_loop(sunk, compute(x))
+        assert not {"Mul", "Sin"} & set(operations)
+        return total
+
+    np.testing.assert_allclose(run(tf.constant(x)), 3 * compute(tf.constant(x)), rtol=1e-6)
+
+
+def test_outside_a_loop_and_for_eager_values_nothing_happens():
+    value = tf.constant([1.0])
+    with tf.Graph().as_default():
+        assert sunk(value) is value
+        inside = tf.constant([2.0])[0]
+        assert sunk(inside) is inside
+
+
+def test_no_microbatch_is_copied_whole():
+    """A loop over sections reads pieces of ``feed[m]``: the compiled program holds no copy of ``feed[m]``."""
+    case = Case(lambda h, x: (tf.tanh(h + tf.reduce_sum(x, axis=1)), h), [], [Carried(0), Sliced(1, 0, 64)], [Joined(1, None)])
+    w = tf.Variable(numbers(BATCH, SIZE))
+
+    def train(feed):
+        def microbatch(m, total):
+            with tf.GradientTape() as tape:
+                (states,) = outlined(case, STEPS // 64)(tf.identity(w), feed[m])
+                loss = tf.reduce_sum(states**2)
+            return m + 1, total + tape.gradient(loss, w)
+
+        return tf.while_loop(lambda m, _: m < MICROBATCHES, microbatch, (0, tf.zeros_like(w)), maximum_iterations=MICROBATCHES)[
+            1
+        ]
+
+    program = profile(train, tf.TensorSpec((MICROBATCHES, BATCH, STEPS, SIZE)), input_feed=["feed"])
+    assert program.input_feed_bytes == MICROBATCHES * MICROBATCH
+    assert program.not_always_live_peak_bytes < MICROBATCH / 2, [
+        (b.name, b.size_bytes) for b in program.buffers if b.size_bytes >= MICROBATCH / 4
+    ]
