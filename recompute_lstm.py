@@ -12,6 +12,7 @@ Runs on stock TensorFlow (target xla), and beside the Poplar SDK on an IPU (ipu)
 """
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import math
@@ -22,11 +23,10 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from pathlib import Path
 
 from keras_recompute.errors import InvalidArgumentError, RecomputeError, TargetError
-from keras_recompute.planning import section_lengths
+from keras_recompute.planning import predicted_peak_bytes, section_lengths
 from keras_recompute.sizes import format_bytes
 
 CAPACITY_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
@@ -307,9 +307,9 @@ class Session:
         config.auto_select_ipus = 1
         config.allow_recompute = not self.arguments.no_recompute
         config.configure_ipu_system()
-        tf.keras.utils.set_random_seed(self.arguments.seed) if hasattr(
-            tf.keras.utils, "set_random_seed"
-        ) else tf.random.set_seed(self.arguments.seed)
+        tf.random.set_seed(self.arguments.seed)
+        if hasattr(tf.keras.utils, "set_random_seed"):  # Keras 2.6 has no seed of its own
+            tf.keras.utils.set_random_seed(self.arguments.seed)
         with ipu.ipu_strategy.IPUStrategy().scope():
             self.model = build_model(tf, self.arguments)
             self.results["parameters"] = self.model.count_params()
@@ -341,22 +341,31 @@ class Session:
 
     def fit(self, tf, dataset):
         """Train, with a line of progress per update."""
-        from keras_recompute.liveness import process_memory
-
         arguments = self.arguments
         progress = tf.keras.callbacks.LambdaCallback(
             on_train_batch_begin=lambda batch, logs=None: self.begin(), on_train_batch_end=lambda batch, logs: self.end(logs)
         )
-        with process_memory() as measured:
-            self.model.fit(
-                dataset.repeat(),
-                epochs=arguments.epochs,
-                steps_per_epoch=arguments.steps_per_epoch,
-                shuffle=False,
-                verbose=0,
-                callbacks=[progress],
-            )
-        self.results["measured_peak_bytes"] = measured.over_idle_bytes
+        self.model.around_execution = self.measured
+        self.model.fit(
+            dataset.repeat(),
+            epochs=arguments.epochs,
+            steps_per_epoch=arguments.steps_per_epoch,
+            shuffle=False,
+            verbose=0,
+            callbacks=[progress],
+        )
+
+    @contextlib.contextmanager
+    def measured(self):
+        """Measure the process while the program runs for the first time; it keeps that memory for later runs."""
+        from keras_recompute.liveness import process_memory
+
+        if "measured_peak_bytes" in self.results:
+            yield
+            return
+        with process_memory() as memory:
+            yield
+        self.results["measured_peak_bytes"] = memory.over_idle_bytes
 
     def begin(self):
         """Note when an execution begins."""
@@ -385,7 +394,6 @@ class Session:
         """Print the figures and write the files that were asked for."""
         arguments, results = self.arguments, self.results
         if self.program:
-            from keras_recompute.planning import predicted_peak_bytes
             from keras_recompute.report import memory_rows, print_liveness, print_memory, write_report
 
             results["predicted_peak_bytes"] = predicted_peak_bytes(**self.sizes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +78,8 @@ class PipelinedModel(Model):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.training_record = TrainingRecord()
+        # A context entered around each run of the training program, when its data is there: for measuring.
+        self.around_execution: Callable[[], AbstractContextManager[Any]] = nullcontext
         super().__init__(*args, **kwargs)
 
     def set_pipelining_options(
@@ -175,7 +178,9 @@ class PipelinedModel(Model):
         execution = self.execution
 
         def train(iterator: Iterator[Any]) -> Any:
-            losses, norms, logs = execution(_next_microbatches(iterator, self.steps_per_execution))
+            feed = _next_microbatches(iterator, self.steps_per_execution)
+            with self.around_execution():
+                losses, norms, logs = execution(feed)
             self.training_record.losses.extend(losses.numpy().tolist())
             self.training_record.gradient_norms.extend(norms.numpy().tolist())
             return logs
