@@ -143,7 +143,9 @@ def check_outputs(arguments):
         if path is None:
             continue
         if path.exists() and not arguments.force:
-            raise InvalidArgumentError(f"{option} {path}: it exists already; choose another name, or write over it with --force")
+            raise InvalidArgumentError(
+                f"{option} {path}: it exists already; choose another name, or write over it with --force"
+            )
         if path.exists() and path.is_dir() != (option == "--report"):
             raise InvalidArgumentError(f"{option} {path}: that is {'a folder' if path.is_dir() else 'a file'}")
         folder = next(parent for parent in (path if path.is_dir() else path.parent, *path.parents) if parent.exists())
@@ -343,7 +345,7 @@ class Session:
         """Train, with a line of progress per update."""
         arguments = self.arguments
         progress = tf.keras.callbacks.LambdaCallback(
-            on_train_batch_begin=lambda batch, logs=None: self.begin(), on_train_batch_end=lambda batch, logs: self.end(logs)
+            on_train_batch_begin=lambda *_: self.begin(), on_train_batch_end=lambda _, logs: self.end(logs)
         )
         self.model.around_execution = self.measured
         self.model.fit(
@@ -485,7 +487,9 @@ def main(argv=None):
         session.report()
     except KeyboardInterrupt:
         session.write_json()
-        print(f"recompute_lstm.py: interrupted after {len(session.seconds)} updates; what was reported is kept", file=sys.stderr)
+        print(
+            f"recompute_lstm.py: interrupted after {len(session.seconds)} updates; what was reported is kept", file=sys.stderr
+        )
         return 130
     except RecomputeError as error:
         session.write_json()

@@ -1,1 +1,8 @@
-"""Recomputation checkpoints for Keras models on stock TensorFlow, and Graphcore's API for them."""
+"""Recomputation checkpoints for Keras models on stock TensorFlow, and Graphcore's API for them.
+
+Names are loaded when they are first used: importing this package, its planner or its liveness reader loads no TensorFlow.
+"""
+
+import lazy_loader as _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

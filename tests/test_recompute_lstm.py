@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import recompute_lstm
 
 ROOT = Path(__file__).parent.parent
@@ -195,7 +196,10 @@ def test_a_loss_that_is_no_number_stops_the_run(folder, capsys):
 
 
 def test_help_is_the_docstring_and_loads_no_tensorflow():
-    code = "import sys, recompute_lstm; code = recompute_lstm.main(['--help']); assert 'tensorflow' not in sys.modules; sys.exit(code)"
+    code = (
+        "import sys, recompute_lstm; code = recompute_lstm.main(['--help']);"
+        "assert 'tensorflow' not in sys.modules; sys.exit(code)"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert recompute_lstm.__doc__.splitlines()[0] in done.stdout

@@ -15,7 +15,17 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..engine.marks import cheaper_replay
-from .scan import States, Steps, forward, matrix_gradient, overwrite_backward, rows_product, rows_product_gradient, shifted, sum_of_steps
+from .scan import (
+    States,
+    Steps,
+    forward,
+    matrix_gradient,
+    overwrite_backward,
+    rows_product,
+    rows_product_gradient,
+    shifted,
+    sum_of_steps,
+)
 
 
 def gru(

@@ -17,7 +17,7 @@ from __future__ import annotations
 from ..errors import InvalidArgumentError
 from .chain import Chain
 from .simulate import simulate
-from .uniform import section_lengths, uniform_plan
+from .uniform import uniform_plan
 
 _BYTES = 4  # float32
 _GATES = {"lstm": 4, "gru": 3}

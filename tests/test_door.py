@@ -1,0 +1,25 @@
+"""The public names, exactly, and what importing them does not load."""
+
+import subprocess
+import sys
+
+import pytest
+
+import keras_recompute
+
+NAMES = {"GRU", "LSTM", "Model", "RecomputationCheckpoint", "TimeSlice", "checkpoint_name"}
+ROOMS = {"engine", "errors", "ipu", "layers", "liveness", "models", "planning", "report"}
+
+
+def test_the_public_names_are_these():
+    assert set(keras_recompute.__all__) == NAMES | ROOMS
+    for name in keras_recompute.__all__:
+        assert getattr(keras_recompute, name) is not None
+
+
+@pytest.mark.parametrize(
+    "module", ["keras_recompute", "keras_recompute.planning", "keras_recompute.liveness", "keras_recompute.report"]
+)
+def test_importing_loads_no_tensorflow(module):
+    code = f"import sys, {module}; assert 'tensorflow' not in sys.modules and 'keras' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
