@@ -1,0 +1,87 @@
+"""Through the engine: the sequential part of a recurrence is not run again where its outputs are at hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_recompute.engine.joint import join
+from keras_recompute.engine.lower import lower
+from keras_recompute.engine.partition import partition
+from keras_recompute.engine.policies import save_nothing, save_replay_sources
+from keras_recompute.engine.trace import trace
+
+from .oracle import BATCH, CELLS, FEATURES, TIME, UNITS, assert_close, numbers, pair
+
+CELL = pytest.mark.parametrize("cell", CELLS)
+X = numbers(BATCH, TIME, FEATURES)
+
+
+def loops_replayed(cell: str, **options) -> int:
+    ours, _ = pair(cell, return_sequences=True, return_state=True)
+    part = partition(join(trace(ours, [tf.TensorSpec(X.shape)])), **options)
+    return sum(op.type in ("While", "StatelessWhile") for op in part.replayed)
+
+
+@CELL
+def test_with_the_outputs_at_hand_no_product_is_sequential(cell):
+    # an LSTM still scans its cell state, which has no product in it; a GRU scans nothing
+    assert loops_replayed(cell, policy=save_replay_sources) == (1 if cell == "lstm" else 0)
+    assert loops_replayed(cell, policy=save_nothing, at_hand=[0]) == (1 if cell == "lstm" else 0)
+
+
+@CELL
+def test_without_the_outputs_the_recurrence_runs_again(cell):
+    assert loops_replayed(cell, policy=save_nothing) == 1
+
+
+@CELL
+def test_what_is_saved_are_the_outputs(cell):
+    ours, _ = pair(cell, return_sequences=True)
+    part = partition(join(trace(ours, [tf.TensorSpec(X.shape)])), save_replay_sources)
+    assert [tuple(t.shape) for t in part.saved] == [(BATCH, TIME, UNITS)]
+
+
+@CELL
+@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+@pytest.mark.parametrize("policy", [save_nothing, save_replay_sources], ids=["run again", "from its outputs"])
+def test_the_replayed_gradient_is_keras_s(cell, policy, jit):
+    ours, plain = pair(cell, return_sequences=True)
+
+    @tf.function(jit_compile=jit, autograph=False)
+    def ours_gradients(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            part = partition(join(trace(ours, [tf.TensorSpec(x.shape)])), policy)
+            (y,) = lower(part, [x], name="section-0")
+            loss = tf.reduce_sum(y**2)
+        return tape.gradient(loss, [x, *(w.value for w in ours.trainable_weights)])
+
+    x = tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(plain(x) ** 2)
+    expected = tape.gradient(loss, [x, *(w.value for w in plain.trainable_weights)])
+    assert_close([g.numpy() for g in ours_gradients(x)], [g.numpy() for g in expected], 1e-5)
+
+
+def test_a_dropout_mask_is_replayed_from_its_seed():
+    ours, _ = pair("lstm", return_sequences=True, dropout=0.5)
+    saved = []
+
+    @tf.function(autograph=False)
+    def run(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            part = partition(join(trace(lambda x: ours(x, training=True), [tf.TensorSpec(x.shape)])), save_nothing)
+            (y,) = lower(part, [x], name="section-0")
+        saved.extend(part.saved)
+        return tape.gradient(y, x)
+
+    gradient = run(tf.constant(X))
+    # A feature that the mask hid has no gradient at any step; one it let pass has one at every step.
+    hidden = (gradient.numpy() == 0).all(axis=1)
+    assert 0 < hidden.sum() < hidden.size
+    assert ((gradient.numpy() == 0).any(axis=1) == hidden).all()
+    assert sum(np.prod(t.shape, dtype=int) for t in saved) <= 8
