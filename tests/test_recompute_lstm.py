@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 import recompute_lstm
+from keras_recompute.example.arguments import parse_arguments
+from keras_recompute.example.data import make_dataset
+from keras_recompute.example.session import Session
+from keras_recompute.planning import predicted_peak_bytes
 
 ROOT = Path(__file__).parent.parent
 MIB = 2**20
@@ -82,8 +86,8 @@ def compiled(*arguments):
 
     from keras_recompute.ipu import install, uninstall
 
-    arguments = recompute_lstm.parse_arguments(["--data", "constant", "--quiet", *arguments])
-    session = recompute_lstm.Session(arguments)
+    arguments = parse_arguments(["--data", "constant", "--quiet", *arguments], recompute_lstm.__doc__)
+    session = Session(arguments, recompute_lstm.build_model)
     install()
     try:
         from tensorflow.python import ipu
@@ -93,7 +97,7 @@ def compiled(*arguments):
         config.configure_ipu_system()
         with ipu.ipu_strategy.IPUStrategy().scope():
             session.model = recompute_lstm.build_model(tf, arguments)
-            session.compile(recompute_lstm.make_dataset(tf, arguments, None))
+            session.compile(make_dataset(tf, arguments, None))
     finally:
         ipu.config.reset_ipu_configuration()
         uninstall()
@@ -125,8 +129,8 @@ def test_the_program_does_not_grow_with_the_sections(published):
 
 def test_the_prediction_is_near_what_is_compiled(published):
     for checkpoints, program in published.items():
-        arguments = recompute_lstm.parse_arguments(["--data", "constant", "--checkpoints", str(checkpoints)])
-        predicted = recompute_lstm.predicted_peak_bytes(**recompute_lstm.Session(arguments).sizes())
+        arguments = parse_arguments(["--data", "constant", "--checkpoints", str(checkpoints)], recompute_lstm.__doc__)
+        predicted = predicted_peak_bytes(**Session(arguments, recompute_lstm.build_model).sizes())
         assert predicted == pytest.approx(program.peak_bytes, rel=0.1), f"{checkpoints} checkpoints"
 
 

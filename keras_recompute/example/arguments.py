@@ -1,0 +1,141 @@
+"""The command line of the example, checked before TensorFlow is loaded. Runs on Python 3.8 beside the Poplar SDK."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import tempfile
+from pathlib import Path
+from typing import Callable, NoReturn, Sequence
+
+from ..errors import InvalidArgumentError, TargetError
+
+MICROBATCHES_PER_EPOCH = {"text": 40, "constant": 4}  # constant: the published 64 samples
+LEARNING_RATE = {"text": 0.01, "constant": 0.001}
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong command line as one line, like every other error of this script."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InvalidArgumentError(f"{message} (--help lists the options)")
+
+
+def whole_number(at_least: int) -> Callable[[str], int]:
+    """Return a converter to whole numbers of at least ``at_least``."""
+
+    def convert(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if number < at_least:
+            raise argparse.ArgumentTypeError(f"{number} is too small: the least is {at_least}")
+        return number
+
+    return convert
+
+
+def positive_number(text: str) -> float:
+    """Convert to a finite number above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not (math.isfinite(number) and number > 0):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number above zero")
+    return number
+
+
+def parse_arguments(argv: Sequence[str] | None, documentation: str) -> argparse.Namespace:
+    """Return the arguments, checked as far as they can be without TensorFlow; ``documentation`` becomes the help.
+
+    Raises InvalidArgumentError, or TargetError where the Poplar SDK is asked for and not there.
+    """
+    summary, _, details = documentation.partition("\n\n")
+    parser = Parser(
+        prog="recompute_lstm.py", description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    model = parser.add_argument_group("model")
+    model.add_argument("--checkpoints", type=whole_number(0), default=7, metavar="N", help="checkpoints; N + 1 sections (7)")
+    model.add_argument("--seq-len", type=whole_number(1), default=2048, metavar="N", help="timesteps (2048)")
+    model.add_argument("--cell", choices=("lstm", "gru"), default="lstm", help="recurrent cell (lstm)")
+    model.add_argument("--units", type=whole_number(1), default=256, metavar="N", help="units of the cell (256)")
+    model.add_argument("--features", type=whole_number(1), default=512, metavar="N", help="features per timestep (512)")
+    model.add_argument("--no-recompute", action="store_true", help="keep every activation, to compare with")
+    training = parser.add_argument_group("training")
+    training.add_argument("--data", choices=("text", "constant"), default="text", help="what to learn (text)")
+    training.add_argument("--text", type=Path, metavar="FILE", help="text to learn (the Python language reference)")
+    training.add_argument("--batch-size", type=whole_number(1), default=16, metavar="N", help="sequences per microbatch (16)")
+    training.add_argument(
+        "--gradient-accumulation", type=whole_number(1), default=4, metavar="N", help="microbatches per update (4)"
+    )
+    training.add_argument("--epochs", type=whole_number(1), default=1, metavar="N", help="epochs (1)")
+    training.add_argument(
+        "--steps-per-epoch", type=whole_number(1), metavar="N", help="microbatches per epoch (text: 40, constant: 4)"
+    )
+    training.add_argument("--learning-rate", type=positive_number, metavar="X", help="(text: Adam 0.01, constant: SGD 0.001)")
+    training.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of weights and data (0)")
+    training.add_argument(
+        "--target", choices=("auto", "xla", "ipu", "ipu-model"), default="auto", help="where to run (auto: ipu if there)"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--report", type=Path, metavar="DIR", help="write liveness.json and liveness.png there")
+    output.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    output.add_argument("--force", action="store_true", help="write over what is there")
+    output.add_argument("--quiet", action="store_true", help="print the last lines only")
+    arguments = parser.parse_args(argv)
+
+    if arguments.checkpoints >= arguments.seq_len:
+        raise InvalidArgumentError(
+            f"--checkpoints {arguments.checkpoints}: a sequence of {arguments.seq_len} steps has room for at most "
+            f"{arguments.seq_len - 1}; lower --checkpoints or raise --seq-len"
+        )
+    arguments.steps_per_epoch = arguments.steps_per_epoch or MICROBATCHES_PER_EPOCH[arguments.data]
+    arguments.learning_rate = arguments.learning_rate or LEARNING_RATE[arguments.data]
+    if arguments.steps_per_epoch % arguments.gradient_accumulation:
+        raise InvalidArgumentError(
+            f"--gradient-accumulation {arguments.gradient_accumulation} does not divide the {arguments.steps_per_epoch} "
+            f"microbatches of an epoch: change it or --steps-per-epoch"
+        )
+    if arguments.text and arguments.data != "text":
+        raise InvalidArgumentError(f"--text {arguments.text} is not used with --data {arguments.data}: leave out one of them")
+    arguments.target = choose_target(arguments.target)
+    return arguments
+
+
+def choose_target(wanted: str) -> str:
+    """Return the target to run on. Raises TargetError if the Poplar SDK is asked for and not there."""
+    tensorflow = importlib.util.find_spec("tensorflow")
+    folders = (tensorflow.submodule_search_locations if tensorflow else None) or []
+    has_sdk = any((Path(folder) / "python" / "ipu").is_dir() for folder in folders)
+    if wanted == "auto":
+        return "ipu" if has_sdk else "xla"
+    if wanted != "xla" and not has_sdk:
+        raise TargetError(
+            f"--target {wanted} needs the Poplar SDK's TensorFlow, and this Python has none: enable the SDK and use its "
+            f"Python environment, or take --target xla"
+        )
+    return wanted
+
+
+def check_outputs(arguments: argparse.Namespace) -> None:
+    """Find out before training whether the results can be written. Raises InvalidArgumentError."""
+    for option, path in (("--report", arguments.report), ("--json", arguments.json)):
+        if path is None:
+            continue
+        if path.exists() and not arguments.force:
+            raise InvalidArgumentError(
+                f"{option} {path}: it exists already; choose another name, or write over it with --force"
+            )
+        if path.exists() and path.is_dir() != (option == "--report"):
+            raise InvalidArgumentError(f"{option} {path}: that is {'a folder' if path.is_dir() else 'a file'}")
+        folder = next(parent for parent in (path if path.is_dir() else path.parent, *path.parents) if parent.exists())
+        if option == "--json" and folder != path.parent:
+            raise InvalidArgumentError(f"{option} {path}: the folder {path.parent} does not exist; make it first")
+        try:
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise InvalidArgumentError(f"{option} {path}: {folder} cannot be written ({error.strerror})") from None

@@ -1,0 +1,49 @@
+"""What the example learns: text, byte by byte, or the published example's constant numbers."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..errors import InvalidArgumentError
+
+SYMBOLS = 256  # values of a byte
+
+
+def read_text(arguments: argparse.Namespace) -> bytes:
+    """Return the text to learn as bytes. Raises InvalidArgumentError if it cannot be read or is too short."""
+    needed = arguments.seq_len + 1
+    if arguments.text is None:
+        from pydoc_data.topics import topics  # the language reference that CPython carries: real English, offline
+
+        text, name = "\n".join(topics[key] for key in sorted(topics)).encode(), "the Python language reference"
+    else:
+        name = f"--text {arguments.text}"
+        try:
+            text = arguments.text.read_bytes()
+        except OSError as error:
+            raise InvalidArgumentError(f"{name}: it cannot be read ({error.strerror})") from None
+    if len(text) < needed:
+        raise InvalidArgumentError(
+            f"{name} has {len(text)} bytes, but one sequence of {arguments.seq_len} steps needs {needed}: "
+            f"give a longer text, or lower --seq-len"
+        )
+    return text
+
+
+def make_dataset(tf: Any, arguments: argparse.Namespace, text: bytes | None) -> Any:
+    """Return the microbatches of one epoch, of fixed shape: (inputs, targets)."""
+    import numpy as np
+
+    count = arguments.steps_per_epoch * arguments.batch_size
+    if arguments.data == "constant":
+        features = np.ones((arguments.seq_len, arguments.features), np.float32)
+        target = np.full((arguments.seq_len, 1), 0.2, np.float32)
+        dataset = tf.data.Dataset.from_tensors((features, target)).repeat(count)
+    else:
+        assert text is not None  # read_text has been asked for it
+        begins = np.random.RandomState(arguments.seed).randint(0, len(text) - arguments.seq_len, size=count)
+        symbols = np.frombuffer(text, np.uint8).astype(np.int32)
+        windows = np.stack([symbols[begin : begin + arguments.seq_len + 1] for begin in begins])
+        dataset = tf.data.Dataset.from_tensor_slices((windows[:, :-1], windows[:, 1:]))
+    return dataset.batch(arguments.batch_size, drop_remainder=True)
