@@ -25,20 +25,19 @@ def lower(part: Partition, arguments: Sequence[tf.Tensor], *, name: str) -> list
     """Write a call of the partitioned function into the default graph and return its flat outputs."""
     values = [in_default_graph(value) for value in part.joint.trace.values(arguments)]
     n_outputs = len(part.joint.trace.outputs)
-    kept: list[tf.Tensor] = []  # the saved values, then the outputs at hand
 
     def forward() -> Sequence[tf.Tensor]:
         with tf.name_scope(forward_scope(name)):
             results = part.forward.write(values)
-        outputs, saved = results[:n_outputs], results[n_outputs:]
-        kept.extend(store(part, saved))
-        kept.extend(outputs[o] for o in part.at_hand)
-        return outputs
+        return [*results[:n_outputs], *store(part, results[n_outputs:])]
 
-    def gradient(*output_gradients: tf.Tensor) -> list[tf.Tensor | None]:
-        return _backpropagate(part, values, kept, output_gradients, name)
+    def gradient(*result_gradients: tf.Tensor) -> list[tf.Tensor | None]:
+        return _backpropagate(part, values, kept, result_gradients[:n_outputs], name)
 
-    return with_gradient(forward, gradient, inputs=values, name=name)
+    # The saved values are results too, so that no derivative finds a way past the gradient given here.
+    results = with_gradient(forward, gradient, inputs=values, name=name)
+    kept = [*results[n_outputs:], *(results[o] for o in part.at_hand)]
+    return results[:n_outputs]
 
 
 def _backpropagate(

@@ -1,0 +1,63 @@
+"""What can be said about a checkpoint once its function is traced: names that are not there, savings that are none."""
+
+from __future__ import annotations
+
+import warnings
+
+from ..errors import InvalidArgumentError, RecomputeWarning
+from .marks import name_of
+from .partition import Partition, partition
+from .policies import Policy, SaveEverything, SaveNothing, SaveReplaySources, names_in, save_everything
+from .trace import Trace
+
+
+def names_marked(trace: Trace) -> set[str]:
+    """Return the names that the traced function gave to values by ``checkpoint_name``."""
+    found = {name_of(t) for op in trace.graph.get_operations() for t in op.outputs}
+    return {name for name in found if name is not None}
+
+
+def check_names(policy: Policy, trace: Trace, function: str) -> None:
+    """Raise InvalidArgumentError if ``policy`` speaks of a name that the traced ``function`` marks nowhere."""
+    marked = names_marked(trace)
+    unknown = names_in(policy) - marked
+    if unknown:
+        known = f"it marks {', '.join(map(repr, sorted(marked)))}" if marked else "it marks no value at all"
+        raise InvalidArgumentError(
+            f"policy {policy!r} speaks of {', '.join(map(repr, sorted(unknown)))}, but {function!r} marks no such value: "
+            f"{known}. Mark values with checkpoint_name(x, name); marks inside a tf.while_loop or tf.cond do not count, "
+            f"because a loop or a branch is recomputed as a whole."
+        )
+
+
+def advise(part: Partition, policy: Policy, function: str) -> None:
+    """Warn where the checkpoint of ``function`` cannot do what it was put there for."""
+    if isinstance(policy, SaveEverything):
+        return
+    plain = partition(part.joint, save_everything)
+    if not set(_refs(plain)) - set(_refs(part)):
+        warnings.warn(
+            f"the checkpoint of {function!r} saves no memory: its gradient needs "
+            + ("no intermediate value anyway" if not plain.saved else "what the policy saves, and nothing else"),
+            RecomputeWarning,
+            stacklevel=6,
+        )
+        return
+    matches_by_design = isinstance(policy, (SaveNothing, SaveReplaySources))
+    nothing = partition(part.joint, SaveNothing())
+    if not matches_by_design and set(_refs(part)) == set(_refs(nothing)):
+        warnings.warn(
+            f"policy {policy!r} matches nothing that the gradient of {function!r} reads: all of it is recomputed, as "
+            f"without a policy. Values that could be saved: {_list(plain)}",
+            RecomputeWarning,
+            stacklevel=6,
+        )
+
+
+def _refs(part: Partition) -> list[object]:
+    return [t.ref() for t in part.saved]
+
+
+def _list(part: Partition) -> str:
+    shown = [f"{t.op.type} {t.dtype.name}{t.shape}" for t in part.saved[:5]]
+    return ", ".join(shown) + (", ..." if len(part.saved) > 5 else "")

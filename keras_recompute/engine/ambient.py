@@ -1,0 +1,34 @@
+"""What a function depends on without being given it: the state around a call that decides what is traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common import global_state
+
+from .compiler import under_xla
+from .nest import Same
+
+
+def ambient() -> Any:
+    """Return a hashable value that is equal where the same call traces to the same graph.
+
+    It holds what Keras passes from an outer layer's call to the layers inside (whether it trains, the type to cast
+    to), Keras's types and image format, whether XLA compiles, and for which replica of which distribution strategy.
+    """
+    call = global_state.get_global_attribute("current_call_ctx")
+    cast = global_state.get_global_attribute("autocast_scope")
+    replica = tf.distribute.get_replica_context()
+    training = getattr(call, "training", None)
+    return (
+        training if training is None or isinstance(training, (bool, int)) else Same(training),
+        getattr(cast, "dtype", None),
+        keras.config.floatx(),
+        keras.config.image_data_format(),
+        keras.config.dtype_policy().name,
+        under_xla(),
+        Same(tf.distribute.get_strategy()) if tf.distribute.has_strategy() else None,
+        str(replica.replica_id_in_sync_group) if replica is not None and tf.distribute.has_strategy() else None,
+    )

@@ -1,0 +1,181 @@
+"""``checkpoint``: a function that keeps what a policy says and recomputes the rest in its backward pass.
+
+The function is traced once per signature and taken through the engine: trace, join, partition, check, lower. What it
+computes stays the same, and so do all gradients, to any order and under any kind of reverse-mode differentiation.
+Source: ``jax.checkpoint``; Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+
+from ..errors import InvalidArgumentError
+from .advice import advise, check_names
+from .ambient import ambient
+from .gradient import refuse_forward_mode
+from .joint import join
+from .lower import lower
+from .nest import Same, Template, check_arguments, is_known_here, parameters_of, split
+from .partition import Partition, partition
+from .policies import Policy, save_nothing
+from .programs import programs_of
+from .trace import trace
+
+
+def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = None) -> Any:
+    """Return ``fn`` with a backward pass that recomputes what ``policy`` does not save; without ``fn``, a decorator.
+
+    ``fn`` is a function, a method, a Keras layer or model, or any callable. It takes and returns any nest of tensors
+    and other values; gradients reach its tensors, the variables it reads and the tensors it closes over. ``policy`` (see
+    ``policies``) defaults to ``save_nothing``: only the inputs are kept. Dropout, batch statistics and other state behave
+    as in ``fn`` itself: what may not run twice does not.
+
+    ``fn`` is run by Python once per signature (types and shapes of tensors, values of everything else), not at every
+    call, as under ``tf.function``: what it should do each time must be done by TensorFlow.
+
+    The returned object has the attributes of ``fn`` (``variables``, ``trainable_variables``, ...), and ``__wrapped__``.
+
+    Raises InvalidArgumentError where ``fn`` or ``policy`` is not callable, and when called: for a result without a
+    tensor, for an argument that is a tensor of another graph or a symbolic Keras tensor, for a policy with a name that
+    ``fn`` does not mark. Raises UnsupportedError when called under forward-mode differentiation.
+    """
+    if policy is not None and not callable(policy):
+        raise InvalidArgumentError(f"policy={policy!r} is not a policy: give one of keras_recompute.policies, or a callable")
+    if fn is None:
+        return functools.partial(checkpoint, policy=policy)
+    if not callable(fn):
+        raise InvalidArgumentError(f"checkpoint({fn!r}): a function or another callable was expected")
+    return Checkpointed(fn, save_nothing if policy is None else policy)
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A function for one signature, through the engine: its two programs and how its results fit together."""
+
+    part: Partition
+    results: Template
+
+
+class Checkpointed:
+    """What ``checkpoint`` returns."""
+
+    autograph_info__ = True  # AutoGraph leaves this object alone and converts the function inside, see _converted
+
+    def __init__(self, fn: Callable[..., Any], policy: Policy) -> None:
+        self.__wrapped__ = fn
+        self.policy = policy
+        name = getattr(fn, "__name__", None) or getattr(fn, "name", None) or type(fn).__name__
+        self.__name__ = name
+        self.__qualname__ = getattr(fn, "__qualname__", name)
+        self.__module__ = getattr(fn, "__module__", type(fn).__module__)
+        self.__doc__ = fn.__doc__
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__wrapped__":  # not yet there while an instance is copied
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Checkpointed:
+        """Bind to an object, so that a method can be decorated."""
+        if instance is None or not hasattr(self.__wrapped__, "__get__"):
+            return self
+        return Checkpointed(self.__wrapped__.__get__(instance, owner), self.policy)
+
+    def __repr__(self) -> str:
+        return f"checkpoint({self.__wrapped__!r}, policy={self.policy!r})"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tensors, template = split((args, kwargs))
+        check_arguments(tensors, template, function=self.__name__, parameters=parameters_of(self.__wrapped__))
+        signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
+        key = (Same(self.__wrapped__), _key(self.policy), template, tuple(signature), ambient())
+        make = self._eager if tf.executing_eagerly() else self._graph
+        programs = programs_of(self.__wrapped__, self)
+        return programs.get(key, lambda: make(signature, template), name=self.__name__)(tensors)
+
+    def _graph(self, signature: Sequence[tf.TensorSpec], template: Template) -> Callable[[Sequence[tf.Tensor]], Any]:
+        built = self.build(_converted(self.__wrapped__), signature, template)
+        return lambda tensors: built.results.pack(lower(built.part, tensors, name=section_name(self.__name__)))
+
+    def _eager(self, signature: Sequence[tf.TensorSpec], template: Template) -> Callable[[Sequence[tf.Tensor]], Any]:
+        results: list[Template] = []
+        function = _converted(self.__wrapped__)
+
+        def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            built = self.build(function, signature, template)
+            results.append(built.results)
+            return lower(built.part, tensors, name=section_name(self.__name__))
+
+        concrete = tf.function(call, autograph=False).get_concrete_function(*signature)
+
+        def run(tensors: Sequence[tf.Tensor]) -> Any:
+            # Inside the program a tangent would be lost without a word.
+            refuse_forward_mode([*tensors, *concrete.captured_inputs], self.__name__)
+            return results[-1].pack(concrete(*tensors))
+
+        return run
+
+    def build(self, function: Callable[..., Any], signature: Sequence[tf.TensorSpec], template: Template) -> Built:
+        """Take ``function``, the wrapped one as it is to be run, through the engine."""
+        name = self.__name__
+        results: list[Template] = []
+
+        def flat(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            args, kwargs = template.pack(tensors)
+            returned, packing = split(function(*args, **kwargs))
+            results[:] = [packing]
+            return returned
+
+        traced = trace(flat, signature)
+        strangers = [t.name for t in traced.captures if not is_known_here(t)]
+        if strangers:
+            raise InvalidArgumentError(
+                f"{name!r} uses {strangers[0]!r}, a tensor of another graph that it was not given: pass the tensor as an "
+                f"argument, and keep none from one tf.function to the next"
+            )
+        if not traced.outputs:
+            raise InvalidArgumentError(
+                f"{name!r} returned {results[0].structure and results[0].pack([])!r}, which has no tensor: a checkpointed "
+                f"function must return at least one"
+            )
+        check_names(self.policy, traced, name)
+        joint = join(traced)
+        part = partition(joint, self.policy)
+        part.forward.check()
+        part.backward.check()
+        advise(part, self.policy, name)
+        return Built(part, results[0])
+
+
+def section_name(name: str) -> str:
+    """Return ``name`` in the characters that a name scope may have."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.-") or "function"
+
+
+def _key(policy: Policy) -> Any:
+    try:
+        hash(policy)
+    except TypeError:
+        return Same(policy)
+    return policy
+
+
+def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` with its ``if`` and ``while`` on tensors converted, unless a caller turned AutoGraph off."""
+    if ag_ctx.control_status_ctx().status is ag_ctx.Status.DISABLED:
+        return function
+    enabled = ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED)
+    convert = tf.__internal__.autograph.tf_convert(function, enabled)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with enabled:  # the engine traces with AutoGraph turned off, for its own functions
+            return convert(*args, **kwargs)
+
+    return call

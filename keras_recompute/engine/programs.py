@@ -1,0 +1,59 @@
+"""The programs of a checkpointed function: one per signature, no more than a bound, none longer than it is needed.
+
+Called eagerly, a function's programs are kept with the function itself (for a method with its object, for a Keras layer
+with the layer), so that ``checkpoint(layer)`` written where it is used finds them again. Called in a graph, they belong
+to that graph, whose tensors they may have captured. Both ways they are freed with what they belong to.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ..errors import RecomputeWarning
+
+LIMIT = 64
+_ATTRIBUTE = "_keras_recompute_programs"
+
+
+class Programs:
+    """At most ``LIMIT`` programs; the one unused for longest makes room."""
+
+    def __init__(self) -> None:
+        self._programs: OrderedDict[Any, Any] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    def get(self, key: Any, make: Callable[[], Any], *, name: str) -> Any:
+        """Return the program for ``key``, made by ``make()`` if there is none."""
+        if key in self._programs:
+            self._programs.move_to_end(key)
+            return self._programs[key]
+        program = self._programs[key] = make()
+        if len(self._programs) > LIMIT:
+            self._programs.popitem(last=False)
+            warnings.warn(
+                f"{name!r} has been called in more than {LIMIT} ways and is traced again for each: every shape and every "
+                f"Python number makes a program of its own. Pass numbers that change as tensors, and pad to fewer shapes.",
+                RecomputeWarning,
+                stacklevel=4,
+            )
+        return program
+
+    def __reduce__(self) -> Any:
+        return Programs, ()  # a copy of a function or layer makes its own
+
+
+def programs_of(function: Callable[..., Any], otherwise: Any) -> Programs:
+    """Return the programs of calls of ``function`` from here; those of ``otherwise`` if it can keep none itself."""
+    owner = function if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    owner = getattr(owner, "__self__", owner)
+    if not hasattr(owner, "__dict__") or isinstance(owner, type):
+        owner = otherwise
+    # Not by setattr: Keras layers would take the programs for a part of the model.
+    return vars(owner).setdefault(_ATTRIBUTE, Programs())

@@ -1,0 +1,89 @@
+"""What cannot work is said by the project's own errors: which function, which argument, what to do."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_recompute.engine.checkpoint import checkpoint
+from keras_recompute.engine.programs import LIMIT
+from keras_recompute.errors import InvalidArgumentError, RecomputeError, RecomputeWarning
+
+X = np.ones((2, 3), np.float32)
+
+
+def test_the_function_and_the_policy_must_be_callable():
+    with pytest.raises(InvalidArgumentError, match=r"checkpoint\(3\)"):
+        checkpoint(3)
+    with pytest.raises(InvalidArgumentError, match="policy='save_nothing' is not a policy"):
+        checkpoint(tf.sin, policy="save_nothing")
+
+
+@pytest.mark.parametrize("result", [None, 3, {"a": None}, [], "text"], ids=repr)
+def test_a_result_without_a_tensor(result):
+    def empty_handed(_):
+        return result
+
+    with pytest.raises(InvalidArgumentError, match=r"'empty_handed' returned .* which has no tensor"):
+        checkpoint(empty_handed)(X)
+
+
+def test_a_tensor_of_another_graph():
+    leaked = []
+
+    @tf.function
+    def leak(x):
+        leaked.append(tf.sin(x))
+        return leaked[0]
+
+    leak(X)
+
+    def function(pair, scale=1.0):
+        return pair[1] * scale
+
+    def closed(x):
+        return x * leaked[0]
+
+    for run in (lambda f: f(), lambda f: tf.function(f, autograph=False)()):
+        with pytest.raises(InvalidArgumentError, match=r"'function' was called with 'Sin:0' as pair\[1\]: a tensor of another"):
+            run(lambda: checkpoint(function)([X, leaked[0]]))
+        with pytest.raises(InvalidArgumentError, match="'function' was called with 'Sin:0' as scale"):
+            run(lambda: checkpoint(function)([X, X], scale=leaked[0]))
+        with pytest.raises(InvalidArgumentError, match="'closed' uses 'Sin:0', a tensor of another graph"):
+            run(lambda: checkpoint(closed)(X))
+
+
+def test_a_symbolic_keras_tensor():
+    with pytest.raises(InvalidArgumentError, match=r"as argument 0: .*RecomputationCheckpoint"):
+        checkpoint(lambda *xs: xs[0])(keras.Input((3,)))
+
+
+def test_an_error_of_the_function_itself_passes_unchanged():
+    def faulty(_):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        checkpoint(faulty)(X)
+
+
+def test_calls_in_too_many_ways_are_noticed_and_bounded():
+    section = checkpoint(lambda x, n: tf.exp(tf.sin(x)) * n)
+    for n in range(LIMIT):
+        section(X, n)
+    with pytest.warns(RecomputeWarning, match=rf"more than {LIMIT} ways.*Pass numbers that change as tensors"):
+        section(X, LIMIT)
+    (programs,) = [v for v in vars(section.__wrapped__).values() if type(v).__name__ == "Programs"]
+    assert len(programs) == LIMIT
+
+
+def test_structures_may_change_from_call_to_call():
+    section = checkpoint(lambda nest: tf.nest.map_structure(lambda t: tf.exp(tf.sin(t)), nest))
+    for nest in (X, [X], {"b": X, "a": [X, X]}, (X,), X):
+        tf.nest.assert_same_structure(section(nest), nest)
+
+
+def test_every_error_is_of_the_project():
+    assert issubclass(InvalidArgumentError, RecomputeError)
+    assert issubclass(InvalidArgumentError, ValueError)
