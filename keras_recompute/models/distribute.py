@@ -23,7 +23,7 @@ def distributed(graph: Graph) -> Graph:
     calls = list(graph.calls)
     position = 0
     while position < len(calls):
-        reader = _only_reader(calls, calls[position], graph) if _joins_timesteps(calls[position]) else None
+        reader = _only_reader(calls, calls[position], graph) if _joins_timesteps(calls[position], graph) else None
         if reader is None:
             position += 1
             continue
@@ -37,8 +37,11 @@ def distributed(graph: Graph) -> Graph:
     return replace(graph, calls=tuple(calls))
 
 
-def _joins_timesteps(call: Call) -> bool:
-    return isinstance(call.operation, keras.layers.Concatenate) and call.operation.axis == 1 and len(call.inputs) > 1
+def _joins_timesteps(call: Call, graph: Graph) -> bool:
+    """Whether ``call`` concatenates sequences ``(batch, time, ...)`` along time; without time, axis 1 is the features."""
+    if not isinstance(call.operation, keras.layers.Concatenate) or call.operation.axis != 1 or len(call.inputs) < 2:
+        return False
+    return graph.ranks.get(call.outputs[0], 0) >= 3
 
 
 def _only_reader(calls: list[Call], call: Call, graph: Graph) -> Call | None:

@@ -6,8 +6,8 @@ are plain functions over plain values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -60,11 +60,12 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A functional model: ``calls`` in running order, from ``inputs`` to ``outputs``."""
+    """A functional model: ``calls`` in running order, from ``inputs`` to ``outputs``, and the rank of each value."""
 
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
     calls: tuple[Call, ...]
+    ranks: Mapping[Key, int] = field(default_factory=dict)
 
     @property
     def initial_states(self) -> tuple[InitialState, ...]:
@@ -88,7 +89,13 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
         inputs = tuple(leaf.key for leaf in keras.tree.flatten((args, kwargs)) if isinstance(leaf, Ref))
         outputs = tuple(id(t) for t in node.outputs)
         calls.append(Call(node.operation, tuple(args), dict(kwargs), inputs, outputs, stage_of(node)))
-    return Graph(tuple(id(t) for t in model.inputs), tuple(id(t) for t in model.outputs), tuple(calls))
+    tensors = [*model.inputs, *(t for node in nodes for t in node.outputs)]
+    return Graph(
+        inputs=tuple(id(t) for t in model.inputs),
+        outputs=tuple(id(t) for t in model.outputs),
+        calls=tuple(calls),
+        ranks={id(t): len(t.shape) for t in tensors},
+    )
 
 
 def _reference(leaf: Any) -> Any:
