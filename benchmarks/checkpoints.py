@@ -1,7 +1,7 @@
 """Sweep the number of checkpoints of the example, and make the README's table and figures from what comes out.
 
     python3 benchmarks/checkpoints.py               run all, write results/checkpoints.json, print the table
-    python3 benchmarks/checkpoints.py --figures     also write the figures in static/
+    python3 benchmarks/checkpoints.py --figures     also write static/*.png and the README's table
 
 Each run is a process of its own, so that measured memory starts from nothing. Rounds are interleaved, and the seconds
 per step are medians over them: on a busy machine only the ratios within one sweep mean anything.
@@ -52,7 +52,7 @@ def main():
     """Run the sweep."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=2, help="runs of each configuration (2)")
-    parser.add_argument("--figures", action="store_true", help="write static/*.png")
+    parser.add_argument("--figures", action="store_true", help="write static/*.png and the README's table")
     arguments = parser.parse_args()
     rows, programs, seconds = {}, {}, {}
     with tempfile.TemporaryDirectory() as folder:
@@ -70,6 +70,10 @@ def main():
     RESULTS.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
     print(table(rows.values()))
     if arguments.figures:
+        readme = ROOT / "README.md"
+        begin, end = "<!-- table:checkpoints -->\n", "\n<!-- /table:checkpoints -->"
+        before, _, rest = readme.read_text().partition(begin)
+        readme.write_text(before + begin + table(rows.values()) + end + rest.partition(end)[2])
         static = ROOT / "static"
         plain, seven = programs[0, True], programs[7, True]
         liveness_figure(plain, static / "LSTM_no_checkpoints.png", title="LSTM, 2048 steps, no checkpoints")

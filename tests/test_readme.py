@@ -1,0 +1,57 @@
+"""The README is held against the code: its Python runs, its commands exist, its table is the one that was measured."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def test_the_python_runs(capsys):
+    scope = {}
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), scope)
+    peak, always_live = (int(number) for number in capsys.readouterr().out.split()[:2])
+    assert peak > always_live > 0
+
+
+def test_the_options_exist(capsys):
+    import recompute_lstm
+
+    assert recompute_lstm.main(["--help"]) == 0
+    known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    scripts = re.findall(r"python3 recompute_lstm\.py[^`\n]*", TEXT)
+    table = re.findall(r"^\| (`--.*?) \|", TEXT, re.MULTILINE)
+    used = set(re.findall(r"--[a-z][a-z-]+", " ".join(scripts + table)))
+    assert used
+    assert used <= known
+
+
+def test_the_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_table_is_the_measured_one():
+    from benchmarks.checkpoints import RESULTS, table
+
+    shown = re.search(r"<!-- table:checkpoints -->\n(.*?)\n<!-- /table", TEXT, re.DOTALL)
+    assert shown
+    assert shown.group(1) == table(json.loads(RESULTS.read_text()))
+
+
+@pytest.mark.parametrize("package", ["tensorflow", "keras", "lazy_loader", "matplotlib", "rich"])
+def test_requirements_and_package_agree(package):
+    """Both are read by installers, so both must say the same."""
+
+    def bounds(text):
+        return {re.sub(r"\s", "", b) for b in re.findall(rf"{package}(?:-cpu)?\s*(>=[^;\"\n]*)", text)}
+
+    assert bounds((ROOT / "requirements.txt").read_text()) == bounds((ROOT / "pyproject.toml").read_text())
