@@ -15,6 +15,7 @@ from ..engine.partition import Partition, partition
 from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import save_replay_sources
 from ..engine.trace import trace
+from .aside import Aside, mask_of
 from .distribute import distributed
 from .equal import Run, find_runs
 from .graph import Call, Graph, Key, Values
@@ -77,24 +78,22 @@ def execute(plan: Plan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 def _run_section(section: Section, values: Values, name: str) -> None:
     arguments = [values[key] for key in section.inputs]
-    masks = [_mask_of(value) for value in arguments]
+    masks = [mask_of(value) for value in arguments]
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in (*arguments, *(m for m in masks if m is not None))]
-    part, masked = _partition(section.calls, section.inputs, section.outputs, signature, masks, range(len(section.outputs)))
+    part, aside = _partition(section.calls, section.inputs, section.outputs, signature, masks, range(len(section.outputs)))
     results = lower(part, [*arguments, *(m for m in masks if m is not None)], name=name)
-    values.update(zip(section.outputs, results))
-    for key, mask in zip(masked, results[len(section.outputs) :]):
-        values[key]._keras_mask = mask
+    values.update(zip(section.outputs, aside.restore(results)))
 
 
 def _run_equal(run: Run, values: Values, batch: Dimension, name: str) -> None:
     arguments = [values[key] for key in run.arguments]
     signature = [_piece(value, role) for value, role in zip(arguments, run.roles)]
-    masks = [_mask_of(value) for value in arguments]
+    masks = [mask_of(value) for value in arguments]
     if all(mask is None for mask in masks):
         stored = {role.output for role in run.roles if isinstance(role, Carried)}
         stored.update(request.output for request in run.requests if isinstance(request, Joined))
-        part, masked = _partition(run.calls, run.parameters, run.returns, signature, masks, sorted(stored))
-        if not masked and can_be_outlined(part):
+        part, aside = _partition(run.calls, run.parameters, run.returns, signature, masks, sorted(stored))
+        if not aside and can_be_outlined(part):
             results = outline(
                 part, arguments, count=len(run.sections), roles=run.roles, requests=run.requests, batch=batch, name=name
             )
@@ -117,12 +116,9 @@ def _partition(
     signature: Sequence[tf.TensorSpec],
     masks: Sequence[tf.Tensor | None],
     at_hand: Sequence[int],
-) -> tuple[Partition, list[Key]]:
-    """Trace ``calls`` as a function from ``parameters``, then their masks, to ``returns``, then their masks.
-
-    Keras hangs masks on tensors, where a traced function would lose them. Also returns the keys of the masked returns.
-    """
-    masked: list[Key] = []
+) -> tuple[Partition, Aside]:
+    """Trace ``calls`` as a function from ``parameters``, then their masks, to ``returns``, then what goes beside them."""
+    aside = Aside(calls)
 
     def section(*tensors: tf.Tensor) -> list[tf.Tensor]:
         values: Values = dict(zip(parameters, tensors))
@@ -130,21 +126,20 @@ def _partition(
         for key, mask in zip(parameters, masks):
             if mask is not None:
                 values[key]._keras_mask = next(given)
-        for call in calls:
-            call.run(values)
-        masked[:] = [key for key in returns if _mask_of(values[key]) is not None]
-        return [values[key] for key in returns] + [_mask_of(values[key]) for key in masked]
+
+        def run() -> list[tf.Tensor]:
+            for call in calls:
+                call.run(values)
+            return [values[key] for key in returns]
+
+        return aside.gather(run)
 
     traced = trace(section, signature)
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
     part = partition(join(traced), save_replay_sources, at_hand=at_hand)
     part.forward.check()
     part.backward.check()
-    return part, masked
-
-
-def _mask_of(value: tf.Tensor) -> tf.Tensor | None:
-    return getattr(value, "_keras_mask", None)
+    return part, aside
 
 
 def _piece(value: tf.Tensor, role: Role) -> tf.TensorSpec:

@@ -81,6 +81,9 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
     calls = []
     for node in nodes:
         args, kwargs = keras.tree.map_structure(_reference, (node.arguments.args, node.arguments.kwargs))
+        # Keras notes the defaults of the first call here, such as training=False, and overrides them at every other call.
+        from_context = getattr(node.operation, "_call_context_args", ())
+        kwargs = {name: value for name, value in kwargs.items() if name not in from_context}
         if node.operation in continued and not _takes_initial_state(node):
             # The first of several uses of one recurrent layer starts from states that Keras makes inside the layer.
             # Named here, they make the first section equal to those that continue it.

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ..errors import RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from .aside import Aside, mask_of
 from .execute import Plan, execute
 from .graph import read_graph
 
@@ -26,10 +27,10 @@ class Model(keras.Model):
     """
 
     _training_pass = False  # Keras runs the graph once while it constructs the model
-    _eager_training_pass: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._eager_training_passes: dict[tuple[int, ...], tuple[Any, Aside]] = {}
         self._plan = self._make_plan()
 
     @property
@@ -68,7 +69,21 @@ class Model(keras.Model):
     def _run_sections(self, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if not tf.executing_eagerly():
             return execute(self._plan, flat)
-        # The engine writes graphs. Run eagerly, the training pass is one graph per input signature.
-        if self._eager_training_pass is None:
-            self._eager_training_pass = tf.function(lambda *tensors: execute(self._plan, tensors), autograph=False)
-        return self._eager_training_pass(*flat)
+        masked = tuple(number for number, value in enumerate(flat) if mask_of(value) is not None)
+        if masked not in self._eager_training_passes:
+            self._eager_training_passes[masked] = _eager_training_pass(self._plan, masked)
+        function, aside = self._eager_training_passes[masked]
+        return aside.restore(function(*flat, *(mask_of(flat[number]) for number in masked)))
+
+
+def _eager_training_pass(plan: Plan, masked: Sequence[int]) -> tuple[Any, Aside]:
+    """Return the training pass as a graph, since the engine writes graphs, from inputs and the masks of some of them."""
+    aside = Aside(plan.graph.calls)
+
+    def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        inputs = tensors[: len(plan.graph.inputs)]
+        for number, mask in zip(masked, tensors[len(inputs) :]):
+            inputs[number]._keras_mask = mask
+        return aside.gather(lambda: execute(plan, inputs))
+
+    return tf.function(run, autograph=False), aside
