@@ -29,6 +29,7 @@ _BUFFER = {
     "section": None,
     "source": None,
 }
+_MOST = 2**63  # no memory has as many bytes, and no program as many steps
 _COUNTS = ("program_instructions", "allocated_temporary_bytes", "capacity_bytes")
 
 
@@ -70,10 +71,10 @@ def decode(text: str | bytes, *, program: Callable[..., Any], step: Callable[...
         )
     texts = _typed(document, "texts", list)
     totals = _typed(document, "compiler_totals", dict)
-    if not all(type(t) is str for t in texts) or not all(type(v) is int for v in totals.values()):
+    if not all(type(t) is str for t in texts) or not all(_is_count(v) for v in totals.values()):
         raise ReportError("the liveness report has a text that is no text or a total that is no whole number")
     seconds = document.get("compile_seconds")
-    if seconds is not None and (type(seconds) not in (int, float) or not math.isfinite(seconds)):
+    if seconds is not None and not (_is_count(seconds) or (type(seconds) is float and math.isfinite(seconds))):
         raise ReportError(f"the liveness report has compile_seconds {seconds!r}; a number or null was expected")
     return program(
         name=_typed(document, "name", str),
@@ -88,9 +89,13 @@ def decode(text: str | bytes, *, program: Callable[..., Any], step: Callable[...
 
 def _typed(document: dict[str, Any], name: str, kind: type) -> Any:
     value = document.get(name)
-    if type(value) is not kind:
+    if type(value) is not kind or (kind is int and not _is_count(value)):
         raise ReportError(f"the liveness report has {name} {value!r:.60}; {kind.__name__} was expected")
     return value
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and -_MOST < value < _MOST
 
 
 def _records(document: dict[str, Any], table: str, fields: dict[str, Any], texts: list[str], make: Callable[..., Any]) -> Any:
@@ -99,7 +104,7 @@ def _records(document: dict[str, Any], table: str, fields: dict[str, Any], texts
     for name, kind in fields.items():
         raw = _typed(columns, name, list)
         if kind is int:
-            wrong = [v for v in raw if type(v) is not int]
+            wrong = [v for v in raw if not _is_count(v)]
         else:
             wrong = [v for v in raw if not (type(v) is int and 0 <= v < len(texts)) and not (v is None and kind is None)]
             raw = raw if wrong else [None if v is None else texts[v] for v in raw]

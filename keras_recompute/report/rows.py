@@ -83,6 +83,11 @@ def describe(buffer: Buffer) -> str:
     return f"{buffer.layer}: {operation}" if buffer.layer and buffer.layer not in buffer.name else operation
 
 
+def printable(text: str) -> str:
+    """Return ``text`` with everything that is no visible sign written as an escape: names come from foreign files."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def phase_spans(program: Program) -> list[Span]:
     """Return the runs of steps of one phase; a step whose phase is not known belongs to the run before it."""
     found: list[Span] = []

@@ -7,36 +7,41 @@ from typing import Iterable, Sequence
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..liveness import Program, reconcile
 from ..liveness.reconcile import UNEXPLAINED
 from ..sizes import format_bytes
-from .rows import MemoryRow, category_rows, describe, summary_rows
+from .rows import MemoryRow, category_rows, describe, printable, summary_rows
+from .sparkline import ASCII, BLOCKS, initials, sparkline
+
+_CURVE_MARGIN = 8  # "memory  "
 
 
 def print_liveness(program: Program, console: Console | None = None, *, buffers: int = 10, title: str | None = None) -> None:
     """Print the figures of ``program``, what is alive at its peak, and how the sums agree with the compiler's."""
     console = console or Console()
-    summary = _table(console, ["", ""])
+    summary = table(console, ["", ""])
     for row in summary_rows(program):
-        summary.add_row(*row)
-    _print(console, title or f"Memory of {program.name}", summary)
+        add_row(summary, *row)
+    print_table(console, title or f"Memory of {program.name}", summary)
+    print_curve(program, console)
 
-    shares = _table(console, ["category", "bytes", "share"], right=(1, 2))
+    shares = table(console, ["category", "bytes", "share"], right=(1, 2))
     for category, count in category_rows(program):
-        shares.add_row(category, format_bytes(count), f"{count / max(program.peak_bytes, 1):.0%}")
-    _print(console, "Alive at the peak, by category", shares)
+        add_row(shares, category, format_bytes(count), f"{count / max(program.peak_bytes, 1):.0%}")
+    print_table(console, "Alive at the peak, by category", shares)
 
-    largest = _table(console, ["bytes", "what", "category", "phase", "section"], right=(0,))
+    largest = table(console, ["bytes", "what", "category", "phase", "section"], right=(0,))
     for b in program.top_buffers(buffers):
-        largest.add_row(format_bytes(b.size_bytes), describe(b), b.category, b.phase or "", b.section or "")
-    _print(console, f"Largest {buffers} alive at the peak, step {program.peak_step:,}", largest)
+        add_row(largest, format_bytes(b.size_bytes), describe(b), b.category, b.phase or "", b.section or "")
+    print_table(console, f"Largest {buffers} alive at the peak, step {program.peak_step:,}", largest)
 
-    checked = _table(console, ["in bytes", "ours", "compiler's", "difference"], right=(1, 2, 3))
+    checked = table(console, ["in bytes", "ours", "compiler's", "difference"], right=(1, 2, 3))
     rows = reconcile(program)
     for r in rows:
-        checked.add_row(r.name, f"{r.ours:,}", f"{r.compilers:,}", f"{r.difference:,}")
-    _print(console, "Held against the compiler's own sums", checked)
+        add_row(checked, r.name, f"{r.ours:,}", f"{r.compilers:,}", f"{r.difference:,}")
+    print_table(console, "Held against the compiler's own sums", checked)
     for r in rows:
         if r.difference:
             console.print(f"{r.name}: {r.explanation}", highlight=False, style="" if r.explanation != UNEXPLAINED else "bold")
@@ -45,26 +50,55 @@ def print_liveness(program: Program, console: Console | None = None, *, buffers:
 def print_memory(rows: Iterable[MemoryRow], console: Console | None = None, *, title: str = "Peak memory") -> None:
     """Print the predicted, compiled and measured figure side by side."""
     console = console or Console()
-    table = _table(console, ["", "bytes", "over compiled"], right=(1, 2))
+    figures = table(console, ["", "bytes", "over compiled"], right=(1, 2))
     for row in rows:
         over = row.over_compiled_bytes
         difference = "" if over is None else f"{'+' if over > 0 else '-' if over < 0 else ''}{format_bytes(abs(over))}"
-        table.add_row(row.name, "not known" if row.bytes is None else format_bytes(row.bytes), difference)
-    _print(console, title, table)
+        add_row(figures, row.name, "not known" if row.bytes is None else format_bytes(row.bytes), difference)
+    print_table(console, title, figures)
 
 
-def _print(console: Console, title: str, table: Table) -> None:
+def print_curve(program: Program, console: Console, *, top: int | None = None) -> None:
+    """Print the bytes held over the steps as a curve from 0 to ``top``, with the phases under it where they are known."""
+    width = console.width - _CURVE_MARGIN
+    blocks = curve_signs(console)
+    phases = initials([step.phase for step in program.steps], width=width)
     console.print()
-    console.print(title, style="bold" if console.is_terminal else "", highlight=False, markup=False)
-    console.print(table)
+    _print_line(console, "memory  " + sparkline(program.timeline.total_bytes, width=width, top=top, blocks=blocks))
+    if phases.strip():
+        _print_line(console, "phase   " + phases)
 
 
-def _table(console: Console, columns: Sequence[str], *, right: Sequence[int] = ()) -> Table:
+def curve_signs(console: Console) -> str:
+    """Return what curves are made of: blocks on a terminal that has them, ASCII elsewhere."""
+    return BLOCKS if console.is_terminal and not console.options.ascii_only else ASCII
+
+
+def print_table(console: Console, title: str, rows: Table) -> None:
+    """Print a table under its title."""
+    console.print()
+    console.print(printable(title), style="bold" if console.is_terminal else "", highlight=False, markup=False)
+    console.print(rows)
+
+
+def table(console: Console, columns: Sequence[str], *, right: Sequence[int] = ()) -> Table:
     """Return an empty table; without lines and colours where nobody looks at a terminal."""
     seen = console.is_terminal
-    table = Table(
+    rows = Table(
         box=box.SIMPLE_HEAD if seen else None, header_style="dim" if seen else "", pad_edge=False, show_header=any(columns)
     )
     for number, name in enumerate(columns):
-        table.add_column(name, justify="right" if number in right else "left", overflow="fold")
-    return table
+        if number in right:
+            rows.add_column(name, justify="right", no_wrap=True)
+        else:
+            rows.add_column(name, overflow="fold")
+    return rows
+
+
+def add_row(rows: Table, *cells: str) -> None:
+    """Add a row whose cells are shown as they are: a name is neither markup nor able to move the cursor."""
+    rows.add_row(*(Text(printable(cell)) for cell in cells))
+
+
+def _print_line(console: Console, line: str) -> None:
+    console.print(line, highlight=False, markup=False, no_wrap=True, overflow="crop")

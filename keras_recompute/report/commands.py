@@ -1,0 +1,111 @@
+"""Look at reports on memory.
+
+    python3 -m keras_recompute.liveness show run/               figures, curve and largest buffers of a report
+    python3 -m keras_recompute.liveness show runs/              one line for each report in the folders inside
+    python3 -m keras_recompute.liveness compare plain/ saved/   what changed from the first report to the second
+    python3 -m keras_recompute.liveness top run/ --by layer     what is alive at the peak, or at --step
+
+A report is a liveness.json, a folder that holds one, or a serialized program (*.hlo_proto.pb). Tables keep to the width
+of the terminal (COLUMNS); piped output has no lines, no colours and ASCII signs only, where the names have.
+Exit code: 0 done, 2 for a report that cannot be read, or a wrong argument.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Callable, NoReturn, Sequence
+
+from rich.console import Console
+
+from ..errors import RecomputeError
+from .changes import GROUPINGS
+from .finding import read_report, read_reports
+from .tables import print_buffers, print_comparison, print_groups, print_overview
+from .text import print_liveness
+
+PROGRAM = "python3 -m keras_recompute.liveness"
+FAILED = 2
+
+
+def main(argv: Sequence[str] | None = None, *, console: Console | None = None) -> int:
+    """Run one command and return the exit code; errors are one line on the standard error stream."""
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else FAILED
+    try:
+        run: Callable[[argparse.Namespace, Console], None] = arguments.run
+        run(arguments, console or Console())
+        sys.stdout.flush()
+    except RecomputeError as error:
+        print(f"{PROGRAM}: {_one_line(error)}", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:  # whoever read the output had enough of it: `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one line; the usage is a --help away."""
+        self.exit(FAILED, f"{PROGRAM}: {' '.join(message.split())} (--help explains)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    show = commands.add_parser("show", help="figures, curve and largest buffers")
+    show.add_argument("report", help="a report, or a folder of folders with reports")
+    show.add_argument("--buffers", type=_count, default=10, metavar="N", help="list the N largest at the peak (default: 10)")
+    show.set_defaults(run=_show)
+
+    compare = commands.add_parser("compare", help="what changed between two reports")
+    compare.add_argument("before", metavar="A")
+    compare.add_argument("after", metavar="B")
+    compare.add_argument("--by", choices=GROUPINGS, default="category", help="group what is alive at the peaks")
+    compare.add_argument("--rows", type=_count, default=10, metavar="N", help="list the N largest changes (default: 10)")
+    compare.set_defaults(run=_compare)
+
+    top = commands.add_parser("top", help="the largest buffers alive at a step")
+    top.add_argument("report")
+    top.add_argument("--step", type=_count, metavar="STEP", help="a program step, from 0 (default: that of the peak)")
+    top.add_argument("--by", choices=GROUPINGS, help="add buffers up instead of listing them")
+    top.add_argument("--rows", type=_count, default=10, metavar="N", help="list N rows; the rest is added up (default: 10)")
+    top.set_defaults(run=_top)
+    return parser
+
+
+def _show(arguments: argparse.Namespace, console: Console) -> None:
+    reports = read_reports(arguments.report)
+    if len(reports) == 1:
+        print_liveness(reports[0].program, console, buffers=arguments.buffers)
+    else:
+        print_overview([(r.label, r.program) for r in reports], console)
+
+
+def _compare(arguments: argparse.Namespace, console: Console) -> None:
+    before, after = read_report(arguments.before), read_report(arguments.after)
+    labelled = (f"A: {before.label}", before.program), (f"B: {after.label}", after.program)
+    print_comparison(*labelled, console, by=arguments.by, rows=arguments.rows)
+
+
+def _top(arguments: argparse.Namespace, console: Console) -> None:
+    program = read_report(arguments.report).program
+    step = program.peak_step if arguments.step is None else arguments.step
+    if arguments.by:
+        print_groups(program, console, step=step, by=arguments.by, rows=arguments.rows)
+    else:
+        print_buffers(program, console, step=step, rows=arguments.rows)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"a whole number from 0 was expected, not {text!r}")
+    return int(text)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,66 @@
+"""From a path that a user names to the program it holds: a file, or a folder of one or several reports."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ReportError
+from ..liveness import Program, read_hlo_proto
+from .files import JSON_NAME
+
+PROTO_SUFFIX = ".pb"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A program, what to call it, and the file it was read from."""
+
+    label: str
+    path: Path
+    program: Program
+
+
+def read_report(path: str | os.PathLike[str]) -> Report:
+    """Read the one report at ``path``: a ``liveness.json``, a serialized program, or a folder that holds a report.
+
+    Raises ReportError where there is none, or several.
+    """
+    files = _files(Path(path))
+    if len(files) > 1:
+        names = ", ".join(repr(str(f.parent)) for f in files[:3])
+        raise ReportError(f"{str(path)!r} holds {len(files)} reports, one was expected: name one of them, such as {names}")
+    return _read(files[0])
+
+
+def read_reports(path: str | os.PathLike[str]) -> list[Report]:
+    """Read the report at ``path``, or those in the folders directly inside it, in the order of their names."""
+    return [_read(file) for file in _files(Path(path))]
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    if (path / JSON_NAME).exists():
+        return [path / JSON_NAME]
+    inside = sorted(path.glob(f"*/{JSON_NAME}"))
+    if not inside:
+        raise ReportError(
+            f"the folder {str(path)!r} holds no {JSON_NAME}, nor does a folder in it: name one that write_report wrote"
+        )
+    return inside
+
+
+def _read(file: Path) -> Report:
+    label = file.parent.name if file.name == JSON_NAME else file.name.split(".")[0]
+    try:
+        if file.suffix != PROTO_SUFFIX:
+            return Report(label or file.name, file, Program.read(file))
+        return Report(label or file.name, file, read_hlo_proto(file.read_bytes()))
+    except ReportError as error:
+        raise ReportError(f"{str(file)!r}: {error}") from error
+    except OSError as error:
+        raise ReportError(f"{str(file)!r} could not be read: {error.strerror or error}") from error
+    except ImportError as error:
+        raise ReportError(f"{str(file)!r} is a serialized program, and TensorFlow, which reads it, is missing") from error

@@ -1,0 +1,154 @@
+"""The command line: what it prints, and that whatever is wrong is one line and exit code 2."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keras_recompute.report.commands import main
+
+MIB = 2**20
+
+
+pytestmark = pytest.mark.usefixtures("folders")
+
+
+@pytest.fixture
+def folders(program, tmp_path, monkeypatch):
+    """Two reports in ``runs/plain`` and ``runs/saved``, the second with smaller temporaries."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    steps = tuple(dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // 2) for s in program.steps)
+    for name, record in (("plain", program), ("saved", dataclasses.replace(program, steps=steps))):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "liveness.json").write_text(record.to_json())
+    return tmp_path / "runs"
+
+
+def lines(capsys) -> list[list[str]]:
+    """Return the words of each line that was printed."""
+    return [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+
+
+def test_show(capsys):
+    assert main(["show", "runs/plain"]) == 0
+    shown = lines(capsys)
+    assert ["peak", "50.0", "MiB"] in shown
+    # (15, 20, 30, 30, 40, 50, 18, 12) * 7 // 50, from "_" for nothing to "#" for the peak
+    assert ["memory", "".join("_.-:=+*#"[n] for n in (2, 2, 4, 4, 5, 7, 2, 1))] in shown
+    assert ["phase", "ff", "frbbu"] in shown
+
+
+def test_show_a_file_and_a_folder_of_folders(capsys):
+    assert main(["show", "runs/plain/liveness.json", "--buffers", "1"]) == 0
+    assert "Largest 1 alive" in capsys.readouterr().out
+    assert main(["show", "runs"]) == 0
+    shown = lines(capsys)
+    assert [line[:6] for line in shown[2:]] == [
+        ["plain", "50.0", "MiB", "10.0", "MiB", "8"],
+        ["saved", "30.0", "MiB", "10.0", "MiB", "8"],
+    ]
+    assert shown[3][6].count("#") == 0 < shown[2][6].count("#")  # one scale
+
+
+def test_compare(capsys):
+    assert main(["compare", "runs/plain", "runs/saved"]) == 0
+    shown = lines(capsys)
+    assert ["peak", "50.0", "MiB", "30.0", "MiB", "-20.0", "MiB", "-40%"] in shown
+    assert ["always-live", "10.0", "MiB", "10.0", "MiB", "0", "B"] in shown
+    assert ["activation", "30.0", "MiB", "30.0", "MiB", "0", "B"] in shown
+    curves = [line[1] for line in shown if line[0] == "memory"]
+    assert curves[0].count("#") == 1
+    assert "#" not in curves[1]
+
+
+def test_top(capsys):
+    assert main(["top", "runs/plain", "--rows", "2"]) == 0
+    shown = lines(capsys)
+    assert " ".join(shown[0]).startswith("Step 5 of 8, the peak: 50.0 MiB in 3 buffers (backward, section-1)")
+    assert shown[2] == ["30.0", "MiB", "net/lstm:", "MatMul", "activation", "recompute", "section-1", "4-5"]
+    assert shown[-1] == ["10.0", "MiB", "in", "1", "more"]
+
+
+def test_top_by_layer_at_a_step(capsys):
+    assert main(["top", "runs/plain", "--by", "layer", "--step", "6"]) == 0
+    assert lines(capsys)[2:] == [["10.0", "MiB", "50%", "(none)"], ["10.0", "MiB", "50%", "net/lstm"]]
+
+
+@pytest.mark.parametrize("command", [["show", "runs/plain"], ["show", "runs"], ["top", "runs/plain"]])
+@pytest.mark.parametrize("width", [44, 80, 132])
+def test_the_width_is_kept(capsys, monkeypatch, command, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= width
+    assert shown.isascii()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["show", "none"], "no liveness report could be read"),
+        (["show", "."], "holds no liveness.json"),
+        (["show", "torn.json"], "not JSON"),
+        (["show", "foreign.json"], "not an object with"),
+        (["show", "newer.json"], "newer release wrote it"),
+        (["show", "text.pb"], "compiled XLA program"),
+        (["show", "none.pb"], "could not be read"),
+        (["compare", "runs", "runs/plain"], "holds 2 reports"),
+        (["top", "runs/plain", "--step", "8"], "none of the 8 steps"),
+        (["top", "runs/plain", "--step", "-1"], "--step"),
+        (["top", "runs/plain", "--rows", "two"], "a whole number from 0"),
+        (["top", "runs/plain", "--by", "colour"], "invalid choice"),
+        (["top"], "required"),
+        ([], "required"),
+        (["paint", "runs"], "invalid choice"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_code_2(folders, program, capsys, command, message):
+    (folders.parent / "torn.json").write_text(program.to_json()[:100])
+    (folders.parent / "foreign.json").write_text('{"a": "liveness"}')
+    (folders.parent / "newer.json").write_text(json.dumps({**json.loads(program.to_json()), "schema_version": 99}))
+    (folders.parent / "text.pb").write_text("no program")
+    assert main(command) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_hostile_names_are_shown_as_they_are(program, tmp_path, capsys):
+    hostile = "[/red][bold]a\x1b[2J\nb\u202e[/]"
+    buffers = tuple(dataclasses.replace(b, name=hostile, layer=hostile, category=hostile) for b in program.buffers)
+    record = dataclasses.replace(program, name=hostile, buffers=buffers)
+    (tmp_path / "liveness.json").write_text(record.to_json())
+    for command in (["show"], ["top"], ["top", "--by", "layer"]):
+        assert main([*command, str(tmp_path)]) == 0
+        out = capsys.readouterr().out
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+        assert "[/red][bold]a\\x1b[2" in out  # and the rest, in the same place or folded
+
+
+def test_the_docstring_is_the_help(capsys):
+    assert main(["--help"]) == 0
+    assert "what changed from the first report to the second" in capsys.readouterr().out
+
+
+def test_it_runs_as_a_module_and_survives_a_reader_that_leaves():
+    command = [sys.executable, "-m", "keras_recompute.liveness", "show"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen([*command, "runs"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as left:
+        assert left.stdout is not None
+        assert left.stderr is not None
+        left.stdout.close()
+        assert left.stderr.read() == b""
+    missing = subprocess.run([*command, "none"], env=environment, capture_output=True, text=True, check=False)
+    assert missing.returncode == 2
+    assert len(missing.stderr.splitlines()) == 1
