@@ -52,10 +52,14 @@ def _only_reader(calls: list[Call], call: Call, graph: Graph) -> Call | None:
         return None
     (reader,) = readers
     layer = reader.operation
-    if not isinstance(layer, _PER_TIMESTEP) or reader.inputs != (result,) or reader.kwargs:
+    if type(layer) not in _PER_TIMESTEP or reader.inputs != (result,) or reader.kwargs:
         return None
     # Normalising over the timesteps would see other numbers in a piece than in the whole.
     if isinstance(layer, keras.layers.LayerNormalization) and layer.axis not in (-1, [-1]):
+        return None
+    # Keras's own activations act on elements or along the last axis; any other function may do anything.
+    function = getattr(layer, "activation", None)
+    if function is not None and getattr(keras.activations, getattr(function, "__name__", ""), None) is not function:
         return None
     return reader
 

@@ -1,0 +1,271 @@
+"""Where a model is cut, which sections are equal, and what a run of them gives back: exactly."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_recompute.engine.outline import Carried, Joined, Last, Shared, Sliced
+from keras_recompute.errors import RecomputeWarning
+from keras_recompute.layers.recurrent import GRU, LSTM
+from keras_recompute.layers.time_slice import TimeSlice
+from keras_recompute.liveness import profile
+from keras_recompute.models.equal import Run
+from keras_recompute.models.model import Model
+
+from .networks import (
+    FEATURES,
+    UNITS,
+    convolutional,
+    dense_chain,
+    mark,
+    normalised_head,
+    recurrent,
+    several,
+    shared_dense,
+    skips,
+)
+
+
+def layers_of(step) -> list[str]:
+    calls = step.calls
+    return [type(call.operation).__name__ for call in calls if type(call.operation).__name__ != "RecomputationCheckpoint"]
+
+
+def shape_of(plan) -> list[tuple[str, int, list[str]]]:
+    """Return for each step its name, the number of sections and the layers of one of them."""
+    return [(name, len(s.sections) if isinstance(s, Run) else 1, layers_of(s)) for name, s in plan.named_steps]
+
+
+def test_a_chain_is_cut_at_its_checkpoints():
+    assert shape_of(dense_chain(Model, 3).plan) == [
+        ("section-0", 1, ["Dense"]),
+        ("section-1", 1, ["Dense"]),
+        ("section-2", 1, ["Dense"]),
+        ("", 1, ["Dense"]),  # behind the last checkpoint: not recomputed
+    ]
+
+
+def test_what_crosses_a_border_is_kept_also_past_checkpoints():
+    steps = skips(Model).plan.steps
+    # a and b, then c, then d: the first section also hands on a, which only later sections read
+    assert [len(step.outputs) for step in steps] == [2, 1, 1, 1]
+    assert [len(step.inputs) for step in steps] == [1, 2, 2, 3]
+
+
+def test_outputs_of_the_model_are_kept():
+    model = several(Model)
+    (section, rest) = model.plan.steps
+    assert section.recomputed
+    assert not rest.recomputed
+    assert len(section.outputs) == 2, "what is marked, and the sum that the output in the middle is made of"
+    assert model.plan.graph.outputs == tuple(id(t) for t in model.outputs)
+
+
+@pytest.mark.parametrize("cell", [LSTM, GRU, keras.layers.LSTM])
+@pytest.mark.parametrize("checkpoints", [3, 7])
+def test_equal_recurrent_sections_are_one_run(cell, checkpoints):
+    plan = recurrent(Model, checkpoints, cell=cell, length=8).plan
+    name, count, layers = shape_of(plan)[0]
+    assert count == checkpoints, "all sections but the last, behind the last checkpoint, which is not recomputed"
+    assert layers == [cell.__name__, "Dense"], "the loop slices, and the head treats every timestep alone"
+    assert name == f"sections-0-{checkpoints - 1}"
+    (run, *_) = plan.steps
+    states = 1 if cell is GRU else 2
+    length = 8 // (checkpoints + 1)
+    assert run.roles == (Sliced(axis=1, start=0, length=length), *(Carried(n) for n in range(states)))
+    assert [type(r) for r in run.requests if isinstance(r, Last)] == [Last] * states
+    assert [r.axis for r in run.requests if isinstance(r, Joined)] == [1], "the outputs are joined where the loop makes them"
+
+
+def test_uneven_lengths_are_a_run_for_each_length():
+    plan = recurrent(Model, lengths=[2, 2, 1, 1, 1, 1]).plan
+    assert [(name, count) for name, count, _ in shape_of(plan) if name] == [("sections-0-1", 2), ("sections-2-4", 3)]
+    assert [run.roles[0] for run in plan.steps if isinstance(run, Run)] == [Sliced(1, 0, 2), Sliced(1, 4, 1)]
+
+
+def test_a_gap_between_slices_parts_a_run():
+    inputs = keras.Input((10, FEATURES))
+    layer = LSTM(UNITS, return_sequences=True, return_state=True)
+    state, outputs = None, []
+    for begin in (0, 2, 6, 8):  # the steps 4 and 5 are left out
+        output, *state = layer(TimeSlice(begin, begin + 2)(inputs), initial_state=state)
+        outputs.append(output)
+        state = mark(state)
+    last = layer(inputs[:, 9:], initial_state=state)[0]
+    model = Model(inputs, keras.layers.Concatenate(axis=1)([*outputs, last]))
+    assert [(name, count) for name, count, _ in shape_of(model.plan) if name] == [("sections-0-1", 2), ("sections-2-3", 2)]
+
+
+def test_last_outputs_alone_are_not_collected():
+    plan = recurrent(Model, 3, last_only=True).plan
+    (run, *_) = plan.steps
+    assert all(isinstance(request, Last) for request in run.requests)
+
+
+def test_a_section_that_makes_the_first_state_stands_apart():
+    # the first section also makes that state
+    plan = recurrent(Model, 3, first_state=True).plan
+    assert [count for name, count, _ in shape_of(plan) if name] == [1, 2]
+
+
+def test_a_layer_for_single_timesteps_moves_into_the_sections():
+    (run, rest) = recurrent(Model, 3, head=normalised_head).plan.steps
+    assert layers_of(run) == ["LSTM", "LayerNormalization", "Activation", "Dense"]
+    # the last section, which is not recomputed, does its own share; then there is nothing left to do to the whole
+    assert layers_of(rest) == ["TimeSlice", "LSTM", "LayerNormalization", "Activation", "Dense", "Concatenation"]
+
+
+def over_time(x):
+    return keras.ops.cumsum(x, axis=1)
+
+
+class DenseOverTime(keras.layers.Dense):
+    def call(self, inputs):
+        return over_time(super().call(inputs))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        lambda: keras.layers.LayerNormalization(axis=1),
+        keras.layers.BatchNormalization,
+        lambda: keras.layers.Conv1D(2, 2),
+        lambda: keras.layers.Softmax(axis=1),
+        lambda: keras.layers.Activation(over_time),
+        lambda: keras.layers.Dense(2, activation=over_time),
+        lambda: DenseOverTime(2),
+    ],
+    ids=["norm", "batch norm", "convolution", "softmax", "activation", "activation of a layer", "subclass"],
+)
+def test_a_layer_that_mixes_timesteps_stays_behind_them(head):
+    (run, *_) = recurrent(Model, 3, head=head()).plan.steps
+    assert layers_of(run) == ["LSTM"]
+
+
+def test_a_concatenation_that_is_read_twice_stays():
+    def head(x):
+        return keras.layers.Add()([keras.layers.Dense(UNITS)(x), x])
+
+    (run, *_) = recurrent(Model, 3, head=head).plan.steps
+    assert layers_of(run) == ["LSTM"]
+    assert [r.axis for r in run.requests if isinstance(r, Joined)] == [1]
+
+
+def test_shared_layers_make_equal_sections():
+    plan = shared_dense(Model, 5).plan
+    # the first section also holds the layer in front, so it differs
+    assert [(name, count, layers) for name, count, layers in shape_of(plan)] == [
+        ("section-0", 1, ["Dense", "Dense"]),
+        ("sections-1-4", 4, ["Dense"]),
+        ("", 1, ["Dense"]),
+    ]
+
+
+def test_a_value_that_all_sections_read_is_shared():
+    inputs = keras.Input((UNITS,))
+    x = mark(keras.layers.Dense(UNITS)(inputs))
+    gate = keras.layers.Dense(UNITS, activation="sigmoid")
+    add, first = keras.layers.Add(), x
+    for _ in range(3):
+        x = mark(add([gate(x), first]))
+    run = next(step for step in Model(inputs, keras.layers.Dense(1)(x)).plan.steps if isinstance(step, Run))
+    assert set(run.roles) == {Carried(0), Shared()}
+
+
+def test_different_layers_are_different_sections():
+    assert not any(isinstance(step, Run) for step in convolutional(Model).plan.steps)
+
+
+def test_different_call_arguments_are_different_sections():
+    inputs = keras.Input((4, UNITS))
+    attend = keras.layers.MultiHeadAttention(1, 2)
+    x = mark(keras.layers.Dense(UNITS)(inputs))
+    for causal in (True, True, False, False):
+        x = mark(attend(x, x, use_causal_mask=causal))
+    plan = Model(inputs, keras.layers.Dense(1)(x)).plan
+    assert [count for name, count, _ in shape_of(plan) if name] == [1, 2, 2]
+
+
+def test_a_model_without_checkpoints_recomputes_nothing():
+    inputs = keras.Input((3,))
+    plan = Model(inputs, keras.layers.Dense(1)(inputs)).plan
+    assert not plan.recomputes
+
+
+@pytest.mark.parametrize("where", ["on the input", "on the output"])
+def test_checkpoints_that_save_nothing_are_said(where):
+    inputs = keras.Input((3,))
+    dense = keras.layers.Dense(1)
+    outputs = dense(mark(inputs)) if where == "on the input" else mark(dense(inputs))
+    with pytest.warns(RecomputeWarning, match=r"'useless' has 1 RecomputationCheckpoint layer\(s\), but none saves any memory"):
+        Model(inputs, outputs, name="useless")
+
+
+def training_step(model):
+    variables = [v.value for v in model.trainable_variables]
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x, training=True) ** 2)
+        return tape.gradient(loss, variables)
+
+    return step
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """Programs of one training step over 64 steps, for several numbers of checkpoints."""
+    return {
+        checkpoints: profile(
+            training_step(recurrent(Model, checkpoints, length=64)), tf.TensorSpec((16, 64, FEATURES)), input_feed=["x"]
+        )
+        for checkpoints in (0, 3, 7)
+    }
+
+
+def test_the_program_has_the_same_size_for_any_number_of_checkpoints(compiled):
+    assert compiled[3].program_instructions is not None
+    assert compiled[3].program_instructions == compiled[7].program_instructions
+    assert compiled[3].program_steps == compiled[7].program_steps
+
+
+def test_the_memory_falls_with_the_number_of_checkpoints(compiled):
+    peaks = {k: program.not_always_live_peak_bytes for k, program in compiled.items()}
+    # Gates, cells and outputs of 64 steps: 64 * 16 * (4 + 1 + 1) * 4 elements of 4 bytes; a quarter of it in 4 sections.
+    activations = 64 * 16 * 6 * UNITS * 4
+    assert peaks[0] >= activations * 0.8
+    assert peaks[3] < 0.7 * peaks[0], peaks
+    assert peaks[7] < peaks[3], peaks
+
+
+def test_sections_have_their_names_in_the_compiled_program(compiled):
+    named = {(step.phase, step.section) for step in compiled[7].steps if step.section}
+    assert {("forward", "sections-0-6"), ("recompute", "sections-0-6"), ("backward", "sections-0-6")} <= named
+
+
+X = np.ones((2, 8, FEATURES), "float32")
+
+
+def test_save_and_load(tmp_path):
+    model = recurrent(Model, 3)
+    model.compile("sgd", "mse", jit_compile=False)
+    model.fit(X, np.ones((2, 8, 2)), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded) is Model
+    assert shape_of(loaded.plan) == shape_of(model.plan)
+    np.testing.assert_array_equal(loaded(X), model(X))
+    histories = [m.fit(X, np.ones((2, 8, 2)), epochs=2, verbose=0).history["loss"] for m in (model, loaded)]
+    np.testing.assert_allclose(*histories, rtol=1e-6)
+
+
+def test_clone_model():
+    model = recurrent(Model, 3)
+    clone = keras.models.clone_model(model)
+    assert type(clone) is Model
+    assert shape_of(clone.plan) == shape_of(model.plan)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(clone(X, training=True), model(X, training=True))
