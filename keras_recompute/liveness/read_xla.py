@@ -19,6 +19,7 @@ import inspect
 import math
 import re
 import time
+from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Sequence
 
 from ..errors import ReportError
@@ -33,6 +34,27 @@ from .xla_schedule import Schedule
 
 _KINDS = {0: ALLOCATE, 1: FREE, 2: SHARE}
 _STAGE = "optimized_hlo_proto_serialized"
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A compiled program as XLA serializes it, with what is known of its inputs; ``program`` reads it.
+
+    ``serialized`` is what viewers of XLA's own programs read; ``report.write_report`` keeps it beside the record.
+    """
+
+    serialized: bytes = field(repr=False)
+    parameters: tuple[Parameter, ...] = ()
+    compile_seconds: float | None = None
+
+    def program(self, *, capacity_bytes: int | None = None) -> Program:
+        """Return the record. Raises ReportError where the program cannot be read."""
+        return read_hlo_proto(
+            self.serialized,
+            parameters=self.parameters,
+            capacity_bytes=capacity_bytes,
+            compile_seconds=self.compile_seconds,
+        )
 
 
 def profile(
@@ -53,6 +75,11 @@ def profile(
     Raises InvalidArgumentError where ``input_feed`` names no data argument, ReportError where the compiled program cannot
     be read. What TensorFlow raises for a function that XLA cannot compile passes through.
     """
+    return compile_program(fn, *args, input_feed=input_feed, **kwargs).program(capacity_bytes=capacity_bytes)
+
+
+def compile_program(fn: Callable[..., Any], *args: Any, input_feed: Sequence[int | str] = (), **kwargs: Any) -> CompiledProgram:
+    """Compile ``fn(*args, **kwargs)`` as ``profile`` does and return the serialized program, to be kept or read."""
     import tensorflow as tf
 
     function: Any = (
@@ -67,11 +94,10 @@ def profile(
             lambda leaf: tf.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, tf.TensorSpec) else leaf, (args, kwargs)
         )
     described = of_concrete_function(function.get_concrete_function(*args, **kwargs), input_feed)
-    compile_program = function.experimental_get_compiler_ir(*args, **kwargs)
+    compile_now = function.experimental_get_compiler_ir(*args, **kwargs)
     start = time.perf_counter()
-    data = compile_program(stage=_STAGE)
-    seconds = time.perf_counter() - start
-    return read_hlo_proto(data, parameters=described, capacity_bytes=capacity_bytes, compile_seconds=seconds)
+    data = compile_now(stage=_STAGE)
+    return CompiledProgram(data, tuple(described), time.perf_counter() - start)
 
 
 def read_hlo_proto(

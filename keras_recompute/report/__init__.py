@@ -5,6 +5,7 @@ matplotlib is loaded when something is drawn, not by importing this.
 
 from __future__ import annotations
 
+from .exports import export_csv, export_trace, export_xprof
 from .figures import comparison_figure, liveness_figure
 from .files import write_report
 from .rows import MemoryRow, category_rows, memory_rows, phase_spans, section_spans, summary_rows
@@ -14,6 +15,9 @@ __all__ = [
     "MemoryRow",
     "category_rows",
     "comparison_figure",
+    "export_csv",
+    "export_trace",
+    "export_xprof",
     "liveness_figure",
     "memory_rows",
     "phase_spans",

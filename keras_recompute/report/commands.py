@@ -4,9 +4,14 @@
     python3 -m keras_recompute.liveness show runs/              one line for each report in the folders inside
     python3 -m keras_recompute.liveness compare plain/ saved/   what changed from the first report to the second
     python3 -m keras_recompute.liveness top run/ --by layer     what is alive at the peak, or at --step
+    python3 -m keras_recompute.liveness export run/ --to csv    steps.csv and buffers.csv
+    python3 -m keras_recompute.liveness export run/ --to trace  a Chrome trace, for ui.perfetto.dev
+    python3 -m keras_recompute.liveness export run/ --to xprof  a log folder for `xprof DIR` or TensorBoard
 
 A report is a liveness.json, a folder that holds one, or a serialized program (*.hlo_proto.pb). Tables keep to the width
 of the terminal (COLUMNS); piped output has no lines, no colours and ASCII signs only, where the names have.
+Files go into the folder of the report, or to --output; one that exists is replaced with --force only. XProf needs the
+serialized program: a report written with `write_report(..., serialized=...)` keeps it.
 Exit code: 0 done, 2 for a report that cannot be read, or a wrong argument.
 """
 
@@ -15,13 +20,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import Callable, NoReturn, Sequence
 
 from rich.console import Console
 
-from ..errors import RecomputeError
+from ..errors import RecomputeError, ReportError
 from .changes import GROUPINGS
-from .finding import read_report, read_reports
+from .exports import STEPS_NAME, TRACE_NAME, export_csv, export_trace, export_xprof
+from .files import made_folder
+from .finding import Report, read_report, read_reports, serialized_of
 from .tables import print_buffers, print_comparison, print_groups, print_overview
 from .text import print_liveness
 
@@ -75,6 +83,13 @@ def _parser() -> argparse.ArgumentParser:
     top.add_argument("--by", choices=GROUPINGS, help="add buffers up instead of listing them")
     top.add_argument("--rows", type=_count, default=10, metavar="N", help="list N rows; the rest is added up (default: 10)")
     top.set_defaults(run=_top)
+
+    export = commands.add_parser("export", help="files for other tools")
+    export.add_argument("report")
+    export.add_argument("--to", choices=sorted(FORMATS), required=True, help="the format")
+    export.add_argument("--output", type=Path, metavar="DIR", help="the folder to write into (default: that of the report)")
+    export.add_argument("--force", action="store_true", help="replace files that exist")
+    export.set_defaults(run=_export)
     return parser
 
 
@@ -99,6 +114,32 @@ def _top(arguments: argparse.Namespace, console: Console) -> None:
         print_groups(program, console, step=step, by=arguments.by, rows=arguments.rows)
     else:
         print_buffers(program, console, step=step, rows=arguments.rows)
+
+
+def _export(arguments: argparse.Namespace, console: Console) -> None:
+    report = read_report(arguments.report)
+    folder = arguments.output or report.path.parent
+    name, write = FORMATS[arguments.to]
+    if (folder / name).exists() and not arguments.force:
+        raise ReportError(f"{str(folder / name)!r} exists: --force replaces it, --output DIR writes elsewhere")
+    for path in write(report, folder):
+        console.print(str(path), highlight=False, markup=False, soft_wrap=True)
+
+
+def _write_trace(report: Report, folder: Path) -> list[Path]:
+    return [export_trace(report.program, made_folder(folder) / TRACE_NAME)]
+
+
+def _write_xprof(report: Report, folder: Path) -> list[Path]:
+    return export_xprof(report.program.name, serialized_of(report), folder)
+
+
+# format -> what must not exist yet in the folder, and what writes it
+FORMATS: dict[str, tuple[str, Callable[[Report, Path], list[Path]]]] = {
+    "csv": (STEPS_NAME, lambda report, folder: export_csv(report.program, folder)),
+    "trace": (TRACE_NAME, _write_trace),
+    "xprof": ("plugins", _write_xprof),
+}
 
 
 def _count(text: str) -> int:

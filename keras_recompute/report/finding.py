@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import ReportError
 from ..liveness import Program, read_hlo_proto
-from .files import JSON_NAME
+from .files import JSON_NAME, SERIALIZED_NAME
 
 PROTO_SUFFIX = ".pb"
 
@@ -37,6 +37,18 @@ def read_report(path: str | os.PathLike[str]) -> Report:
 def read_reports(path: str | os.PathLike[str]) -> list[Report]:
     """Read the report at ``path``, or those in the folders directly inside it, in the order of their names."""
     return [_read(file) for file in _files(Path(path))]
+
+
+def serialized_of(report: Report) -> bytes:
+    """Return the serialized program that was kept with ``report``. Raises ReportError where none was."""
+    kept = report.path if report.path.suffix == PROTO_SUFFIX else report.path.parent / SERIALIZED_NAME
+    try:
+        return kept.read_bytes()
+    except OSError as error:
+        raise ReportError(
+            f"the serialized program {str(kept)!r} is needed and cannot be read ({error.strerror}): keep it with "
+            "write_report(program, folder, serialized=compile_program(...).serialized)"
+        ) from error
 
 
 def _files(path: Path) -> list[Path]:
