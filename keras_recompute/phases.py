@@ -41,7 +41,7 @@ def parse_op_name(op_name: str) -> Tuple[str, Optional[str]]:
     """Return the (phase, section) that an operation name of a compiled program belongs to.
 
     The section is None outside the engine's programs. The innermost scope decides, so that nested programs count as
-    what they are, not as what they stand in.
+    what they are, not as what they stand in; only a forward program within a backward one is a replay.
     """
     scopes = list(_SCOPE.finditer(op_name))
     if not scopes:
@@ -49,4 +49,6 @@ def parse_op_name(op_name: str) -> Tuple[str, Optional[str]]:
     kind, section = scopes[-1].group(1), scopes[-1].group(2)
     if kind == "backward" and not _GRADIENT.search(op_name, scopes[-1].end()):
         return RECOMPUTE, section
+    if kind == "forward" and any(scope.group(1) == "backward" for scope in scopes):
+        return RECOMPUTE, section  # a section within a group that is being replayed
     return kind, section

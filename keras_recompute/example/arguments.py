@@ -63,6 +63,9 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> argparse.
     model.add_argument("--cell", choices=("lstm", "gru"), default="lstm", help="recurrent cell (lstm)")
     model.add_argument("--units", type=whole_number(1), default=256, metavar="N", help="units of the cell (256)")
     model.add_argument("--features", type=whole_number(1), default=512, metavar="N", help="features per timestep (512)")
+    model.add_argument(
+        "--levels", type=whole_number(1), default=1, metavar="N", help="loops that the sections are nested in (1)"
+    )
     model.add_argument("--no-recompute", action="store_true", help="keep every activation, to compare with")
     training = parser.add_argument_group("training")
     training.add_argument("--data", choices=("text", "constant"), default="text", help="what to learn (text)")
@@ -102,6 +105,8 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> argparse.
     if arguments.text and arguments.data != "text":
         raise InvalidArgumentError(f"--text {arguments.text} is not used with --data {arguments.data}: leave out one of them")
     arguments.target = choose_target(arguments.target)
+    if arguments.levels > 1 and arguments.target != "xla":
+        raise InvalidArgumentError(f"--levels {arguments.levels}: only --target xla nests its loops; leave it out")
     return arguments
 
 

@@ -36,6 +36,7 @@ class Session:
             "cell": arguments.cell,
             "seq_len": arguments.seq_len,
             "checkpoints": arguments.checkpoints,
+            "levels": arguments.levels,
             "sections": sorted(lengths, reverse=True),
             "recompute": not arguments.no_recompute,
             "losses": [],
@@ -77,6 +78,8 @@ class Session:
             tf.keras.utils.set_random_seed(self.arguments.seed)
         with ipu.ipu_strategy.IPUStrategy().scope():
             self.model = self.build_model(tf, self.arguments)
+            if self.arguments.levels > 1:
+                self.model.recomputation_levels = self.arguments.levels
             self.results["parameters"] = self.model.count_params()
             dataset = make_dataset(tf, self.arguments, text)
             if self.arguments.target == "xla":

@@ -146,7 +146,7 @@ class PipelinedModel(Model):
                 raise ValueError(f"layer {call.operation.name!r} in stage {call.stage} reads an output of a later stage")
         if not config.current().allow_recompute:
             return Plan.without_recomputation(graph)
-        return Plan.of(graph)
+        return Plan.of(graph, self._levels)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile as Keras does. The training program is always one compiled program; eager running is refused."""
@@ -156,7 +156,12 @@ class PipelinedModel(Model):
         self._execution = None
 
     def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
-        """Train. One step is one microbatch; callbacks run once per execution (contract section 5)."""
+        """Train. One step is one microbatch; callbacks run once per execution (contract section 5).
+
+        Raises ValueError for data whose batches are not all of one known size: datasets with an open batch dimension,
+        arrays with a partial last batch, generators.
+        """
+        _require_equal_batches(x, kwargs.get("batch_size"))
         steps = kwargs.get("steps_per_epoch") or _known_steps(x, kwargs.get("batch_size"))
         if steps is not None and self.steps_per_execution > steps:
             warnings.warn(
@@ -267,6 +272,22 @@ def _reduction(value: Any) -> GradientAccumulationReductionMethod:
     if method is GradientAccumulationReductionMethod.RUNNING_MEAN:
         raise refuse("gradient_accumulation_reduction_method RUNNING_MEAN", value)
     return method
+
+
+def _require_equal_batches(x: Any, batch_size: int | None) -> None:
+    if isinstance(x, tf.data.Dataset):
+        if any(None in (spec.shape.as_list() if spec.shape.rank else [None]) for spec in tf.nest.flatten(x.element_spec)):
+            raise ValueError("the dataset has batches of unknown size: batch it with drop_remainder=True")
+        return
+    first = next(iter(tf.nest.flatten(x)), None)
+    if not hasattr(first, "shape"):
+        raise ValueError(
+            f"data of type {type(x).__name__} has batches of unknown size, as a generator has: use a tf.data.Dataset"
+        )
+    if first.shape[0] % (batch_size or 32):
+        raise ValueError(
+            f"{first.shape[0]} samples cannot be divided into batches of batch_size={batch_size or 32}: leave some out"
+        )
 
 
 def _known_steps(x: Any, batch_size: int | None) -> int | None:

@@ -9,8 +9,9 @@ import keras
 import tensorflow as tf
 
 from ..engine.joint import join
+from ..engine.levels import factors, outline_levels
 from ..engine.lower import lower
-from ..engine.outline import Carried, Joined, Role, Sliced, can_be_outlined, outline
+from ..engine.outline import Carried, Joined, Role, Sliced, can_be_outlined
 from ..engine.partition import Partition, partition
 from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import save_replay_sources
@@ -28,12 +29,13 @@ class Plan:
 
     graph: Graph
     steps: tuple[Section | Run, ...]
+    levels: int = 1
 
     @classmethod
-    def of(cls, graph: Graph) -> Plan:
-        """Return the plan that recomputes the sections of ``graph``, equal ones as loops."""
+    def of(cls, graph: Graph, levels: int = 1) -> Plan:
+        """Return the plan that recomputes the sections of ``graph``, equal ones as ``levels`` nested loops."""
         graph = distributed(graph)
-        return cls(graph, tuple(find_runs(cut(graph), graph)))
+        return cls(graph, tuple(find_runs(cut(graph), graph)), levels)
 
     @classmethod
     def without_recomputation(cls, graph: Graph) -> Plan:
@@ -67,7 +69,7 @@ def execute(plan: Plan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
     for name, step in plan.named_steps:
         if isinstance(step, Run):
-            _run_equal(step, values, batch, name)
+            _run_equal(step, values, batch, name, plan.levels)
         elif step.recomputed:
             _run_section(step, values, name)
         else:
@@ -85,7 +87,7 @@ def _run_section(section: Section, values: Values, name: str) -> None:
     values.update(zip(section.outputs, aside.restore(results)))
 
 
-def _run_equal(run: Run, values: Values, batch: Dimension, name: str) -> None:
+def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: int) -> None:
     arguments = [values[key] for key in run.arguments]
     signature = [_piece(value, role) for value, role in zip(arguments, run.roles)]
     masks = [mask_of(value) for value in arguments]
@@ -94,8 +96,9 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str) -> None:
         stored.update(request.output for request in run.requests if isinstance(request, Joined))
         part, aside = _partition(run.calls, run.parameters, run.returns, signature, masks, sorted(stored))
         if not aside and can_be_outlined(part):
-            results = outline(
-                part, arguments, count=len(run.sections), roles=run.roles, requests=run.requests, batch=batch, name=name
+            counts = factors(len(run.sections), levels)
+            results = outline_levels(
+                part, arguments, counts=counts, roles=run.roles, requests=run.requests, batch=batch, name=name
             )
             for request, keys, result in zip(run.requests, run.results, results):
                 is_stack = isinstance(request, Joined) and request.axis is None

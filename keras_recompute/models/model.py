@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..errors import RecomputeWarning
+from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from .aside import Aside, mask_of
 from .execute import Plan, execute
@@ -26,6 +26,7 @@ class Model(keras.Model):
     is the plain model's.
     """
 
+    _levels = 1
     _training_pass = False  # Keras runs the graph once while it constructs the model
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -38,9 +39,38 @@ class Model(keras.Model):
         """What the training pass runs: which layers form which section, and which sections share a program."""
         return self._plan
 
+    @property
+    def recomputation_levels(self) -> int:
+        """How many loops runs of equal sections are nested in: each level takes less memory and one more forward pass.
+
+        Sections are grouped as their number divides: 32 as 8 groups of 4, a prime number not at all. The last section of a
+        model is not among them, because it is not recomputed.
+        """
+        return self._levels
+
+    @recomputation_levels.setter
+    def recomputation_levels(self, levels: int) -> None:
+        if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
+            raise InvalidArgumentError(f"recomputation_levels is {levels!r}: it counts loops, so give a whole number from 1 on")
+        self._levels = levels
+        self._plan = self._make_plan()
+        self._eager_training_passes.clear()
+        self.train_function = None
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "recomputation_levels": self._levels}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Model:
+        config = dict(config)
+        levels = config.pop("recomputation_levels", 1)
+        model = super().from_config(config, custom_objects=custom_objects)
+        model.recomputation_levels = levels
+        return model
+
     def _make_plan(self) -> Plan:
         graph = read_graph(self)
-        plan = Plan.of(graph)
+        plan = Plan.of(graph, self._levels)
         marks = [call for call in graph.calls if isinstance(call.operation, RecomputationCheckpoint)]
         if marks and not plan.recomputes:
             warnings.warn(

@@ -1,0 +1,89 @@
+"""Loops over equal sections within loops over equal groups of them.
+
+One level keeps a state per section, and what each section saves. Two levels keep a state per group; a group is replayed
+as a whole before its sections are, one by one. Memory then grows with the root of the number of steps of yet another
+degree, for one more forward pass per level (Chen et al. 2016, section 4.4; Griewank and Walther 2008, chapter 12.3).
+
+A group is a function like any other: it is traced, with the loop over its sections inside, and outlined in its turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import tensorflow as tf
+
+from .joint import join
+from .outline import Carried, Joined, Last, Request, Role, Sliced, outline
+from .partition import Partition, partition
+from .pieces import Dimension
+from .policies import save_nothing
+from .trace import trace
+
+
+def outline_levels(
+    part: Partition,
+    arguments: Sequence[tf.Tensor],
+    *,
+    counts: Sequence[int],
+    roles: Sequence[Role],
+    requests: Sequence[Request],
+    batch: Dimension,
+    name: str,
+) -> list[tf.Tensor]:
+    """Write consecutive calls of the partitioned section as nested loops; the rest is as for ``outline``.
+
+    ``counts`` are the turns of the loops, outermost first: ``(4, 8)`` runs 4 groups of 8 sections.
+    """
+    if len(counts) == 1:
+        return outline(part, arguments, count=counts[0], roles=roles, requests=requests, batch=batch, name=name)
+    size = math.prod(counts[1:])
+    carried = [role.output for role in roles if isinstance(role, Carried)]
+    # What a group returns: the states that its last section hands on, then what is asked for and is not among them.
+    asked = [request for request in requests if isinstance(request, Joined) or request.output not in carried]
+    returned: list[Request] = [*(Last(output) for output in carried), *dict.fromkeys(asked)]
+
+    def group(*pieces: tf.Tensor) -> list[tf.Tensor]:
+        inner = [replace(role, start=0) if isinstance(role, Sliced) else role for role in roles]
+        return outline_levels(part, pieces, counts=counts[1:], roles=inner, requests=returned, batch=batch, name=name)
+
+    def number_of(request: Request) -> int:
+        return carried.index(request.output) if request not in returned else returned.index(request)
+
+    group_roles = [_of_group(role, size, carried) for role in roles]
+    # Stacked outputs come stacked from each group, and are joined along that axis.
+    group_requests = [
+        Joined(number_of(r), 0 if r.axis is None else r.axis) if isinstance(r, Joined) else Last(number_of(r)) for r in requests
+    ]
+    signature = [_spec(argument, role) for argument, role in zip(arguments, group_roles)]
+    stored = [n for n, r in enumerate(returned) if n < len(carried) or isinstance(r, Joined)]
+    whole = partition(join(trace(group, signature)), save_nothing, at_hand=stored)
+    whole.forward.check()
+    whole.backward.check()
+    return outline(whole, arguments, count=counts[0], roles=group_roles, requests=group_requests, batch=batch, name=name)
+
+
+def factors(count: int, levels: int) -> tuple[int, ...]:
+    """Return up to ``levels`` factors of ``count``, as equal as they can be, the largest first; ones are left out."""
+    if levels <= 1 or count <= 1:
+        return (count,)
+    root = round(count ** (1 / levels))
+    inner = max(d for d in range(1, max(root, 1) + 1) if count % d == 0)
+    if inner == 1:
+        return (count,)
+    return tuple(sorted((*factors(count // inner, levels - 1), inner), reverse=True))
+
+
+def _of_group(role: Role, size: int, carried: Sequence[int]) -> Role:
+    if isinstance(role, Carried):
+        return Carried(carried.index(role.output))
+    return replace(role, length=role.length * size) if isinstance(role, Sliced) else role
+
+
+def _spec(argument: tf.Tensor, role: Role) -> tf.TensorSpec:
+    shape = argument.shape.as_list()
+    if isinstance(role, Sliced):
+        shape[role.axis] = role.length
+    return tf.TensorSpec(shape, argument.dtype)

@@ -1,0 +1,94 @@
+"""Sections nested in loops of loops: equal results, less memory, and a setting that is saved with the model."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_recompute as kr
+from keras_recompute.engine.levels import factors
+from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.liveness import profile
+
+STEPS, FEATURES, UNITS, BATCH = 64, 6, 5, 3
+
+
+def network(layer, sections, *, levels=1, steps=STEPS, units=UNITS, batch=BATCH, return_sequences=True):
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((steps, FEATURES), batch_size=batch)
+    recurrent = layer(units, return_sequences=return_sequences, return_state=True)
+    state, outputs, length = None, [], steps // sections
+    for begin in range(0, steps, length):
+        y, *state = recurrent(kr.TimeSlice(begin, begin + length)(inputs), initial_state=state)
+        state = kr.RecomputationCheckpoint()(state)
+        outputs.append(y)
+    x = keras.layers.Concatenate(axis=1)(outputs) if return_sequences else keras.layers.Average()(outputs)
+    model = kr.Model(inputs, keras.layers.Dense(1)(x))
+    model.recomputation_levels = levels
+    return model
+
+
+def gradients(model, jit):
+    x = np.random.RandomState(0).randn(BATCH, STEPS, FEATURES).astype("float32")
+    variables = [v.value for v in model.trainable_variables]
+
+    @tf.function(jit_compile=jit, autograph=False)
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.sin(model(x, training=True)))
+        return loss, *tape.gradient(loss, [x, *variables])
+
+    return [t.numpy() for t in step(x)]
+
+
+@pytest.mark.parametrize(
+    ("layer", "jit", "return_sequences"),
+    [(kr.LSTM, True, True), (kr.LSTM, False, True), (kr.GRU, True, False)],
+    ids=["lstm-jit-joined", "lstm-joined", "gru-jit-stacked"],
+)
+def test_levels_change_no_value_and_no_gradient(layer, jit, return_sequences):
+    expected = gradients(network(layer, 16, return_sequences=return_sequences), jit)  # 15 recomputed: 5 x 3
+    for levels in (2, 3):
+        found = gradients(network(layer, 16, levels=levels, return_sequences=return_sequences), jit)
+        for a, b in zip(found, expected):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
+def test_two_levels_need_less_than_any_single_one():
+    def needed(sections, levels):
+        model = network(kr.LSTM, sections, levels=levels, steps=528, units=32, batch=32)
+        variables = [v.value for v in model.trainable_variables]
+
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model(x, training=True) ** 2)
+            return tape.gradient(loss, variables)
+
+        program = profile(step, tf.TensorSpec((32, 528, FEATURES)), input_feed=["x"])
+        return program.allocated_temporary_bytes
+
+    # The last section is not recomputed: 32 of 33 remain, 8 groups of 4.
+    assert needed(33, 2) < min(needed(sections, 1) for sections in (16, 33, 66))
+
+
+@pytest.mark.parametrize(
+    ("count", "levels", "expected"),
+    [(8, 1, (8,)), (8, 2, (4, 2)), (32, 2, (8, 4)), (64, 3, (4, 4, 4)), (12, 3, (3, 2, 2)), (7, 2, (7,)), (1, 2, (1,))],
+)
+def test_sections_are_grouped_evenly(count, levels, expected):
+    assert factors(count, levels) == expected
+
+
+def test_the_levels_are_saved_with_the_model(tmp_path):
+    model = network(kr.LSTM, 8, levels=2)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.recomputation_levels == 2
+    assert loaded.plan.levels == 2
+
+
+@pytest.mark.parametrize("levels", [0, -1, 1.5, True, "2"])
+def test_levels_count_loops(levels):
+    with pytest.raises(InvalidArgumentError, match="recomputation_levels"):
+        network(kr.LSTM, 4).recomputation_levels = levels
