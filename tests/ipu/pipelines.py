@@ -1,0 +1,109 @@
+"""Pipelined models through Graphcore's names, and the oracle: the same layers, trained in a loop by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+LENGTH, FEATURES, UNITS, BATCH = 12, 3, 4, 2
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def configure(*, recompute: bool = True) -> None:
+    from tensorflow.python import ipu
+
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.allow_recompute = recompute
+    config.configure_ipu_system()
+
+
+def layers_of(stages: int, checkpoints: int, length: int, batch: int) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    """Return input and output of a recurrent network in ``stages`` stages, its first stage cut by checkpoints."""
+    import ipu_tensorflow_addons.keras.layers as ipu_layers
+
+    from keras_recompute.layers.time_slice import TimeSlice
+
+    in_stage = tf.keras.ipu.PipelineStage
+    inputs = keras.Input((length, FEATURES), batch_size=batch)
+    with in_stage(0):
+        recurrent = ipu_layers.PopnnLSTM(UNITS, return_sequences=True, return_state=True)
+        steps, state, outputs = length // (checkpoints + 1), None, []
+        for n in range(checkpoints + 1):
+            output, *state = recurrent(TimeSlice(n * steps, (n + 1) * steps)(inputs), initial_state=state)
+            outputs.append(output)
+            if n < checkpoints:
+                state = ipu_layers.RecomputationCheckpoint()(state)
+        x = keras.layers.Concatenate(axis=1)(outputs) if checkpoints else outputs[0]
+    for stage in range(1, stages - 1):
+        with in_stage(stage):
+            x = keras.layers.Dense(UNITS, activation="tanh")(x)
+            x = ipu_layers.RecomputationCheckpoint()(x)
+            x = keras.layers.LayerNormalization()(x)
+    with in_stage(stages - 1):
+        x = keras.layers.Dense(2)(x)
+    return inputs, x
+
+
+def pipelined(
+    stages: int = 2,
+    checkpoints: int = 2,
+    *,
+    recompute: bool = True,
+    steps: int = 2,
+    accumulation: int = 2,
+    optimizer: Any = None,
+    length: int = LENGTH,
+    batch: int = BATCH,
+    **options: Any,
+) -> Any:
+    """Return a compiled pipelined model. ``steps`` is steps_per_execution."""
+    from tensorflow.python import ipu
+
+    configure(recompute=recompute)
+    with ipu.ipu_strategy.IPUStrategy().scope():
+        keras.utils.set_random_seed(1)
+        model = keras.Model(*layers_of(stages, checkpoints, length, batch))
+        model.compile(optimizer or keras.optimizers.SGD(0.2), "mse", steps_per_execution=steps)
+        model.set_pipelining_options(
+            gradient_accumulation_steps_per_replica=accumulation,
+            device_mapping=[0] * stages,
+            pipeline_schedule=ipu.pipelining_ops.PipelineSchedule.Sequential,
+            recomputation_mode=ipu.pipelining_ops.RecomputationMode.RecomputeAndBackpropagateInterleaved,
+            **options,
+        )
+    return model
+
+
+def data(microbatches: int) -> tuple[np.ndarray, np.ndarray]:
+    return numbers(microbatches * BATCH, LENGTH, FEATURES, seed=2), numbers(microbatches * BATCH, LENGTH, 2, seed=3)
+
+
+def train_by_hand(model: keras.Model, weights, optimizer, x, y, *, accumulation: int, mean: bool = False):
+    """Train the layers of ``model`` as a plain keras.Model: losses and gradient norms per update, and the weights after."""
+    plain = keras.Model(model.inputs[0], model.outputs[0])
+    assert type(plain) is not type(model)
+    plain.set_weights(weights)
+    variables = plain.trainable_variables
+    losses, norms = [], []
+    for first in range(0, len(x) // BATCH, accumulation):
+        total, update_losses = None, []
+        for m in range(first, first + accumulation):
+            rows = slice(m * BATCH, (m + 1) * BATCH)
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((plain(x[rows], training=True) - y[rows]) ** 2)
+            gradients = tape.gradient(loss, [v.value for v in variables])
+            total = gradients if total is None else [a + b for a, b in zip(total, gradients)]
+            update_losses.append(float(loss))
+        if mean:
+            total = [g / accumulation for g in total]
+        optimizer.apply(total, variables)
+        losses.append(np.mean(update_losses))
+        norms.append(float(tf.linalg.global_norm(total)))
+    return losses, norms, plain.get_weights()

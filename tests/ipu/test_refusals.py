@@ -1,0 +1,276 @@
+"""What Graphcore's API refuses is refused here, with an error of the same type and in time (contract sections 3 to 5)."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_recompute.ipu import install, uninstall
+
+from .pipelines import BATCH, data, pipelined
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _names():
+    install()
+    yield
+    from tensorflow.python import ipu
+
+    ipu.config.reset_ipu_configuration()
+    uninstall()
+
+
+@pytest.fixture
+def scope():
+    from tensorflow.python import ipu
+
+    with ipu.ipu_strategy.IPUStrategy().scope() as strategy:
+        yield strategy
+
+
+def schedules():
+    from tensorflow.python.ipu.pipelining_ops import PipelineSchedule, RecomputationMode
+
+    return PipelineSchedule, RecomputationMode
+
+
+def test_a_stage_outside_a_strategy():
+    with pytest.raises(RuntimeError, match=r"PipelineStage\(1\) is used outside a strategy"):
+        tf.keras.ipu.PipelineStage(1).__enter__()
+
+
+@pytest.mark.usefixtures("scope")
+class TestStages:
+    @pytest.mark.parametrize("stage", [-1, 1.0, "0", None, True])
+    def test_a_stage_is_a_whole_number_from_zero_on(self, stage):
+        with pytest.raises(ValueError, match=f"from 0 on, not {stage!r}"):
+            tf.keras.ipu.PipelineStage(stage)
+
+    def test_nested(self):
+        inside = pytest.raises(RuntimeError, match=r"PipelineStage\(1\) is used inside PipelineStage\(0\)")
+        with tf.keras.ipu.PipelineStage(0), inside:
+            tf.keras.ipu.PipelineStage(1).__enter__()
+        with tf.keras.ipu.PipelineStage(1):
+            pass  # and after it another may be entered
+
+    def test_an_error_inside_a_stage_leaves_it(self):
+        with pytest.raises(KeyError), tf.keras.ipu.PipelineStage(0):
+            raise KeyError
+        with tf.keras.ipu.PipelineStage(1):
+            pass
+
+    def test_a_call_without_a_stage(self):
+        inputs = keras.Input((3,))
+        with tf.keras.ipu.PipelineStage(0):
+            x = keras.layers.Dense(2)(inputs)
+        with pytest.raises(ValueError, match="the call of layer 'outside' is in no PipelineStage"):
+            keras.Model(inputs, keras.layers.Dense(1, name="outside")(x))
+
+    def test_a_call_that_reads_a_later_stage(self):
+        inputs = keras.Input((3,))
+        with tf.keras.ipu.PipelineStage(1):
+            x = keras.layers.Dense(2)(inputs)
+        with tf.keras.ipu.PipelineStage(0):
+            x = keras.layers.Dense(1, name="early")(x)
+        with pytest.raises(ValueError, match="layer 'early' in stage 0 reads an output of a later stage"):
+            keras.Model(inputs, x)
+
+    @pytest.mark.parametrize(("stages", "error"), [((0, 2), RuntimeError), ((1, 2), RuntimeError), ((0, 0), ValueError)])
+    def test_a_gap_and_a_single_stage_are_found_when_the_pipeline_is_built(self, stages, error):
+        inputs = x = keras.Input((3,), batch_size=1)
+        for stage in stages:
+            with tf.keras.ipu.PipelineStage(stage):
+                x = keras.layers.Dense(1)(x)
+        model = keras.Model(inputs, x)
+        model.compile("sgd", "mse")
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=1)
+        with pytest.raises(error, match="gap" if error is RuntimeError else "at least two stages"):
+            model.fit(np.ones((1, 3)), np.ones((1, 1)), batch_size=1, verbose=0)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A pipelined model for setters, which is not trained."""
+    return pipelined()
+
+
+class TestOptions:
+    @pytest.mark.parametrize("steps", [0, -1, 1.5, "4", True])
+    def test_accumulation_steps(self, model, steps):
+        with pytest.raises(ValueError, match=f"must be a positive whole number, not {steps!r}"):
+            model.set_pipelining_options(gradient_accumulation_steps_per_replica=steps)
+        with pytest.raises(ValueError, match="must be a positive whole number"):
+            model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=steps)
+
+    @pytest.mark.parametrize("mapping", [0, (0, 0), [0, "1"], [0.0, 0.0], "00"])
+    def test_device_mapping(self, model, mapping):
+        with pytest.raises(ValueError, match="device_mapping must be a list of int"):
+            model.set_pipelining_options(device_mapping=mapping)
+
+    @pytest.mark.parametrize(
+        "name", ["computational_stages", "repeat_count", "inputs", "infeed_queue", "outfeed_queue", "optimizer_function"]
+    )
+    def test_what_keras_sets_itself(self, model, name):
+        with pytest.raises(ValueError, match=f"'{name}' is set by Keras"):
+            model.set_pipelining_options(**{name: 1})
+
+    def test_what_has_an_argument_of_its_own(self, model):
+        with pytest.raises(ValueError, match="use gradient_accumulation_steps_per_replica="):
+            model.set_pipelining_options(gradient_accumulation_count=2)
+
+    @pytest.mark.parametrize("method", ["product", 3, None])
+    def test_reduction_method(self, model, method):
+        with pytest.raises(ValueError, match="must be SUM, MEAN or RUNNING_MEAN"):
+            model.set_pipelining_options(gradient_accumulation_reduction_method=method)
+
+    @pytest.mark.parametrize("method", ["SUM", "Mean", "mean"])
+    def test_reduction_methods_in_any_case(self, model, method):
+        model.set_pipelining_options(2, gradient_accumulation_reduction_method=method)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"gradient_accumulation_reduction_method": "RUNNING_MEAN"},
+            {"offload_weight_update_variables": True},
+            {"offload_activations": True},
+            {"gradient_accumulation_dtype": tf.float32},
+        ],
+        ids=str,
+    )
+    def test_what_is_not_emulated_says_so(self, model, options):
+        with pytest.raises(NotImplementedError, match="is not emulated on stock TensorFlow"):
+            model.set_pipelining_options(**options)
+
+    def test_an_unknown_option(self, model):
+        with pytest.raises(TypeError, match="does not know 'pipeline_shedule'"):
+            model.set_pipelining_options(pipeline_shedule=1)
+
+    def test_options_without_effect_are_accepted(self, model):
+        model.set_pipelining_options(2, forward_propagation_stages_poplar_options=[{}], accumulate_outfeed=True)
+
+
+class TestBuilding:
+    """Checked when the pipeline is built, not by the setter."""
+
+    def fit(self, **options):
+        Schedule, Mode = schedules()
+        options = {"pipeline_schedule": Schedule.Sequential, "recomputation_mode": Mode.Auto, **options}
+        model = pipelined()
+        model.set_pipelining_options(options.pop("steps", 2), **options)
+        model.fit(*data(2), batch_size=BATCH, verbose=0)
+
+    def test_a_sound_pipeline(self):
+        self.fit()
+
+    def test_schedule_and_mode_are_enumerations(self):
+        with pytest.raises(TypeError, match="pipeline_schedule must be a PipelineSchedule, not 'Sequential'"):
+            self.fit(pipeline_schedule="Sequential")
+        with pytest.raises(TypeError, match="recomputation_mode must be a RecomputationMode, not 2"):
+            self.fit(recomputation_mode=2)
+
+    def test_device_mapping_as_long_as_the_stages(self):
+        with pytest.raises(ValueError, match="device_mapping has 3 entries for 2 stages"):
+            self.fit(device_mapping=[0, 0, 0])
+
+    def test_several_devices_are_not_emulated(self):
+        with pytest.raises(NotImplementedError, match="several devices"):
+            self.fit(device_mapping=[0, 1])
+
+    @pytest.mark.parametrize("name", ["Grouped", "Interleaved"])
+    def test_other_schedules_are_not_emulated(self, name):
+        with pytest.raises(NotImplementedError, match=name):
+            self.fit(pipeline_schedule=schedules()[0][name])
+
+    def test_a_mode_that_the_schedule_cannot_do(self):
+        with pytest.raises(tf.errors.UnimplementedError, match="cannot be combined with RecomputeThenBackpropagate"):
+            self.fit(recomputation_mode=schedules()[1].RecomputeThenBackpropagate)
+
+    def test_accumulation_is_needed(self):
+        with pytest.raises(ValueError, match="needs gradient accumulation"):
+            self.fit(steps=None)
+
+
+class TestFit:
+    @pytest.mark.usefixtures("scope")
+    def test_running_eagerly(self):
+        inputs = keras.Input((3,))
+        model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+        with pytest.raises(RuntimeError, match="run_eagerly=True is not possible"):
+            model.compile("sgd", "mse", run_eagerly=True)
+
+    def test_steps_that_do_not_divide(self):
+        with pytest.raises(ValueError, match=r"3 steps per epoch cannot be divided .* steps_per_execution=2"):
+            pipelined(steps=2).fit(*data(3), batch_size=BATCH, verbose=0)
+
+    def test_an_execution_is_a_multiple_of_the_accumulation(self):
+        with pytest.raises(
+            RuntimeError, match="steps_per_execution=3 must be a multiple of the gradient accumulation steps, 2"
+        ):
+            pipelined(steps=3, accumulation=2).fit(*data(3), batch_size=BATCH, verbose=0)
+
+    def test_more_steps_per_execution_than_steps_are_cut_with_a_warning(self):
+        model = pipelined(steps=8, accumulation=2)
+        with pytest.warns(UserWarning, match="steps_per_execution=8 is more than the 4 steps of an epoch"):
+            model.fit(*data(4), batch_size=BATCH, shuffle=False, verbose=0)
+        assert len(model.training_record.losses) == 2
+
+    def test_a_dataset_with_an_open_batch(self):
+        dataset = tf.data.Dataset.from_tensor_slices(data(4)).batch(BATCH)
+        with pytest.raises(ValueError, match="drop_remainder=True"):
+            pipelined().fit(dataset, verbose=0)
+
+    def test_a_dataset_with_a_fixed_batch(self):
+        dataset = tf.data.Dataset.from_tensor_slices(data(4)).batch(BATCH, drop_remainder=True)
+        pipelined().fit(dataset, shuffle=False, verbose=0)
+
+    @pytest.mark.parametrize("steps", [1, 2])
+    def test_arrays_with_a_partial_batch(self, steps):
+        x, y = data(4)
+        with pytest.raises(ValueError, match=r"7 samples .* batch_size=2"):
+            pipelined(steps=steps, accumulation=steps).fit(x[:-1], y[:-1], batch_size=BATCH, verbose=0)
+
+    def test_generators(self):
+        def generator():
+            yield data(1)
+
+        with pytest.raises(ValueError, match="generator"):
+            pipelined(steps=1, accumulation=1).fit(generator(), steps_per_epoch=1, verbose=0)
+
+
+@pytest.mark.usefixtures("scope")
+def test_models_made_inside_the_strategy_have_the_methods():
+    inputs = keras.Input((3,))
+    inside = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    assert hasattr(inside, "set_pipelining_options")
+
+
+def test_models_made_outside_the_strategy_lack_the_methods():
+    inputs = keras.Input((3,))
+    outside = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    for name in ("set_pipelining_options", "set_gradient_accumulation_options", "training_record"):
+        assert not hasattr(outside, name)
+
+
+def test_a_strategy_runs_compiled_functions(scope):
+    double = tf.function(lambda x: x * 2)
+    assert scope.run(double, args=(tf.constant(2),)) == 4
+    assert scope.run(double, kwargs={"x": tf.constant(3)}) == 6
+    with pytest.raises(ValueError, match="plain function in eager mode"):
+        scope.run(lambda x: x, args=(1,))
+
+
+def test_the_strategy_in_force_ends_with_its_scope():
+    from keras_recompute.ipu import strategy
+
+    def fail_inside():
+        with strategy.IPUStrategy().scope():
+            assert strategy.current() is not None
+            raise KeyError
+
+    plain_new = keras.Model.__new__
+    with pytest.raises(KeyError):
+        fail_inside()
+    assert strategy.current() is None
+    assert keras.Model.__new__ is plain_new
