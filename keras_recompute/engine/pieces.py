@@ -52,6 +52,7 @@ class Pieces:
         return self.empty().unstack(stacked)
 
     def put(self, store: Any, number: Index, piece: tf.Tensor) -> Any:
+        """Return ``store`` with ``piece``, of this object's ``shape``, as piece ``number``. Use what is returned alone."""
         if isinstance(store, tf.TensorArray):
             return store.write(number, piece)
         if self.axis is None:
@@ -60,6 +61,7 @@ class Pieces:
         return gen_xla_ops.xla_dynamic_update_slice(store, piece, begin)
 
     def get(self, store: Any, number: Index) -> tf.Tensor:
+        """Return piece ``number`` of ``store``; it must have been written."""
         if isinstance(store, tf.TensorArray):
             return store.read(number)
         return self.of(store, number)
@@ -72,6 +74,7 @@ class Pieces:
         return take(whole, self.axis, number * length, length)
 
     def whole(self, store: Any) -> tf.Tensor:
+        """Return all pieces as one tensor: ``(count, *shape)``, or ``shape`` with ``count`` times its size along ``axis``."""
         if not isinstance(store, tf.TensorArray):
             return store
         stacked = store.stack()

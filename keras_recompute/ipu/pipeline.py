@@ -279,7 +279,7 @@ def _require_equal_batches(x: Any, batch_size: int | None) -> None:
         if any(None in (spec.shape.as_list() if spec.shape.rank else [None]) for spec in tf.nest.flatten(x.element_spec)):
             raise ValueError("the dataset has batches of unknown size: batch it with drop_remainder=True")
         return
-    first = next(iter(tf.nest.flatten(x)), None)
+    first: Any = next(iter(tf.nest.flatten(x)), None)
     if not hasattr(first, "shape"):
         raise ValueError(
             f"data of type {type(x).__name__} has batches of unknown size, as a generator has: use a tf.data.Dataset"

@@ -21,7 +21,9 @@ class RecomputationCheckpoint(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any) -> Any:
+        """Return ``inputs``, any nest of tensors."""
         return keras.tree.map_structure(lambda t: t, inputs)
 
     def compute_output_spec(self, inputs: Any) -> Any:
+        """Return the shapes and types of ``inputs``."""
         return keras.tree.map_structure(lambda t: keras.KerasTensor(t.shape, dtype=t.dtype), inputs)

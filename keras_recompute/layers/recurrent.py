@@ -32,7 +32,12 @@ class _Fused(keras.layers.RNN):
                 )
 
     def inner_loop(self, sequences: tf.Tensor, initial_state: Any, mask: Any, training: bool = False) -> Any:
-        """Run the recurrence: what Keras's layer calls after it has prepared the states. See keras.layers.RNN."""
+        """Run the recurrence: what Keras's layer calls after it has prepared the states. See keras.layers.RNN.
+
+        Takes sequences ``(batch, time, features)`` and states ``(batch, units)``; returns the last output ``(batch, units)``,
+        all outputs ``(batch, time, units)`` and the last states. Raises UnsupportedError for a mask and for an unknown
+        number of timesteps.
+        """
         if any(m is not None for m in tf.nest.flatten(mask)):
             raise UnsupportedError(
                 f"{type(self).__name__} {self.name!r} was given a mask, which the fused recurrence does not apply. "

@@ -24,6 +24,7 @@ class TimeSlice(keras.layers.Layer):
         self.start, self.stop = start, stop
 
     def call(self, inputs: Any) -> Any:
+        """Return ``(batch, stop - start, ...)``. Raises InvalidArgumentError for a sequence shorter than ``stop``."""
         length = inputs.shape[1]
         if length is not None and length < self.stop:
             raise InvalidArgumentError(
@@ -33,4 +34,5 @@ class TimeSlice(keras.layers.Layer):
         return inputs[:, self.start : self.stop]
 
     def get_config(self) -> Dict[str, Any]:
+        """Return Keras's config with ``start`` and ``stop``."""
         return {**super().get_config(), "start": self.start, "stop": self.stop}

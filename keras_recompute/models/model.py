@@ -23,7 +23,7 @@ class Model(keras.Model):
     ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. With ``training=True`` the sections between
     ``RecomputationCheckpoint`` layers are recomputed in the backward pass; what lies after the last one is not. Equal
     sections become one loop. Values and gradients are those of the plain model; dropout and statistics too. Inference
-    is the plain model's.
+    is the plain model's. Warns with a RecomputeWarning where there are checkpoints but none saves memory.
     """
 
     _levels = 1
@@ -82,6 +82,7 @@ class Model(keras.Model):
         return plan
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
+        """Run the model as Keras does; with ``training`` its sections through the engine."""
         self._training_pass = bool(training)
         try:
             return super().call(inputs, training=training, mask=mask, **kwargs)
