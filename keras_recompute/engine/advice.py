@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import warnings
 
+import tensorflow as tf
+
 from ..errors import InvalidArgumentError, RecomputeWarning
+from ..phases import parse_op_name
+from .gradient import is_checkpointed_call
 from .marks import name_of
 from .partition import Partition, partition
 from .policies import Policy, SaveEverything, SaveNothing, SaveReplaySources, names_in, save_everything
@@ -61,3 +65,36 @@ def _refs(part: Partition) -> list[object]:
 def _list(part: Partition) -> str:
     shown = [f"{t.op.type} {t.dtype.name}{t.shape}" for t in part.saved[:5]]
     return ", ".join(shown) + (", ..." if len(part.saved) > 5 else "")
+
+
+def advise_placement(part: Partition, function: str) -> None:
+    """Warn of checkpoints where back-propagation starts: they are replayed at once, when the peak is reached anyway.
+
+    ``part`` is a function from the inputs to the loss. Such a checkpoint is the function itself, saving nothing, or a
+    call behind which nothing is kept and nothing replayed.
+    """
+    trace = part.joint.trace
+    advice = (
+        "is the last section: back-propagation starts there, so what it recomputes is back in memory before anything else "
+        "is freed. It costs time and saves no memory at the peak. Checkpoint what comes before it instead."
+    )
+    is_loss = len(trace.outputs) == 1 and trace.outputs[0].shape.rank == 0
+    if is_loss and not part.saved and part.replayed:
+        warnings.warn(f"the checkpoint of {function!r} {advice}", RecomputeWarning, stacklevel=4)
+    kept = {t.op for t in part.saved}
+    calls = [op for op in trace.graph.get_operations() if op not in part.joint.backward and is_checkpointed_call(op)]
+    for call in calls:
+        if not _behind(call, part) & kept.union(calls):
+            _, inner = parse_op_name(call.inputs[0].op.name)
+            warnings.warn(f"in {function!r}, the checkpoint of {inner!r} {advice}", RecomputeWarning, stacklevel=4)
+
+
+def _behind(operation: tf.Operation, part: Partition) -> set[tf.Operation]:
+    """Return the forward operations that depend on ``operation``."""
+    found, waiting = set(), [operation]
+    while waiting:
+        for consumer in (op for t in waiting.pop().outputs for op in t.consumers()):
+            if consumer not in found and consumer not in part.joint.backward:
+                found.add(consumer)
+                waiting.append(consumer)
+    return found

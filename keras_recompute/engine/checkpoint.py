@@ -101,12 +101,12 @@ class Checkpointed:
         return programs.get(key, lambda: make(signature, template), name=self.__name__)(tensors)
 
     def _graph(self, signature: Sequence[tf.TensorSpec], template: Template) -> Callable[[Sequence[tf.Tensor]], Any]:
-        built = self.build(_converted(self.__wrapped__), signature, template)
+        built = self.build(converted(self.__wrapped__), signature, template)
         return lambda tensors: built.results.pack(lower(built.part, tensors, name=section_name(self.__name__)))
 
     def _eager(self, signature: Sequence[tf.TensorSpec], template: Template) -> Callable[[Sequence[tf.Tensor]], Any]:
         results: list[Template] = []
-        function = _converted(self.__wrapped__)
+        function = converted(self.__wrapped__)
 
         def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
             built = self.build(function, signature, template)
@@ -167,7 +167,7 @@ def _key(policy: Policy) -> Any:
     return policy
 
 
-def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
+def converted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` with its ``if`` and ``while`` on tensors converted, unless a caller turned AutoGraph off."""
     if ag_ctx.control_status_ctx().status is ag_ctx.Status.DISABLED:
         return function

@@ -48,6 +48,11 @@ def with_gradient(
     return outputs[: len(results)]
 
 
+def is_checkpointed_call(operation: tf.Operation) -> bool:
+    """Whether ``operation`` is what ``with_gradient`` put behind a computation to carry its gradient."""
+    return operation.name in getattr(operation.graph, _ATTRIBUTE, {})
+
+
 def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
     """Raise UnsupportedError if a ``tf.autodiff.ForwardAccumulator`` watches one of ``inputs``."""
     if forwardprop_util.pack_tangents(list(inputs)).tangents:

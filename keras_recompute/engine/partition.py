@@ -19,15 +19,13 @@ from typing import Any
 import tensorflow as tf
 
 from .compiler import under_xla
+from .free import SHAPES, VIEWS
 from .joint import Joint
 from .marks import copies, equal_values, is_alternative
 from .policies import Decision, Policy, decide
 from .program import Program, inputs_of, operations_between
 from .scopes import scope_decision
 from .trace import Port
-
-# What these make is a few bytes, and all they read of a tensor is its shape.
-_SHAPES = ("Shape", "ShapeN", "Size", "Rank")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +97,16 @@ class _Decisions:
     1. the result of an operation that may not run twice is saved;
     2. a shape is saved, for a few bytes, rather than the tensor that has it or the operations that make it (XLA knows
        every shape when it compiles, but not that of a value which it has stored and read again);
-    3. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
-    4. the policy decides: about the value, or any of its copies, of which one may bear a name.
+    3. the same elements in another shape are not saved beside the value that has them, if that is kept or given;
+    4. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
+    5. the policy decides: about the value, or any of its copies, of which one may bear a name.
     """
 
-    def __init__(self, joint: Joint, policy: Policy) -> None:
+    def __init__(self, joint: Joint, policy: Policy, available: set[Any]) -> None:
         self._joint = joint
         self._policy = policy
-        self._shapes = () if under_xla() else _SHAPES
+        self._available = available
+        self._shapes = () if under_xla() else SHAPES
         self._made: dict[Any, Decision] = {}
 
     def __call__(self, value: tf.Tensor) -> Decision:
@@ -118,10 +118,16 @@ class _Decisions:
     def _decide(self, value: tf.Tensor) -> Decision:
         if not self._joint.trace.purity.is_pure(value.op) or value.op.type in self._shapes:
             return Decision.SAVE
+        if value.op.type in VIEWS and self._is_at_hand(value.op.inputs[0]):
+            return Decision.RECOMPUTE
         scoped = scope_decision(value.op)
         if scoped is not None:
             return scoped
         return max(decide(self._policy, t) for t in copies(value) if t.op not in self._joint.backward)
+
+    def _is_at_hand(self, tensor: tf.Tensor) -> bool:
+        chain = equal_values(tensor)
+        return any(t.ref() in self._available for t in chain) or self(chain[-1]) is not Decision.RECOMPUTE
 
     def concern(self, operation: tf.Operation) -> bool:
         """Whether what ``operation`` makes can be saved: it belongs to the forward pass, or reads a shape of it."""
@@ -136,7 +142,7 @@ def _saved_values(
     joint: Joint, policy: Policy, targets: Iterable[tf.Tensor], available: set[Any]
 ) -> tuple[list[tuple[tf.Tensor, Decision]], frozenset[tf.Operation]]:
     """Return the forward values to save or offload, and the marked operations to replay by their alternative."""
-    decision_about = _Decisions(joint, policy)
+    decision_about = _Decisions(joint, policy, available)
     saved: dict[Any, tf.Tensor] = {}
     replays: set[tf.Operation] = set()
     seen: set[Any] = set()

@@ -16,6 +16,8 @@ from ..errors import InvalidProgramError
 from .marks import is_alternative
 from .trace import Port
 
+_COPIES = "_keras_recompute_copies"  # attribute of a graph: name scope -> the graph that was copied there
+
 
 @dataclass(frozen=True, eq=False)
 class Program:
@@ -77,6 +79,7 @@ class Program:
         if graph_def.node:
             input_map = {name: in_default_graph(value) for name, value in feeds.items() if name in read}
             scope = _scope_for(made)
+            _remember_copies(scope, self.graph)
             imported = tf.graph_util.import_graph_def(
                 graph_def, input_map=input_map, return_elements=wanted, name=f"{scope}/" if scope else ""
             )
@@ -119,6 +122,26 @@ def _scope_for(names: Iterable[str]) -> str:
     scope = graph.get_name_scope()
     free = all(graph.unique_name(name, mark_as_used=False) == (f"{scope}/{name}" if scope else name) for name in names)
     return scope if free else graph.unique_name("body")
+
+
+def _remember_copies(scope: str, original: Any) -> None:
+    """Note in the graph under construction that what it holds under ``scope`` is copied from the graph ``original``."""
+    graph = tf.compat.v1.get_default_graph()
+    if not hasattr(graph, _COPIES):
+        setattr(graph, _COPIES, {})
+    if scope:
+        getattr(graph, _COPIES)[f"{scope}/"] = original
+
+
+def original_of(operation: tf.Operation) -> tf.Operation:
+    """Return the operation that ``operation`` was copied from, where a user's function made it; else itself."""
+    copies = getattr(operation.graph, _COPIES, {})
+    for prefix in sorted((p for p in copies if operation.name.startswith(p)), key=len):
+        try:
+            return original_of(copies[prefix].get_operation_by_name(operation.name[len(prefix) :]))
+        except KeyError:  # made here, under the scope of the copies
+            continue
+    return operation
 
 
 def operations_between(

@@ -51,8 +51,12 @@ class Programs:
 
 def programs_of(function: Callable[..., Any], otherwise: Any) -> Programs:
     """Return the programs of calls of ``function`` from here; those of ``otherwise`` if it can keep none itself."""
-    owner = function if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-    owner = getattr(owner, "__self__", owner)
+    if not tf.executing_eagerly():
+        graph = tf.compat.v1.get_default_graph()
+        if not hasattr(graph, _ATTRIBUTE):
+            setattr(graph, _ATTRIBUTE, Programs())
+        return getattr(graph, _ATTRIBUTE)
+    owner = getattr(function, "__self__", function)
     if not hasattr(owner, "__dict__") or isinstance(owner, type):
         owner = otherwise
     # Not by setattr: Keras layers would take the programs for a part of the model.

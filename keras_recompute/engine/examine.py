@@ -1,0 +1,59 @@
+"""A function taken through the engine to be looked at, not run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ..errors import InvalidArgumentError
+from .checkpoint import Checkpointed, converted
+from .nest import check_arguments, parameters_of, split
+from .partition import Partition
+from .policies import save_everything
+
+
+@dataclass(frozen=True, eq=False)
+class Examined:
+    """A partitioned function with the names by which its user knows it and its inputs, one per port of the trace."""
+
+    part: Partition
+    name: str
+    port_names: tuple[str, ...]
+
+    @property
+    def port_kinds(self) -> list[str]:
+        """``argument``, ``variable`` or ``captured tensor``, one per port."""
+        trace = self.part.joint.trace
+        n_variables, n_captures = len(trace.variables), len(trace.captures)
+        n_arguments = len(trace.ports) - n_variables - n_captures
+        return ["argument"] * n_arguments + ["variable"] * n_variables + ["captured tensor"] * n_captures
+
+
+def examine(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Examined:
+    """Take ``fn`` through the engine for these arguments: by its own policy if checkpointed, else saving everything.
+
+    Raises InvalidArgumentError if there is nothing to differentiate: no result or no input with a gradient.
+    """
+    checkpointed = fn if isinstance(fn, Checkpointed) else Checkpointed(fn, save_everything)
+    name = checkpointed.__name__
+    parameters = parameters_of(checkpointed.__wrapped__)
+    tensors, template = split((args, kwargs))
+    check_arguments(tensors, template, function=name, parameters=parameters)
+    signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
+    part = checkpointed.build(converted(checkpointed.__wrapped__), signature, template).part
+    trace = part.joint.trace
+    paths = template.paths(parameters)
+    if all(dy is None for dy in part.joint.output_gradients):
+        types = ", ".join(sorted({t.dtype.name for t in trace.outputs}))
+        raise InvalidArgumentError(f"{name!r} returns {types} only, which has no gradient: return a floating-point tensor")
+    if all(g is None for g in part.joint.gradients):
+        given = ", ".join(f"{path} is {t.dtype.name}" for path, t in zip(paths, tensors)) or "it is given no tensor"
+        raise InvalidArgumentError(
+            f"{name!r} has no input with a gradient: {given}, and it reads no variable. Integers have no gradient, and "
+            f"Python numbers are part of the program: pass a floating-point tensor, such as tf.constant(3.0)."
+        )
+    names = (*paths, *(getattr(v, "path", None) or v.name.split(":")[0] for v in trace.variables))
+    return Examined(part, name, (*names, *(t.name if hasattr(t, "graph") else "" for t in trace.captures)))

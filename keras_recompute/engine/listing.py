@@ -1,0 +1,189 @@
+"""The forward and the backward program of a function, as data and side by side in a terminal.
+
+Values have letters, short constants stand where they are read. A value that the forward program hands to the backward
+program has the same letter in both.
+Source: the notebook "Gradient checkpointing with jax.checkpoint", ``print_fwd_bwd``.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ..phases import RECOMPUTE, parse_op_name
+from .examine import Examined, examine
+from .free import SHAPES, SOURCES, VIEWS
+from .marks import passes_on
+from .origin import static_shape, type_text
+from .partition import Partition
+from .program import Program, inputs_of
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a listed program: its letter, its type, and for an input what it is."""
+
+    letter: str
+    type: str
+    origin: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.letter}: {self.type}" + (f"  # {self.origin}" if self.origin else "")
+
+
+@dataclass(frozen=True)
+class Equation:
+    """``results = operation(operands)``; ``replayed`` where it repeats an operation of the forward pass."""
+
+    results: tuple[Value, ...]
+    operation: str
+    operands: tuple[str, ...]
+    replayed: bool
+
+    def __str__(self) -> str:
+        left = ", ".join(f"{value.letter}: {value.type}" for value in self.results)
+        return f"{left or '_'} = {self.operation} {' '.join(self.operands)}".rstrip()
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A program as text: inputs, equations in running order, letters of the outputs."""
+
+    inputs: tuple[Value, ...]
+    equations: tuple[Equation, ...]
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"in   {value}" for value in self.inputs] + [f"     {equation}" for equation in self.equations]
+        return "\n".join([*lines, f"out  {' '.join(self.outputs)}"])
+
+
+@dataclass(frozen=True)
+class ForwardBackward:
+    """The two programs of a function."""
+
+    forward: Listing
+    backward: Listing
+
+
+def forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> ForwardBackward:
+    """Return the forward and the backward program of ``fn`` for these arguments, traced but not run.
+
+    The forward program returns the results of ``fn``, then the saved values. The backward program takes the inputs that
+    it reads, the saved values and the gradients of the results, and returns the gradients of the inputs that have one.
+    Raises InvalidArgumentError where nothing has a gradient.
+    """
+    found = examine(fn, args, kwargs)
+    letters = _Letters()
+    return ForwardBackward(_listing(found, found.part.forward, letters), _listing(found, found.part.backward, letters))
+
+
+def replay_count(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """Return how many operations of the forward pass the backward pass of ``fn`` repeats, those of calls inside included.
+
+    Constants, shapes, reads of variables and what passes values on or reshapes them are not counted; a loop counts as one.
+    """
+    part = examine(fn, args, kwargs).part
+    return sum(_is_replayed(op, part) and not _is_free(op) for op in part.backward.operations)
+
+
+def print_forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Print the programs of ``forward_backward`` side by side, with what is replayed in colour."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    programs = forward_backward(fn, *args, **kwargs)
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="bold green")
+    table.add_column("forward computation:")
+    table.add_column("backward computation:")
+    cells = []
+    for listing in (programs.forward, programs.backward):
+        replayed = {f"     {equation}" for equation in listing.equations if equation.replayed}
+        lines = [Text(line, style="yellow" if line in replayed else "") for line in str(listing).splitlines()]
+        cells.append(Text("\n").join(lines))
+    table.add_row(*cells)
+    Console().print(table)
+
+
+class _Letters:
+    """Gives letters to tensors in the order in which they are asked for: a, b, ..., z, ba, bb, ..."""
+
+    def __init__(self) -> None:
+        self._of: dict[Any, str] = {}
+        self._count = 0
+
+    def __call__(self, tensor: tf.Tensor) -> str:
+        if tensor.ref() not in self._of:
+            number, text = self._count, ""
+            self._count += 1
+            while number or not text:
+                number, digit = divmod(number, 26)
+                text = string.ascii_lowercase[digit] + text
+            self._of[tensor.ref()] = text
+        return self._of[tensor.ref()]
+
+    def constant(self, tensor: tf.Tensor) -> None:
+        """Write ``tensor`` as its value where that is short."""
+        value = tf.get_static_value(tensor)
+        short = value is not None and value.size <= 4
+        self._of[tensor.ref()] = str(value.tolist()).replace(" ", "") if short else f"<constant {tensor.name}>"
+
+    def same(self, tensor: tf.Tensor, other: tf.Tensor) -> None:
+        """Give ``tensor`` the letter of ``other``."""
+        self._of[tensor.ref()] = self(other)
+
+
+def _listing(found: Examined, program: Program, letters: _Letters) -> Listing:
+    read = {t.ref() for op in program.operations for t in inputs_of(op, program.replays)} | {t.ref() for t in program.outputs}
+    inputs = []
+    for number, port in enumerate(program.ports):
+        for tensor in port[1:]:
+            letters.same(tensor, port[0])
+        if any(t.ref() in read for t in port):
+            inputs.append(_value(port[0], letters, _origin(found, number)))
+    for handle, _ in program.handles:
+        if handle.ref() in read:
+            inputs.append(_value(handle, letters, "handle"))
+    equations = []
+    for operation in program.operations:
+        operands = inputs_of(operation, program.replays)
+        if operation.type == "Const":
+            letters.constant(operation.outputs[0])
+            continue
+        if passes_on(operation):
+            for source, result in zip(operands, operation.outputs):
+                letters.same(result, source)
+            continue
+        equations.append(
+            Equation(
+                tuple(_value(t, letters) for t in operation.outputs),
+                operation.type,
+                tuple(letters(t) for t in operands),
+                program is found.part.backward and _is_replayed(operation, found.part),
+            )
+        )
+    return Listing(tuple(inputs), tuple(equations), tuple(letters(t) for t in program.outputs))
+
+
+def _value(tensor: tf.Tensor, letters: _Letters, origin: str = "") -> Value:
+    return Value(letters(tensor), type_text(tensor.dtype.name, static_shape(tensor)), origin)
+
+
+def _origin(found: Examined, port: int) -> str:
+    trace = found.part.joint.trace
+    if port < len(trace.ports):
+        return f"{found.port_kinds[port]} {found.port_names[port]}".rstrip()
+    return "saved" if port < len(trace.ports) + len(found.part.saved) else "gradient of a result"
+
+
+def _is_replayed(operation: tf.Operation, part: Partition) -> bool:
+    return operation not in part.joint.backward or parse_op_name(operation.name)[0] == RECOMPUTE
+
+
+def _is_free(operation: tf.Operation) -> bool:
+    return passes_on(operation) or operation.type in (*SHAPES, *VIEWS, *SOURCES)

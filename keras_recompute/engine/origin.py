@@ -1,0 +1,49 @@
+"""Where a value of a traced function comes from, in the words of the one who wrote the function."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from .program import original_of
+
+_FOLDERS = (Path(tf.__file__).parent, Path(keras.__file__).parent, Path(__file__).parents[1])
+_PACKAGES = tuple(str(folder) + os.sep for folder in _FOLDERS)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} ({self.function})"
+
+
+def source_of(operation: tf.Operation) -> Source | None:
+    """Return the innermost line outside TensorFlow, Keras and this package that made ``operation``, if there is one."""
+    original = original_of(operation)
+    if original is not operation:
+        return source_of(original)
+    for frame in reversed(list(operation.traceback or ())):
+        if not frame.filename.startswith((*_PACKAGES, "<frozen")):
+            return Source(os.path.basename(frame.filename), frame.lineno, frame.name or "<lambda>")
+    return None
+
+
+def type_text(dtype: str, shape: tuple[int | None, ...] | None) -> str:
+    """Return a type as ``float32[5,4]``; ``?`` for a dimension, ``...`` for a shape that is not known."""
+    sizes = "..." if shape is None else ",".join("?" if d is None else str(d) for d in shape)
+    return f"{dtype}[{sizes}]"
+
+
+def static_shape(tensor: tf.Tensor) -> tuple[int | None, ...] | None:
+    """Return the shape of ``tensor`` as far as it is known before it runs."""
+    return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
