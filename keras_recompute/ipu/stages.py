@@ -6,7 +6,7 @@ from typing import Any
 
 from keras.src.ops.node import Node
 
-from . import strategy
+from .entered import current
 
 _STAGE = "_pipeline_stage"
 
@@ -25,7 +25,7 @@ class PipelineStage:
         self.stage = stage
 
     def __enter__(self) -> PipelineStage:
-        if strategy.current() is None:
+        if current() is None:
             raise RuntimeError(
                 f"PipelineStage({self.stage}) is used outside a strategy: enter `with IPUStrategy().scope():` first"
             )

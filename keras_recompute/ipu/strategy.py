@@ -9,11 +9,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from .entered import entering
+from .pipeline import PipelinedModel
+
 
 class IPUStrategy:
     """Models made inside ``scope()`` gain Graphcore's methods; models made outside lack them."""
-
-    _current: IPUStrategy | None = None
 
     def __init__(self, ipu_device: str = "/device:IPU:0") -> None:
         self.ipu_device = ipu_device
@@ -21,9 +22,6 @@ class IPUStrategy:
     @contextmanager
     def scope(self) -> Iterator[IPUStrategy]:
         """Enter the strategy."""
-        from .pipeline import PipelinedModel
-
-        before, IPUStrategy._current = IPUStrategy._current, self
         plain_new = keras.Model.__new__
 
         def new(cls: type, *args: Any, **kwargs: Any) -> Any:
@@ -35,10 +33,10 @@ class IPUStrategy:
 
         keras.Model.__new__ = new
         try:
-            yield self
+            with entering(self):
+                yield self
         finally:
             keras.Model.__new__ = plain_new
-            IPUStrategy._current = before
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Call the ``tf.function`` ``fn``, or any function inside one. Raises ValueError for a plain function run eagerly."""
@@ -48,8 +46,3 @@ class IPUStrategy:
 
 
 IPUStrategyV1 = IPUStrategy
-
-
-def current() -> IPUStrategy | None:
-    """Return the strategy whose scope is entered, or None."""
-    return IPUStrategy._current

@@ -1,0 +1,24 @@
+"""Which strategy's scope is entered, if any: what the stages ask and the strategy sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_entered: list[Any] = []
+
+
+@contextmanager
+def entering(strategy: Any) -> Iterator[None]:
+    """Have ``strategy`` be the current one until the context ends."""
+    _entered.append(strategy)
+    try:
+        yield
+    finally:
+        _entered.pop()
+
+
+def current() -> Any:
+    """Return the strategy whose scope is entered, or None."""
+    return _entered[-1] if _entered else None
