@@ -1,5 +1,15 @@
-from . import engine, errors, ipu, layers, liveness, models, planning, report
+from . import compat, engine, errors, ipu, layers, liveness, models, planning, report
+from .engine import policies
+from .engine.checkpoint import checkpoint
+from .engine.inspection import (
+    forward_backward,
+    print_forward_backward,
+    print_saved_residuals,
+    replay_count,
+    saved_residuals,
+)
 from .engine.marks import checkpoint_name
+from .engine.scopes import keep_scope, recompute_scope
 from .layers.recomputation_checkpoint import RecomputationCheckpoint
 from .layers.recurrent import GRU, LSTM
 from .layers.time_slice import TimeSlice
@@ -11,13 +21,23 @@ __all__ = [
     "Model",
     "RecomputationCheckpoint",
     "TimeSlice",
+    "checkpoint",
     "checkpoint_name",
+    "compat",
     "engine",
     "errors",
+    "forward_backward",
     "ipu",
+    "keep_scope",
     "layers",
     "liveness",
     "models",
     "planning",
+    "policies",
+    "print_forward_backward",
+    "print_saved_residuals",
+    "recompute_scope",
+    "replay_count",
     "report",
+    "saved_residuals",
 ]
