@@ -18,7 +18,9 @@ def test_the_python_runs(capsys):
     scope = {}
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), scope)
-    peak, always_live = (int(number) for number in capsys.readouterr().out.split()[:2])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2].startswith("float32[8,64] named 'half'")
+    peak, always_live = (int(number) for number in lines[-1].split()[:2])
     assert peak > always_live > 0
 
 
