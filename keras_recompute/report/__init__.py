@@ -8,6 +8,7 @@ from __future__ import annotations
 from .exports import export_csv, export_trace, export_xprof
 from .figures import comparison_figure, liveness_figure
 from .files import write_report
+from .page import write_page
 from .rows import MemoryRow, category_rows, memory_rows, phase_spans, section_spans, summary_rows
 from .text import print_liveness, print_memory
 
@@ -25,5 +26,6 @@ __all__ = [
     "print_memory",
     "section_spans",
     "summary_rows",
+    "write_page",
     "write_report",
 ]

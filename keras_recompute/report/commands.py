@@ -4,6 +4,8 @@
     python3 -m keras_recompute.liveness show runs/              one line for each report in the folders inside
     python3 -m keras_recompute.liveness compare plain/ saved/   what changed from the first report to the second
     python3 -m keras_recompute.liveness top run/ --by layer     what is alive at the peak, or at --step
+    python3 -m keras_recompute.liveness open run/               a page in the browser; two reports: over each other
+    python3 -m keras_recompute.liveness export run/ --to html   that page as liveness.html
     python3 -m keras_recompute.liveness export run/ --to csv    steps.csv and buffers.csv
     python3 -m keras_recompute.liveness export run/ --to trace  a Chrome trace, for ui.perfetto.dev
     python3 -m keras_recompute.liveness export run/ --to xprof  a log folder for `xprof DIR` or TensorBoard
@@ -11,7 +13,7 @@
 A report is a liveness.json, a folder that holds one, or a serialized program (*.hlo_proto.pb). Tables keep to the width
 of the terminal (COLUMNS); piped output has no lines, no colours and ASCII signs only, where the names have.
 Files go into the folder of the report, or to --output; one that exists is replaced with --force only. XProf needs the
-serialized program: a report written with `write_report(..., serialized=...)` keeps it.
+serialized program: a report written with `write_report(..., serialized=...)` keeps it. The page needs plotly and jinja2.
 Exit code: 0 done, 2 for a report that cannot be read, or a wrong argument.
 """
 
@@ -20,6 +22,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
+import webbrowser
 from pathlib import Path
 from typing import Callable, NoReturn, Sequence
 
@@ -30,6 +34,7 @@ from .changes import GROUPINGS
 from .exports import STEPS_NAME, TRACE_NAME, export_csv, export_trace, export_xprof
 from .files import made_folder
 from .finding import Report, read_report, read_reports, serialized_of
+from .page import PAGE_NAME, write_page
 from .tables import print_buffers, print_comparison, print_groups, print_overview
 from .text import print_liveness
 
@@ -90,6 +95,14 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--output", type=Path, metavar="DIR", help="the folder to write into (default: that of the report)")
     export.add_argument("--force", action="store_true", help="replace files that exist")
     export.set_defaults(run=_export)
+
+    page = commands.add_parser("open", help="a page in the browser")
+    page.add_argument("report", metavar="A")
+    page.add_argument("other", metavar="B", nargs="?", help="a second report, shown over the first")
+    page.add_argument("--output", type=Path, metavar="FILE", help="keep the page here (default: in a new temporary folder)")
+    page.add_argument("--force", action="store_true", help="replace the file if it exists")
+    page.add_argument("--no-browser", action="store_true", help="write the page and say where it is")
+    page.set_defaults(run=_open)
     return parser
 
 
@@ -120,10 +133,28 @@ def _export(arguments: argparse.Namespace, console: Console) -> None:
     report = read_report(arguments.report)
     folder = arguments.output or report.path.parent
     name, write = FORMATS[arguments.to]
-    if (folder / name).exists() and not arguments.force:
-        raise ReportError(f"{str(folder / name)!r} exists: --force replaces it, --output DIR writes elsewhere")
+    _refuse_to_replace(folder / name, arguments.force)
     for path in write(report, folder):
         console.print(str(path), highlight=False, markup=False, soft_wrap=True)
+
+
+def _open(arguments: argparse.Namespace, console: Console) -> None:
+    reports = [read_report(path) for path in (arguments.report, arguments.other) if path is not None]
+    path = arguments.output or Path(tempfile.mkdtemp(prefix="liveness-"), PAGE_NAME)
+    _refuse_to_replace(path, arguments.force)
+    write_page([(r.label, r.program) for r in reports], path)
+    console.print(str(path), highlight=False, markup=False, soft_wrap=True)
+    if not arguments.no_browser:
+        webbrowser.open(path.resolve().as_uri())
+
+
+def _refuse_to_replace(path: Path, force: bool) -> None:
+    if path.exists() and not force:
+        raise ReportError(f"{str(path)!r} exists: --force replaces it, --output writes elsewhere")
+
+
+def _write_page(report: Report, folder: Path) -> list[Path]:
+    return [write_page([(report.label, report.program)], made_folder(folder) / PAGE_NAME)]
 
 
 def _write_trace(report: Report, folder: Path) -> list[Path]:
@@ -136,6 +167,7 @@ def _write_xprof(report: Report, folder: Path) -> list[Path]:
 
 # format -> what must not exist yet in the folder, and what writes it
 FORMATS: dict[str, tuple[str, Callable[[Report, Path], list[Path]]]] = {
+    "html": (PAGE_NAME, _write_page),
     "csv": (STEPS_NAME, lambda report, folder: export_csv(report.program, folder)),
     "trace": (TRACE_NAME, _write_trace),
     "xprof": ("plugins", _write_xprof),

@@ -1,0 +1,96 @@
+"""The report as one page that works offline: chart, buffers, comparison; the source is in the folder ``page``.
+
+The page carries the records themselves (the columns of ``liveness.json``) and plotly.js, and computes what it shows from
+them: a step of fifty thousand buffers is looked up, not written out twenty thousand times. jinja2 fills the template with
+every name escaped; plotly brings plotly.js. Both are loaded when a page is written, not by importing this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Sequence
+
+from ..errors import InvalidArgumentError, ReportError
+from ..liveness import Program
+from .changes import GROUPINGS
+from .files import replacing
+from .rows import printable, summary_rows
+
+PAGE_NAME = "liveness.html"
+REPORTS_AT_MOST = 2
+SHORTCUTS = (
+    (("\u2190", "\u2192"), "pin the step before, the step after; with Shift further"),
+    (("Home", "End"), "pin the first step, the last step"),
+    (("p",), "pin the peak"),
+    (("+", "-", "0"), "zoom in, zoom out, all steps; or drag over the chart"),
+    (("d",), "compare from this step, end the comparison; or Shift and click"),
+    (("s",), "stack by the next grouping"),
+    (("a",), "list all buffers, or those of the step"),
+    (("x",), "put the other report in front"),
+    (("/",), "filter the buffers"),
+    (("t",), "all steps as a table"),
+    (("Esc",), "clear filter, buffer and comparison"),
+    (("?",), "show these keys"),
+)
+_SOURCE = Path(__file__).parent / "page"
+# What could end the element that holds the data, or a line of it: JSON may write any of these as an escape.
+_NOT_IN_SCRIPT = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+
+
+def write_page(programs: Sequence[tuple[str, Program]], path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+    """Write a page about one labelled program, or two over each other on one scale, to ``path``; return it.
+
+    Raises InvalidArgumentError for another number of programs, ReportError where ``path`` cannot be written or a library
+    that is needed is missing.
+    """
+    if not 1 <= len(programs) <= REPORTS_AT_MOST:
+        raise InvalidArgumentError(f"a page shows one program or {REPORTS_AT_MOST}, not {len(programs)}")
+    title = printable(title or " and ".join(label for label, _ in programs))
+    with replacing(path) as temporary:
+        temporary.write_text(_page(programs, title), encoding="utf-8")
+    return Path(path)
+
+
+def page_data(programs: Sequence[tuple[str, Program]]) -> str:
+    """Return the records as JSON that can stand in an element of a page, whatever the names in it are."""
+    entries = (f'{{"label":{json.dumps(printable(label))},"document":{program.to_json()}}}' for label, program in programs)
+    text = f"[{','.join(entries)}]"
+    for character, escape in _NOT_IN_SCRIPT.items():
+        text = text.replace(character, escape)
+    return text
+
+
+def _page(programs: Sequence[tuple[str, Program]], title: str) -> str:
+    jinja2, markup, plotly = _needed("jinja2"), _needed("markupsafe").Markup, _needed("plotly.offline")
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_SOURCE), autoescape=True, undefined=jinja2.StrictUndefined)
+    sources: dict[str, Any] = {
+        name: markup((_SOURCE / file).read_text(encoding="utf-8"))
+        for name, file in {
+            "style": "page.css",
+            "records": "records.js",
+            "chart": "chart.js",
+            "view": "view.js",
+            "controls": "controls.js",
+        }.items()
+    }
+    return environment.get_template("page.html").render(
+        title=title,
+        reports=[{"label": printable(label), "summary": summary_rows(program)} for label, program in programs],
+        groupings=GROUPINGS,
+        shortcuts=SHORTCUTS,
+        data=markup(page_data(programs)),
+        plotly=markup(plotly.get_plotlyjs()),
+        plotly_version=plotly.get_plotlyjs_version(),
+        **sources,
+    )
+
+
+def _needed(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        package = name.split(".", maxsplit=1)[0]
+        raise ReportError(f"a page needs {package}, which is not installed: pip install {package}") from error

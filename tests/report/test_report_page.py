@@ -1,0 +1,359 @@
+"""The page: what it carries, as data; and what its readers do with it, in a headless Chromium."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+from browser import Browser, chromium
+from large import large_program
+
+from keras_recompute.errors import InvalidArgumentError, ReportError
+from keras_recompute.liveness import Program
+from keras_recompute.report import page, write_page
+from keras_recompute.report.commands import main
+from keras_recompute.report.page import page_data
+
+MIB = 2**20
+HOSTILE = "</script><script>window.harmed=1</script><img src=x onerror='window.harmed=1'>\u2028\"&amp;[/b]\x1b[2J"
+LOAD_MILLISECONDS = 2000
+
+
+def needs(*packages):
+    for name in packages:
+        pytest.importorskip(name, reason=f"the page needs {name}, which is not installed")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    needs("plotly", "jinja2")
+    if chromium() is None:
+        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def saved(program) -> Program:
+    """The program of the fixture with the temporaries of half the size."""
+    steps = tuple(dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // 2) for s in program.steps)
+    buffers = tuple(
+        dataclasses.replace(b, size_bytes=b.size_bytes // 2) if b.lifetime == "temporary" else b for b in program.buffers
+    )
+    return dataclasses.replace(program, steps=steps, buffers=buffers)
+
+
+@pytest.fixture
+def opened(browser, program, tmp_path):
+    """The browser with the page of the small program; at the end nothing may have been said on the console."""
+    browser.messages.clear()
+    browser.open(write_page([("small", program)], tmp_path / "one.html"))
+    yield browser
+    assert browser.messages == []
+
+
+@pytest.fixture
+def both(browser, program, saved, tmp_path):
+    """The browser with the page of two programs."""
+    browser.messages.clear()
+    browser.open(write_page([("plain", program), ("saved", saved)], tmp_path / "two.html"))
+    yield browser
+    assert browser.messages == []
+
+
+def place(browser, step: float) -> tuple[float, float]:
+    """Return where in the window a step of the chart is."""
+    script = "(() => { const box = $('stage').getBoundingClientRect(); return [box.left + chart.pixel(%s), box.top + 150]; })()"
+    return tuple(browser.run(script % step))
+
+
+def text(browser, name: str) -> str:
+    return browser.run(f"$({name!r}).textContent")
+
+
+def listed(browser) -> list[list[str]]:
+    """Return size and description of the buffers in the list."""
+    rows = "[...$('buffers').tBodies[0].rows].map((row) => [...row.cells].slice(0, 2).map((cell) => cell.textContent))"
+    return browser.run(rows)
+
+
+def address(browser) -> str:
+    return browser.run("location.hash")
+
+
+def test_the_page_carries_the_records(program):
+    (entry,) = json.loads(page_data([("small", program)]))
+    assert entry["label"] == "small"
+    assert Program.from_json(json.dumps(entry["document"])) == program
+
+
+def test_no_name_can_leave_its_place(program):
+    buffers = tuple(dataclasses.replace(b, name=HOSTILE, layer=HOSTILE) for b in program.buffers)
+    data = page_data([(HOSTILE, dataclasses.replace(program, name=HOSTILE, buffers=buffers))])
+    assert not re.search("[<>&\u2028\u2029\x1b]", data)
+    assert json.loads(data)[0]["document"]["texts"].count(HOSTILE) == 1
+
+
+def test_a_page_shows_one_or_two_programs(program, tmp_path):
+    for count in (0, 3):
+        with pytest.raises(InvalidArgumentError, match=f"not {count}"):
+            write_page([("a", program)] * count, tmp_path / "page.html")
+
+
+def test_a_missing_library_is_said(program, tmp_path, monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(page, "import_module", missing)
+    with pytest.raises(ReportError, match="pip install jinja2"):
+        write_page([("a", program)], tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_program_gives_the_same_page_and_all_of_it(program, tmp_path):
+    needs("plotly", "jinja2")
+    one, two = (write_page([("a", program)], tmp_path / f"{n}.html", title="T<i>").read_text() for n in (1, 2))
+    assert one == two
+    assert "<title>T&lt;i&gt;</title>" in one
+    # the only addresses a browser would load from
+    assert not re.search(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", one[: one.index('<script type="application/json"')])
+
+
+def test_the_command_writes_a_page(program, tmp_path, capsys):
+    needs("plotly", "jinja2")
+    (tmp_path / "liveness.json").write_text(program.to_json())
+    assert main(["export", str(tmp_path), "--to", "html"]) == 0
+    assert (tmp_path / "liveness.html").exists()
+    assert main(["open", str(tmp_path), str(tmp_path), "--output", str(tmp_path / "liveness.html"), "--no-browser"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main(["open", str(tmp_path), str(tmp_path), "--output", str(tmp_path / "ab.html"), "--no-browser"]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "ab.html")
+
+
+def test_it_opens_at_the_peak(opened):
+    assert text(opened, "step-title") == "Step 5 of 8, the peak"
+    assert listed(opened) == [
+        ["30.0 MiB", "net/lstm: MatMul"],
+        ["10.0 MiB", "net/lstm/kernel"],
+        ["10.0 MiB", "fusion.2"],
+    ]
+    assert text(opened, "sums") == "3 buffers, 50.0 MiB of the 50.0 MiB held"
+    assert address(opened) == ""
+    assert "unexplained" in text(opened, "legend")  # the record's buffers do not add up to its steps: that is shown
+
+
+def test_hover_tells_the_step_and_what_is_alive(opened):
+    opened.move(*place(opened, 4.5))
+    tip = opened.wait("!$('tip').hidden && $('tip').textContent")
+    assert tip.startswith("40.0 MiB at step 4")
+    assert "30.0 MiBnet/lstm: MatMul" in tip
+    assert "fusion.2" not in tip
+    opened.move(5, 5)
+    opened.wait("$('tip').hidden")
+
+
+def test_click_pins_a_step(opened):
+    opened.click(*place(opened, 6.5))
+    assert text(opened, "step-title") == "Step 6 of 8"
+    assert [size for size, _ in listed(opened)] == ["10.0 MiB", "10.0 MiB"]
+    assert address(opened) == "#step=6"
+
+
+def test_the_list_is_filtered_and_sorted(opened):
+    opened.run("document.querySelector('[data-sort=what]').click()")
+    assert [what for _, what in listed(opened)] == ["fusion.2", "net/lstm/kernel", "net/lstm: MatMul"]
+    opened.run("document.querySelector('[data-sort=what]').click()")
+    assert [what for _, what in listed(opened)] == ["net/lstm: MatMul", "net/lstm/kernel", "fusion.2"]
+    opened.run("go({ sort: 'bytes', down: false })")
+    assert [size for size, _ in listed(opened)] == ["10.0 MiB", "10.0 MiB", "30.0 MiB"]
+    opened.key("/")
+    for letter in "LSTM":
+        opened.key(letter)
+    assert sorted(what for _, what in listed(opened)) == ["net/lstm/kernel", "net/lstm: MatMul"]
+    opened.key("Escape")
+    for name, value, count in (("category", "gradient", 1), ("layer", "net/lstm", 2), ("layer", "(none)", 1)):
+        opened.run(f"(() => {{ $({name!r}).value = {value!r}; $({name!r}).dispatchEvent(new Event('change')); }})()")
+        assert len(listed(opened)) == count
+        opened.key("Escape")
+    assert len(listed(opened)) == 3
+    opened.key("a")
+    assert len(listed(opened)) == 3  # all buffers but the input feed
+    assert text(opened, "sums").endswith("counted each once")
+
+
+def test_a_buffer_shows_its_whole_life(opened):
+    opened.run("$('buffers').tBodies[0].rows[0].click()")
+    assert "step 4 to 5, 2 steps" in text(opened, "buffer-facts")
+    assert "31,457,280 bytes" in text(opened, "buffer-facts")
+    left, width, at_four, at_six = opened.run(
+        "[parseFloat($('lifetime').style.left), parseFloat($('lifetime').style.width), chart.pixel(4), chart.pixel(6)]"
+    )
+    assert left == pytest.approx(at_four, abs=1)
+    assert left + width == pytest.approx(at_six, abs=1)
+    opened.run("$('buffers').tBodies[0].rows[0].click()")
+    assert opened.run("$('lifetime').hidden")
+
+
+def test_the_difference_of_two_steps(opened):
+    opened.click(*place(opened, 3.5))
+    opened.click(*place(opened, 6.5), shift=True)
+    assert text(opened, "sums") == "From step 3 to 6: 1 came, +10.0 MiB; 0 went, 0 B; together +10.0 MiB"
+    assert listed(opened) == [["+10.0 MiB", "fusion.2"]]
+    opened.key("p")
+    assert listed(opened) == [["+30.0 MiB", "net/lstm: MatMul"], ["+10.0 MiB", "fusion.2"]]
+    opened.run("$('clear-base').click()")
+    assert text(opened, "buffers-title") == "Buffers alive at the step"
+
+
+def test_the_keyboard_does_everything(opened):
+    for key, step in (("ArrowRight", 6), ("ArrowLeft", 5), ("Home", 0), ("ArrowLeft", 0), ("End", 7), ("p", 5)):
+        opened.key(key)
+        assert opened.run("state.step") == step
+    opened.key("Home")
+    opened.key("d")
+    opened.key("ArrowRight", shift=True)
+    assert (opened.run("state.base"), opened.run("state.step")) == (0, 2)
+    opened.key("Escape")
+    assert opened.run("state.base") is None
+    opened.key("s")
+    assert opened.run("[state.by, $('by').value]") == ["layer", "layer"]
+    opened.key("?")
+    assert not opened.run("$('help').hidden")
+    opened.key("t")
+    opened.wait("$('steps').tBodies[0].rows.length === 8")
+    opened.run("$('steps').tBodies[0].rows[1].focus()")
+    opened.key("Enter")
+    assert text(opened, "say") == "step 1, 20.0 MiB"
+
+
+def test_zoom(opened):
+    opened.drag(place(opened, 2), place(opened, 7))
+    first, last = opened.run("[state.from, state.to]")
+    assert (first, last) == (2, 7)
+    assert address(opened) == "#from=2&to=7"
+    opened.key("+")
+    narrow = opened.run("state.to - state.from")
+    assert narrow < 5
+    opened.key("End")
+    assert opened.run("state.to") == 8  # the pinned step stays in view
+    opened.key("0")
+    assert opened.run("[state.from, state.to]") == [0, 8]
+
+
+def test_a_link_keeps_the_state(browser, program, saved, tmp_path):
+    path = write_page([("plain", program), ("saved", saved)], tmp_path / "two.html")
+    link = "#report=1&by=phase&step=6&base=3&buffer=2&from=1&to=7&text=fus"
+    browser.open(path, link)
+    assert address(browser) == link
+    assert text(browser, "step-title") == "B: Step 6 of 8"
+    assert listed(browser) == [["+5.00 MiB", "fusion.2"]]
+    assert text(browser, "buffer-title") == "Buffer fusion.1"
+    browser.open(path, "#report=9&step=-4&by=__proto__&scope=toString&base=x&from=7&to=1&buffer=1e9&sort=constructor")
+    assert browser.run("[state.front, state.step, state.by, state.scope, state.base]") == [1, 0, "category", "step", None]
+    browser.run("location.hash = '#step=2'")
+    browser.wait("$('step-title').textContent === 'A: Step 2 of 8'")
+
+
+def test_two_reports_on_one_scale(both):
+    scale = "[$('plot').layout.yaxis.range, $('plot').layout.xaxis.range]"
+    before = both.run(scale)
+    held = "Math.max(...$('plot').data.filter((trace) => trace.line?.dash === '7px,3px')[0].y)"
+    assert both.run(held) == 30 * MIB  # B is the outline
+    both.move(*place(both, 5.5))
+    assert "B holds 30.0 MiB" in both.wait("!$('tip').hidden && $('tip').textContent")
+    both.key("x")
+    assert both.run(scale) == before
+    assert text(both, "step-title") == "B: Step 5 of 8, the peak"
+    assert both.run(held) == 50 * MIB
+    assert [size for size, _ in listed(both)] == ["15.0 MiB", "10.0 MiB", "5.00 MiB"]
+
+
+def test_light_and_dark(opened):
+    colours = []
+    for dark in (True, False):
+        opened.dark(dark)
+        opened.wait(f"document.documentElement.dataset.theme === '{'dark' if dark else 'light'}'")
+        colours.append(opened.run("getComputedStyle(document.body).backgroundColor"))
+    assert colours[0] != colours[1]
+    opened.run("$('theme').click()")
+    assert opened.run("getComputedStyle(document.body).backgroundColor") == colours[0]
+
+
+def test_hostile_names_are_text(browser, program, tmp_path):
+    browser.messages.clear()
+    steps = tuple(dataclasses.replace(s, instruction=HOSTILE, layer=HOSTILE, phase=HOSTILE) for s in program.steps)
+    fields = dict.fromkeys(("name", "category", "op_name", "layer", "section", "source"), HOSTILE)
+    buffers = tuple(dataclasses.replace(b, **fields) for b in program.buffers)
+    hostile = dataclasses.replace(program, name=HOSTILE, steps=steps, buffers=buffers)
+    browser.open(write_page([(HOSTILE, hostile), (HOSTILE, hostile)], tmp_path / "hostile.html"))
+    browser.move(*place(browser, 4.5))
+    for by in ("category", "layer", "phase", "section", "lifetime"):
+        browser.run(f"go({{ by: {by!r}, buffer: 0, base: 1, scope: 'change' }})")
+        browser.settle()
+    browser.run("$('table').open = true")
+    browser.wait("$('steps').tBodies[0].rows.length === 8")
+    assert browser.run("window.harmed ?? null") is None
+    assert browser.run("document.querySelectorAll('img, script').length") == browser.run(
+        "document.querySelectorAll('script').length"
+    )
+    assert browser.run("document.querySelectorAll('script').length") == 6
+    assert HOSTILE in text(browser, "step-facts")
+    assert browser.messages == []
+
+
+@pytest.fixture(scope="module")
+def large(browser, tmp_path_factory):
+    """The browser with twenty thousand steps and fifty thousand buffers."""
+    path = write_page([("large", large_program())], tmp_path_factory.mktemp("large") / "large.html")
+    browser.messages.clear()
+    loads = []
+    for _ in range(3):
+        browser.open(path)
+        loads.append(int(browser.run("document.documentElement.dataset.ready")))
+    return browser, loads
+
+
+def test_a_large_report_loads_fast(large):
+    browser, loads = large
+    assert min(loads) < LOAD_MILLISECONDS
+    assert browser.messages == []
+
+
+def test_a_large_report_is_smooth(large):
+    browser, _ = large
+    start = "const start = performance.now();"
+    timed = f"(() => {{ {start} for (let n = 0; n < 10; n++) {{ %s; }} return (performance.now() - start) / 10; }})()"
+    assert browser.run(timed % "pin(n * 1900)") < 150  # 20 ms on two shared cores
+    assert browser.run(timed % "go({ text: `block_${n}` })") < 150
+    assert browser.run(timed % "showTip({ clientX: 300 + 40 * n, clientY: 400 })") < 50
+    zoomed = f"(async () => {{ {start} await chart.draw({{ ...state, to: 9000 }}); return performance.now() - start; }})()"
+    assert browser.run(zoomed) < 1000
+    assert browser.run("Math.max(...$('plot').data.map((trace) => trace.x.length))") < 2100
+
+
+@pytest.mark.parametrize("by", page.GROUPINGS)
+def test_the_stack_adds_up_to_the_total_at_every_step(large, by):
+    browser, _ = large
+    wrong = (
+        "report().total.filter((held, step) => report().groups(%r).reduce((sum, g) => sum + g.held[step], 0) !== held).length"
+    )
+    assert browser.run(wrong % by) == 0
+    assert 1 <= browser.run(f"report().groups({by!r}).length") <= 9
+    assert browser.run(f"report().groups({by!r}).some((group) => group.name === 'unexplained')") is False
+
+
+def test_the_page_has_the_figures_of_the_record(large):
+    browser, _ = large
+    program = large_program()
+    figures = [program.peak_bytes, program.peak_step, program.always_live_bytes, program.program_steps]
+    assert browser.run("[report().peak, report().peakStep, report().floor, report().steps]") == figures
+    assert browser.run("Math.max(...$('plot').data.filter((t) => !t.stackgroup && !t.yaxis).flatMap((t) => t.y))") <= figures[0]
+    # a drawn point for the peak, though two of three steps have none
+    browser.run("go({ from: 0, to: 20000, by: 'category' })")
+    browser.settle()
+    drawn = browser.run("sampled(report().total, 0, 20000, BINS)")
+    assert program.peak_step in drawn
+    assert len(drawn) < 2 * 900 + 3
