@@ -81,8 +81,7 @@ def test_one_feature_and_one_sample(cell):
     assert_close(results(ours, X[:1, :, :1]), results(plain, X[:1, :, :1]), 1e-5)
 
 
-@CELL
-@JIT
+@pytest.mark.parametrize(("cell", "jit"), [*((cell, False) for cell in CELLS), ("lstm", True)])
 def test_dropout_draws_keras_s_mask(cell, jit):
     """Same seed, same mask: with a mask of its own not even the order of magnitude would agree."""
     ours, plain = pair(cell, return_sequences=True, dropout=0.5, seed=11)
@@ -187,8 +186,7 @@ def test_save_and_load(cell, tmp_path):
     np.testing.assert_array_equal(loaded(X), model(X))
 
 
-@CELL
-@JIT
+@pytest.mark.parametrize(("cell", "jit"), [*((cell, False) for cell in CELLS), ("gru-after", True)])
 def test_fit_in_a_plain_keras_model(cell, jit):
     """Three optimiser steps lead to the weights of the model with Keras's layer."""
     ours, plain = pair(cell, return_sequences=True)
