@@ -34,7 +34,7 @@ def training_program() -> Program:
     x = keras.layers.LSTM(16, return_sequences=True, name="lstm")(inputs)
     x = keras.layers.Dropout(0.3, name="drop")(x)
     model = keras.Model(inputs, keras.layers.Dense(1, name="head")(x), name="net")
-    optimizer = keras.optimizers.Adam()
+    optimizer = keras.optimizers.Adam(name="adam")  # without a number, however many were made before
     optimizer.build(model.trainable_variables)
 
     def step(x, y):

@@ -1,0 +1,86 @@
+"""What Keras runs in ``fit``: the training step of a model as a function, and the functions that a ``fit`` has traced.
+
+It looks at the models it is given and imports neither Keras nor TensorFlow. Seen with Keras 3.15 on TensorFlow 2.21: with
+``jit_compile`` the step on one batch is a ``tf.function`` of its own, which stands in the closure of the model's
+``train_function``; the loop around it that draws the batches is not compiled by XLA.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Iterator
+
+from ..errors import InvalidArgumentError
+
+DATA_NAMES = ("x", "y", "sample_weight")
+_DEEPEST = 12  # closures in closures; Keras has four
+
+
+def is_model(value: Any) -> bool:
+    """Return whether ``value`` is a model that Keras trains, rather than a function."""
+    return callable(getattr(value, "train_step", None)) and callable(getattr(value, "make_train_function", None))
+
+
+def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
+    """Return the training step of a compiled model as a function of ``x``, ``y``, ``sample_weight``, as many as ``data``.
+
+    The model and its optimiser are built, as ``fit`` would before its first step; nothing is trained. Raises
+    InvalidArgumentError for a model that was not compiled, and for too little or too much data.
+    """
+    if not getattr(model, "compiled", False) or getattr(model, "optimizer", None) is None:
+        raise InvalidArgumentError(
+            f"the model {model.name!r} has no optimizer, so it has no training step: call model.compile(optimizer, loss) first"
+        )
+    if not 1 <= len(data) <= len(DATA_NAMES):
+        raise InvalidArgumentError(
+            f"profile(model, x, y) takes a batch as fit does, {', '.join(DATA_NAMES)}; it was given {len(data)} of them"
+        )
+    model._symbolic_build(data_batch=data)  # Keras's own way to make every variable before a step is traced
+    steps: dict[int, Callable[..., Any]] = {
+        1: lambda x: model.train_step((x,)),
+        2: lambda x, y: model.train_step((x, y)),
+        3: lambda x, y, sample_weight: model.train_step((x, y, sample_weight)),
+    }
+    return steps[len(data)]
+
+
+def compiled_functions(train_function: Any) -> Iterator[Any]:
+    """Yield the functions compiled by XLA that ``train_function`` reaches through its closures, each once."""
+    pending, seen = [(train_function, 0)], set()
+    while pending:
+        function, depth = pending.pop(0)
+        if id(function) in seen or depth > _DEEPEST:
+            continue
+        seen.add(id(function))
+        # a wrapper takes over the attributes of what it wraps, but not its methods
+        if getattr(function, "_jit_compile", None) and hasattr(function, "experimental_get_compiler_ir"):
+            yield function
+            continue
+        inner = getattr(function, "python_function", function)
+        contents = [getattr(inner, "__wrapped__", None), getattr(inner, "__func__", None)]
+        for cell in getattr(inner, "__closure__", None) or ():
+            try:
+                contents.append(cell.cell_contents)
+            except ValueError:  # a cell that is empty yet
+                continue
+        pending += [(c, depth + 1) for c in contents if callable(c) and not is_model(c) and not isinstance(c, type)]
+
+
+def traces(function: Any) -> list[Any]:
+    """Return the concrete functions that ``function`` was traced into, in the order of tracing."""
+    return list(function._list_all_concrete_functions())
+
+
+def whole_shapes(shapes: Iterable[Any], batch_size: int | None) -> list[list[int]] | None:
+    """Return ``shapes`` with ``batch_size`` where the first dimension is unknown; None where one stays unknown.
+
+    ``fit`` traces a step for batches of any size where the last one is shorter; XLA compiles it for each size that comes.
+    """
+    whole: list[list[int]] = []
+    for shape in shapes:
+        sizes: list[Any] = shape.as_list() if shape.rank is not None else [None]
+        if sizes and sizes[0] is None:
+            sizes[0] = batch_size
+        if None in sizes:
+            return None
+        whole.append(sizes)
+    return whole
