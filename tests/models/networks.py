@@ -33,6 +33,7 @@ def recurrent(
     lengths: list[int] | None = None,
     first_state: bool = False,
     last_only: bool = False,
+    order: Callable[[list], list] = list,
     head: Callable[[Any], Any] | None = None,
     **arguments,
 ):
@@ -50,7 +51,7 @@ def recurrent(
         begin += steps
         if number + 1 < len(lengths):
             state = mark(state)
-    whole = keras.layers.Concatenate(axis=1)(outputs) if len(outputs) > 1 and not last_only else outputs[-1]
+    whole = keras.layers.Concatenate(axis=1)(order(outputs)) if len(outputs) > 1 and not last_only else outputs[-1]
     return Model(inputs, (head or keras.layers.Dense(2))(whole))
 
 
@@ -146,6 +147,18 @@ def normalised_head(x):
     return keras.layers.Dense(2)(keras.layers.Activation("tanh")(keras.layers.LayerNormalization()(x)))
 
 
+def reverse(outputs: list) -> list:
+    return outputs[::-1]
+
+
+def first_again(outputs: list) -> list:
+    return [*outputs, outputs[0]]
+
+
+def over_time(x):
+    return keras.layers.Conv1D(2, 2)(x)
+
+
 @dataclass(frozen=True)
 class Network:
     build: Callable[[Any], Any]
@@ -160,6 +173,8 @@ NETWORKS = {
     "uneven": Network(lambda Model: recurrent(Model, lengths=[2, 2, 1, 1, 2]), SEQUENCES),
     "given first state": Network(lambda Model: recurrent(Model, first_state=True), SEQUENCES),
     "last output only": Network(lambda Model: recurrent(Model, last_only=True), SEQUENCES),
+    "outputs in another order": Network(lambda Model: recurrent(Model, order=reverse), SEQUENCES),
+    "an output twice": Network(lambda Model: recurrent(Model, order=first_again, head=over_time), SEQUENCES),
     "per-timestep head": Network(lambda Model: recurrent(Model, head=normalised_head), SEQUENCES),
     "keras lstm": Network(lambda Model: recurrent(Model, cell=keras.layers.LSTM), SEQUENCES),
     "recurrent dropout of inputs": Network(lambda Model: recurrent(Model, dropout=0.3, seed=5), SEQUENCES),
