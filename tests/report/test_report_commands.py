@@ -99,7 +99,7 @@ def test_the_width_is_kept(capsys, monkeypatch, command, width):
         (["show", "torn.json"], "not JSON"),
         (["show", "foreign.json"], "not an object with"),
         (["show", "newer.json"], "newer release wrote it"),
-        (["show", "text.pb"], "compiled XLA program"),
+        (["show", "text.pb"], "'text.pb'"),
         (["show", "none.pb"], "could not be read"),
         (["compare", "runs", "runs/plain"], "holds 2 reports"),
         (["top", "runs/plain", "--step", "8"], "none of the 8 steps"),
