@@ -75,6 +75,7 @@ def main():
         before, _, rest = readme.read_text().partition(begin)
         readme.write_text(before + begin + table(rows.values()) + end + rest.partition(end)[2])
         static = ROOT / "static"
+        static.mkdir(exist_ok=True)
         plain, seven = programs[0, True], programs[7, True]
         liveness_figure(plain, static / "LSTM_no_checkpoints.png", title="LSTM, 2048 steps, no checkpoints")
         liveness_figure(seven, static / "LSTM_7_checkpoints.png", title="LSTM, 2048 steps, 7 checkpoints")

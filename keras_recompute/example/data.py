@@ -35,15 +35,15 @@ def make_dataset(tf: Any, arguments: argparse.Namespace, text: bytes | None) -> 
     """Return the microbatches of one epoch, of fixed shape: (inputs, targets)."""
     import numpy as np
 
-    count = arguments.steps_per_epoch * arguments.batch_size
     if arguments.data == "constant":
-        features = np.ones((arguments.seq_len, arguments.features), np.float32)
-        target = np.full((arguments.seq_len, 1), 0.2, np.float32)
-        dataset = tf.data.Dataset.from_tensors((features, target)).repeat(count)
-    else:
-        assert text is not None  # read_text has been asked for it
-        begins = np.random.RandomState(arguments.seed).randint(0, len(text) - arguments.seq_len, size=count)
-        symbols = np.frombuffer(text, np.uint8).astype(np.int32)
-        windows = np.stack([symbols[begin : begin + arguments.seq_len + 1] for begin in begins])
-        dataset = tf.data.Dataset.from_tensor_slices((windows[:, :-1], windows[:, 1:]))
+        # One microbatch, given again and again: batching would make a copy of it each time.
+        shape = arguments.batch_size, arguments.seq_len
+        microbatch = np.ones((*shape, arguments.features), np.float32), np.full((*shape, 1), 0.2, np.float32)
+        return tf.data.Dataset.from_tensors(microbatch).repeat(arguments.steps_per_epoch)
+    assert text is not None  # read_text has been asked for it
+    count = arguments.steps_per_epoch * arguments.batch_size
+    begins = np.random.RandomState(arguments.seed).randint(0, len(text) - arguments.seq_len, size=count)
+    symbols = np.frombuffer(text, np.uint8).astype(np.int32)
+    windows = np.stack([symbols[begin : begin + arguments.seq_len + 1] for begin in begins])
+    dataset = tf.data.Dataset.from_tensor_slices((windows[:, :-1], windows[:, 1:]))
     return dataset.batch(arguments.batch_size, drop_remainder=True)
