@@ -15,6 +15,7 @@ from keras_recompute.liveness import Program
 from keras_recompute.report import page, write_page
 from keras_recompute.report.commands import main
 from keras_recompute.report.page import page_data
+from keras_recompute.sizes import format_bytes
 
 MIB = 2**20
 HOSTILE = "</script><script>window.harmed=1</script><img src=x onerror='window.harmed=1'>\u2028\"&amp;[/b]\x1b[2J"
@@ -343,6 +344,11 @@ def test_the_stack_adds_up_to_the_total_at_every_step(large, by):
     assert browser.run(wrong % by) == 0
     assert 1 <= browser.run(f"report().groups({by!r}).length") <= 9
     assert browser.run(f"report().groups({by!r}).some((group) => group.name === 'unexplained')") is False
+
+
+def test_the_page_writes_sizes_as_the_tables_do(opened):
+    sizes = [0, 1, 999, 1000, 1023, 1024, 4096, 10_234, 102_348, 1_023_487, 1_023_488, MIB, 31 * MIB + 7, 2**30, 2**40, 2**52]
+    assert opened.run(f"{sizes}.map(formatBytes)") == [format_bytes(size) for size in sizes]
 
 
 def test_the_page_has_the_figures_of_the_record(large):
