@@ -49,7 +49,7 @@ def test_the_table_is_the_measured_one():
     assert shown.group(1) == table(json.loads(RESULTS.read_text()))
 
 
-@pytest.mark.parametrize("package", ["tensorflow", "keras", "lazy_loader", "matplotlib", "rich"])
+@pytest.mark.parametrize("package", ["tensorflow", "keras", "jinja2", "lazy_loader", "matplotlib", "plotly", "rich"])
 def test_requirements_and_package_agree(package):
     """Both are read by installers, so both must say the same."""
 
