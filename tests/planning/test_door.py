@@ -18,6 +18,7 @@ def test_the_public_names_are_exactly_these():
         "mixed_plan",
         "multilevel_plan",
         "optimal_plan",
+        "predicted_peak_bytes",
         "section_lengths",
         "simulate",
         "uniform_plan",

@@ -323,16 +323,23 @@ def test_a_large_report_loads_fast(large):
     assert browser.messages == []
 
 
-def test_a_large_report_is_smooth(large):
+def test_a_large_report_draws_no_more_points_than_a_screen_shows(large):
     browser, _ = large
-    start = "const start = performance.now();"
-    timed = f"(() => {{ {start} for (let n = 0; n < 10; n++) {{ %s; }} return (performance.now() - start) / 10; }})()"
-    assert browser.run(timed % "pin(n * 1900)") < 150  # 20 ms on two shared cores
-    assert browser.run(timed % "go({ text: `block_${n}` })") < 150
-    assert browser.run(timed % "showTip({ clientX: 300 + 40 * n, clientY: 400 })") < 50
-    zoomed = f"(async () => {{ {start} await chart.draw({{ ...state, to: 9000 }}); return performance.now() - start; }})()"
-    assert browser.run(zoomed) < 1000
     assert browser.run("Math.max(...$('plot').data.map((trace) => trace.x.length))") < 2100
+
+
+def test_the_page_has_the_figures_of_the_record(large):
+    browser, _ = large
+    program = large_program()
+    figures = [program.peak_bytes, program.peak_step, program.always_live_bytes, program.program_steps]
+    assert browser.run("[report().peak, report().peakStep, report().floor, report().steps]") == figures
+    assert browser.run("Math.max(...$('plot').data.filter((t) => !t.stackgroup && !t.yaxis).flatMap((t) => t.y))") <= figures[0]
+    # a drawn point for the peak, though two of three steps have none
+    browser.run("go({ from: 0, to: 20000, by: 'category' })")
+    browser.settle()
+    drawn = browser.run("sampled(report().total, 0, 20000, BINS)")
+    assert program.peak_step in drawn
+    assert len(drawn) < 2 * 900 + 3
 
 
 @pytest.mark.parametrize("by", page.GROUPINGS)
@@ -349,17 +356,3 @@ def test_the_stack_adds_up_to_the_total_at_every_step(large, by):
 def test_the_page_writes_sizes_as_the_tables_do(opened):
     sizes = [0, 1, 999, 1000, 1023, 1024, 4096, 10_234, 102_348, 1_023_487, 1_023_488, MIB, 31 * MIB + 7, 2**30, 2**40, 2**52]
     assert opened.run(f"{sizes}.map(formatBytes)") == [format_bytes(size) for size in sizes]
-
-
-def test_the_page_has_the_figures_of_the_record(large):
-    browser, _ = large
-    program = large_program()
-    figures = [program.peak_bytes, program.peak_step, program.always_live_bytes, program.program_steps]
-    assert browser.run("[report().peak, report().peakStep, report().floor, report().steps]") == figures
-    assert browser.run("Math.max(...$('plot').data.filter((t) => !t.stackgroup && !t.yaxis).flatMap((t) => t.y))") <= figures[0]
-    # a drawn point for the peak, though two of three steps have none
-    browser.run("go({ from: 0, to: 20000, by: 'category' })")
-    browser.settle()
-    drawn = browser.run("sampled(report().total, 0, 20000, BINS)")
-    assert program.peak_step in drawn
-    assert len(drawn) < 2 * 900 + 3
