@@ -16,7 +16,7 @@ from dataclasses import replace
 import tensorflow as tf
 
 from .joint import join
-from .outline import Carried, Joined, Last, Request, Role, Sliced, outline
+from .outline import Carried, Joined, Last, Request, Role, Sliced, outline, section_spec
 from .partition import Partition, partition
 from .pieces import Dimension
 from .policies import save_nothing
@@ -57,7 +57,7 @@ def outline_levels(
     group_requests = [
         Joined(number_of(r), 0 if r.axis is None else r.axis) if isinstance(r, Joined) else Last(number_of(r)) for r in requests
     ]
-    signature = [_spec(argument, role) for argument, role in zip(arguments, group_roles)]
+    signature = [section_spec(argument, role) for argument, role in zip(arguments, group_roles)]
     stored = [n for n, r in enumerate(returned) if n < len(carried) or isinstance(r, Joined)]
     whole = partition(join(trace(group, signature)), save_nothing, at_hand=stored)
     whole.forward.check()
@@ -80,10 +80,3 @@ def _of_group(role: Role, size: int, carried: Sequence[int]) -> Role:
     if isinstance(role, Carried):
         return Carried(carried.index(role.output))
     return replace(role, length=role.length * size) if isinstance(role, Sliced) else role
-
-
-def _spec(argument: tf.Tensor, role: Role) -> tf.TensorSpec:
-    shape = argument.shape.as_list()
-    if isinstance(role, Sliced):
-        shape[role.axis] = role.length
-    return tf.TensorSpec(shape, argument.dtype)

@@ -97,6 +97,14 @@ def outline(
     return list(flat) if isinstance(flat, (list, tuple)) else [flat]
 
 
+def section_spec(argument: tf.Tensor, role: Role) -> tf.TensorSpec:
+    """Return the type and shape in which a section sees ``argument``: of a Sliced one, its share."""
+    shape = argument.shape.as_list()
+    if isinstance(role, Sliced):
+        shape[role.axis] = role.length
+    return tf.TensorSpec(shape, argument.dtype)
+
+
 def can_be_outlined(part: Partition) -> bool:
     """Whether a loop can store what the section hands on: plain tensors, unknown at most in their first dimension."""
     stored = (*part.joint.trace.outputs, *part.saved)

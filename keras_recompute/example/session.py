@@ -9,7 +9,6 @@ import math
 import os
 import platform
 import statistics
-import tempfile
 import time
 from typing import Any, Callable, Iterator
 
@@ -193,11 +192,10 @@ class Session:
         path = self.arguments.json
         if path is None:
             return
-        text = json.dumps(self.results, indent=1) + "\n"
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            file.write(text)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        from ..report.files import replacing
+
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
 
     def title(self) -> str:
         """Return what the report is about, for its picture."""

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ..engine.joint import join
 from ..engine.levels import factors, outline_levels
 from ..engine.lower import lower
-from ..engine.outline import Carried, Joined, Role, Sliced, can_be_outlined
+from ..engine.outline import Carried, Joined, can_be_outlined, section_spec
 from ..engine.partition import Partition, partition
 from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import save_replay_sources
@@ -89,7 +89,7 @@ def _run_section(section: Section, values: Values, name: str) -> None:
 
 def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: int) -> None:
     arguments = [values[key] for key in run.arguments]
-    signature = [_piece(value, role) for value, role in zip(arguments, run.roles)]
+    signature = [section_spec(value, role) for value, role in zip(arguments, run.roles)]
     masks = [mask_of(value) for value in arguments]
     if all(mask is None for mask in masks):
         stored = {role.output for role in run.roles if isinstance(role, Carried)}
@@ -143,10 +143,3 @@ def _partition(
     part.forward.check()
     part.backward.check()
     return part, aside
-
-
-def _piece(value: tf.Tensor, role: Role) -> tf.TensorSpec:
-    shape = value.shape.as_list()
-    if isinstance(role, Sliced):
-        shape[role.axis] = role.length
-    return tf.TensorSpec(shape, value.dtype)
