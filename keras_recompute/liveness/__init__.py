@@ -1,13 +1,15 @@
 """Memory of compiled programs over their steps: read from the compiler, as plain records.
 
 ``profile`` compiles a function, or the training step of a Keras model, and returns a ``Program``; ``capture_fit`` is the
-callback that reads the program ``fit`` runs; ``read_hlo_proto`` reads a program that was stored. Importing this loads no
-TensorFlow.
+callback that reads the program ``fit`` runs; ``read_hlo_proto`` reads a program that was stored, ``read_popvision`` a report
+of the Poplar SDK's. Importing this loads no TensorFlow.
 """
 
 from .parameters import Parameter
 from .process import ProcessMemory, process_memory
+from .profile_pop import IpuTarget, Profile, is_profile_pop, read_profile_pop, write_profile_pop
 from .program import Buffer, Program, Step
+from .read_popvision import read_popvision
 from .read_xla import CompiledProgram, capture_fit, compile_program, profile, read_hlo_proto
 from .reconcile import reconcile
 from .timeline import Timeline
@@ -15,15 +17,21 @@ from .timeline import Timeline
 __all__ = [
     "Buffer",
     "CompiledProgram",
+    "IpuTarget",
     "Parameter",
     "ProcessMemory",
+    "Profile",
     "Program",
     "Step",
     "Timeline",
     "capture_fit",
     "compile_program",
+    "is_profile_pop",
     "process_memory",
     "profile",
     "read_hlo_proto",
+    "read_popvision",
+    "read_profile_pop",
     "reconcile",
+    "write_profile_pop",
 ]

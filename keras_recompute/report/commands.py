@@ -30,9 +30,9 @@ from typing import Callable, NoReturn, Sequence
 from rich.console import Console
 
 from ..errors import RecomputeError, ReportError
+from ..files import made_folder
 from .changes import GROUPINGS
 from .exports import STEPS_NAME, TRACE_NAME, export_csv, export_trace, export_xprof
-from .files import made_folder
 from .finding import Report, read_report, read_reports, serialized_of
 from .page import PAGE_NAME, write_page
 from .tables import print_buffers, print_comparison, print_groups, print_overview

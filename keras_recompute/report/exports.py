@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator, Sequence
 
 from ..errors import ReportError
+from ..files import made_folder, replacing
 from ..liveness import Buffer, Program, Step
-from .files import made_folder, replacing
 from .rows import Span, phase_spans, section_spans
 from .xplane import xspace
 

@@ -11,10 +11,10 @@ import re
 from typing import TYPE_CHECKING, Any, Sequence
 
 from ..errors import InvalidArgumentError
+from ..files import replacing
 from ..liveness import Program
 from ..phases import BACKWARD, FORWARD, PHASES, RECOMPUTE, UPDATE
 from ..sizes import parse_bytes
-from .files import replacing
 from .rows import phase_spans, section_spans
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Sequence
 
 from ..errors import InvalidArgumentError, ReportError
+from ..files import replacing
 from ..liveness import Program
 from .changes import GROUPINGS
-from .files import replacing
 from .rows import printable, summary_rows
 
 PAGE_NAME = "liveness.html"

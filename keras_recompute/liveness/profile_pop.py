@@ -1,0 +1,118 @@
+"""``profile.pop`` as this project writes it: a line that says what it is and for which device, then the record.
+
+The Poplar SDK writes files of this name whose bytes are not documented publicly. Ours stands in the same place and has
+a format of its own, which its first line says; the SDK's ``pva`` does not read it. Two lines of JSON:
+
+    {"format": "keras-recompute profile.pop", "note": ..., "schema_version": 1, "target": {...}}
+    the program, as in liveness.json
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidArgumentError, ReportError
+from ..files import PathLike, made_folder, replacing
+from .program import Program
+
+POP_NAME = "profile.pop"
+FORMAT = "keras-recompute profile.pop"
+SCHEMA_VERSION = 1
+NOTE = "written by keras-recompute on stock TensorFlow; not a file of the Poplar SDK, whose pva cannot read it"
+_FIRST_LINE_AT_MOST = 4096  # ours is shorter; a foreign file may have no line at all
+
+
+@dataclass(frozen=True)
+class IpuTarget:
+    """The device that a profile is for; by default one Mk2 IPU. All numbers are positive."""
+
+    ipus: int = 1
+    tiles_per_ipu: int = 1472
+    bytes_per_tile: int = 624 * 1024
+    replicas: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgumentError for a number that is no positive int."""
+        for name, value in asdict(self).items():
+            if type(value) is not int or value < 1:
+                raise InvalidArgumentError(f"IpuTarget {name} is {value!r}: a whole number from 1 was expected")
+
+    @property
+    def tiles(self) -> int:
+        """Number of tiles of all IPUs."""
+        return self.ipus * self.tiles_per_ipu
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of all tiles."""
+        return self.tiles * self.bytes_per_tile
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a ``profile.pop`` of ours holds."""
+
+    program: Program
+    target: IpuTarget = IpuTarget()
+
+
+def write_profile_pop(program: Program, path: PathLike, *, target: IpuTarget | None = None) -> None:
+    """Write ``program``, for ``target`` (by default one Mk2 IPU), to the file ``path``; its folder is made if need be.
+
+    Raises ReportError where it cannot be written.
+    """
+    head = {"format": FORMAT, "note": NOTE, "schema_version": SCHEMA_VERSION, "target": asdict(target or IpuTarget())}
+    made_folder(Path(path).parent)
+    with replacing(path) as temporary:
+        temporary.write_text(f"{json.dumps(head)}\n{program.to_json()}", encoding="utf-8")
+
+
+def read_profile_pop(path: PathLike) -> Profile:
+    """Read what ``write_profile_pop`` wrote. Raises ReportError for anything else, the Poplar SDK's own files included."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ReportError(f"no profile could be read from {str(path)!r}: {error.strerror}") from error
+    first, newline, _ = data[:_FIRST_LINE_AT_MOST].partition(b"\n")
+    head = _head(first)
+    if head is None or not newline:
+        raise ReportError(
+            f"{str(path)!r} is no {POP_NAME} of keras-recompute: its first line does not say so. If the Poplar SDK wrote it, "
+            "only the SDK's pva can read it"
+        )
+    version = head.get("schema_version")
+    if type(version) is not int or version < 1:
+        raise ReportError(f"{str(path)!r} has schema_version {version!r}; a whole number from 1 was expected")
+    if version > SCHEMA_VERSION:
+        raise ReportError(
+            f"{str(path)!r} has schema_version {version}, this release reads up to {SCHEMA_VERSION}: "
+            "a newer release wrote it, upgrade keras-recompute to read it"
+        )
+    target = head.get("target")
+    if not isinstance(target, dict) or set(target) != {f.name for f in fields(IpuTarget)}:
+        raise ReportError(f"{str(path)!r} has target {target!r:.80}; the numbers of an IpuTarget were expected")
+    try:
+        return Profile(Program.from_json(data[len(first) + 1 :]), IpuTarget(**target))
+    except (ReportError, InvalidArgumentError) as error:
+        raise ReportError(f"{str(path)!r}: {error}") from error
+
+
+def is_profile_pop(path: PathLike) -> bool:
+    """Return whether the file ``path`` is a ``profile.pop`` of ours, going by its first line; False if it is not there."""
+    try:
+        with Path(path).open("rb") as file:
+            return _head(file.readline(_FIRST_LINE_AT_MOST)) is not None
+    except OSError:
+        return False
+
+
+def _head(line: bytes) -> dict[str, Any] | None:
+    """Return what a first line says, if it is one of ours."""
+    try:
+        head = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return head if isinstance(head, dict) and head.get("format") == FORMAT else None

@@ -1,0 +1,134 @@
+"""Read a report that the Poplar SDK captured: the only file that knows ``pva``, its analysis library.
+
+PopVision's figures, and what becomes of them (attributes of ``pva.openReport(path).compilation``):
+
+* *always-live*: the sum over ``tiles`` of ``memory.alwaysLiveBytes``. It holds more than ``alwaysLiveVariables`` lists (code,
+  exchange tables): what is left is a buffer of its own. Which of them is a weight nothing tells: their category is other;
+* *steps*: ``livenessProgramSteps``, each with ``notAlwaysLiveMemory.bytes``; the body of a repeat appears once;
+* *temporaries*: ``notAlwaysLiveMemory.variables`` of consecutive steps, one buffer for each stretch in which a variable is
+  listed without a gap. What a step holds beyond the listed ones is shown as unexplained, as everywhere;
+* *capacity*: ``target.numTiles`` times ``target.bytesPerTile``.
+
+Peak = always-live plus the largest step, as PopVision draws it. Data that is streamed in is not in these figures, so there
+is no input feed. Written to Graphcore's published API and tested with objects of its shape; no SDK was at hand.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Iterable, Iterator
+
+from ..errors import ReportError
+from .categories import OTHER, buffer_category
+from .naming import Names
+from .profile_pop import POP_NAME, is_profile_pop, read_profile_pop
+from .program import ALWAYS_LIVE, TEMPORARY, Buffer, Program, Step
+
+UNLISTED = "always live, in no variable of the report"
+
+
+def read_popvision(source: Any, *, name: str | None = None) -> Program:
+    """Return the record of a report: of a path to a ``profile.pop`` or its folder, or of what ``pva.openReport`` returned.
+
+    A ``profile.pop`` of ours is read as it is; any other is opened with the Poplar SDK's ``pva``, which must then be
+    installed. ``name`` is what to call the program. Raises ReportError for what cannot be read.
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        return _read(source, name or "PopVision report")
+    path = Path(source, POP_NAME) if Path(source).is_dir() else Path(source)
+    if is_profile_pop(path):
+        return read_profile_pop(path).program
+    if not path.exists():
+        raise ReportError(f"no profile could be read from {str(path)!r}: No such file or directory")
+    return _read(_opened(path), name or path.resolve().parent.name)
+
+
+def _opened(path: Path) -> Any:
+    try:
+        pva = import_module("pva")
+    except ImportError as error:
+        raise ReportError(
+            f"{str(path)!r} was not written by keras-recompute, and the Poplar SDK's pva, which may read it, is not installed"
+        ) from error
+    try:
+        return pva.openReport(str(path))
+    except Exception as error:  # a library of another house: whatever it raises, the file was not read
+        raise ReportError(f"{str(path)!r} could not be read by pva: {type(error).__name__}: {error}") from error
+
+
+def _read(report: Any, name: str) -> Program:
+    try:
+        compilation = report.compilation
+        program_steps = list(compilation.livenessProgramSteps)
+        names = Names()
+        steps = tuple(_step(step, names) for step in program_steps)
+        always_live = sum(int(tile.memory.alwaysLiveBytes) for tile in compilation.tiles)
+        listed = [(str(v.name), int(v.size)) for v in compilation.alwaysLiveVariables]
+        temporaries = list(_stretches((_variables(step) for step in program_steps), names))
+        capacity = int(compilation.target.numTiles) * int(compilation.target.bytesPerTile)
+        version = str(report.poplarVersion.string)
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        raise ReportError(
+            f"this is no report that pva opened, or one without liveness: {type(error).__name__}: {error}"
+        ) from error
+    last = max(len(steps) - 1, 0)
+    return Program(
+        name=name,
+        compiled_by=f"Poplar {version}",
+        steps=steps,
+        buffers=(*_always_live(listed, always_live, last), *temporaries),
+        capacity_bytes=capacity,
+        compiler_totals={"always_live_variables_bytes": sum(size for _, size in listed)},
+    )
+
+
+def _step(step: Any, names: Names) -> Step:
+    program, held = step.program, int(step.notAlwaysLiveMemory.bytes)
+    op_name, kind = str(program.name), str(getattr(program.type, "name", program.type))
+    return Step(f"{op_name} ({kind})", held, op_name, names.layer(op_name), _phase(op_name, names))
+
+
+def _phase(op_name: str, names: Names) -> str | None:
+    """Return the phase where the name states one: of a name without any, PopVision tells nothing."""
+    return names.origin(op_name).phase if names.is_marked(op_name) else None
+
+
+def _variables(step: Any) -> Counter[tuple[str, int]]:
+    return Counter((str(v.name), int(v.size)) for v in step.notAlwaysLiveMemory.variables)
+
+
+def _stretches(steps: Iterable[Counter[tuple[str, int]]], names: Names) -> Iterator[Buffer]:
+    """Yield a buffer for every stretch of steps that list a variable; several of one name and size are told apart by number."""
+    held: dict[tuple[str, int], list[int]] = {}  # the steps at which those listed just now appeared
+    number = -1
+    for number, listed in enumerate(steps):
+        for key in [*held]:
+            while len(held[key]) > listed[key]:
+                yield _temporary(key, held[key].pop(), number - 1, names)
+            if not held[key]:
+                del held[key]
+        for key, count in listed.items():
+            starts = held.setdefault(key, [])
+            starts.extend([number] * (count - len(starts)))
+    for key, starts in held.items():
+        yield from (_temporary(key, first, number, names) for first in starts)
+
+
+def _temporary(variable: tuple[str, int], first: int, last: int, names: Names) -> Buffer:
+    name, size = variable
+    phase = _phase(name, names)
+    category = buffer_category(name, phase)
+    return Buffer(name, size, first, last, TEMPORARY, category, name, names.layer(name), phase)
+
+
+def _always_live(listed: list[tuple[str, int]], total: int, last: int) -> Iterator[Buffer]:
+    """Yield what is always live, ``total`` bytes together; where more is listed than there is, the list cannot be used."""
+    rest = total - sum(size for _, size in listed)
+    kept = listed if rest >= 0 else []
+    yield from (Buffer(name, size, 0, last, ALWAYS_LIVE, OTHER) for name, size in kept)
+    unlisted = rest if rest >= 0 else total
+    if unlisted:
+        yield Buffer(UNLISTED, unlisted, 0, last, ALWAYS_LIVE, OTHER)
