@@ -3,14 +3,17 @@
     python3 -m keras_recompute.liveness show run/               figures, curve and largest buffers of a report
     python3 -m keras_recompute.liveness show runs/              one line for each report in the folders inside
     python3 -m keras_recompute.liveness compare plain/ saved/   what changed from the first report to the second
+    python3 -m keras_recompute.liveness compare plain/ saved/ --figure both.png    the same as a picture
     python3 -m keras_recompute.liveness top run/ --by layer     what is alive at the peak, or at --step
     python3 -m keras_recompute.liveness open run/               a page in the browser; two reports: over each other
     python3 -m keras_recompute.liveness export run/ --to html   that page as liveness.html
     python3 -m keras_recompute.liveness export run/ --to csv    steps.csv and buffers.csv
     python3 -m keras_recompute.liveness export run/ --to trace  a Chrome trace, for ui.perfetto.dev
     python3 -m keras_recompute.liveness export run/ --to xprof  a log folder for `xprof DIR` or TensorBoard
+    python3 -m keras_recompute.liveness export run/ --to pop    a profile.pop, as the IPU stand-in writes it
 
-A report is a liveness.json, a folder that holds one, or a serialized program (*.hlo_proto.pb). Tables keep to the width
+A report is a liveness.json, a profile.pop (one of the Poplar SDK needs the SDK's pva), a folder that holds one, or a
+serialized program (*.hlo_proto.pb). Tables keep to the width
 of the terminal (COLUMNS); piped output has no lines, no colours and ASCII signs only, where the names have.
 Files go into the folder of the report, or to --output; one that exists is replaced with --force only. XProf needs the
 serialized program: a report written with `write_report(..., serialized=...)` keeps it. The page needs plotly and jinja2.
@@ -31,8 +34,10 @@ from rich.console import Console
 
 from ..errors import RecomputeError, ReportError
 from ..files import made_folder
+from ..liveness.profile_pop import POP_NAME, write_profile_pop
 from .changes import GROUPINGS
 from .exports import STEPS_NAME, TRACE_NAME, export_csv, export_trace, export_xprof
+from .figures import comparison_figure
 from .finding import Report, read_report, read_reports, serialized_of
 from .page import PAGE_NAME, write_page
 from .tables import print_buffers, print_comparison, print_groups, print_overview
@@ -80,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("after", metavar="B")
     compare.add_argument("--by", choices=GROUPINGS, default="category", help="group what is alive at the peaks")
     compare.add_argument("--rows", type=_count, default=10, metavar="N", help="list the N largest changes (default: 10)")
+    compare.add_argument("--figure", type=Path, metavar="FILE", help="also draw both curves on one scale, as a PNG")
+    compare.add_argument("--force", action="store_true", help="replace the figure if it exists")
     compare.set_defaults(run=_compare)
 
     top = commands.add_parser("top", help="the largest buffers alive at a step")
@@ -117,7 +124,12 @@ def _show(arguments: argparse.Namespace, console: Console) -> None:
 def _compare(arguments: argparse.Namespace, console: Console) -> None:
     before, after = read_report(arguments.before), read_report(arguments.after)
     labelled = (f"A: {before.label}", before.program), (f"B: {after.label}", after.program)
+    if arguments.figure:
+        _refuse_to_replace(arguments.figure, arguments.force)
     print_comparison(*labelled, console, by=arguments.by, rows=arguments.rows)
+    if arguments.figure:
+        comparison_figure(labelled, arguments.figure)
+        console.print(str(arguments.figure), highlight=False, markup=False, soft_wrap=True)
 
 
 def _top(arguments: argparse.Namespace, console: Console) -> None:
@@ -161,6 +173,11 @@ def _write_trace(report: Report, folder: Path) -> list[Path]:
     return [export_trace(report.program, made_folder(folder) / TRACE_NAME)]
 
 
+def _write_pop(report: Report, folder: Path) -> list[Path]:
+    write_profile_pop(report.program, folder / POP_NAME)
+    return [folder / POP_NAME]
+
+
 def _write_xprof(report: Report, folder: Path) -> list[Path]:
     return export_xprof(report.program.name, serialized_of(report), folder)
 
@@ -171,6 +188,7 @@ FORMATS: dict[str, tuple[str, Callable[[Report, Path], list[Path]]]] = {
     "csv": (STEPS_NAME, lambda report, folder: export_csv(report.program, folder)),
     "trace": (TRACE_NAME, _write_trace),
     "xprof": ("plugins", _write_xprof),
+    "pop": (POP_NAME, _write_pop),
 }
 
 

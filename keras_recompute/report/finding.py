@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ReportError
-from ..liveness import Program, read_hlo_proto
+from ..liveness import Program, read_hlo_proto, read_popvision
+from ..liveness.profile_pop import POP_NAME
 from .files import JSON_NAME, SERIALIZED_NAME
 
-PROTO_SUFFIX = ".pb"
+PROTO_SUFFIX, POP_SUFFIX = ".pb", ".pop"
+_IN_FOLDERS = (JSON_NAME, POP_NAME)  # what a folder is looked through for, in this order
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Report:
 
 
 def read_report(path: str | os.PathLike[str]) -> Report:
-    """Read the one report at ``path``: a ``liveness.json``, a serialized program, or a folder that holds a report.
+    """Read the one report at ``path``: ``liveness.json``, ``profile.pop``, a serialized program, or a folder that holds one.
 
     Raises ReportError where there is none, or several.
     """
@@ -54,19 +56,22 @@ def serialized_of(report: Report) -> bytes:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    if (path / JSON_NAME).exists():
-        return [path / JSON_NAME]
-    inside = sorted(path.glob(f"*/{JSON_NAME}"))
-    if not inside:
-        raise ReportError(
-            f"the folder {str(path)!r} holds no {JSON_NAME}, nor does a folder in it: name one that write_report wrote"
-        )
-    return inside
+    for folders in ("", "*/"):
+        found = [sorted(path.glob(folders + name)) for name in _IN_FOLDERS]
+        with_json = {file.parent for file in found[0]}
+        files = found[0] + [file for file in found[1] if file.parent not in with_json]
+        if files:
+            return sorted(files)
+    raise ReportError(
+        f"the folder {str(path)!r} holds no {' or '.join(_IN_FOLDERS)}, nor does a folder in it: name one that holds a report"
+    )
 
 
 def _read(file: Path) -> Report:
-    label = file.parent.name if file.name == JSON_NAME else file.name.split(".")[0]
+    label = file.parent.name if file.name in _IN_FOLDERS else file.name.split(".")[0]
     try:
+        if file.suffix == POP_SUFFIX:
+            return Report(label or file.name, file, read_popvision(file))
         if file.suffix != PROTO_SUFFIX:
             return Report(label or file.name, file, Program.read(file))
         return Report(label or file.name, file, read_hlo_proto(file.read_bytes()))

@@ -8,12 +8,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from keras_recompute.liveness import write_profile_pop
 from keras_recompute.report.commands import main
 
 MIB = 2**20
+IPU = [(f"lstm/{n}", SimpleNamespace(bytes=n * 10 * MIB, variables=[])) for n in (1, 2, 4, 3)]
 
 
 pytestmark = pytest.mark.usefixtures("folders")
@@ -68,6 +71,39 @@ def test_compare(capsys):
     assert "#" not in curves[1]
 
 
+def test_an_ipu_and_the_stand_in_in_one_picture(tmp_path, capsys, monkeypatch):
+    """One report captured with the SDK, one written by ourselves: found by their names, and drawn together."""
+    steps = [SimpleNamespace(program=SimpleNamespace(name=n, type="DoExchange"), notAlwaysLiveMemory=held) for n, held in IPU]
+    compilation = SimpleNamespace(
+        tiles=[SimpleNamespace(memory=SimpleNamespace(alwaysLiveBytes=5 * MIB))] * 4,
+        livenessProgramSteps=steps,
+        alwaysLiveVariables=[],
+        target=SimpleNamespace(numTiles=4, bytesPerTile=25 * MIB),
+    )
+    report = SimpleNamespace(compilation=compilation, poplarVersion=SimpleNamespace(string="3.4.0"))
+    monkeypatch.setitem(sys.modules, "pva", SimpleNamespace(openReport=lambda _: report))
+    (tmp_path / "ipu").mkdir()
+    (tmp_path / "ipu" / "profile.pop").write_bytes(b"\x00 of the SDK")
+    assert main(["export", "runs/plain", "--to", "pop", "--output", "stand-in"]) == 0
+    assert capsys.readouterr().out.split() == [str(Path("stand-in", "profile.pop"))]
+
+    assert main(["compare", "ipu", "stand-in", "--figure", "both.png"]) == 0
+    shown = lines(capsys)
+    assert ["peak", "60.0", "MiB", "50.0", "MiB", "-10.0", "MiB", "-17%"] in shown
+    assert shown[-1] == ["both.png"]
+    assert Path("both.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["compare", "ipu", "stand-in", "--figure", "both.png"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main(["compare", "ipu", "stand-in", "--figure", "both.png", "--force"]) == 0
+
+
+def test_a_folder_of_reports_of_both_kinds(folders, program, capsys):
+    write_profile_pop(program, folders / "tf_report__1" / "profile.pop")
+    write_profile_pop(program, folders / "plain" / "profile.pop")  # beside its liveness.json: one report, not two
+    assert main(["show", "runs"]) == 0
+    assert [line[0] for line in lines(capsys)[2:]] == ["plain", "saved", "tf_report__1"]
+
+
 def test_top(capsys):
     assert main(["top", "runs/plain", "--rows", "2"]) == 0
     shown = lines(capsys)
@@ -100,6 +136,8 @@ def test_the_width_is_kept(capsys, monkeypatch, command, width):
         (["show", "foreign.json"], "not an object with"),
         (["show", "newer.json"], "newer release wrote it"),
         (["show", "text.pb"], "'text.pb'"),
+        (["show", "foreign.pop"], "pva"),
+        (["show", "none.pop"], "No such file"),
         (["show", "none.pb"], "could not be read"),
         (["compare", "runs", "runs/plain"], "holds 2 reports"),
         (["top", "runs/plain", "--step", "8"], "none of the 8 steps"),
@@ -116,6 +154,7 @@ def test_what_is_wrong_is_one_line_and_code_2(folders, program, capsys, command,
     (folders.parent / "foreign.json").write_text('{"a": "liveness"}')
     (folders.parent / "newer.json").write_text(json.dumps({**json.loads(program.to_json()), "schema_version": 99}))
     (folders.parent / "text.pb").write_text("no program")
+    (folders.parent / "foreign.pop").write_bytes(b"\x00\xff")
     assert main(command) == 2
     out, err = capsys.readouterr()
     assert out == ""
