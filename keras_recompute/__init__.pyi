@@ -13,6 +13,7 @@ from .engine.scopes import keep_scope, recompute_scope
 from .layers.recomputation_checkpoint import RecomputationCheckpoint
 from .layers.recurrent import GRU, LSTM
 from .layers.time_slice import TimeSlice
+from .models.checkpointed import checkpointed
 from .models.model import Model
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "TimeSlice",
     "checkpoint",
     "checkpoint_name",
+    "checkpointed",
     "compat",
     "engine",
     "errors",

@@ -15,6 +15,7 @@ NAMES = {
     "TimeSlice",
     "checkpoint",
     "checkpoint_name",
+    "checkpointed",
     "forward_backward",
     "keep_scope",
     "policies",

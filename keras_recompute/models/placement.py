@@ -1,0 +1,58 @@
+"""Where to put checkpoints into a graph of layers: places behind which little has to be kept.
+
+A checkpoint behind a call ends a section: everything that leads to the call and is in no section before. What the rest of
+the graph reads of all sections so far is kept. In a chain that is one value wherever it is cut; inside a residual block it
+is the way around the block as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from .graph import Call
+
+
+def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
+    """Return the positions of the calls to put a checkpoint behind, so that sections have ``count`` calls or a few more.
+
+    Of the places where a section has at least ``count`` and less than twice as many calls, the one with the fewest values
+    to keep is taken, and of those the first. Behind the last position at least half of ``count`` calls are left: they are
+    not recomputed, and fewer would leave the section before them to be replayed as soon as it has run.
+    """
+    leading = _leading(calls)
+    counted = sum(1 << n for n, call in enumerate(calls) if not isinstance(call.operation, RecomputationCheckpoint))
+    positions: list[int] = []
+    done = 0  # sets of calls are the bits of a number
+    while True:
+        sections = {n: leading[n] & ~done for n in range(len(calls)) if not done >> n & 1}
+        sizes = {n: (section & counted).bit_count() for n, section in sections.items()}
+        kept = {n: _kept(done | sections[n], calls) for n, size in sizes.items() if size >= count}
+        left = {n: (counted & ~(done | sections[n])).bit_count() for n in kept}
+        places = [n for n, values in kept.items() if values and 2 * left[n] >= count]
+        near = [n for n in places if sizes[n] < 2 * count]
+        if not places:
+            return tuple(sorted(positions))
+        position = min(near, key=lambda n: (kept[n], n)) if near else min(places, key=lambda n: (sizes[n], n))
+        positions.append(position)
+        done |= leading[position]
+
+
+def _leading(calls: Sequence[Call]) -> list[int]:
+    """Return for each call the set of calls that it needs, itself included."""
+    maker = {key: n for n, call in enumerate(calls) for key in call.outputs}
+    leading: list[int] = []
+    for n, call in enumerate(calls):
+        before = 1 << n
+        for key in call.inputs:
+            if key in maker:
+                before |= leading[maker[key]]
+        leading.append(before)
+    return leading
+
+
+def _kept(done: int, calls: Sequence[Call]) -> int:
+    """Return how many values the calls in ``done`` hand to others."""
+    made = {key for n, call in enumerate(calls) if done >> n & 1 for key in call.outputs}
+    read = {key for n, call in enumerate(calls) if not done >> n & 1 for key in call.inputs}
+    return len(made & read)
