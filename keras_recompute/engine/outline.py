@@ -189,8 +189,9 @@ class _Loop:
                 inputs = self._section_inputs(values, s, states)
                 found = dict(zip(produced, part.backward.write([*inputs, *stored, *kept, *incoming])))
                 state_gradients = [found.get(p, unused) for p, unused in zip(self.carried, no_gradients)]
-                piece_gradients = [p.put(g, s, found[port]) for p, g, port in zip(pieces, piece_gradients, sliced)]
-                sums = [total + found[p] for total, p in zip(sums, shared)]
+                with tf.name_scope("gradients"):  # not replayed: they add up and store what back-propagation found
+                    piece_gradients = [p.put(g, s, found[port]) for p, g, port in zip(pieces, piece_gradients, sliced)]
+                    sums = [total + found[p] for total, p in zip(sums, shared)]
             return s - 1, state_gradients, piece_gradients, sums
 
         no_gradients = [tf.zeros_like(values[p]) for p in self.carried]
