@@ -1,87 +1,159 @@
 """Making Graphcore's names importable, so that a script written for them runs as it is.
 
-``install()`` adds modules under the names that Graphcore's TensorFlow and its addons use; ``uninstall()`` removes them.
-Nothing is patched before the call, and beside the Poplar SDK, whose TensorFlow has these modules, it does nothing.
+``install()`` makes the names of ``NAMES`` importable; ``uninstall()`` takes them back. Before the call nothing is patched,
+and beside the Poplar SDK, whose TensorFlow has these modules, it does nothing but say so.
+
+Where TensorFlow is not loaded yet, the names wait for it: what a script sets before it imports TensorFlow (environment
+variables above all) must still count. Runs on Python 3.8, to find the SDK there.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import logging
 import sys
+from importlib.abc import Loader, MetaPathFinder
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-import tensorflow as tf
+# Graphcore's module -> ours with its contents; None: a package that holds other modules and nothing else.
+NAMES = {
+    "tensorflow.python.ipu": None,
+    "tensorflow.python.ipu.config": "config",
+    "tensorflow.python.ipu.gradient_accumulation": "gradient_accumulation",
+    "tensorflow.python.ipu.ipu_strategy": "strategy",
+    "tensorflow.python.ipu.ops": None,
+    "tensorflow.python.ipu.ops.pipelining_ops": "pipelining_ops",
+    "tensorflow.python.ipu.pipelining_ops": "pipelining_ops",
+    "tensorflow.python.ipu.utils": "utils",
+    "tensorflow.keras.ipu": "keras_ipu",
+    "tensorflow.python.keras.ipu": "keras_ipu",
+    "ipu_tensorflow_addons": None,
+    "ipu_tensorflow_addons.keras": None,
+    "ipu_tensorflow_addons.keras.layers": "addon_layers",
+}
+_WITHOUT_TENSORFLOW = ("pva",)
+_ABSENT = object()
 
-from . import config, pipeline, pipelining_ops, popnn, stages, strategy
-
-_added: list[str] = []
-_attributes: list[tuple[object, str]] = []
+_undo: list[tuple[Any, str, Any]] = []  # owner, name, what was there before
+_made: list[str] = []
+_finders: list[MetaPathFinder] = []
 
 
 def has_sdk() -> bool:
-    """Whether the TensorFlow at hand is the Poplar SDK's, which brings these names itself."""
-    return "tensorflow.python.ipu" not in _added and importlib.util.find_spec("tensorflow.python.ipu") is not None
+    """Return whether the TensorFlow at hand is the Poplar SDK's, which brings these names itself. Loads nothing."""
+    tensorflow = importlib.util.find_spec("tensorflow")
+    folders = (tensorflow.submodule_search_locations if tensorflow else None) or []
+    return any((Path(folder) / "python" / "ipu").is_dir() for folder in folders)
 
 
 def install() -> bool:
-    """Make Graphcore's names importable; return False, having done nothing, if the Poplar SDK provides them."""
-    if _added:
+    """Make Graphcore's names importable; return False, having done nothing, where the Poplar SDK provides them."""
+    if _finders:
         return True
     if has_sdk():
+        logging.getLogger(__name__).warning(
+            "keras_recompute.ipu: this TensorFlow is the Poplar SDK's and has Graphcore's modules: nothing is installed"
+        )
         return False
-    config_module = _module("tensorflow.python.ipu.config", config)
-    strategy_module = _module("tensorflow.python.ipu.ipu_strategy", strategy)
-    pipelining_module = _module("tensorflow.python.ipu.pipelining_ops", pipelining_ops)
-    ops = _package("tensorflow.python.ipu.ops", pipelining_ops=pipelining_module)
-    sys.modules["tensorflow.python.ipu.ops.pipelining_ops"] = pipelining_module
-    _added.append("tensorflow.python.ipu.ops.pipelining_ops")
-    accumulation = _package(
-        "tensorflow.python.ipu.gradient_accumulation",
-        GradientAccumulationReductionMethod=pipeline.GradientAccumulationReductionMethod,
-    )
-    ipu = _package(
-        "tensorflow.python.ipu",
-        config=config_module,
-        ipu_strategy=strategy_module,
-        pipelining_ops=pipelining_module,
-        ops=ops,
-        gradient_accumulation=accumulation,
-    )
-    _attach(sys.modules["tensorflow.python"], "ipu", ipu)
-
-    keras_ipu = _package("tensorflow.keras.ipu", PipelineStage=stages.PipelineStage)
-    _attach(tf.keras, "ipu", keras_ipu)
-    layers = _module("ipu_tensorflow_addons.keras.layers", popnn)
-    keras_addons = _package("ipu_tensorflow_addons.keras", layers=layers)
-    _package("ipu_tensorflow_addons", keras=keras_addons)
+    _finders.append(_Finder())
+    sys.meta_path.insert(0, _finders[0])
+    if "tensorflow" in sys.modules:
+        _make_all()
     return True
 
 
 def uninstall() -> None:
-    """Remove what ``install`` added."""
-    for owner, name in _attributes:
-        delattr(owner, name)
-    for name in _added:
-        sys.modules.pop(name, None)
-    _attributes.clear()
-    _added.clear()
+    """Take back what ``install`` made, and put back what was there before."""
+    while _finders:
+        sys.meta_path.remove(_finders.pop())
+    while _undo:
+        owner, name, before = _undo.pop()
+        if before is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+    while _made:
+        sys.modules.pop(_made.pop(), None)
 
 
-def _package(name: str, **contents: object) -> ModuleType:
+def _make_all() -> None:
+    for name in NAMES:
+        if name not in _made:
+            _make(name)
+
+
+def _make(name: str) -> ModuleType:
+    """Return the module ``name`` with the contents of ours, in ``sys.modules`` and in the package that it belongs to."""
     module = ModuleType(name, f"{name}, provided by keras_recompute.ipu on stock TensorFlow.")
     module.__path__ = []
-    for key, value in contents.items():
-        setattr(module, key, value)
+    ours = NAMES[name]
+    if ours is not None:
+        source = importlib.import_module(f"..{ours}", __name__)
+        for key in getattr(source, "__all__", [key for key in vars(source) if not key.startswith("_")]):
+            setattr(module, key, getattr(source, key))
     sys.modules[name] = module
-    _added.append(name)
+    _made.append(name)
+    package, _, last = name.rpartition(".")
+    if package:
+        owner = importlib.import_module(package)
+        _undo.append((owner, last, vars(owner).get(last, _ABSENT)))
+        setattr(owner, last, module)
     return module
 
 
-def _module(name: str, source: ModuleType) -> ModuleType:
-    public = [key for key in getattr(source, "__all__", vars(source)) if not key.startswith("_")]
-    return _package(name, **{key: getattr(source, key) for key in public})
+class _Finder(MetaPathFinder):
+    """Makes names when they are imported, and all of them as soon as TensorFlow is loaded."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
+        """Return the spec of a name of ours, or TensorFlow's own with the names made after it is loaded."""
+        if fullname == "tensorflow":
+            return self._tensorflow()
+        if fullname not in NAMES:
+            return None
+        if fullname not in _WITHOUT_TENSORFLOW:
+            importlib.import_module("tensorflow")
+        module = sys.modules.get(fullname) or _make(fullname)
+        return importlib.util.spec_from_loader(fullname, _Made(module), is_package=True)
+
+    def _tensorflow(self) -> Any:
+        others = [finder for finder in sys.meta_path if finder is not self]
+        for finder in others:
+            spec = finder.find_spec("tensorflow", None) if hasattr(finder, "find_spec") else None
+            if spec is not None and spec.loader is not None:
+                spec.loader = _ThenNames(spec.loader)
+                return spec
+        return None
 
 
-def _attach(owner: object, name: str, value: object) -> None:
-    setattr(owner, name, value)
-    _attributes.append((owner, name))
+class _Made(Loader):
+    """Loads a module that is there already."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+
+    def create_module(self, spec: Any) -> ModuleType:  # noqa: ARG002
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing: the module has its contents."""
+
+
+class _ThenNames(Loader):
+    """Loads TensorFlow as ever, then makes the names."""
+
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+
+    def create_module(self, spec: Any) -> ModuleType | None:
+        module: ModuleType | None = self.plain.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.plain.exec_module(module)
+        _make_all()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plain, name)  # what else is asked of a loader: sources, data files

@@ -1,0 +1,72 @@
+"""Run a script written for Graphcore's TensorFlow 2 Keras as it is, on stock TensorFlow.
+
+    python3 -m keras_recompute.ipu SCRIPT [ARGS...]
+
+The script finds Graphcore's names (``tensorflow.python.ipu``, ``tf.keras.ipu``, ``ipu_tensorflow_addons``, ``pva``) and is run
+as ``python3 SCRIPT [ARGS...]`` would run it. Beside the Poplar SDK, which has these names, it is run with the SDK's own.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from types import CodeType, ModuleType, TracebackType
+
+from keras_recompute.ipu import install
+
+USAGE = "usage: python3 -m keras_recompute.ipu SCRIPT [ARGS...]"
+
+
+def main(arguments: list[str]) -> int:
+    """Run ``arguments`` as script and arguments; return 2 where there is no script to run. What the script raises, passes."""
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(__doc__, end="")
+        return 0
+    if not arguments or arguments[0].startswith("-"):
+        print(f"{USAGE}: {f'unknown option {arguments[0]}' if arguments else 'no script is named'}", file=sys.stderr)
+        return 2
+    script = arguments[0]
+    try:
+        with io.open_code(os.path.abspath(script)) as file:
+            source = file.read()
+    except OSError as error:
+        print(f"python3 -m keras_recompute.ipu: {script!r} cannot be read: {error.strerror}", file=sys.stderr)
+        return 2
+    install()
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
+    sys.argv = arguments
+    # The name that python3 itself gives to a script: its full path since Python 3.9.
+    name = os.path.abspath(script) if sys.version_info >= (3, 9) else script
+    try:
+        _run(compile(source, name, "exec"), name)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        # Shown as python3 would, without the frames of this file, and then raised in silence for the exit code.
+        error.__traceback__ = _of_the_script(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.excepthook = lambda *_: None
+        raise
+    return 0
+
+
+def _run(code: CodeType, name: str) -> None:
+    module = ModuleType("__main__")
+    vars(module).update(__file__=name, __builtins__=__builtins__, __cached__=None)
+    sys.modules["__main__"] = module
+    exec(code, vars(module))
+
+
+def _of_the_script(traceback: TracebackType | None) -> TracebackType | None:
+    while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
+        traceback = traceback.tb_next
+    return traceback
+
+
+if __name__ == "__main__":
+    this = sys.modules["__main__"]  # kept, so that its contents outlive the script that takes its name
+    code = main(sys.argv[1:])
+    if code:
+        sys.exit(code)

@@ -1,0 +1,128 @@
+"""Graphcore's names come with install() and go with uninstall() (contract section 1)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_recompute.ipu import has_sdk, install, uninstall
+from keras_recompute.ipu.graphcore_names import NAMES
+
+
+@pytest.fixture
+def installed():
+    install()
+    yield
+    uninstall()
+
+
+def test_the_names_come_and_go():
+    before, finders, pipeline = set(sys.modules), list(sys.meta_path), sys.modules.get("pva")
+    assert not has_sdk()
+    for _ in range(2):  # and may come back
+        assert install() is True
+        assert install() is True, "a second call does nothing"
+        for name in NAMES:
+            importlib.import_module(name)
+        from tensorflow.python import ipu
+
+        assert ipu is sys.modules["tensorflow.python.ipu"]
+        uninstall()
+        uninstall()
+        assert not {name for name in NAMES if name in set(sys.modules) - before}
+        assert sys.meta_path == finders
+        assert sys.modules.get("pva") is pipeline
+        assert not hasattr(tf.keras, "ipu")
+        with pytest.raises(ImportError):
+            importlib.import_module("ipu_tensorflow_addons")
+
+
+def test_importing_the_room_patches_nothing():
+    assert not hasattr(tf.keras, "ipu")
+    assert not {name for name in NAMES if name in sys.modules}
+
+
+@pytest.mark.usefixtures("installed")
+def test_every_way_to_write_a_name():
+    """The rows of the contract's table, as scripts write them."""
+    import ipu_tensorflow_addons.keras.layers as layers
+    from tensorflow.keras import ipu as of_keras
+    from tensorflow.python import ipu
+    from tensorflow.python.keras import ipu as of_python_keras
+
+    for name in ("config", "gradient_accumulation", "ipu_strategy", "pipelining_ops", "utils"):
+        assert getattr(ipu, name) is sys.modules[f"tensorflow.python.ipu.{name}"]
+    assert ipu.ops.pipelining_ops.PipelineSchedule is ipu.pipelining_ops.PipelineSchedule
+    assert tf.keras.ipu is of_keras
+    assert of_keras.PipelineStage is of_python_keras.PipelineStage
+    import tensorflow.keras.layers  # noqa: F401  (TensorFlow then puts another object in the place of tf.keras)
+
+    assert tf.keras.ipu is of_keras
+    assert ipu.ipu_strategy.IPUStrategy is ipu.ipu_strategy.IPUStrategyV1
+    assert [s.name for s in ipu.pipelining_ops.PipelineSchedule] == ["Grouped", "Interleaved", "Sequential"]
+    assert issubclass(layers.PopnnLSTM, keras.layers.LSTM)
+    assert issubclass(layers.PopnnGRU, keras.layers.GRU)
+    assert layers.LSTM is layers.PopnnLSTM
+    assert layers.GRU is layers.PopnnGRU
+    assert layers.RecomputationCheckpoint(name="mark").get_config()["name"] == "mark"
+
+
+def test_what_was_there_is_put_back(monkeypatch):
+    """A module of the same name, such as PopVision's own pva, is back after uninstall()."""
+    mine = type(sys)("tensorflow.python.ipu")
+    owner = importlib.import_module("tensorflow.python")
+    monkeypatch.setattr(owner, "ipu", mine, raising=False)
+    install()
+    from tensorflow.python import ipu
+
+    assert ipu is not mine
+    uninstall()
+    assert owner.ipu is mine
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_checkpoint_operation_is_an_identity_on_nests():
+    from tensorflow.python import ipu
+
+    nest = {"a": tf.constant([1.0]), "b": (tf.constant(2), [tf.constant([3.0])])}
+    returned = ipu.pipelining_ops.recomputation_checkpoint(nest, name="mark")
+    tf.nest.assert_same_structure(returned, nest)
+    for a, b in zip(tf.nest.flatten(returned), tf.nest.flatten(nest), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.usefixtures("installed")
+class TestUtils:
+    def test_random_numbers_start_again(self):
+        from tensorflow.python import ipu
+
+        drop, other = keras.layers.Dropout(0.5), keras.layers.Dropout(0.5)
+        drawn = []
+        for seed in (3, 3, 4):
+            ipu.utils.reset_ipu_seed(seed)
+            drawn.append([layer(tf.ones((4, 50)), training=True).numpy() for layer in (drop, drop, other)])
+        np.testing.assert_array_equal(drawn[0], drawn[1])
+        for a, b in ((drawn[0][0], drawn[0][1]), (drawn[0][0], drawn[2][0])):
+            assert (a != b).mean() > 0.3
+        with pytest.raises(TypeError, match=r"reset_ipu_seed\(seed=1.5\): a whole number"):
+            ipu.utils.reset_ipu_seed(1.5)
+
+    def test_devices(self, monkeypatch):
+        from tensorflow.python import ipu
+
+        config = ipu.config.IPUConfig()
+        config.auto_select_ipus = [1, 4]
+        config.configure_ipu_system()
+        assert ipu.utils.get_num_of_ipus_in_device("/device:IPU:1") == 4
+        with pytest.raises(ValueError, match="'/device:IPU:2' is none of the 2 configured devices"):
+            ipu.utils.get_num_of_ipus_in_device("/device:IPU:2")
+        ipu.config.reset_ipu_configuration()
+        assert ipu.utils.get_num_of_ipus_in_device() == 1
+        assert ipu.utils.running_on_ipu_model() is False
+        monkeypatch.setenv("TF_POPLAR_FLAGS", "--executable_cache_path=x --use_ipu_model")
+        assert ipu.utils.running_on_ipu_model() is True
