@@ -20,6 +20,23 @@ from .uniform import section_lengths
 _Sections = Tuple[int, Tuple[int, ...]]
 
 
+def equal_groups(count: int, levels: int) -> tuple[int, ...]:
+    """Return how ``count`` equal sections are nested in at most ``levels`` loops: the turns of each, outermost first.
+
+    Factors of ``count`` as equal as they can be, the largest first: 32 in two levels is ``(8, 4)``. What does not divide is not
+    grouped: a prime number stays ``(count,)``.
+    """
+    check_count("count", count, at_least=1)
+    check_count("levels", levels, at_least=1)
+    if levels == 1 or count == 1:
+        return (count,)
+    root = round(count ** (1 / levels))
+    inner = max(divisor for divisor in range(1, max(root, 1) + 1) if count % divisor == 0)
+    if inner == 1:
+        return (count,)
+    return tuple(sorted((*equal_groups(count // inner, levels - 1), inner), reverse=True))
+
+
 def multilevel_actions(steps: int, *, sections_per_level: Sequence[int]) -> Iterator[Action]:
     """Yield the actions of ``multilevel_plan`` one by one."""
     check_count("steps", steps, at_least=1)

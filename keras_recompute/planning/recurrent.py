@@ -1,23 +1,32 @@
-"""The sizes of a recurrent network split into equal sections, and the peak that follows from them.
+"""The peak of a training step of a recurrent network, predicted from how its sequence is cut into sections.
 
-What the compiled training step of this project's LSTM and GRU holds, in elements per timestep and sequence, for ``units``
-H, ``features`` F and ``outputs`` V of the dense layer. Read off compiled programs, not derived from them:
+What the compiled programs of this project's LSTM and GRU hold when they hold most, read off their buffer assignments at some
+hundred shapes and written down in elements: ``units`` H, ``features`` F, ``outputs`` V of the dense layer, G gates (4 or 3),
+``rows`` (timesteps times sequences) of all steps A, of a section s, of the innermost group of sections g.
 
-* a section while it is replayed and back-propagated: for the LSTM the products of all gates and the gates made of them,
-  8 H, or the rows they are made from and these joined, 2 F + 2 H; for the GRU 11 H + F;
-* over all steps: the recurrent outputs H, from which the gates follow by one product, and 2 V, the logits and their
-  gradient, or 3 V at the one moment when the loss is differentiated;
-* without recomputation: gates, cell states, outputs, inputs of every step, and the outputs and their gradient joined.
+* Always: the weights W, the optimiser's values, the gradients of the microbatches so far, W again.
+* While a section is back-propagated: W at each level, for the sections so far; states at the borders of the sections and of the
+  groups around them; the outputs g H of the sections of one group, from which their gates follow by one product; the share of
+  a group in the input and in the gradient of the logits; for the LSTM the kernels joined, (F + H) G H. On top comes the
+  largest of the moments that ``_section_elements`` lists.
+* When the loss is differentiated: 3 V per row (logits, their exponentials, their gradient), of which V stays as the gradient;
+  of a squared error 2 V. With one level the outputs A H are alive then too.
+* Sections of two lengths make two loops: what one of them has ready, W, waits for the other.
+* With one section, or everything kept, the activations of all rows: ``_kept_elements``.
 
+Within 3 % of what is compiled for most shapes, within 10 % for all that were tried (``benchmarks/predictions.py``).
 Source of the recurrence's plan: Appleyard, Kocisky and Blunsom 2016; of the sections: Chen et al. 2016.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
+
 from ..errors import InvalidArgumentError
-from .chain import Chain
-from .simulate import simulate
-from .uniform import uniform_plan
+from .chain import check_count
+from .multilevel import equal_groups
+from .uniform import section_lengths
 
 _BYTES = 4  # float32
 _GATES = {"lstm": 4, "gru": 3}
@@ -36,35 +45,117 @@ def predicted_peak_bytes(
     outputs: int,
     embedded_symbols: int = 0,
     optimizer_slots: int = 0,
+    levels: int = 1,
 ) -> int:
     """Return the predicted peak in bytes of a training step, weights included, the data fed in not.
 
     The network: an embedding of ``embedded_symbols`` (none if 0) to ``features``, the recurrent layer, a dense layer to
-    ``outputs`` values per timestep, in float32, trained by an optimiser that keeps ``optimizer_slots`` values per weight.
-    Raises InvalidArgumentError for an unknown ``cell``, or more checkpoints than steps - 1.
+    ``outputs`` values per timestep, in float32, trained by an optimiser that keeps ``optimizer_slots`` values per weight, on
+    the cross-entropy of embedded symbols, else the squared error. The sections are grouped in ``levels`` loops as their
+    number divides. Raises InvalidArgumentError for an unknown ``cell``, or more checkpoints than steps - 1.
     """
     if cell not in _GATES:
         raise InvalidArgumentError(f"cell is {cell!r}: the sizes of {' and '.join(_GATES)} are known")
-    is_lstm = cell == "lstm"
-    gates = _GATES[cell] * units
-    recurrent_weights = (features + units) * gates + 2 * gates
-    weights = embedded_symbols * features + recurrent_weights + (units + 1) * outputs
-    all_steps = steps * batch
+    check_count("checkpoints", checkpoints, at_least=0)
+    lengths = section_lengths(steps, checkpoints + 1)
+    network = _Network(cell, batch, features, units, outputs, embedded_symbols)
+    rows = steps * batch
     if recompute and checkpoints:
-        per_step = max(8 * units, 2 * features + 2 * units) if is_lstm else 11 * units + features
-        # The last three: gradients of one section, of the sections so far, of the microbatches so far.
-        kept = all_steps * units + 3 * recurrent_weights
+        peak = _sections_peak_elements(network, rows, Counter(lengths), levels)
     else:
-        # One section projects all its inputs at once; several keep their outputs and these joined, with their gradient.
-        whole = 2 * gates + 2 * units if is_lstm else 13 * units
-        per_step = features + (4 * units + (gates if is_lstm else 5 * units) if checkpoints else whole)
-        kept = 2 * recurrent_weights
-        checkpoints = 0
-    chain = Chain.homogeneous(
-        steps,
-        state_bytes=_BYTES * batch * units * _STATES[cell],
-        activation_bytes=_BYTES * batch * per_step,
-    )
-    sections = simulate(chain, uniform_plan(steps, checkpoints=checkpoints)).peak_bytes + _BYTES * 2 * all_steps * outputs
-    loss = _BYTES * 3 * all_steps * outputs
-    return _BYTES * ((1 + optimizer_slots) * weights + kept) + max(sections, loss)
+        peak = _kept_elements(network, rows, lengths[-1] * batch, recompute=recompute, is_one=not checkpoints)
+    return _BYTES * ((2 + optimizer_slots) * network.weights + peak)
+
+
+@dataclass(frozen=True)
+class _Network:
+    cell: str
+    batch: int
+    features: int
+    units: int
+    outputs: int
+    symbols: int
+
+    @property
+    def is_lstm(self) -> bool:
+        return self.cell == "lstm"
+
+    @property
+    def kernel(self) -> int:
+        return self.features * _GATES[self.cell] * self.units
+
+    @property
+    def recurrent_kernel(self) -> int:
+        return self.units * _GATES[self.cell] * self.units
+
+    @property
+    def weights(self) -> int:
+        biases = _GATES[self.cell] * self.units * (1 if self.is_lstm else 2)
+        dense = (self.units + 1) * self.outputs
+        return self.symbols * self.features + self.kernel + self.recurrent_kernel + biases + dense
+
+    @property
+    def loss_gradient(self) -> int:
+        """Elements per row that the loss leaves for the backward pass."""
+        return self.outputs if self.symbols else 2 * self.outputs
+
+
+def _sections_peak_elements(network: _Network, rows: int, lengths: Counter[int], levels: int) -> int:
+    """Return what is held beyond weights, optimiser and sums, of sections with ``lengths`` (steps: how many)."""
+    batch, units = network.batch, network.units
+    counts = {length: equal_groups(count, levels) for length, count in lengths.items()}
+    state = batch * units * _STATES[network.cell]
+    lasting = sum((loops[0] + 1) * state for loops in counts.values()) + network.weights * (len(counts) - 1)
+    if network.is_lstm:
+        lasting += network.kernel + network.recurrent_kernel
+    lasting += sum(length * batch * count * units for length, count in lengths.items() if len(counts[length]) == 1)
+    peaks = [3 * rows * network.outputs]
+    for length, loops in counts.items():
+        within, group = network.weights * len(loops), length * batch * lengths[length]
+        for outer, inner in zip(loops, loops[1:]):
+            group //= outer
+            share = group * ((1 if network.symbols else network.features) + network.outputs)
+            within += share + (inner + 1) * state
+        if len(loops) > 1:
+            within += group * units
+        section = length * batch
+        within += section * network.outputs + _section_elements(network, section)
+        peaks.append(within + rows * network.loss_gradient)
+    return lasting + max(peaks)
+
+
+def _section_elements(network: _Network, rows: int) -> int:
+    """Return what one section needs at most while it is replayed and back-propagated."""
+    units, features = network.units, network.features
+    if network.is_lstm:
+        moments = [
+            rows * (2 * features + 2 * units),  # inputs and outputs, and their rows joined
+            rows * 8 * units,  # the product of all gates, and the gates
+            rows * (4 * units + features) + network.kernel,  # the gates' gradients, and of the kernel
+            rows * 5 * units + network.recurrent_kernel,
+        ]
+    else:
+        moments = [
+            rows * (11 * units + features),  # two products, the gates; or the gradients of both products
+            rows * (8 * units + features) + network.kernel,
+            rows * 11 * units + network.recurrent_kernel,
+        ]
+    if network.symbols:
+        moments.append(rows * ((4 if network.is_lstm else 8) * units + 2 * features))  # the gradient of the embedded inputs
+    return max(moments)
+
+
+def _kept_elements(network: _Network, rows: int, section: int, *, recompute: bool, is_one: bool) -> int:
+    """Return the same where all rows are kept: nothing recomputed, or all in one section. ``section``: rows of the last."""
+    units, features = network.units, network.features
+    gathered = 0 if is_one else units  # the sections' outputs side by side
+    if recompute:
+        forward, backward = rows * units, rows * (features + (10 if network.is_lstm else 13) * units)
+    elif network.is_lstm:
+        # gates, cell states, outputs; then the gradients of the gates of one section
+        forward = rows * (features + 6 * units + gathered)
+        backward = forward + section * 4 * units
+    else:
+        forward = rows * (features + 5 * units + gathered)
+        backward = forward + rows * 3 * units + section * 3 * units
+    return max(forward + 3 * rows * network.outputs, backward + rows * network.loss_gradient)
