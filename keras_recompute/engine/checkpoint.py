@@ -146,10 +146,7 @@ class Checkpointed:
                 f"function must return at least one"
             )
         check_names(self.policy, traced, name)
-        joint = join(traced)
-        part = partition(joint, self.policy)
-        part.forward.check()
-        part.backward.check()
+        part = partition(join(traced), self.policy)
         advise(part, self.policy, name)
         return Built(part, results[0])
 

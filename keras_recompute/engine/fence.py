@@ -39,11 +39,12 @@ def fenced(
         return body(inputs)
     # The other branch is never taken, but a compiler must believe that it could be.
     results = tf.cond(
-        tf.reduce_all([_is_ordinary(t) for t in tokens]), lambda: body(inputs), lambda: [tf.zeros_like(t) for t in like]
+        tf.logical_not(tf.reduce_any([never(t) for t in tokens])), lambda: body(inputs), lambda: [tf.zeros_like(t) for t in like]
     )
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
-def _is_ordinary(tensor: tf.Tensor) -> tf.Tensor:
+def never(tensor: tf.Tensor) -> tf.Tensor:
+    """Return a scalar that is False, computed from the first element of ``tensor`` so that no compiler can know it."""
     first = tf.cast(tf.reshape(tensor, [-1])[0], tf.float32)
-    return tf.not_equal(tf.bitcast(first, tf.int32), _NEVER)
+    return tf.equal(tf.bitcast(first, tf.int32), _NEVER)

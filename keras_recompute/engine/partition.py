@@ -1,4 +1,4 @@
-"""Step 3 of the engine: split the joint graph into a forward and a backward program.
+"""Steps 3 and 4 of the engine: split the joint graph into a forward and a backward program, and check both.
 
 Starting from the gradients, walk towards the inputs. Each forward value met on the way is
 
@@ -52,9 +52,10 @@ class Partition:
 
 
 def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> Partition:
-    """Split ``joint`` by ``policy`` (see ``policies``).
+    """Split ``joint`` by ``policy`` (see ``policies``) into two programs that have passed the check.
 
-    ``at_hand`` are the numbers of the outputs that the caller keeps until the backward pass for reasons of its own.
+    ``at_hand`` are the numbers of the outputs that the caller keeps until the backward pass for reasons of its own. Raises
+    InvalidProgramError where a program does not fit together.
     """
     trace = joint.trace
     given = {t.ref() for port in trace.ports for t in port} | {placeholder.ref() for placeholder, _ in trace.handles}
@@ -72,7 +73,7 @@ def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> P
         handles=trace.handles,
         operations=operations_between([*trace.outputs, *saved], trace.ports, trace.handles, always=effects),
         outputs=(*trace.outputs, *saved),
-    )
+    ).check()
     backward_ports = (*trace.ports, *(_port_of(t, given) for t in saved), *kept, *incoming)
     backward = Program(
         graph=trace.graph,
@@ -81,7 +82,7 @@ def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> P
         operations=operations_between(gradients, backward_ports, trace.handles, replays=replays),
         outputs=tuple(gradients),
         replays=replays,
-    )
+    ).check()
     offloaded = frozenset(n for n, (_, decision) in enumerate(decided) if decision is Decision.OFFLOAD)
     return Partition(joint, forward, backward, saved, offloaded, tuple(at_hand))
 

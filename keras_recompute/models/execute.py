@@ -9,18 +9,19 @@ import keras
 import tensorflow as tf
 
 from ..engine.joint import join
-from ..engine.levels import factors, outline_levels
+from ..engine.levels import outline_levels
 from ..engine.lower import lower
 from ..engine.outline import Carried, Joined, can_be_outlined, section_spec
 from ..engine.partition import Partition, partition
 from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import save_replay_sources
 from ..engine.trace import trace
+from ..planning.multilevel import equal_groups
 from .aside import Aside, mask_of
 from .distribute import distributed
 from .equal import Run, find_runs
 from .graph import Call, Graph, Key, Values
-from .sections import Section, cut
+from .sections import Section, cut, uncut
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,15 +33,19 @@ class Plan:
     levels: int = 1
 
     @classmethod
-    def of(cls, graph: Graph, levels: int = 1) -> Plan:
-        """Return the plan that recomputes the sections of ``graph``, equal ones as ``levels`` nested loops."""
+    def of(cls, graph: Graph, levels: int = 1, *, replays_end: bool = False) -> Plan:
+        """Return the plan that recomputes the sections of ``graph``, equal ones as ``levels`` nested loops.
+
+        With ``replays_end`` what comes after the last checkpoint is recomputed too: for a part of a model behind which
+        other parts run before its backward pass.
+        """
         graph = distributed(graph)
-        return cls(graph, tuple(find_runs(cut(graph), graph)), levels)
+        return cls(graph, tuple(find_runs(cut(graph, replays_end=replays_end), graph)), levels)
 
     @classmethod
     def without_recomputation(cls, graph: Graph) -> Plan:
         """Return the plan that keeps every activation."""
-        return cls(graph, ())
+        return cls(graph, uncut(graph))
 
     @property
     def recomputes(self) -> bool:
@@ -96,7 +101,7 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: in
         stored.update(request.output for request in run.requests if isinstance(request, Joined))
         part, aside = _partition(run.calls, run.parameters, run.returns, signature, masks, sorted(stored))
         if not aside and can_be_outlined(part):
-            counts = factors(len(run.sections), levels)
+            counts = equal_groups(len(run.sections), levels)
             results = outline_levels(
                 part, arguments, counts=counts, roles=run.roles, requests=run.requests, batch=batch, name=name
             )
@@ -137,9 +142,6 @@ def _partition(
 
         return aside.gather(run)
 
-    traced = trace(section, signature)
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
-    part = partition(join(traced), save_replay_sources, at_hand=at_hand)
-    part.forward.check()
-    part.backward.check()
+    part = partition(join(trace(section, signature)), save_replay_sources, at_hand=at_hand)
     return part, aside

@@ -29,17 +29,17 @@ class Section:
     recomputed: bool
 
 
-def cut(graph: Graph) -> tuple[Section, ...]:
-    """Return the sections of ``graph`` in running order, stage after stage."""
-    stages = sorted({call.stage or 0 for call in graph.calls})
-    groups: list[tuple[list[Call], bool]] = []
-    for stage in stages:
-        calls = [call for call in graph.calls if (call.stage or 0) == stage]
-        groups.extend(_cut_stage(calls, is_last=stage == stages[-1]))
-    return tuple(_with_borders(groups, graph))
+def uncut(graph: Graph) -> tuple[Section, ...]:
+    """Return ``graph`` as one section in which nothing is recomputed."""
+    return tuple(_with_borders([(list(graph.calls), False)], graph))
 
 
-def _cut_stage(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call], bool]]:
+def cut(graph: Graph, *, replays_end: bool = False) -> tuple[Section, ...]:
+    """Return the sections of ``graph`` in running order. With ``replays_end`` the last one is recomputed too."""
+    return tuple(_with_borders(_cut(graph.calls, is_last=not replays_end), graph))
+
+
+def _cut(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call], bool]]:
     read = {key for call in calls for key in call.inputs}
     # A checkpoint on nothing but outputs of the stage has nothing behind it that would need recomputing later.
     checkpoints = [
@@ -81,7 +81,7 @@ def _leading_to(target: Call, calls: Sequence[Call]) -> set[Call]:
     return found
 
 
-def _with_borders(groups: Sequence[tuple[list[Call], bool]], graph: Graph) -> Iterable[Section]:
+def _with_borders(groups: Iterable[tuple[list[Call], bool]], graph: Graph) -> Iterable[Section]:
     """Add to each group of calls what it reads from before and what is read after it."""
     groups = [(calls, recomputed) for calls, recomputed in groups if calls]
     for number, (calls, recomputed) in enumerate(groups):

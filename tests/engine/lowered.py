@@ -21,11 +21,8 @@ def specs(arguments: Sequence[Any]) -> list[tf.TensorSpec]:
 
 
 def parted(function: Callable[..., Any], signature: Sequence[Any], policy: Policy = save_nothing, at_hand=()) -> Partition:
-    """Trace, join, partition and check ``function``."""
-    part = partition(join(trace(function, specs(signature))), policy, at_hand=at_hand)
-    part.forward.check()
-    part.backward.check()
-    return part
+    """Trace, join and partition ``function``."""
+    return partition(join(trace(function, specs(signature))), policy, at_hand=at_hand)
 
 
 def through_engine(function: Callable[..., Any], policy: Policy = save_nothing, at_hand=()) -> Callable[..., list[tf.Tensor]]:
