@@ -17,6 +17,12 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    if config.getoption("--target").startswith("ipu"):
+        config.option.numprocesses = 0  # one process holds the device
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "ipus(n): the test needs n IPUs; the stand-in has one device")
 

@@ -183,7 +183,7 @@ def test_a_frozen_layer_has_no_gradient_and_keeps_its_weights():
 @pytest.mark.parametrize(
     ("build", "options"),
     [(dense_chain, {"jit_compile": True}), (shared_dense, {"jit_compile": False}), (shared_dense, {"run_eagerly": True})],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_regularisers_and_added_losses_count_once(build, options):
     losses = []
