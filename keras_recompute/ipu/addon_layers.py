@@ -3,8 +3,29 @@
 from __future__ import annotations
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from .dropout import Dropout
+from .normalization import GroupNormalization, InstanceNormalization, LayerNormalization
 from .popnn import PopnnGRU, PopnnLSTM
+from .serialized import Embedding, SerialDense
 
 LSTM, GRU = PopnnLSTM, PopnnGRU
+Dense = SerialDense
+GroupNorm, InstanceNorm, LayerNorm = GroupNormalization, InstanceNormalization, LayerNormalization
 
-__all__ = ["GRU", "LSTM", "PopnnGRU", "PopnnLSTM", "RecomputationCheckpoint"]
+__all__ = [
+    "GRU",
+    "LSTM",
+    "Dense",
+    "Dropout",
+    "Embedding",
+    "GroupNorm",
+    "GroupNormalization",
+    "InstanceNorm",
+    "InstanceNormalization",
+    "LayerNorm",
+    "LayerNormalization",
+    "PopnnGRU",
+    "PopnnLSTM",
+    "RecomputationCheckpoint",
+    "SerialDense",
+]

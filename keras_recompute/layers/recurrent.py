@@ -18,6 +18,10 @@ class _Fused(keras.layers.RNN):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.supports_jit = True  # Keras turns it off for cuDNN, which is not used here
+        self._check_arguments()
+
+    def _check_arguments(self) -> None:
+        """Raise UnsupportedError for what the fused recurrence does not do."""
         cell = self.cell
         for name, value, wanted in (
             ("activation", keras.activations.serialize(cell.activation), "tanh"),

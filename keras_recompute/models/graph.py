@@ -106,6 +106,8 @@ def _reference(leaf: Any) -> Any:
 
 
 def _takes_initial_state(node: Any) -> bool:
-    if not isinstance(node.operation, keras.layers.RNN) or node.operation.stateful:
+    layer = node.operation
+    # States are made for the first dimension of the inputs, which is time in a time-major layer.
+    if not isinstance(layer, keras.layers.RNN) or layer.stateful or getattr(layer, "time_major", False):
         return False
     return len(node.arguments.args) > 1 or node.arguments.kwargs.get("initial_state") is not None
