@@ -20,6 +20,17 @@ def is_model(value: Any) -> bool:
     return callable(getattr(value, "train_step", None)) and callable(getattr(value, "make_train_function", None))
 
 
+def layer_names(model: Any) -> tuple[str, ...]:
+    """Return the names of all layers of a model, those inside others included, and ``compile_loss``, where its loss is.
+
+    The model's own name is one only where the paths of its variables begin with it: a functional model's do not.
+    """
+    names = {layer.name for layer in model._flatten_layers(include_self=False)} | {"compile_loss"}
+    if any(variable.path.startswith(f"{model.name}/") for variable in model.variables):
+        names.add(model.name)
+    return tuple(sorted(names))
+
+
 def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
     """Return the training step of a compiled model as a function of ``x``, ``y``, ``sample_weight``, as many as ``data``.
 

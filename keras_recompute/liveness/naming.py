@@ -34,20 +34,30 @@ class Origin:
 
 @dataclass(frozen=True)
 class Names:
-    """What is known beforehand of the names of a program: its variables', split into layers and optimisers."""
+    """What is known beforehand of the names of a program.
+
+    ``layers`` has the scopes of layers, ``roots`` those that a path of layers starts with. Where they are ``complete``, no
+    other scope is a layer; else any may be one that is not known to be something else.
+    """
 
     layers: AbstractSet[str] = frozenset()
     roots: AbstractSet[str] = frozenset()
     optimisers: AbstractSet[str] = frozenset()
+    complete: bool = False
 
     @staticmethod
-    def of_variables(weights: Iterable[str], optimiser_state: Iterable[str]) -> Names:
-        """Return the names that the paths of variables, such as ``"net/lstm/kernel"``, give away."""
+    def of_variables(weights: Iterable[str], optimiser_state: Iterable[str], layers: Iterable[str] = ()) -> Names:
+        """Return the names that the paths of variables, such as ``"net/lstm/kernel"``, give away.
+
+        ``layers`` are the names of all layers of a model, if they are known.
+        """
         scopes = [path.split("/")[:-1] for path in weights]
+        known = frozenset(layers)
         return Names(
-            layers=frozenset(scope for path in scopes for scope in path),
+            layers=known or frozenset(scope for path in scopes for scope in path),
             roots=frozenset(path[0] for path in scopes if path),
             optimisers=frozenset(path.split("/")[0] for path in optimiser_state),
+            complete=bool(known),
         )
 
     def origin(
@@ -75,6 +85,10 @@ class Names:
         """Return whether the operation stands in the scope of an optimiser whose variables are known."""
         return bool(op_name) and self._known(str(op_name).split("/")[0], self.optimisers) is not None
 
+    def variable_layer(self, path: str | None) -> str | None:
+        """Return the layer path of a variable, or None where it is known to be none: metrics have variables too."""
+        return None if path is None or (self.complete and not set(path.split("/")) <= self.layers) else path
+
     def layer(self, op_name: str) -> str | None:
         """Return the layer path of an operation name, or None: ``"gradient_tape/net_1/lstm/while/mul"`` -> ``"net/lstm"``."""
         if self.is_update(op_name):
@@ -85,6 +99,8 @@ class Names:
             kept: list[str] = []
             for scope in part.split("/"):
                 known = self._known(scope, self.layers)
+                if self.complete and not known:
+                    continue
                 # an upper-case scope is an operation that wrote itself with several, such as "MatMul/ReadVariableOp"
                 if known or not (_PLUMBING.match(scope) or scope.endswith("_grad") or scope[:1].isupper() or not scope):
                     # what stands before a root is the model's own scope, which is not in the paths of its variables
@@ -95,11 +111,13 @@ class Names:
         return None
 
     def _known(self, scope: str, among: AbstractSet[str]) -> str | None:
-        """Return ``scope`` as the variables spell it: TensorFlow makes a scope that is opened again unique by a number."""
-        if scope in among:
-            return scope
+        """Return ``scope`` without the number by which TensorFlow makes a scope that is opened again unique.
+
+        Keras opens a layer's scope once to build it and again to call it, so that the operations of ``dense`` stand in
+        ``dense_1``, and those of ``dense_1`` in ``dense_1_2``: a name without its number goes before the name as it is.
+        """
         bare = _UNIQUE.sub("", scope)
-        return bare if bare in among else None
+        return bare if bare in among else scope if scope in among else None
 
 
 def default_phase(phases: Iterable[str | None]) -> str | None:

@@ -11,17 +11,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Sequence
 
 from ..errors import InvalidArgumentError, ReportError
-from .categories import INPUT, OTHER, WEIGHT, optimiser_scopes, variable_category
+from .categories import INPUT, OPTIMISER, OTHER, WEIGHT, optimiser_scopes, variable_category
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """What the caller knows of a parameter; ``fed``: it is the data of one execution; ``size_bytes`` None: any size."""
+    """What the caller knows of a parameter; ``fed``: it is the data of one execution; ``size_bytes`` None: any size.
+
+    ``layer`` is the layer that a variable belongs to; for the state of an optimiser, that of the weight it is for.
+    """
 
     name: str
     category: str = OTHER
     fed: bool = False
     size_bytes: int | None = None
+    layer: str | None = None
 
 
 def of_concrete_function(concrete: Any, input_feed: Sequence[int | str]) -> list[Parameter]:
@@ -35,14 +39,17 @@ def of_concrete_function(concrete: Any, input_feed: Sequence[int | str]) -> list
     arguments = _argument_names(concrete, count)
     described = [_argument(name, tensor) for name, tensor in zip(arguments, concrete.inputs)]
     variables = {id(variable.handle): variable for variable in concrete.graph.variables}
-    scopes = optimiser_scopes(_path(variable) for variable in variables.values())
+    paths = [_path(variable) for variable in variables.values()]
+    scopes = optimiser_scopes(paths)
+    weights = [path for path in paths if variable_category(path, scopes) == WEIGHT]
     for captured, tensor in zip(concrete.captured_inputs, concrete.inputs[count:]):
         variable = variables.get(id(captured))
         if variable is None:
             described.append(_argument(tensor.op.name, tensor))
         else:
             path = _path(variable)
-            described.append(Parameter(path, variable_category(path, scopes), size_bytes=_size(variable)))
+            category = variable_category(path, scopes)
+            described.append(Parameter(path, category, size_bytes=_size(variable), layer=_layer(path, category, weights)))
     for wanted in input_feed:
         fed = [n for n, p in enumerate(described) if wanted in (n, p.name, p.name.split("[")[0]) and p.category == INPUT]
         if not fed:
@@ -72,6 +79,14 @@ def match(described: Sequence[Parameter], sizes: Sequence[int]) -> list[Paramete
             )
         matched.append(remaining.pop())
     return matched[::-1]
+
+
+def _layer(path: str, category: str, weights: Sequence[str]) -> str | None:
+    """Return the layer of a variable: ``"net/lstm"`` of ``"net/lstm/kernel"``, and of ``"adam/net_lstm_kernel_momentum"``."""
+    if category == OPTIMISER:
+        slot = path.partition("/")[2]
+        path = max((w for w in weights if slot.startswith(f"{w.replace('/', '_')}_")), key=len, default="")
+    return path.rpartition("/")[0] or None
 
 
 def _argument_names(concrete: Any, count: int) -> list[str]:

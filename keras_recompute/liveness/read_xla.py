@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Sequence
 
 from ..errors import InvalidArgumentError, RecomputeWarning, ReportError
-from ..phases import BACKWARD, RECOMPUTE, UPDATE
+from ..phases import BACKWARD, RECOMPUTE
 from .categories import OPTIMISER, OTHER, WEIGHT, buffer_category
 from .heap import ALLOCATE, FREE, SHARE, Event, held_at_steps, in_order, replay
-from .keras_step import DATA_NAMES, compiled_functions, is_model, traces, training_step, whole_shapes
+from .keras_step import DATA_NAMES, compiled_functions, is_model, layer_names, traces, training_step, whole_shapes
 from .naming import Names, Origin
 from .parameters import Parameter, match, of_concrete_function
 from .program import ALWAYS_LIVE, INPUT_FEED, RESULT, TEMPORARY, Buffer, Program, Step
@@ -40,7 +40,7 @@ _STAGE = "optimized_hlo_proto_serialized"
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """A compiled program as XLA serializes it, with what is known of its inputs; ``program`` reads it.
+    """A compiled program as XLA serializes it, with what is known of its inputs and layers; ``program`` reads it.
 
     ``serialized`` is what viewers of XLA's own programs read; ``report.write_report`` keeps it beside the record.
     """
@@ -48,12 +48,14 @@ class CompiledProgram:
     serialized: bytes = field(repr=False)
     parameters: tuple[Parameter, ...] = ()
     compile_seconds: float | None = None
+    layers: tuple[str, ...] = ()
 
     def program(self, *, capacity_bytes: int | None = None) -> Program:
         """Return the record. Raises ReportError where the program cannot be read."""
         return read_hlo_proto(
             self.serialized,
             parameters=self.parameters,
+            layers=self.layers,
             capacity_bytes=capacity_bytes,
             compile_seconds=self.compile_seconds,
         )
@@ -64,6 +66,7 @@ def profile(
     *args: Any,
     input_feed: Sequence[int | str] | None = None,
     capacity_bytes: int | None = None,
+    layers_of: Any = None,
     **kwargs: Any,
 ) -> Program:
     """Compile ``fn(*args, **kwargs)`` with XLA and return its record; nothing is run.
@@ -78,20 +81,30 @@ def profile(
     number of one tensor among the inputs: they are counted in ``input_feed_bytes`` and are no part of the peak. By default
     it is the batch of a model, and nothing for a function.
 
+    ``layers_of`` is a Keras model that ``fn`` trains or calls: what is in the scope of one of its layers is named after that
+    layer, and nothing else is taken for a layer. By default it is ``fn`` itself where that is a model; without one, layers
+    are guessed from the scopes of variables and operations.
+
     Raises InvalidArgumentError where ``input_feed`` names no data argument, ReportError where the compiled program cannot
     be read. What TensorFlow raises for a function that XLA cannot compile passes through.
     """
-    return compile_program(fn, *args, input_feed=input_feed, **kwargs).program(capacity_bytes=capacity_bytes)
+    compiled = compile_program(fn, *args, input_feed=input_feed, layers_of=layers_of, **kwargs)
+    return compiled.program(capacity_bytes=capacity_bytes)
 
 
 def compile_program(
-    fn: Callable[..., Any], *args: Any, input_feed: Sequence[int | str] | None = None, **kwargs: Any
+    fn: Callable[..., Any],
+    *args: Any,
+    input_feed: Sequence[int | str] | None = None,
+    layers_of: Any = None,
+    **kwargs: Any,
 ) -> CompiledProgram:
     """Compile ``fn(*args, **kwargs)`` as ``profile`` does and return the serialized program, to be kept or read."""
     import tensorflow as tf
 
     if is_model(fn):
         args, kwargs = _batch(args, kwargs), {}
+        layers_of = fn if layers_of is None else layers_of
         fn = tf.function(training_step(fn, args), jit_compile=True, autograph=False)
         input_feed = DATA_NAMES[: len(args)] if input_feed is None else input_feed
     function: Any = (
@@ -109,7 +122,8 @@ def compile_program(
     compile_now = function.experimental_get_compiler_ir(*args, **kwargs)
     start = time.perf_counter()
     data = compile_now(stage=_STAGE)
-    return CompiledProgram(data, tuple(described), time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return CompiledProgram(data, tuple(described), seconds, () if layers_of is None else layer_names(layers_of))
 
 
 def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -166,7 +180,7 @@ def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = N
             self._done = True
             functions = list(compiled_functions(self.model.train_function))
             for concrete in (c for function in functions for c in traces(function)):
-                compiled = _compile_trace(concrete, batch_size)
+                compiled = _compile_trace(concrete, batch_size, layer_names(self.model))
                 program = compiled and compiled.program(capacity_bytes=capacity_bytes)
                 if program and (self.program is None or program.peak_bytes > self.program.peak_bytes):
                     self.compiled, self.program = compiled, program
@@ -181,7 +195,7 @@ def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = N
     return CaptureFit()
 
 
-def _compile_trace(concrete: Any, batch_size: int | None) -> CompiledProgram | None:
+def _compile_trace(concrete: Any, batch_size: int | None, layers: tuple[str, ...]) -> CompiledProgram | None:
     """Compile a traced function; None where not all its shapes are known."""
     import tensorflow as tf
     from tensorflow.python.eager.polymorphic_function.compiler_ir import from_concrete_function
@@ -194,20 +208,22 @@ def _compile_trace(concrete: Any, batch_size: int | None) -> CompiledProgram | N
     start = time.perf_counter()
     serialized = from_concrete_function(concrete, specs)(stage=_STAGE)
     seconds = time.perf_counter() - start
-    return CompiledProgram(serialized, tuple(of_concrete_function(concrete, range(len(data)))), seconds)
+    return CompiledProgram(serialized, tuple(of_concrete_function(concrete, range(len(data)))), seconds, layers)
 
 
 def read_hlo_proto(
     data: bytes,
     *,
     parameters: Sequence[Parameter] = (),
+    layers: Sequence[str] = (),
     capacity_bytes: int | None = None,
     compile_seconds: float | None = None,
 ) -> Program:
     """Return the record of a serialized ``xla.HloProto`` with buffer assignment.
 
     ``parameters`` describes the function's inputs in order; without it a parameter that a result overwrites counts as a
-    weight, any other as unknown. Raises ReportError for bytes that are no such program.
+    weight, any other as unknown. ``layers`` has the names of all layers of the model, if they are known. Raises ReportError for
+    bytes that are no such program.
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from tensorflow.compiler.xla.service import hlo_pb2
@@ -215,7 +231,7 @@ def read_hlo_proto(
     proto = hlo_pb2.HloProto()
     try:
         proto.ParseFromString(data)
-        return _Reader(proto, tuple(parameters)).program(capacity_bytes, compile_seconds)
+        return _Reader(proto, tuple(parameters), layers).program(capacity_bytes, compile_seconds)
     except (DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
         if isinstance(error, ReportError):
             raise
@@ -225,7 +241,7 @@ def read_hlo_proto(
 class _Reader:
     """One program on its way from XLA's messages to the record."""
 
-    def __init__(self, proto: Any, parameters: tuple[Parameter, ...]):
+    def __init__(self, proto: Any, parameters: tuple[Parameter, ...], layers: Sequence[str]):
         self.module, self.assignment = proto.hlo_module, proto.buffer_assignment
         entry = [c for c in self.module.computations if c.id == self.module.entry_computation_id]
         if not entry or not self.assignment.buffer_allocations:
@@ -238,8 +254,9 @@ class _Reader:
         names = Names.of_variables(
             (p.name for p in self.parameters.values() if p.category == WEIGHT),
             (p.name for p in self.parameters.values() if p.category == OPTIMISER),
+            layers,
         )
-        self.schedule = Schedule(self.module, names, {n: p.name for n, p in self.parameters.items()})
+        self.schedule = Schedule(self.module, names, self.parameters)
         values = self.assignment.logical_buffers
         self.size_of = {v.id: v.size for v in values}
         self.maker_of = {v.id: self.schedule.instructions[v.defined_at.instruction_id] for v in values}
@@ -322,7 +339,7 @@ class _Reader:
             lifetime=lifetime,
             category=buffer_category(origin.op_name, phase),
             op_name=origin.op_name,
-            layer=origin.layer or (None if phase == UPDATE else self.schedule.nearest_layer(writer)),
+            layer=origin.layer or self.schedule.nearest_layer(writer),
             phase=phase,
             section=origin.section,
             source=_source(writer.metadata),
@@ -335,8 +352,8 @@ class _Reader:
             values = [a.logical_buffer_id for a in allocation.assigned]
             if allocation.is_entry_computation_parameter:
                 given = self.parameters[allocation.parameter_number]
-                layer = self.schedule.names.layer(given.name) if given.category == WEIGHT else None
                 lifetime = INPUT_FEED if given.fed else ALWAYS_LIVE
+                layer = self.schedule.names.variable_layer(given.layer)
                 yield Buffer(given.name, allocation.size, 0, last, lifetime, given.category, layer=layer)
             elif allocation.is_constant:
                 yield Buffer(self.maker_of[values[0]].name, allocation.size, 0, last, ALWAYS_LIVE, OTHER)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, Collection, Mapping, Sequence
+from typing import Any, Callable, Collection, Mapping, Sequence
 
 from ..phases import BACKWARD, FORWARD, RECOMPUTE, UPDATE
 from .naming import Names, Origin, default_phase
+from .parameters import Parameter
 
 # Instructions without code of their own: they rename, group or pick values.
 _NO_CODE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"})
@@ -26,15 +27,20 @@ class Schedule:
     ``origins`` has an origin for every scheduled instruction, by instruction id.
     """
 
-    def __init__(self, module: Any, names: Names, parameter_names: Mapping[int, str]):
-        self.module, self.names, self.parameter_names = module, names, parameter_names
+    def __init__(self, module: Any, names: Names, parameters: Mapping[int, Parameter]):
+        self.module, self.names, self.parameters = module, names, parameters
         self.computations = {c.id: c for c in module.computations}
         self.instructions = {i.id: i for c in module.computations for i in c.instructions}
         self.home = {i.id: c.id for c in module.computations for i in c.instructions}
         self.origins: dict[int, Origin] = {}
         self.order: list[Any] = []
         self.callers: dict[int, Any] = {}  # the loop that runs a computation
+        self.users: dict[int, list[int]] = {}
+        for instruction in self.instructions.values():
+            for operand in instruction.operand_ids:
+                self.users.setdefault(operand, []).append(instruction.id)
         self._before: str | None = None
+        self._marked: dict[int, frozenset[str | None]] = {}
         self._walk(self.computations[module.entry_computation_id], None, None, set())
 
     def steps(self, allocating: Collection[int]) -> tuple[list[Any], dict[int, int]]:
@@ -71,17 +77,32 @@ class Schedule:
         return self.instructions[self.computations[instruction.called_computation_ids[0]].root_id].opcode
 
     def nearest_layer(self, instruction: Any) -> str | None:
-        """Return the layer that the values come from which ``instruction``, in no layer itself, adds up or stores."""
+        """Return the layer that the values come from which ``instruction``, in no layer itself, adds up or stores.
+
+        Where they come from none, as those of a counter, it is the layer that reads them.
+        """
+        return self._nearest(instruction, self._sources) or self._nearest(instruction, lambda i: self.users.get(i.id, ()))
+
+    def _nearest(self, instruction: Any, next_to: Callable[[Any], Sequence[int]]) -> str | None:
         pending, seen = [instruction], {instruction.id}
         while pending and len(seen) < _NEAREST:
             current = pending.pop(0)
-            layer = self.origins.get(current.id, Origin()).layer
+            layer = self._layer(current)
             if layer:
                 return layer
-            operands = [n for n in self._sources(current) if n not in seen]
-            seen.update(operands)
-            pending += [self.instructions[n] for n in operands]
+            found = [n for n in next_to(current) if n not in seen]
+            seen.update(found)
+            pending += [self.instructions[n] for n in found]
         return None
+
+    def _layer(self, instruction: Any) -> str | None:
+        if self._is_entry_parameter(instruction):
+            parameter = self.parameters.get(instruction.parameter_number)
+            return self.names.variable_layer(parameter.layer) if parameter else None
+        return self.origins.get(instruction.id, Origin()).layer
+
+    def _is_entry_parameter(self, instruction: Any) -> bool:
+        return instruction.opcode == "parameter" and self.home[instruction.id] == self.module.entry_computation_id
 
     def _sources(self, instruction: Any) -> Sequence[int]:
         """Return the ids of what ``instruction`` reads; for a value that a loop hands to its body, what the loop got."""
@@ -104,8 +125,10 @@ class Schedule:
                 called = [self.computations[c] for c in instruction.called_computation_ids]
             if instruction.opcode == "while":
                 called.reverse()  # the message has body, condition; the allocator walks the condition first
-            body_phase = default_phase(self._marked_phases(called)) or inside
-            origin = self._origin(instruction, caller, body_phase if called else inside)
+            marked = default_phase(phase for child in called for phase in self._marked_phases(child))
+            origin = self._origin(instruction, caller, marked or inside)
+            own = origin.phase if self.names.is_marked(origin.op_name) else None  # a loop that is itself replayed, say
+            body_phase = marked or own or inside
             self.origins[number] = origin
             for child in called:
                 if instruction.opcode == "while":
@@ -123,17 +146,15 @@ class Schedule:
             self._before = BACKWARD if origin.phase == RECOMPUTE else origin.phase
         return origin
 
-    def _marked_phases(self, computations: Sequence[Any]) -> frozenset[str | None]:
-        """Return the phases that operations of ``computations``, and of what they call, state by their names."""
-        names: set[str] = set()
-        pending, seen = list(computations), set()
-        while pending:
-            computation = pending.pop()
-            if computation.id not in seen:
-                seen.add(computation.id)
-                names.update(i.metadata.op_name for i in computation.instructions)
-                pending += [self.computations[c] for i in computation.instructions for c in i.called_computation_ids]
-        return frozenset(self.names.origin(name).phase for name in names if self.names.is_marked(name))
+    def _marked_phases(self, computation: Any) -> frozenset[str | None]:
+        """Return the phases that operations of ``computation``, and of what it calls, state by their names."""
+        if computation.id not in self._marked:
+            self._marked[computation.id] = frozenset()  # a damaged program may call in a circle
+            names = {i.metadata.op_name for i in computation.instructions}
+            stated = frozenset(self.names.origin(name).phase for name in names if self.names.is_marked(name))
+            called = {number for i in computation.instructions for number in i.called_computation_ids}
+            self._marked[computation.id] = stated.union(*(self._marked_phases(self.computations[n]) for n in called))
+        return self._marked[computation.id]
 
     def _op_name(self, instruction: Any) -> str | None:
         """Return the operation that ``instruction`` came from; for a nameless one, such as a copy, that of what it reads."""
@@ -141,7 +162,7 @@ class Schedule:
         while instruction.metadata.op_name in _NO_OP_NAMES and instruction.id not in seen:
             seen.add(instruction.id)
             if not instruction.operand_ids:
-                is_entry = instruction.opcode == "parameter" and self.home[instruction.id] == self.module.entry_computation_id
-                return self.parameter_names.get(instruction.parameter_number) if is_entry else None
+                known = self.parameters.get(instruction.parameter_number) if self._is_entry_parameter(instruction) else None
+                return known.name if known else None
             instruction = self.instructions[instruction.operand_ids[0]]
         return None if instruction.metadata.op_name in _NO_OP_NAMES else instruction.metadata.op_name

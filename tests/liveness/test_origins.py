@@ -35,6 +35,27 @@ def test_layer(op_name, layer):
 
 
 @pytest.mark.parametrize(
+    ("op_name", "layer"),
+    [
+        ("functional_1/dense_1/MatMul", "dense"),  # opened once to build, once to call
+        ("functional_1/dense_1_2/MatMul", "dense_1"),
+        ("functional_1/dense_3/MatMul", "dense"),  # the second call
+        ("functional_1/sub_1/dropout_1/stateless_dropout/Mul", "sub/dropout"),
+        ("gradient_tape/functional_1/lstm_1/while/functional_1/lstm_1/while_grad", "lstm"),
+        ("while_1/recomputation.backward.sections-0-3/lstm_1/again/MatMul", "lstm"),
+        ("compile_loss/mse/Mean", "compile_loss"),
+        ("functional_1/while/checkpoint/XlaDynamicUpdateSlice", None),
+        ("adam/dense_1/Mul", None),
+    ],
+)
+def test_layer_where_all_of_them_are_known(op_name, layer):
+    layers = ["compile_loss", "dense", "dense_1", "dropout", "lstm", "sub"]
+    names = Names.of_variables(["dense/kernel", "dense_1/kernel", "loss/total"], ["adam/iteration"], layers)
+    assert names.layer(op_name) == layer
+    assert (names.variable_layer("sub/dense"), names.variable_layer("loss")) == ("sub/dense", None)
+
+
+@pytest.mark.parametrize(
     ("op_name", "phase", "section"),
     [
         ("net/lstm/MatMul", "forward", None),

@@ -1,0 +1,69 @@
+"""Training steps of real networks: every byte accounted for, and named after the layer that it comes from."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+
+from networks import NETWORKS, compiled  # noqa: E402
+
+from keras_recompute.liveness import capture_fit, profile, reconcile  # noqa: E402
+from keras_recompute.liveness.reconcile import UNEXPLAINED  # noqa: E402
+from keras_recompute.report.exports import category_sums  # noqa: E402
+
+each_network = pytest.mark.parametrize("name", NETWORKS)
+
+
+@each_network
+def test_the_categories_add_up_to_the_total_at_every_step(name):
+    program = compiled(name).program()
+    sums = category_sums(program)
+    assert "unexplained" not in sums
+    assert tuple(map(sum, zip(*sums.values()))) == program.timeline.total_bytes
+    assert UNEXPLAINED not in [row.explanation for row in reconcile(program)]
+
+
+@each_network
+def test_the_peak_is_named_after_layers(name):
+    program, layers = compiled(name).program(), set(compiled(name).layers)
+    live = program.live_at(program.peak_step)
+    named = [b for b in live if b.layer and set(b.layer.split("/")) <= layers]
+    assert sum(b.size_bytes for b in named) >= 0.95 * program.peak_bytes
+    assert set(program.top_buffers(10)) <= set(named)
+    unknown = {b.layer for b in program.buffers if b.layer and not set(b.layer.split("/")) <= layers}
+    assert not unknown
+
+
+def test_layers_that_keras_numbers_are_told_apart():
+    """Keras opens a scope twice per call, so that ``dense`` computes in a scope called ``dense_1``: sizes tell who is who."""
+    keras.utils.clear_session()
+    widths = {"dense": 24, "dense_1": 40, "dense_2": 56}
+    inputs = x = keras.Input((8,), batch_size=16)
+    for width in widths.values():
+        x = keras.layers.Dense(width, activation="tanh")(x)
+    model = keras.Model(inputs, x)
+    assert [layer.name for layer in model.layers[1:]] == list(widths)
+    model.compile("adam", "mse", jit_compile=True)
+    program = profile(model, keras.ops.zeros((16, 8)), keras.ops.zeros((16, 56)))
+    for name, width in widths.items():
+        of_size = [b for b in program.buffers if b.size_bytes == 16 * width * 4 and b.category in ("activation", "gradient")]
+        assert of_size
+        assert {b.layer for b in of_size} <= {name, "compile_loss"}
+    bytes_of = {b.name: (b.layer, b.size_bytes) for b in program.buffers if b.category in ("weight", "optimiser")}
+    for name in ("dense_1/kernel", "adam/dense_1_kernel_momentum", "adam/dense_1_kernel_velocity"):
+        assert bytes_of[name] == ("dense_1", 24 * 40 * 4)
+
+
+def test_the_program_of_fit_is_named_as_that_of_profile():
+    keras.utils.clear_session()
+    inputs = keras.Input((8,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dropout(0.5)(keras.layers.Dense(32)(inputs))))
+    model.compile("sgd", "mse", jit_compile=True)
+    data = keras.ops.zeros((4, 8)), keras.ops.zeros((4, 1))
+    capture = capture_fit()
+    model.fit(*data, batch_size=4, verbose=0, callbacks=[capture])
+    layers = {b.layer for b in capture.program.buffers}
+    assert layers == {b.layer for b in profile(model, *data).buffers}
+    assert {"dense", "dense_1"} <= layers <= {"dense", "dense_1", "dropout", "compile_loss", None}
