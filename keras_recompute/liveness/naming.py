@@ -104,7 +104,7 @@ class Names:
                 # an upper-case scope is an operation that wrote itself with several, such as "MatMul/ReadVariableOp"
                 if known or not (_PLUMBING.match(scope) or scope.endswith("_grad") or scope[:1].isupper() or not scope):
                     # what stands before a root is the model's own scope, which is not in the paths of its variables
-                    is_start = known in self.roots or kept[:1] == [scope]
+                    is_start = known in self.roots or kept[:1] == [known or scope]
                     kept = [known or scope] if is_start else [*kept, known or scope]
             if kept:
                 return "/".join(kept)
