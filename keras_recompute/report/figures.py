@@ -25,6 +25,7 @@ _FLOOR, _LINE, _GRID, _MUTED = "#8C8C8C", "#222222", "#E4E4E4", "#555555"
 # Above this multiple of the peak a capacity drawn to scale would press the curve flat: it is written instead.
 _CAPACITY_TO_SCALE = 2.5
 _WIDTH_INCHES, _DPI = 9.0, 200
+_STRIPE_STEPS = 4  # in a picture, a run of no more steps within a phase belongs to that phase
 
 
 def liveness_figure(
@@ -112,7 +113,7 @@ def _panel(axes: Axes, program: Program, unit: str, top: float) -> None:
     total = [bytes_ / unit_bytes for bytes_ in program.timeline.total_bytes]
     edges = range(len(total) + 1)
     axes.stairs([floor] * len(total), edges, fill=True, color=_FLOOR, linewidth=0)
-    phases = phase_spans(program)
+    phases = phase_spans(program, shortest=min(_STRIPE_STEPS, len(total) // 32) + 1)
     for phase in PHASES:
         of_phase = [floor] * len(total)
         for span in phases:

@@ -88,14 +88,26 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def phase_spans(program: Program) -> list[Span]:
-    """Return the runs of steps of one phase; a step whose phase is not known belongs to the run before it."""
+def phase_spans(program: Program, *, shortest: int = 1) -> list[Span]:
+    """Return the runs of steps of one phase; a step whose phase is not known belongs to the run before it.
+
+    A run of fewer than ``shortest`` steps between two of one phase belongs to them: a compiler moves single instructions
+    about, and in a picture they are stripes.
+    """
     found: list[Span] = []
     for number, step in enumerate(program.steps):
         if found and step.phase in (None, found[-1].name):
             found[-1] = Span(found[-1].name, found[-1].first, number)
         elif step.phase:
             found.append(Span(step.phase, number, number))
+    for length in range(1, shortest):
+        number = 1
+        while number < len(found) - 1:
+            before, here, after = found[number - 1 : number + 2]
+            if here.steps == length and before.name == after.name:
+                found[number - 1 : number + 2] = [Span(before.name, before.first, after.last)]
+            else:
+                number += 1
     return found
 
 

@@ -50,6 +50,22 @@ def test_categories_add_up_to_the_peak(program):
     assert sum(count for _, count in rows) == program.peak_bytes
 
 
+def test_a_run_of_few_steps_within_a_phase_can_be_left_out(program):
+    phases = "ffrbbrrbfbbbu"
+    names = {"f": "forward", "r": "recompute", "b": "backward", "u": "update"}
+    steps = tuple(Step(f"step.{n}", 0, phase=names[letter]) for n, letter in enumerate(phases))
+    record = dataclasses.replace(program, steps=steps, buffers=())
+
+    def letters(shortest):
+        spans = phase_spans(record, shortest=shortest)
+        assert [s.first for s in spans[1:]] == [s.last + 1 for s in spans[:-1]]
+        return "".join(span.name[0] * span.steps for span in spans)
+
+    assert letters(1) == phases
+    assert letters(2) == "ffrbbrrbbbbbu"  # the step of the forward pass; the first replay stands between two phases
+    assert letters(3) == letters(9) == "ffrrrrrbbbbbu"  # the first of two that could give way does
+
+
 def test_spans(program):
     assert phase_spans(program) == [
         Span("forward", 0, 3),  # the step of no known phase belongs to the run before it
