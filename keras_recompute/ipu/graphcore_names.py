@@ -27,12 +27,14 @@ NAMES = {
     "tensorflow.python.ipu.ops": None,
     "tensorflow.python.ipu.ops.pipelining_ops": "pipelining_ops",
     "tensorflow.python.ipu.pipelining_ops": "pipelining_ops",
+    "tensorflow.python.ipu.test_utils": "test_utils",
     "tensorflow.python.ipu.utils": "utils",
     "tensorflow.keras.ipu": "keras_ipu",
     "tensorflow.python.keras.ipu": "keras_ipu",
     "ipu_tensorflow_addons": None,
     "ipu_tensorflow_addons.keras": None,
     "ipu_tensorflow_addons.keras.layers": "addon_layers",
+    "pva": "pva",
 }
 _WITHOUT_TENSORFLOW = ("pva",)
 _ABSENT = object()
@@ -60,8 +62,12 @@ def install() -> bool:
         return False
     _finders.append(_Finder())
     sys.meta_path.insert(0, _finders[0])
-    if "tensorflow" in sys.modules:
-        _make_all()
+    try:
+        if "tensorflow" in sys.modules:
+            _make_all()
+    except BaseException:
+        uninstall()
+        raise
     return True
 
 
@@ -80,6 +86,8 @@ def uninstall() -> None:
 
 
 def _make_all() -> None:
+    for ours in filter(None, NAMES.values()):
+        importlib.import_module(f"..{ours}", __name__)  # first, so that an error leaves no half of the names
     for name in NAMES:
         if name not in _made:
             _make(name)

@@ -1,0 +1,31 @@
+"""Writing CBOR (RFC 8949): None, booleans, whole numbers, text, lists and dictionaries, in the shortest form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def encode(value: Any) -> bytes:
+    """Return ``value`` as CBOR. Raises TypeError for a type that is not listed above."""
+    if value is None or isinstance(value, bool):
+        return {None: b"\xf6", False: b"\xf4", True: b"\xf5"}[value]
+    if isinstance(value, int):
+        return _head(0, value) if value >= 0 else _head(1, -1 - value)
+    if isinstance(value, str):
+        data = value.encode()
+        return _head(3, len(data)) + data
+    if isinstance(value, (list, tuple)):
+        return _head(4, len(value)) + b"".join(map(encode, value))
+    if isinstance(value, dict):
+        return _head(5, len(value)) + b"".join(encode(key) + encode(inside) for key, inside in value.items())
+    raise TypeError(f"{value!r} of type {type(value).__name__} is not written as CBOR here")
+
+
+def _head(major: int, number: int) -> bytes:
+    """Return the type ``major`` with its argument (section 3)."""
+    if number < 24:
+        return bytes([major << 5 | number])
+    for more, size in ((24, 1), (25, 2), (26, 4), (27, 8)):
+        if number < 1 << 8 * size:
+            return bytes([major << 5 | more]) + number.to_bytes(size, "big")
+    raise TypeError(f"{number} has more than 64 bits")

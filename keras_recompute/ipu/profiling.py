@@ -1,0 +1,131 @@
+"""Reports of the programs that the stand-in compiles (contract section 7).
+
+``run`` stands around every call of a compiled program. While reports are asked for, a program that is compiled gets a
+folder of its own, and one that is used again none. The program is compiled once more for its report.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import keras
+import tensorflow as tf
+
+from ..liveness import Profile, compile_program, write_profile_pop
+from ..liveness.profile_pop import POP_NAME
+from ..sizes import format_bytes
+from . import config
+from .auto_report import AutoReport
+from .device import target_of
+from .report_folder import new_folder, write_debug, write_details, write_framework
+from .spread import Placement, Spread
+
+_seen: WeakKeyDictionary[Any, dict[Any, _Compiled]] = WeakKeyDictionary()
+
+
+@dataclass
+class _Compiled:
+    """A program that was reported: its folder, if it has one, and its runs so far."""
+
+    folder: Path | None
+    placement: Placement
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    def ran(self, seconds: float, options: AutoReport) -> None:
+        """Note a run, as many as are asked for."""
+        if self.folder and options.execution and len(self.runs) < options.max_runs:
+            self.runs.append({"name": f"run {len(self.runs)}", "seconds": seconds})
+            write_details(self.folder, self.placement, self.runs)
+
+
+def run(
+    function: Callable[..., Any],
+    *arguments: Any,
+    input_feed: Sequence[int | str] = (),
+    ipu_of_layer: Mapping[str, int] | None = None,
+    model: str | None = None,
+) -> Any:
+    """Return ``function(*arguments)`` of a compiled ``tf.function``, with reports if they are asked for.
+
+    ``input_feed`` names the arguments that are streamed in; they are in no figure. ``ipu_of_layer`` says where layers are.
+    Raises ``tf.errors.ResourceExhaustedError``, after the report is written, for a program that does not fit the device
+    where that is asked for; ValueError for options of reports that cannot be read.
+    """
+    options = AutoReport.in_force()
+    if not options.asks:
+        return function(*arguments)
+    # Under another configuration a program is compiled again, as on an IPU.
+    key = (*map(_signature, tf.nest.flatten(arguments)), str(config.current()), options)
+    known = _seen.setdefault(function, {})
+    if key not in known:
+        placement = Placement(dict(ipu_of_layer or {}), config.current().io_tiles.num_io_tiles)
+        known[key] = _Compiled(_report(function, arguments, input_feed, placement, model, options), placement)
+    begin = time.perf_counter()
+    results = function(*arguments)
+    tf.nest.map_structure(lambda leaf: leaf.numpy() if tf.is_tensor(leaf) and hasattr(leaf, "numpy") else leaf, results)
+    known[key].ran(time.perf_counter() - begin, options)
+    return results
+
+
+def ipu_of_layers(graph: Any, device_mapping: Sequence[int] | None) -> dict[str, int]:
+    """Return the IPU of every layer of a ``models.graph.Graph``, by the stage of its first call.
+
+    ``device_mapping`` has the IPU of each stage; without it stage number n is on IPU n. Empty for a model without stages.
+    """
+    placed: dict[str, int] = {}
+    for call in graph.calls:
+        if call.stage is not None:
+            ipu = call.stage if device_mapping is None else device_mapping[call.stage]
+            placed.setdefault(call.operation.name, ipu)
+    return placed
+
+
+def _signature(leaf: Any) -> str:
+    return f"{leaf.dtype} {leaf.shape}" if hasattr(leaf, "shape") else repr(leaf)
+
+
+def _report(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    input_feed: Sequence[int | str],
+    placement: Placement,
+    model: str | None,
+    options: AutoReport,
+) -> Path | None:
+    """Compile ``function`` and write its reports; return their folder. Raises ResourceExhaustedError if it does not fit."""
+    settings = config.current()
+    target = target_of(settings)
+    compiled = compile_program(function, *arguments, input_feed=list(input_feed))
+    program = compiled.program(capacity_bytes=target.memory_bytes)
+    spread, folder = Spread(Profile(program, target), placement), None
+    if options.graph or options.execution:
+        folder = new_folder(options.directory)
+        write_profile_pop(program, folder / POP_NAME, target=target)
+        write_details(folder, placement, [])
+    if folder and options.everything:
+        write_debug(folder, program)
+        framework = {
+            "framework": f"TensorFlow {tf.__version__}, Keras {keras.__version__}",
+            "model": model,
+            "program": program.name,
+            "ipu_of_layer": dict(placement.ipu_of_layer),
+            "configuration": settings.to_dict(),
+        }
+        write_framework(folder, framework)
+    if options.must_fit:
+        for ipu in range(target.ipus):
+            needed = spread.peak_bytes(ipu)
+            if needed > spread.capacity_bytes:
+                raise tf.errors.ResourceExhaustedError(
+                    None,
+                    None,
+                    f"out of memory: the program needs {format_bytes(needed)} on IPU {ipu}, whose {spread.compute_tiles} tiles "
+                    f"have {format_bytes(spread.capacity_bytes)}. "
+                    + (f"Its profile was written to {folder / POP_NAME}" if folder else "Reports were not asked for"),
+                )
+    return folder
