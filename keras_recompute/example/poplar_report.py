@@ -1,0 +1,44 @@
+"""Memory figures beside the Poplar SDK: its own reports, asked for before TensorFlow starts, and read after training."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from ..errors import InvalidArgumentError, ReportError
+from ..liveness import Program, read_popvision
+
+VARIABLE = "POPLAR_ENGINE_OPTIONS"
+
+
+class PoplarReports:
+    """The reports that Poplar writes while this object is in use. Poplar reads the environment when TensorFlow starts."""
+
+    def __init__(self, directory: Path) -> None:
+        """Have Poplar write its reports to ``directory``, or where the environment says already.
+
+        Raises InvalidArgumentError for an environment that Poplar could not read.
+        """
+        text = os.environ.get(VARIABLE, "").strip() or "{}"
+        try:
+            options = json.loads(text)
+            self.directory = Path(options.setdefault("autoReport.directory", str(directory)))
+        except (ValueError, AttributeError, TypeError) as error:
+            raise InvalidArgumentError(f"{VARIABLE}={text!r} is no JSON object with strings for values: {error}") from error
+        options.setdefault("autoReport.all", "true")
+        os.environ[VARIABLE] = json.dumps(options)
+        self.there_before = set(self._profiles())
+
+    def read(self) -> Program:
+        """Return the record of the training program: of the programs reported since, the one with the largest peak.
+
+        Raises ReportError where Poplar wrote none, or one that cannot be read.
+        """
+        new = [path for path in self._profiles() if path not in self.there_before]
+        if not new:
+            raise ReportError(f"Poplar wrote no report to {str(self.directory)!r}: {VARIABLE} may have turned reports off")
+        return max((read_popvision(path) for path in new), key=lambda program: program.peak_bytes)
+
+    def _profiles(self) -> list[Path]:
+        return sorted(self.directory.glob("tf_report__*/profile.pop"))

@@ -1,0 +1,1 @@
+from .. import pipelining_ops  # noqa: F401
