@@ -1,4 +1,8 @@
-"""Options and fixtures of the whole suite. The same tests run on every target that the machine has."""
+"""Options and fixtures of the whole suite.
+
+``--target ipu`` and ``ipu-model`` run beside the Poplar SDK, under its Python 3.8, the tests that are marked ``ipus(n)``; the
+other targets run these and all the others.
+"""
 
 import os
 import sys
@@ -15,6 +19,7 @@ def pytest_addoption(parser):
         default="auto",
         help="where the tests of the example run: stock TensorFlow, or with the Poplar SDK an IPU or its simulator",
     )
+    parser.addoption("--ipus", type=int, default=1, metavar="N", help="IPUs of this machine, for --target ipu (1)")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -24,14 +29,21 @@ def pytest_cmdline_main(config):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "ipus(n): the test needs n IPUs; the stand-in has one device")
+    config.addinivalue_line("markers", "ipus(n): the test runs on every target; on IPUs it needs n of them")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Beside the SDK leave out what needs stock TensorFlow, before it is imported."""
+    is_other = collection_path.suffix == ".py" and collection_path.name not in ("conftest.py", "test_every_target.py")
+    return True if is_other and config.getoption("--target").startswith("ipu") else None
 
 
 def pytest_collection_modifyitems(config, items):
+    there = config.getoption("--ipus")
     for item in items:
         marker = item.get_closest_marker("ipus")
-        if marker and marker.args[0] > 1 and config.getoption("--target") in ("auto", "xla"):
-            item.add_marker(pytest.mark.skip(reason=f"needs {marker.args[0]} IPUs; the stand-in has one device"))
+        if marker and config.getoption("--target") == "ipu" and marker.args[0] > there:
+            item.add_marker(pytest.mark.skip(reason=f"needs {marker.args[0]} IPUs; --ipus says that there are {there}"))
 
 
 @pytest.fixture

@@ -124,6 +124,13 @@ def test_on_the_ipu_model_by_way_of_the_stand_in(sdk, tmp_path):
     assert not [c for c in calls if c[0] == "openReport"], "no report was asked for"
 
 
+def test_the_suite_for_every_target_runs_beside_the_sdk(sdk, tmp_path):
+    """``pytest --target ipu-model`` runs the tests that are for every target, and none that needs stock TensorFlow."""
+    code, output, _, calls = sdk(tmp_path, "-m", "pytest", "-q", "--target=ipu-model", "-p", "no:cacheprovider", str(ROOT))
+    assert (code, "2 passed" in output) == (0, True), output
+    assert [name for name, _ in calls].count("fit") == 2
+
+
 def test_auto_takes_the_ipu_and_xla_is_refused(sdk, tmp_path):
     ask = "from keras_recompute.example.arguments import choose_target as t; print(t('auto'), t('ipu-model')); t('xla')"
     code, output, errors, _ = sdk(tmp_path, "-c", ask)
