@@ -1,0 +1,174 @@
+"""Compare ways to train with recomputation: time, memory, and whether they compute the same.
+
+    pip install -r benchmarks/requirements.txt
+    python3 benchmarks/compare.py                                 the workload "lstm", all peers, 3 rounds
+    python3 benchmarks/compare.py --workload all --rounds 5
+    python3 benchmarks/compare.py --peers ours,torch --checkpoints 7 --json /tmp/figures.json
+    python3 benchmarks/compare.py --table                         tables and plots again from results/*.json, nothing is run
+
+Every peer runs in a process of its own, and rounds are interleaved (A B C A B C), so that a machine that is busy for a
+while slows all of them. Times are medians over the rounds; only ratios within one run mean anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from comparison import Comparison, disagreements, plot, table, write_readme  # noqa: E402
+from peers import PEERS  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: E402
+from workloads import TINY, WORKLOADS, Workload  # noqa: E402
+
+RESULTS = HERE / "results"
+SECONDS_LIMIT = 900  # of one process
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the comparison; return 0, 1 if a peer failed or computed something else, 2 for a wrong command line."""
+    arguments = _parse(argv)
+    errors = Console(stderr=True)
+    if arguments.table:
+        write_readme(RESULTS, HERE.parent)
+        return 0
+    names = [name for name in WORKLOADS if name not in TINY] if arguments.workload == "all" else [arguments.workload]
+    for name in arguments.peers:
+        if missing := _missing(name):
+            errors.print(f"skipped: {name} ({', '.join(missing)} not installed)")
+    peers = [name for name in arguments.peers if not _missing(name)]
+    failed = False
+    for name in names:
+        workload = WORKLOADS[name]
+        comparison = compare(workload, peers, arguments.checkpoints or workload.checkpoints, arguments, errors)
+        print(table(comparison))
+        complaints = disagreements(comparison)
+        for complaint in [*complaints, *comparison.failures]:
+            errors.print(complaint, markup=False)
+        failed |= bool(complaints or comparison.failures)
+        path = arguments.json or (None if name in TINY else RESULTS / f"compare-{name}.json")
+        if path:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(comparison.to_json())
+            plot(comparison, path.with_suffix(".png"))
+    return int(failed)
+
+
+def compare(
+    workload: Workload, peers: list[str], checkpoints: tuple[int, ...], arguments: argparse.Namespace, errors: Console
+) -> Comparison:
+    """Run all peers in turns; return what they measured."""
+    runs = [
+        (name, count) for count in checkpoints for name in peers if (PEERS[name].recomputes if count else PEERS[name].plain)
+    ]
+    rates: list[float] = []
+    rows: dict[tuple[str, int], list[dict]] = {run: [] for run in runs}
+    failures: list[str] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
+    with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
+        bar = progress.add_task(workload.name, total=arguments.rounds * len(runs))
+        for number in range(arguments.rounds):
+            rates.append(_child(["--rate"])["flops_per_second"])
+            for name, count in runs:
+                progress.update(bar, description=f"{workload.name}: {name}, {count} checkpoints")
+                if not any(failure.startswith(f"{name}, {count} checkpoints") for failure in failures):
+                    try:
+                        row = _child([name, workload.name, str(count), str(arguments.steps)])
+                        rows[name, count].append(row)
+                        if not errors.is_terminal:
+                            errors.print(f"round {number + 1}: {name}, {count} checkpoints: {row['step_seconds']:.3f} s")
+                    except RuntimeError as error:
+                        failures.append(f"{name}, {count} checkpoints failed: {error}")
+                progress.advance(bar)
+    return Comparison(workload.name, rates, [_median(some) for some in rows.values() if some], failures)
+
+
+def _median(rows: list[dict]) -> dict:
+    """Return the figures of one peer over its rounds: medians, with those of each round beside them."""
+    merged = dict(rows[0])
+    for key in ("step_seconds", "measured_bytes"):
+        values = [row[key] for row in rows if row[key] is not None]
+        merged[f"{key}_of_rounds"] = values
+        merged[key] = statistics.median(values) if values else None
+    return merged
+
+
+def _child(command: list[str]) -> dict:
+    """Run ``one_peer.py``; return what it printed. Raises RuntimeError where it failed."""
+    try:
+        done = subprocess.run(
+            [sys.executable, str(HERE / "one_peer.py"), *command],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_LIMIT,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"it took more than {SECONDS_LIMIT} seconds") from None
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _missing(peer: str) -> list[str]:
+    return [package for package in PEERS[peer].packages if importlib.util.find_spec(package) is None]
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    summary, _, details = __doc__.partition("\n\n")
+    parser = argparse.ArgumentParser(description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", choices=(*WORKLOADS, "all"), default="lstm", help="what to train (lstm)")
+    parser.add_argument("--peers", type=_peers, default=tuple(PEERS), metavar="A,B", help=f"of {', '.join(PEERS)} (all)")
+    parser.add_argument("--checkpoints", type=_counts, metavar="N,M", help="numbers of checkpoints (those of the workload)")
+    parser.add_argument("--rounds", type=_positive, default=3, help="processes of each peer (3)")
+    parser.add_argument("--steps", type=_positive, default=3, help="timed steps in each process (3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go (results/compare-WORKLOAD.json)")
+    parser.add_argument("--table", action="store_true", help="write the tables and plots from results/*.json, run nothing")
+    arguments = parser.parse_args(argv)
+    if arguments.workload == "all" and arguments.json:
+        parser.error("--json takes the figures of one workload, and --workload all has several")
+    for name in [arguments.workload] if arguments.workload != "all" else []:
+        for count in arguments.checkpoints or ():
+            try:
+                WORKLOADS[name].sections(count)
+            except ValueError as error:
+                parser.error(f"--checkpoints {count}: {error}")
+    return arguments
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in PEERS:
+            raise argparse.ArgumentTypeError(f"{name!r} is no peer: they are {', '.join(PEERS)}")
+    return names
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    try:
+        counts = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers") from None
+    if min(counts) < 0:
+        raise argparse.ArgumentTypeError(f"{min(counts)} is below 0")
+    return counts
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Measure one peer in this process, and print what came out as one line of JSON. ``compare.py`` starts it.
+
+    python3 benchmarks/one_peer.py PEER WORKLOAD CHECKPOINTS STEPS
+    python3 benchmarks/one_peer.py --rate                             the machine's matrix product rate, by NumPy
+
+Memory is measured alike for all: pages resident before the first step, with everything imported, the data made and a
+tiny model of the kind trained, so that the framework itself is idle memory; against the largest number resident during the
+timed steps. What the first step alone takes, such as compiling, is not in it; what it leaves behind is. What the C library
+holds back is given to the system before both. On a GPU it is the peak of the framework's own allocator over what it held
+before the first step.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
+
+from peers import PEERS  # noqa: E402
+from workloads import WORKLOADS  # noqa: E402
+
+
+def measure(name: str, workload_name: str, checkpoints: int, steps: int) -> dict[str, object]:
+    """Return the figures of one peer."""
+    from keras_recompute.liveness.process import process_memory
+
+    workload, entry = WORKLOADS[workload_name], PEERS[name]
+    build = importlib.import_module(f"peers.{entry.module}").build
+    build(name, WORKLOADS[f"tiny-{workload.kind}"], checkpoints and 1).step()
+    peer = build(name, workload, checkpoints)
+    with process_memory() as idle:
+        pass
+    idle_device = peer.device_bytes()
+    begin = time.perf_counter()
+    loss, norm = peer.step()
+    first = time.perf_counter() - begin
+    seconds = []
+    with process_memory() as training:
+        for _ in range(steps):
+            begin = time.perf_counter()
+            peer.step()
+            seconds.append(time.perf_counter() - begin)
+    measured, method = None, training.method
+    if idle_device:
+        measured, method = peer.device_bytes()[1] - idle_device[0], "device allocator"
+    elif idle.idle_bytes is not None and training.peak_bytes is not None:
+        measured = max(training.peak_bytes - idle.idle_bytes, 0)
+    return {
+        "peer": name,
+        "workload": workload_name,
+        "checkpoints": checkpoints,
+        "loss": loss,
+        "gradient_norm": norm,
+        "first_step_seconds": first,
+        "step_seconds": statistics.median(seconds),
+        "measured_bytes": measured,
+        "measured_by": method,
+        "temporary_bytes": peer.temporary_bytes(),
+        "versions": _versions(entry.packages),
+    }
+
+
+def matrix_rate() -> float:
+    """Return the rate of large float32 matrix products on this machine, in FLOP per second, by TensorFlow's own kernels."""
+    import tensorflow as tf
+
+    rows, inner, columns = 32768, 512, 1024
+    a, b = tf.random.normal((rows, inner)), tf.random.normal((inner, columns))
+    best = 0.0
+    for _ in range(8):
+        begin = time.perf_counter()
+        tf.matmul(a, b).numpy()
+        best = max(best, 2 * rows * inner * columns / (time.perf_counter() - begin))
+    return best
+
+
+def _versions(packages: tuple[str, ...]) -> dict[str, str]:
+    return {package: getattr(importlib.import_module(package), "__version__", "?") for package in packages}
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--rate"]:
+        print(json.dumps({"flops_per_second": matrix_rate()}))
+    else:
+        print(json.dumps(measure(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))

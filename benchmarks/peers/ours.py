@@ -1,0 +1,38 @@
+"""This project: a ``keras_recompute.Model`` with checkpoint layers, as its users write it."""
+
+from __future__ import annotations
+
+import keras
+from workloads import Workload, weights
+
+import keras_recompute as kr
+
+from . import Peer
+from .keras_models import block_layers, dense, recurrent_layer
+from .tensorflow_step import peer
+
+
+def build(name: str, workload: Workload, checkpoints: int) -> Peer:
+    """Return the peer, compiled by XLA."""
+    del name
+    inputs = keras.Input((workload.length, workload.features), batch_size=workload.batch)
+    sections = workload.sections(checkpoints)
+    if workload.is_recurrent:
+        layer, state, outputs = recurrent_layer(workload, kr.LSTM, kr.GRU), None, []
+        for number, (begin, end) in enumerate(sections):
+            y, *state = layer(kr.TimeSlice(begin, end)(inputs), initial_state=state)
+            outputs.append(y)
+            if number < checkpoints:
+                state = kr.RecomputationCheckpoint()(state)
+        x = dense(workload)(keras.layers.Concatenate(axis=1)(outputs) if checkpoints else outputs[0])
+    else:
+        x = inputs
+        for number, (begin, end) in enumerate(sections):
+            for _ in range(begin, end):
+                x = block_layers(workload, x)
+            if number < checkpoints:
+                x = kr.RecomputationCheckpoint()(x)
+    model = kr.Model(inputs, x)
+    model.set_weights(weights(workload))
+    variables = [v.value for v in model.trainable_variables]
+    return peer(workload, lambda x: model(x, training=True), variables, jit=True)

@@ -1,0 +1,43 @@
+"""The training step that Keras's peers and ours share: everything but the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from workloads import RATE, Workload, data
+
+from . import Peer
+
+
+def peer(workload: Workload, forward: Callable[[tf.Tensor], tf.Tensor], variables: list[Any], *, jit: bool) -> Peer:
+    """Return the peer that trains ``variables`` through ``forward``, in one ``tf.function``."""
+    x, y = (tf.constant(array) for array in data(workload))
+
+    @tf.function(jit_compile=jit, autograph=False)
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(forward(x) - y))
+        gradients = tape.gradient(loss, variables)
+        norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(g)) for g in gradients]))
+        for variable, gradient in zip(variables, gradients):
+            variable.assign_sub(RATE * gradient)
+        return loss, norm
+
+    def temporary_bytes() -> int | None:
+        if not jit:
+            return None
+        # A reader of compiled programs: it changes nothing in the peer's process, and runs after the measurements.
+        from keras_recompute.liveness import profile
+
+        return profile(step, x, y).allocated_temporary_bytes
+
+    return Peer(lambda: tuple(float(value) for value in step(x, y)), temporary_bytes, _device_bytes)
+
+
+def _device_bytes() -> tuple[int, int] | None:
+    if not tf.config.list_logical_devices("GPU"):
+        return None
+    statistics = tf.config.experimental.get_memory_info("GPU:0")
+    return statistics["current"], statistics["peak"]
