@@ -52,15 +52,18 @@ _in_force: list[IPUConfig] = []
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
     """Put ``config`` in force, as it is now. One that is in force and differs is reset before, which is logged.
 
-    Raises TypeError for what is no IPUConfig, Exception where IPUs are selected in two ways, ValueError for values that
+    Raises TypeError for what is no IPUConfig and for Poplar's options that are no strings, Exception where IPUs are selected in two ways, ValueError for values that
     cannot be, and UnsupportedError, a NotImplementedError, for options that would change results or memory and are not
     emulated.
     """
     del device
     if not isinstance(config, IPUConfig):
         raise TypeError(f"configure_ipu_system takes an IPUConfig, not {config!r} of type {type(config).__name__}")
-    check_device(config)
     values = config.options()
+    for name, value in values.items():
+        if isinstance(value, dict) and not all(isinstance(text, str) for pair in value.items() for text in pair):
+            raise TypeError(f"{name!r} holds options of Poplar's, names and values as strings, but was given {value!r}")
+    check_device(config)
     for option in OPTIONS:
         if option.refuses(values[option.name]):
             raise refuse(str(option.refused_as), f"{option.name} = {values[option.name]}")

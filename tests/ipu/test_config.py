@@ -281,6 +281,14 @@ def test_values_that_cannot_be(config, options, said):
         config.configure_ipu_system()
 
 
+@pytest.mark.parametrize("name", ["compilation_poplar_options", "gcl_poplar_options", "matmuls.poplar_options"])
+@pytest.mark.parametrize("options", [{"a": True}, {"a": 0.1}, {1: "a"}])
+def test_poplar_s_options_are_strings(config, name, options):
+    put(config, name, options)
+    with pytest.raises(TypeError, match=f"'{name}' holds options of Poplar's, names and values as strings, but was given"):
+        config.configure_ipu_system()
+
+
 def test_hardware_cannot_be_named_on_the_model(config, monkeypatch):
     config.select_ipus = 0
     config.configure_ipu_system()
