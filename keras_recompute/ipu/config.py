@@ -52,9 +52,9 @@ _in_force: list[IPUConfig] = []
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
     """Put ``config`` in force, as it is now. One that is in force and differs is reset before, which is logged.
 
-    Raises TypeError for what is no IPUConfig and for Poplar's options that are no strings, Exception where IPUs are selected in two ways, ValueError for values that
-    cannot be, and UnsupportedError, a NotImplementedError, for options that would change results or memory and are not
-    emulated.
+    Raises TypeError for what is no IPUConfig and for Poplar's options that are no strings, Exception where IPUs are
+    selected in two ways, ValueError for values that cannot be, and UnsupportedError, a NotImplementedError, for options
+    that would change results or memory and are not emulated.
     """
     del device
     if not isinstance(config, IPUConfig):
