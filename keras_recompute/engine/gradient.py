@@ -8,26 +8,37 @@ computes the gradient in the graph itself, with which it is freed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util, record
 
 from ..errors import InvalidProgramError, UnsupportedError
+from .program import in_default_graph
 
+Tensors = Sequence[tf.Tensor]
 Gradient = Callable[..., Sequence[tf.Tensor | None]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    gradient: Gradient
+    is_checkpoint: bool
+
 
 _REGISTERED = "KerasRecompute"
 _ATTRIBUTE = "_keras_recompute_gradients"
 
 
 def with_gradient(
-    compute: Callable[[], Sequence[tf.Tensor]], gradient: Gradient, *, inputs: Sequence[tf.Tensor], name: str
+    compute: Callable[[], Tensors], gradient: Gradient, *, inputs: Tensors, name: str, is_checkpoint: bool = False
 ) -> list[tf.Tensor]:
     """Return ``compute()`` as a function of ``inputs``, whose derivative for tapes and tf.gradients is ``gradient``.
 
     ``gradient`` takes one tensor per result and returns one tensor or None per input. All ``inputs`` must be tensors of
-    the default graph. Raises UnsupportedError under ``tf.autodiff.ForwardAccumulator``.
+    the default graph. ``is_checkpoint`` is what ``is_checkpointed_call`` answers. Raises UnsupportedError under
+    ``tf.autodiff.ForwardAccumulator``.
     """
     refuse_forward_mode(inputs, name)
     # What compute does is of no concern to a tape: it would differentiate a part of it, and see another part not at all.
@@ -43,14 +54,76 @@ def with_gradient(
 
     if not hasattr(graph, _ATTRIBUTE):
         setattr(graph, _ATTRIBUTE, {})
-    getattr(graph, _ATTRIBUTE)[outputs[0].op.name] = padded
+    getattr(graph, _ATTRIBUTE)[outputs[0].op.name] = _Known(padded, is_checkpoint)
     record.record_operation(name, outputs, passed, padded)
     return outputs[: len(results)]
 
 
+def with_both_gradients(
+    compute: Callable[[], Sequence[tf.Tensor]],
+    gradient: Callable[[Tensors, Tensors, Sequence[tf.Tensor | None]], Sequence[tf.Tensor | None]],
+    again: Callable[[Tensors, Tensors], Tensors],
+    *,
+    inputs: Tensors,
+    count: int,
+    name: str,
+) -> list[tf.Tensor]:
+    """As ``with_gradient``, for a gradient that is not to be differentiated operation by operation.
+
+    ``compute()`` returns ``count`` results, then what else the gradient reads. ``gradient(inputs, made, result_gradients)``
+    is given the inputs and all that was computed, as tensors of the graph that it is called in, and returns one tensor or
+    None per input. ``again(inputs, made)`` returns the results anew, by operations that can be differentiated twice and
+    more; only derivatives of the gradient ask for it.
+    """
+    made: list[tf.Tensor] = []
+
+    def differentiable_gradient(*output_gradients: tf.Tensor) -> Sequence[tf.Tensor | None]:
+        # The gradient may be asked for in another graph than the results were, and its own derivative in yet another.
+        given, known = [in_default_graph(t) for t in inputs], [in_default_graph(t) for t in made]
+        incoming = [dy if dy is None else in_default_graph(dy) for dy in output_gradients[:count]]  # None: of whole numbers
+        found: list[tf.Tensor | None] = []
+
+        def backward() -> Sequence[tf.Tensor]:
+            found[:] = gradient(given, known, incoming)
+            return [g for g in found if g is not None]
+
+        def gradient_of_gradient(*outer: tf.Tensor) -> list[tf.Tensor | None]:
+            remaining = iter(outer)
+            aligned = [None if g is None else next(remaining) for g in found]
+            here = [in_default_graph(t) for t in known]
+            return _second_derivative(lambda *values: again(values, here), given, incoming, aligned)
+
+        sources = [*given, *(dy for dy in incoming if dy is not None)]
+        results = iter(with_gradient(backward, gradient_of_gradient, inputs=sources, name=name))
+        return [None if g is None else next(results) for g in found]
+
+    made[:] = with_gradient(compute, differentiable_gradient, inputs=inputs, name=name)
+    return made[:count]
+
+
+def _second_derivative(
+    function: Callable[..., Sequence[tf.Tensor]],
+    inputs: Sequence[tf.Tensor],
+    output_gradients: Sequence[tf.Tensor | None],
+    outer: Sequence[tf.Tensor | None],
+) -> list[tf.Tensor | None]:
+    """Back-propagate ``outer``, one per input, through the gradient of ``function`` at ``inputs``.
+
+    Returns the gradients of the inputs, then of those ``output_gradients`` that are not None.
+    """
+    inputs = [tf.identity(in_default_graph(t)) for t in inputs]
+    incoming = [dy if dy is None else tf.identity(in_default_graph(dy)) for dy in output_gradients]
+    pairs = [(y, dy) for y, dy in zip(function(*inputs), incoming) if dy is not None]
+    first = tf.gradients([y for y, _ in pairs], inputs, grad_ys=[dy for _, dy in pairs], unconnected_gradients="none")
+    wanted = [(tf.convert_to_tensor(g), ddx) for g, ddx in zip(first, outer) if g is not None and ddx is not None]
+    sources = [*inputs, *(dy for dy in incoming if dy is not None)]
+    return tf.gradients([g for g, _ in wanted], sources, grad_ys=[ddx for _, ddx in wanted], unconnected_gradients="none")
+
+
 def is_checkpointed_call(operation: tf.Operation) -> bool:
-    """Whether ``operation`` is what ``with_gradient`` put behind a computation to carry its gradient."""
-    return operation.name in getattr(operation.graph, _ATTRIBUTE, {})
+    """Whether ``operation`` carries the gradient of a checkpointed function."""
+    known: dict[str, _Known] = getattr(operation.graph, _ATTRIBUTE, {})
+    return operation.name in known and known[operation.name].is_checkpoint
 
 
 def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
@@ -65,10 +138,10 @@ def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
 
 @tf.RegisterGradient(_REGISTERED)
 def _registered_gradient(operation: tf.Operation, *output_gradients: tf.Tensor) -> Any:
-    known: dict[str, Gradient] = getattr(operation.graph, _ATTRIBUTE, {})
+    known: dict[str, _Known] = getattr(operation.graph, _ATTRIBUTE, {})
     if operation.name not in known:
         raise InvalidProgramError(
             f"{operation.name!r} was copied out of the graph in which its gradient is known. Differentiate where the "
             f"checkpointed function was called, before the graph is copied or saved."
         )
-    return known[operation.name](*output_gradients)
+    return known[operation.name].gradient(*output_gradients)

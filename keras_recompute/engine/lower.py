@@ -8,7 +8,7 @@ are copied into a graph, so each level stands behind a custom gradient of its ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -24,18 +24,35 @@ from .program import in_default_graph
 def lower(part: Partition, arguments: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
     """Write a call of the partitioned function into the default graph and return its flat outputs."""
     values = [in_default_graph(value) for value in part.joint.trace.values(arguments)]
-    n_outputs = len(part.joint.trace.outputs)
 
     def forward() -> Sequence[tf.Tensor]:
         with tf.name_scope(forward_scope(name)):
             results = part.forward.write(values)
+        n_outputs = len(part.joint.trace.outputs)
         return [*results[:n_outputs], *store(part, results[n_outputs:])]
+
+    return _call(part, forward, values, name)
+
+
+def recalled(part: Partition, values: Sequence[tf.Tensor], results: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
+    """Return the outputs of an earlier run of the partitioned function as functions of ``values``, its ports.
+
+    ``results`` are its outputs, then its saved values. Nothing is run again but what derivatives need.
+    """
+    return _call(part, lambda: [in_default_graph(t) for t in results], [in_default_graph(t) for t in values], name)
+
+
+def _call(
+    part: Partition, forward: Callable[[], Sequence[tf.Tensor]], values: Sequence[tf.Tensor], name: str
+) -> list[tf.Tensor]:
+    """Return the outputs among ``forward()``, the results of the forward program; derivatives go to ``values``."""
+    n_outputs = len(part.joint.trace.outputs)
 
     def gradient(*result_gradients: tf.Tensor) -> list[tf.Tensor | None]:
         return _backpropagate(part, values, kept, result_gradients[:n_outputs], name)
 
     # The saved values are results too, so that no derivative finds a way past the gradient given here.
-    results = with_gradient(forward, gradient, inputs=values, name=name)
+    results = with_gradient(forward, gradient, inputs=values, name=name, is_checkpoint=True)
     kept = [*results[n_outputs:], *(results[o] for o in part.at_hand)]
     return results[:n_outputs]
 

@@ -50,7 +50,7 @@ def cheaper_replay(
 
     A recurrence, for example, must run step by step to find its outputs, but once they are known every gate follows
     from one product. In a graph that the engine does not take apart nothing is replayed, and ``again`` is not called.
-    For use inside ``tf.custom_gradient``, whose gradient reads what is returned: it cannot be differentiated itself.
+    For use beside a gradient written by hand, which reads what is returned: derivatives do not go through it.
     """
     if not is_traced():
         return list(values)

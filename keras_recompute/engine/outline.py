@@ -14,15 +14,18 @@ of a slice taken by the section itself would be as large as the whole input at e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
 import tensorflow as tf
 
 from ..phases import backward_scope, forward_scope
+from .gradient import Tensors, with_both_gradients
+from .lower import recalled
 from .partition import Partition
-from .pieces import Dimension, Pieces, embed, take
+from .pieces import Dimension, Pieces, embed, flows, take, with_flows
+from .program import in_default_graph
 from .sink import sunk
 
 
@@ -83,18 +86,21 @@ def outline(
     ``can_be_outlined``).
     """
     loop = _Loop(part, count, tuple(roles), tuple(requests), batch, name)
+    values = [in_default_graph(value) for value in part.joint.trace.values(arguments)]
+    n_results = len(requests)
+    stores: list[Any] = []
 
-    @tf.custom_gradient
-    def call(*values: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable[..., list[tf.Tensor | None]]]:
-        results, stores = loop.forward(values)
+    def forward() -> Sequence[tf.Tensor]:
+        results, *stores[:] = loop.forward(values)
+        return [*results, *flows(stores)]
 
-        def gradient(*result_gradients: tf.Tensor) -> list[tf.Tensor | None]:
-            return loop.backward(values, stores, result_gradients)
+    def gradient(values: Tensors, made: Tensors, result_gradients: Sequence[Any]) -> list[tf.Tensor | None]:
+        return loop.backward(values, with_flows(stores, made[n_results:]), result_gradients)
 
-        return tuple(results), gradient
+    def again(values: Tensors, made: Tensors) -> list[tf.Tensor]:
+        return loop.recalled(values, made[:n_results], with_flows(stores, made[n_results:]))
 
-    flat = call(*part.joint.trace.values(arguments))
-    return list(flat) if isinstance(flat, (list, tuple)) else [flat]
+    return with_both_gradients(forward, gradient, again, inputs=values, count=n_results, name=name)
 
 
 def section_spec(argument: tf.Tensor, role: Role) -> tf.TensorSpec:
@@ -134,8 +140,8 @@ class _Loop:
         # outputs of which only the last section's is asked for, and that no section hands on
         self.final = [r.output for r in requests if isinstance(r, Last) and r.output not in self.carried.values()]
 
-    def forward(self, values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tuple[Any, ...]]:
-        """Return the requested results, and the stores that the backward loop reads."""
+    def forward(self, values: Sequence[tf.Tensor]) -> tuple[Any, ...]:
+        """Return the requested results, then the stores that the backward loop reads."""
         count, outputs = self.count, self.part.joint.trace.outputs
 
         def body(s: tf.Tensor, states: Any, boundaries: Any, saved: Any, joined: Any, _: Any) -> tuple[Any, ...]:
@@ -164,10 +170,10 @@ class _Loop:
         last = dict(zip((*self.carried.values(), *self.final), (*states, *final)))
         whole = {o: p.whole(store) for (o, p), store in zip(self.joined.items(), joined)}
         results = [whole[r.output] if isinstance(r, Joined) else last[r.output] for r in self.requests]
-        return results, (boundaries, saved, dict(zip(self.joined, joined)))
+        return results, boundaries, saved, dict(zip(self.joined, joined))
 
     def backward(
-        self, values: Sequence[tf.Tensor], stores: tuple[Any, ...], result_gradients: Sequence[tf.Tensor]
+        self, values: Sequence[tf.Tensor], stores: Sequence[Any], result_gradients: Sequence[tf.Tensor]
     ) -> list[tf.Tensor | None]:
         """Return the gradient of every port: the sections replayed and back-propagated, last to first."""
         part, count = self.part, self.count
@@ -210,6 +216,31 @@ class _Loop:
         for (p, role), piece, store in zip(sliced.items(), pieces, piece_gradients):
             gradients[p] = embed(piece.whole(store), values[p], role.axis, role.start)
         return gradients
+
+    def recalled(self, values: Sequence[tf.Tensor], results: Sequence[tf.Tensor], stores: Sequence[Any]) -> list[tf.Tensor]:
+        """Return ``results`` section by section, not in a loop, so that they can be differentiated more than once."""
+        boundaries, saved, joined = stores
+        last = {r.output: result for r, result in zip(self.requests, results) if isinstance(r, Last)}
+        sections: list[list[tf.Tensor]] = []
+        for s in range(self.count):
+            states = [sections[-1][o] for o in self.carried.values()] if sections else [values[p] for p in self.carried]
+            known = dict(zip(self.carried.values(), (p.get(store, s + 1) for p, store in zip(self.states, boundaries))))
+            known.update((o, p.get(joined[o], s)) for o, p in self.joined.items())
+            # Of what is neither handed on nor joined the last section's alone is read.
+            outputs = [
+                known[o] if o in known else last[o] if o in last else tf.zeros(self._pieces(1, made).shape, made.dtype)
+                for o, made in enumerate(self.part.joint.trace.outputs)
+            ]
+            stored = [p.get(store, s) for p, store in zip(self.saved, saved)]
+            inputs = self._section_inputs(values, tf.constant(s), states)
+            sections.append(recalled(self.part, inputs, [*outputs, *stored], name=f"{self.name}.{s}"))
+        return [self._requested(request, sections) for request in self.requests]
+
+    def _requested(self, request: Request, sections: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
+        made = [outputs[request.output] for outputs in sections]
+        if isinstance(request, Last):
+            return made[-1]
+        return tf.stack(made) if request.axis is None else tf.concat(made, request.axis)
 
     def _section_inputs(self, values: Sequence[tf.Tensor], s: tf.Tensor, states: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         state_of = dict(zip(self.carried, states))

@@ -6,11 +6,14 @@ alone has no such update and collects the pieces in an array, which is joined af
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.python.ops.tensor_array_ops import build_ta_with_new_flow
 
 from .compiler import under_xla
 
@@ -81,6 +84,18 @@ class Pieces:
         return stacked if self.axis is None else _joined(stacked, self.axis)
 
 
+def flows(stores: Any) -> list[tf.Tensor]:
+    """Return the tensor behind each store in a nest of them."""
+    return [store.flow if isinstance(store, tf.TensorArray) else store for store in tf.nest.flatten(stores)]
+
+
+def with_flows(stores: Any, tensors: Sequence[tf.Tensor]) -> Any:
+    """Return the nest of stores with ``tensors`` behind them, given as ``flows`` returns them."""
+    pairs = zip(tf.nest.flatten(stores), tensors)
+    changed = [build_ta_with_new_flow(s, t) if isinstance(s, tf.TensorArray) else t for s, t in pairs]
+    return tf.nest.pack_sequence_as(stores, changed)
+
+
 def dimensions(tensor: tf.Tensor) -> tuple[Dimension, ...]:
     """Return the shape of ``tensor``: numbers where they are known, scalar tensors where they are not."""
     static = tensor.shape.as_list()
@@ -118,3 +133,15 @@ def _split(whole: tf.Tensor, axis: int, length: int) -> tf.Tensor:
     sizes = dimensions(whole)
     divided = tf.reshape(whole, [*sizes[:axis], whole.shape[axis] // length, length, *sizes[axis + 1 :]])
     return tf.transpose(divided, [axis, *range(axis), *range(axis + 1, len(sizes) + 1)])
+
+
+def _gradient_of_update(operation: tf.Operation, gradient: tf.Tensor) -> list[tf.Tensor | None]:
+    """Return the gradients of the store, without what was overwritten, and of the piece."""
+    _, piece, begin = operation.inputs
+    outside = gen_xla_ops.xla_dynamic_update_slice(gradient, tf.zeros_like(piece), begin)
+    return [outside, tf.slice(gradient, begin, tf.shape(piece)), None]
+
+
+# TensorFlow differentiates a slice into this operation and then no further. A later TensorFlow may.
+with contextlib.suppress(KeyError):
+    tf.RegisterGradient("XlaDynamicUpdateSlice")(_gradient_of_update)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..engine.marks import cheaper_replay
+from .by_hand import by_hand
 from .scan import (
     States,
     Steps,
@@ -36,10 +37,11 @@ def gru(
     Shapes: inputs ``(batch, time, features)`` with static time; h0 ``(batch, units)``; kernel ``(features, 3 units)``;
     recurrent_kernel ``(units, 3 units)``; bias ``(2, 3 units)`` with ``reset_after``, else ``(3 units,)``.
     """
-    return (_gru_reset_after if reset_after else _gru_reset_before)(inputs, h0, kernel, recurrent_kernel, bias)
+    recurrence = _gru_reset_after if reset_after else _gru_reset_before
+    outputs, h = by_hand(recurrence, inputs, h0, kernel, recurrent_kernel, bias, count=2, name="gru")
+    return outputs, h
 
 
-@tf.custom_gradient
 def _gru_reset_after(
     inputs: tf.Tensor, h0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
 ) -> tuple[tuple[tf.Tensor, ...], Callable[..., tuple[tf.Tensor, ...]]]:
@@ -91,7 +93,6 @@ def _gru_reset_after(
     return (outputs, h), gradient
 
 
-@tf.custom_gradient
 def _gru_reset_before(
     inputs: tf.Tensor, h0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
 ) -> tuple[tuple[tf.Tensor, ...], Callable[..., tuple[tf.Tensor, ...]]]:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..engine.marks import cheaper_replay
+from .by_hand import by_hand
 from .scan import (
     States,
     Steps,
@@ -40,10 +41,10 @@ def lstm(
     recurrent_kernel ``(units, 4 units)``; bias ``(4 units,)``. Source: Hochreiter and Schmidhuber 1997, with the forget
     gate of Gers et al. 2000.
     """
-    return _lstm(inputs, h0, c0, kernel, recurrent_kernel, bias)
+    outputs, h, c = by_hand(_lstm, inputs, h0, c0, kernel, recurrent_kernel, bias, count=3, name="lstm")
+    return outputs, h, c
 
 
-@tf.custom_gradient
 def _lstm(
     inputs: tf.Tensor, h0: tf.Tensor, c0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
 ) -> tuple[tuple[tf.Tensor, ...], Callable[..., tuple[tf.Tensor, ...]]]:

@@ -1,0 +1,37 @@
+"""A recurrence with a gradient written by hand, differentiable to any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ..engine.gradient import Tensors, with_both_gradients
+from ..engine.program import in_default_graph
+
+# Takes tensors; returns its results, and the function from their gradients to those of its arguments.
+Recurrence = Callable[..., tuple[Tensors, Callable[..., Tensors]]]
+
+
+def by_hand(recurrence: Recurrence, *inputs: tf.Tensor, count: int, name: str) -> Any:
+    """Return the ``count`` results of ``recurrence(*inputs)``; higher derivatives are those of the recurrence itself.
+
+    This is ``tf.custom_gradient`` in eager code; in a graph that one would keep an entry per use for ever.
+    """
+    if tf.executing_eagerly():
+        return tf.custom_gradient(recurrence)(*inputs)
+    inputs = tuple(in_default_graph(t) for t in inputs)
+    made: list[Any] = []
+
+    def compute() -> Tensors:
+        made[:] = recurrence(*inputs)
+        return made[0]
+
+    def gradient(_inputs: Tensors, _made: Tensors, result_gradients: Sequence[Any]) -> Tensors:
+        return made[1](*result_gradients)
+
+    def again(inputs: Tensors, _: Tensors) -> Tensors:
+        return recurrence(*inputs)[0]
+
+    return with_both_gradients(compute, gradient, again, inputs=inputs, count=count, name=name)

@@ -1,0 +1,116 @@
+"""Derivatives of derivatives through recomputed sections, against Keras's own layers without checkpoints."""
+
+from __future__ import annotations
+
+import gc
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import ops
+from tensorflow.python.framework.func_graph import FuncGraph
+
+from keras_recompute.layers.recurrent import GRU, LSTM
+from keras_recompute.models.model import Model
+
+from .networks import FEATURES, SEQUENCES, dense_chain, recurrent, shared_dense, with_dropout
+from .twins import twins
+
+X = SEQUENCES[0]
+
+
+def penalty(model, x, mode):
+    """Return the gradient of the squared norm of a gradient, as a gradient penalty has it, for the input and all weights."""
+    variables = [v.value for v in model.trainable_variables]
+
+    def run(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = tf.reduce_sum(tf.sin(model(x, training=True)))
+            loss = tf.reduce_sum(inner.gradient(y, x) ** 2 * tf.cos(x))
+        return outer.gradient(loss, [x, *variables], unconnected_gradients="zero")
+
+    function = run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
+    return [np.asarray(tf.convert_to_tensor(g)) for g in function(tf.constant(x))]
+
+
+def assert_close(ours, plain):
+    assert any(np.abs(g).max() > 1e-3 for g in plain)
+    for a, b in zip(ours, plain, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5 * max(np.abs(b).max(), 1e-3))
+
+
+def test_second_derivatives_through_a_loop_of_fused_sections():
+    models = []
+    for model_class, cell in ((Model, LSTM), (keras.Model, keras.layers.LSTM)):
+        keras.utils.set_random_seed(1)
+        models.append(recurrent(model_class, 2, cell=cell, length=3))
+    models[1].set_weights(models[0].get_weights())
+    assert models[0].plan.recomputes
+    assert_close(penalty(models[0], X[:, :3], "jit"), penalty(models[1], X[:, :3], "graph"))
+
+
+def test_second_derivatives_through_levels_of_loops_in_eager_code():
+    ours, plain = twins(lambda model_class: recurrent(model_class, 4, cell=keras.layers.SimpleRNN, length=5))
+    ours.recomputation_levels = 2
+    assert_close(penalty(ours, X[:, :5], "eager"), penalty(plain, X[:, :5], "graph"))
+
+
+@pytest.mark.parametrize("build", [dense_chain, shared_dense], ids=lambda build: build.__name__)
+def test_second_derivatives_through_other_sections(build):
+    ours, plain = twins(build)
+    assert_close(penalty(ours, X[:, 0], "graph"), penalty(plain, X[:, 0], "graph"))
+
+
+def test_second_derivatives_see_the_one_dropout_mask():
+    """Outputs are linear in the input where no mask hides it, so the mask shows in every derivative."""
+    ours, _ = twins(with_dropout)
+    x = tf.constant(np.ones((2, 32), np.float32))
+
+    @tf.function(autograph=False)
+    def run(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = ours(x, training=True)
+                loss = tf.reduce_sum(y**2)
+            first = inner.gradient(loss, x)
+        return y, first, outer.gradient(first, x, output_gradients=tf.ones_like(x))
+
+    y, first, second = run(x)
+    # loss = |A x + b|^2: first = 2 A' y, second = 2 A' A 1, and first - second = 2 A' b at x = 1
+    bias = ours(tf.zeros_like(x), training=False)
+    assert 0.3 < np.mean(y.numpy() == 0) < 0.7
+    assert np.isfinite(second).all()
+    assert np.any(bias != 0)
+    kept = np.any(first.numpy() != 0, axis=0)
+    np.testing.assert_array_equal(kept, np.any(second.numpy() != 0, axis=0))
+
+
+def test_traces_of_a_model_leave_nothing_behind():
+    """tf.custom_gradient would keep an entry of TensorFlow's registry for each use, and with it the graph."""
+    model = recurrent(Model, 2, cell=GRU, length=3)
+
+    def trace():
+        step = tf.function(lambda x: penalty_free(model, x), autograph=False)
+        step.get_concrete_function(tf.TensorSpec((4, 3, FEATURES)))
+
+    def alive():
+        gc.collect()
+        return sum(isinstance(o, FuncGraph) for o in gc.get_objects()), len(ops.gradient_registry.list())
+
+    trace()
+    before = alive()
+    for _ in range(3):
+        trace()
+    assert alive() == before
+
+
+def penalty_free(model, x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(x, training=True))
+    return tape.gradient(loss, [v.value for v in model.trainable_variables])
