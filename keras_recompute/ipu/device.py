@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from ..liveness import IpuTarget
 
 KIB = 1024
+FIRST_DEVICE = "/device:IPU:0"
 # ipu_model.version: tiles, KiB per tile. Mk1 is the GC2, Mk2 the GC200 and the Bow.
 IPU_VERSIONS = {"ipu1": (1216, 256), "ipu2": (1472, 624)}
 # A system of 16 IPUs, numbered as Graphcore's device listing does: each alone, then pairs, fours, eights and all of them.
@@ -20,6 +22,17 @@ def devices_of(config: Any) -> tuple[int, ...]:
     if numbers:
         return tuple(_IPUS_BY_NUMBER[number] for number in numbers)
     return tuple(counts) or (1,)
+
+
+def device_number(name: str, devices: Sequence[int]) -> int:
+    """Return the number in a device's name, ``/device:IPU:1``. Raises ValueError for one that is not among ``devices``."""
+    number = name.rpartition(":")[2]
+    if not number.isdigit() or int(number) >= len(devices):
+        raise ValueError(
+            f"{name!r} is none of the {len(devices)} devices that are configured, from {FIRST_DEVICE!r} on: "
+            "set auto_select_ipus"
+        )
+    return int(number)
 
 
 def target_of(config: Any, *, device: int = 0, replicas: int = 1) -> IpuTarget:

@@ -16,12 +16,13 @@ from weakref import WeakKeyDictionary
 import keras
 import tensorflow as tf
 
-from ..liveness import Profile, compile_program, write_profile_pop
+from ..liveness import CompiledProgram, Profile, compile_program, write_profile_pop
 from ..liveness.profile_pop import POP_NAME
 from ..sizes import format_bytes
 from . import config
 from .auto_report import AutoReport
-from .device import target_of
+from .device import FIRST_DEVICE, device_number, target_of
+from .entered import current as current_strategy
 from .report_folder import new_folder, write_debug, write_details, write_framework
 from .spread import Placement, Spread
 
@@ -47,42 +48,33 @@ def run(
     function: Callable[..., Any],
     *arguments: Any,
     input_feed: Sequence[int | str] = (),
+    keywords: Mapping[str, Any] | None = None,
     ipu_of_layer: Mapping[str, int] | None = None,
     model: str | None = None,
 ) -> Any:
-    """Return ``function(*arguments)`` of a compiled ``tf.function``, with reports if they are asked for.
+    """Return ``function(*arguments, **keywords)`` of a compiled ``tf.function``, with reports if they are asked for.
 
     ``input_feed`` names the arguments that are streamed in; they are in no figure. ``ipu_of_layer`` says where layers are.
     Raises ``tf.errors.ResourceExhaustedError``, after the report is written, for a program that does not fit the device
     where that is asked for; ValueError for options of reports that cannot be read.
     """
-    options = AutoReport.in_force()
+    options, keywords = AutoReport.in_force(), dict(keywords or {})
     if not options.asks:
-        return function(*arguments)
+        return function(*arguments, **keywords)
+    device = device_number(getattr(current_strategy(), "ipu_device", FIRST_DEVICE), config.devices())
     # Under another configuration a program is compiled again, as on an IPU.
-    key = (*map(_signature, tf.nest.flatten(arguments)), str(config.current()), options)
+    given = tf.nest.flatten((arguments, keywords))
+    key = (*map(_signature, given), str(config.current()), options, device)
     known = _seen.setdefault(function, {})
     if key not in known:
         placement = Placement(dict(ipu_of_layer or {}), config.current().io_tiles.num_io_tiles)
-        known[key] = _Compiled(_report(function, arguments, input_feed, placement, model, options), placement)
+        compiled = compile_program(function, *arguments, input_feed=list(input_feed), **keywords)
+        known[key] = _Compiled(_report(compiled, placement, model, options, device), placement)
     begin = time.perf_counter()
-    results = function(*arguments)
+    results = function(*arguments, **keywords)
     tf.nest.map_structure(lambda leaf: leaf.numpy() if tf.is_tensor(leaf) and hasattr(leaf, "numpy") else leaf, results)
     known[key].ran(time.perf_counter() - begin, options)
     return results
-
-
-def ipu_of_layers(graph: Any, device_mapping: Sequence[int] | None) -> dict[str, int]:
-    """Return the IPU of every layer of a ``models.graph.Graph``, by the stage of its first call.
-
-    ``device_mapping`` has the IPU of each stage; without it stage number n is on IPU n. Empty for a model without stages.
-    """
-    placed: dict[str, int] = {}
-    for call in graph.calls:
-        if call.stage is not None:
-            ipu = call.stage if device_mapping is None else device_mapping[call.stage]
-            placed.setdefault(call.operation.name, ipu)
-    return placed
 
 
 def _signature(leaf: Any) -> str:
@@ -90,17 +82,11 @@ def _signature(leaf: Any) -> str:
 
 
 def _report(
-    function: Callable[..., Any],
-    arguments: Sequence[Any],
-    input_feed: Sequence[int | str],
-    placement: Placement,
-    model: str | None,
-    options: AutoReport,
+    compiled: CompiledProgram, placement: Placement, model: str | None, options: AutoReport, device: int
 ) -> Path | None:
-    """Compile ``function`` and write its reports; return their folder. Raises ResourceExhaustedError if it does not fit."""
+    """Write the reports of a program; return their folder. Raises ResourceExhaustedError if it does not fit the device."""
     settings = config.current()
-    target = target_of(settings)
-    compiled = compile_program(function, *arguments, input_feed=list(input_feed))
+    target = target_of(settings, device=device)
     program = compiled.program(capacity_bytes=target.memory_bytes)
     spread, folder = Spread(Profile(program, target), placement), None
     if options.graph or options.execution:

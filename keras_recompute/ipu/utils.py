@@ -10,13 +10,14 @@ from typing import Any
 import keras
 
 from . import config
+from .device import FIRST_DEVICE, device_number
 
 __all__ = ["get_num_of_ipus_in_device", "reset_ipu_seed", "running_on_ipu_model"]
 
 
 def reset_ipu_seed(
     seed: int,
-    device: str = "/device:IPU:0",
+    device: str = FIRST_DEVICE,
     cpu_device: str = "cpu",
     experimental_identical_replicas: bool = False,
 ) -> None:
@@ -40,10 +41,8 @@ def running_on_ipu_model() -> bool:
     return "--use_ipu_model" in os.environ.get("TF_POPLAR_FLAGS", "")
 
 
-def get_num_of_ipus_in_device(ipu_device: str = "/device:IPU:0", device: str = "cpu") -> int:
+def get_num_of_ipus_in_device(ipu_device: str = FIRST_DEVICE, device: str = "cpu") -> int:
     """Return how many IPUs the configuration in force gives to ``ipu_device``. Raises ValueError for a device it lacks."""
     del device
-    counts, number = config.devices(), ipu_device.rpartition(":")[2]
-    if not number.isdigit() or int(number) >= len(counts):
-        raise ValueError(f"{ipu_device!r} is none of the {len(counts)} configured devices, '/device:IPU:0' and on")
-    return counts[int(number)]
+    counts = config.devices()
+    return counts[device_number(ipu_device, counts)]

@@ -119,7 +119,7 @@ class TestUtils:
         config.auto_select_ipus = [1, 4]
         config.configure_ipu_system()
         assert ipu.utils.get_num_of_ipus_in_device("/device:IPU:1") == 4
-        with pytest.raises(ValueError, match="'/device:IPU:2' is none of the 2 configured devices"):
+        with pytest.raises(ValueError, match="'/device:IPU:2' is none of the 2 devices that are configured"):
             ipu.utils.get_num_of_ipus_in_device("/device:IPU:2")
         ipu.config.reset_ipu_configuration()
         assert ipu.utils.get_num_of_ipus_in_device() == 1

@@ -189,6 +189,25 @@ def test_a_program_that_does_not_fit(tmp_path):
     assert profiling.run(function) == 20 * 64 * 64, "nobody asked about the device"
 
 
+def test_the_device_of_the_strategy(tmp_path):
+    """With devices of one and of two IPUs, a program of the second device is reported for two."""
+    from keras_recompute.ipu.strategy import IPUStrategy
+
+    settings = IPUConfig()
+    settings.auto_select_ipus = [1, 2]
+    settings.compilation_poplar_options = {"autoReport.outputGraphProfile": "true", "autoReport.directory": str(tmp_path)}
+    settings.configure_ipu_system()
+    function = a_program()
+    with IPUStrategy("/device:IPU:1").scope():
+        profiling.run(function, keywords={"x": X}, input_feed=["x"])
+    with IPUStrategy().scope():
+        profiling.run(function, X)
+    targets = sorted(pva.openReport(folder).compilation.target.numIPUs for folder in folders(tmp_path))
+    assert targets == [1, 2]
+    with IPUStrategy("/device:IPU:2").scope(), pytest.raises(ValueError, match="is none of the 2 devices"):
+        profiling.run(function, X)
+
+
 class TestReportHelper:
     def test_reports_of_a_test(self):
         helper, settings = ReportHelper(), IPUConfig()

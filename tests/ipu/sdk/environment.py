@@ -46,7 +46,7 @@ def put_double(tensorflow: Path, folder: Path) -> Path:
 def make() -> int:
     """Make the environment in the cache; return 1, having said why, where there is no Python 3.8."""
     candidates = [shutil.which("python3.8"), *sorted((Path.home() / ".pyenv" / "versions").glob("3.8.*/bin/python"))]
-    python = next((str(candidate) for candidate in candidates if candidate), None)
+    python = next((str(candidate) for candidate in candidates if candidate and _is_3_8(str(candidate))), None)
     if python is None:
         print("no Python 3.8 was found: the tests of the Poplar SDK's side will be skipped", file=sys.stderr)
         return 1
@@ -55,6 +55,14 @@ def make() -> int:
     subprocess.run([str(CACHED / "bin" / "pip"), "install", "--quiet", "-r", str(HERE / "requirements.txt")], check=True)
     print(CACHED / "bin" / "python")
     return 0
+
+
+def _is_3_8(python: str) -> bool:
+    """Return whether ``python`` runs, as a version manager's placeholder may not, and is a Python 3.8."""
+    asked = subprocess.run(
+        [python, "-c", "import sys; sys.exit(sys.version_info[:2] != (3, 8))"], check=False, capture_output=True
+    )
+    return asked.returncode == 0
 
 
 if __name__ == "__main__":
