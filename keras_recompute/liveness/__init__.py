@@ -5,8 +5,9 @@ callback that reads the program ``fit`` runs; ``read_hlo_proto`` reads a program
 of the Poplar SDK's. Importing this loads no TensorFlow.
 """
 
+from .allocator import device_memory, forget_free_memory
 from .parameters import Parameter
-from .process import ProcessMemory, process_memory
+from .process import MeasuredMemory, process_memory
 from .profile_pop import IpuTarget, Profile, is_profile_pop, read_profile_pop, write_profile_pop
 from .program import Buffer, Program, Step
 from .read_popvision import read_popvision
@@ -18,14 +19,16 @@ __all__ = [
     "Buffer",
     "CompiledProgram",
     "IpuTarget",
+    "MeasuredMemory",
     "Parameter",
-    "ProcessMemory",
     "Profile",
     "Program",
     "Step",
     "Timeline",
     "capture_fit",
     "compile_program",
+    "device_memory",
+    "forget_free_memory",
     "is_profile_pop",
     "process_memory",
     "profile",

@@ -4,10 +4,11 @@ Linux keeps the largest resident size of a process (``VmHWM``) and lets the proc
 kernel sees every page, so no sample is missed. Where the reset is not permitted, a thread samples the resident size and
 may miss a short peak; where that cannot be read either, the figure is None. The method is part of the result.
 
-Resident is not allocated: pages that an allocator kept from earlier work, and reuses, count as idle. What glibc keeps is
-given back to the system before the block. TensorFlow's allocator keeps what a program took, so a program shows its memory
-in its first run only (measured with TensorFlow 2.21: 351 MiB over idle in the first run of a program with 320 MiB of
-temporaries, 4 in its second); what compiling it takes is then part of the figure.
+Resident is not allocated: pages that an allocator kept from earlier work, and reuses, count as idle, and a program that
+runs in them is not seen. What glibc keeps is given back to the system before the block; TensorFlow's allocator gives
+nothing back by itself, ``allocator.forget_free_memory`` has it do so. Parameters, and data that is fed in, are resident before
+the block, and so in no figure: what is measured is to be held against the not-always-live peak. The first run of a program
+compiles it, which takes some 100 MiB: measure a later one.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 @dataclass
-class ProcessMemory:
-    """Filled in when the measured block ends: bytes resident before it, at its peak, and how they were measured."""
+class MeasuredMemory:
+    """Filled in when the measured block ends: bytes held before it, at its peak, and how they were measured."""
 
     idle_bytes: int | None = None
     peak_bytes: int | None = None
@@ -35,22 +36,23 @@ class ProcessMemory:
 
     @property
     def over_idle_bytes(self) -> int | None:
-        """Bytes that the block took beyond what was resident before it."""
+        """Bytes that the block took beyond what was held before it."""
         if self.idle_bytes is None or self.peak_bytes is None:
             return None
         return max(self.peak_bytes - self.idle_bytes, 0)
 
 
 @contextmanager
-def process_memory() -> Iterator[ProcessMemory]:
-    """Measure the peak resident bytes of this process while the block runs; let it hold a program's first run.
+def process_memory() -> Iterator[MeasuredMemory]:
+    """Measure the peak resident bytes of this process while the block runs.
 
     Blocks must not be nested: the kernel keeps one high-water mark per process. Garbage is collected first, so that it
-    is not idle memory that the block could reuse.
+    is not idle memory that the block could reuse. Where the block runs a compiled program of TensorFlow's, call
+    ``forget_free_memory(program.allocated_temporary_bytes)`` before it.
     """
     gc.collect()
     _give_back_free_pages()
-    measured = ProcessMemory()
+    measured = MeasuredMemory()
     if _reset_high_water():
         measured.idle_bytes = _resident("VmRSS")
         yield measured

@@ -34,12 +34,21 @@ class Span:
         return self.last - self.first + 1
 
 
-def memory_rows(*, predicted: int | None = None, compiled: int | None = None, measured: int | None = None) -> list[MemoryRow]:
+def memory_rows(
+    *,
+    predicted: int | None = None,
+    compiled: int | None = None,
+    measured: int | None = None,
+    on_device: int | None = None,
+) -> list[MemoryRow]:
     """Return the peak in bytes as the plan predicts it, as the compiler has it, and as the process took it.
 
-    Each row has its difference to the compiled figure, which is the one that the others are held against.
+    Each row has its difference to the compiled figure, which is the one that the others are held against. What the
+    allocator of a GPU states has a row where there is a GPU.
     """
     figures = {"predicted by the plan": predicted, "compiled": compiled, "measured in the process": measured}
+    if on_device is not None:
+        figures["measured on the device"] = on_device
     return [
         MemoryRow(name, value, None if value is None or compiled is None else value - compiled)
         for name, value in figures.items()

@@ -24,6 +24,11 @@ def test_a_figure_that_is_not_known_is_not_zero():
     assert [(r.bytes, r.over_compiled_bytes) for r in memory_rows(compiled=0)] == [(None, None), (0, 0), (None, None)]
 
 
+def test_a_gpu_has_a_row_where_there_is_one():
+    assert memory_rows(compiled=100, on_device=104)[-1] == MemoryRow("measured on the device", 104, 4)
+    assert "measured on the device" not in [row.name for row in memory_rows(compiled=100)]
+
+
 def test_summary(program):
     assert summary_rows(program) == [
         ("peak", "50.0 MiB"),
