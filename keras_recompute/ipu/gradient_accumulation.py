@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .pipeline import GradientAccumulationReductionMethod
+from .pipeline_options import GradientAccumulationReductionMethod
 
 __all__ = ["GradientAccumulationReductionMethod"]

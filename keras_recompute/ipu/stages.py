@@ -1,9 +1,10 @@
-"""``tf.keras.ipu.PipelineStage``: which stage of the pipeline a call belongs to."""
+"""``tf.keras.ipu.PipelineStage``: which stage of the pipeline a layer or a call of one belongs to."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import keras
 from keras.src.ops.node import Node
 
 from .entered import current
@@ -12,7 +13,7 @@ _STAGE = "_pipeline_stage"
 
 
 class PipelineStage:
-    """Put the calls made in this context into pipeline stage number ``stage``.
+    """Put the layers and calls made in this context into pipeline stage number ``stage``. A call's stage wins.
 
     Raises ValueError for a negative stage, RuntimeError outside an IPUStrategy's scope and inside another stage.
     """
@@ -34,22 +35,37 @@ class PipelineStage:
                 f"PipelineStage({self.stage}) is used inside PipelineStage({PipelineStage._current.stage}): stages do not nest"
             )
         PipelineStage._current = self
-        # Keras records each call as a Node; the stage is noted on those made from here to the end of the context.
-        self._plain_init = plain_init = Node.__init__
-        stage = self.stage
-
-        def noting_init(node: Any, *args: Any, **kwargs: Any) -> None:
-            plain_init(node, *args, **kwargs)
-            setattr(node, _STAGE, stage)
-
-        Node.__init__ = noting_init
+        # Keras records each call as a Node; the stage is noted on nodes and operations made from here to the end.
+        self._plain = [(made, made.__init__) for made in (Node, keras.Operation)]
+        for made, plain_init in self._plain:
+            made.__init__ = _noting(plain_init, self.stage)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        Node.__init__ = self._plain_init
+        for made, plain_init in self._plain:
+            made.__init__ = plain_init
         PipelineStage._current = None
 
 
+def _noting(plain_init: Any, stage: int) -> Any:
+    def init(made: Any, *args: Any, **kwargs: Any) -> None:
+        plain_init(made, *args, **kwargs)
+        assign_stage(made, stage)
+
+    return init
+
+
+def assign_stage(made: Any, stage: int | None) -> None:
+    """Put a Keras node or operation into ``stage``, or into none."""
+    object.__setattr__(made, _STAGE, stage)  # past the tracking of layers
+
+
+def assigned_stage(made: Any) -> int | None:
+    """Return the stage that a Keras node or operation itself was put into, or None."""
+    return getattr(made, _STAGE, None)
+
+
 def stage_of(node: Any) -> int | None:
-    """Return the pipeline stage that a Keras node was made in, or None."""
-    return getattr(node, _STAGE, None)
+    """Return the pipeline stage of the call that a Keras node records: its own, else its layer's, else None."""
+    own = assigned_stage(node)
+    return own if own is not None else assigned_stage(node.operation)

@@ -10,7 +10,8 @@ import keras
 import tensorflow as tf
 
 from .entered import entering
-from .pipeline import PipelinedModel
+from .extension import Extension
+from .pipeline import extended
 
 
 class IPUStrategy:
@@ -25,11 +26,13 @@ class IPUStrategy:
         plain_new = keras.Model.__new__
 
         def new(cls: type, *args: Any, **kwargs: Any) -> Any:
-            # What Keras does itself for keras.Model(inputs, outputs), with our functional model in the place of its own.
             made = plain_new(cls, *args, **kwargs)
-            if cls is keras.Model and type(made) is not cls:
-                return plain_new(PipelinedModel, *args, **kwargs)
-            return made
+            if isinstance(made, Extension) or cls.__module__.startswith("keras.src.models.functional"):
+                return made  # one of ours, or one that Keras makes for its own use
+            if cls is keras.Model and type(made) is cls:
+                return made  # neither functional nor a class of the user's: there is nothing to run
+            is_functional = any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten((args, kwargs)))
+            return plain_new(extended(cls, is_functional=is_functional), *args, **kwargs)
 
         keras.Model.__new__ = new
         try:

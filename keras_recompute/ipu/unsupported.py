@@ -5,10 +5,6 @@ from __future__ import annotations
 from ..errors import UnsupportedError
 
 UNSUPPORTED = {
-    "pipeline_schedule Grouped": "only the Sequential schedule is emulated so far",
-    "pipeline_schedule Interleaved": "only the Sequential schedule is emulated so far",
-    "gradient_accumulation_reduction_method RUNNING_MEAN": "only SUM and MEAN are emulated so far",
-    "several devices": "all stages run on the one device of this machine",
     "replication": "one replica is emulated",
     "offload_weight_update_variables": "there is no streaming memory to move them to; leave it out",
     "offload_activations": "there is no streaming memory to move them to; leave it out",

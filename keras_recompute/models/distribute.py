@@ -30,7 +30,7 @@ def distributed(graph: Graph) -> Graph:
         concatenation = calls[position]
         pieces = [_on_piece(reader, key, calls) for key in concatenation.inputs]
         keys = tuple(piece.outputs[0] for piece in pieces)
-        joined = Call(concatenation.operation, ([Ref(key) for key in keys],), {}, keys, reader.outputs, reader.stage)
+        joined = Call(concatenation.operation, ([Ref(key) for key in keys],), {}, keys, reader.outputs, concatenation.stage)
         calls = [call for call in calls if call is not reader]
         calls[position : position + 1] = [*pieces, joined]
         position += len(pieces)

@@ -68,6 +68,6 @@ def test_recomputation_changes_nothing(checkpoints):
 def test_the_sections_are_recomputed_one_by_one():
     """Lambdas cannot be seen to be equal, so nothing is outlined: four sections of stage 0, its concatenation, stage 1."""
     _, model = train(3, recompute=True)
-    named = [name for name, _ in model.plan.named_steps]
-    assert named[:4] == ["section-0", "section-1", "section-2", "section-3"]
-    assert named[-1] == ""
+    first, last = ([name for name, _ in plan.named_steps] for plan in model.pipeline.stages.plans)
+    assert first[:4] == ["section-0", "section-1", "section-2", "section-3"]
+    assert last == [""]

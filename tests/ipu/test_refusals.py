@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_recompute.ipu import install, uninstall
 
-from .pipelines import BATCH, data, pipelined
+from .pipelines import BATCH, configure, data, pipelined
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -132,7 +132,6 @@ class TestOptions:
     @pytest.mark.parametrize(
         "options",
         [
-            {"gradient_accumulation_reduction_method": "RUNNING_MEAN"},
             {"offload_weight_update_variables": True},
             {"offload_activations": True},
             {"gradient_accumulation_dtype": tf.float32},
@@ -149,6 +148,29 @@ class TestOptions:
 
     def test_options_without_effect_are_accepted(self, model):
         model.set_pipelining_options(2, forward_propagation_stages_poplar_options=[{}], accumulate_outfeed=True)
+        model.set_infeed_queue_options(prefetch_depth=2)
+        model.set_outfeed_queue_options(buffer_depth=2)
+        model.set_replication_options("MEAN")
+        model.set_replication_options(tf.keras.ipu.ReplicatedMetricReductionMethod.NONE)
+        model.set_asynchronous_callbacks(False)
+
+    def test_depths_methods_and_callbacks_that_cannot_be(self, model):
+        with pytest.raises(ValueError, match="prefetch_depth must be a positive whole number, not 0"):
+            model.set_infeed_queue_options(prefetch_depth=0)
+        with pytest.raises(ValueError, match="buffer_depth must be a positive whole number, not 'a'"):
+            model.set_outfeed_queue_options(buffer_depth="a")
+        with pytest.raises(ValueError, match="must be one of NONE, LIST, SUM, MEAN, not 'product'"):
+            model.set_replication_options("product")
+        with pytest.raises(NotImplementedError, match="asynchronous callbacks"):
+            model.set_asynchronous_callbacks(True)
+
+    def test_accumulation_options(self, model):
+        with pytest.raises(TypeError, match="set_gradient_accumulation_options does not know 'steps'"):
+            model.set_gradient_accumulation_options(2, steps=2)
+        with pytest.raises(NotImplementedError, match="offload_weight_update_variables"):
+            model.set_gradient_accumulation_options(2, offload_weight_update_variables=True)
+        with pytest.raises(ValueError, match="must be SUM, MEAN or RUNNING_MEAN"):
+            model.set_gradient_accumulation_options(2, gradient_accumulation_reduction_method="product")
 
 
 class TestBuilding:
@@ -157,9 +179,10 @@ class TestBuilding:
     def fit(self, **options):
         Schedule, Mode = schedules()
         options = {"pipeline_schedule": Schedule.Sequential, "recomputation_mode": Mode.Auto, **options}
-        model = pipelined()
-        model.set_pipelining_options(options.pop("steps", 2), **options)
-        model.fit(*data(2), batch_size=BATCH, verbose=0)
+        steps = options.pop("steps", 2)
+        model = pipelined(steps=steps or 2)
+        model.set_pipelining_options(steps, **options)
+        model.fit(*data(steps or 2), batch_size=BATCH, verbose=0)
 
     def test_a_sound_pipeline(self):
         self.fit()
@@ -174,22 +197,46 @@ class TestBuilding:
         with pytest.raises(ValueError, match="device_mapping has 3 entries for 2 stages"):
             self.fit(device_mapping=[0, 0, 0])
 
-    def test_several_devices_are_not_emulated(self):
-        with pytest.raises(NotImplementedError, match="several devices"):
-            self.fit(device_mapping=[0, 1])
+    def test_interleaved_training_needs_a_device_per_stage(self):
+        with pytest.raises(NotImplementedError, match=r"device_mapping=\[0, 0\], which uses a device twice"):
+            self.fit(pipeline_schedule=schedules()[0].Interleaved, device_mapping=[0, 0])
 
-    @pytest.mark.parametrize("name", ["Grouped", "Interleaved"])
-    def test_other_schedules_are_not_emulated(self, name):
-        with pytest.raises(NotImplementedError, match=name):
-            self.fit(pipeline_schedule=schedules()[0][name])
+    @pytest.mark.parametrize(
+        ("schedule", "mode", "use"),
+        [
+            ("Sequential", "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"),
+            ("Interleaved", "RecomputeAndBackpropagateInterleaved", "RecomputeThenBackpropagate"),
+        ],
+    )
+    @pytest.mark.parametrize("recompute", [True, False])
+    def test_a_mode_that_the_schedule_cannot_do(self, schedule, mode, use, recompute):
+        configure(recompute=recompute)
+        Schedule, Mode = schedules()
+        with pytest.raises(tf.errors.UnimplementedError, match=f"{schedule} .* combined with {mode}: use {use}"):
+            self.fit(pipeline_schedule=Schedule[schedule], recomputation_mode=Mode[mode])
 
-    def test_a_mode_that_the_schedule_cannot_do(self):
-        with pytest.raises(tf.errors.UnimplementedError, match="cannot be combined with RecomputeThenBackpropagate"):
-            self.fit(recomputation_mode=schedules()[1].RecomputeThenBackpropagate)
+    @pytest.mark.parametrize(("schedule", "steps", "multiple"), [("Grouped", 2, 4), ("Grouped", 6, 4), ("Interleaved", 3, 2)])
+    def test_the_number_of_microbatches(self, schedule, steps, multiple):
+        with pytest.raises(tf.errors.FailedPreconditionError, match=f"runs a multiple of {multiple} microbatches, not {steps}"):
+            self.fit(pipeline_schedule=schedules()[0][schedule], steps=steps)
+
+    def test_the_number_of_microbatches_of_inference(self):
+        model = pipelined(steps=3, accumulation=3)
+        model.set_pipelining_options(3, pipeline_schedule=schedules()[0].Grouped)
+        for run in (lambda: model.evaluate(*data(3), batch_size=BATCH), lambda: model.predict(data(3)[0], batch_size=BATCH)):
+            with pytest.raises(tf.errors.FailedPreconditionError, match="multiple of 2 microbatches, not 3: .* steps per exec"):
+                run()
 
     def test_accumulation_is_needed(self):
         with pytest.raises(ValueError, match="needs gradient accumulation"):
             self.fit(steps=None)
+
+    def test_the_accumulation_of_models_that_are_no_pipelines_is_not_taken_for_a_pipeline_s(self):
+        model = pipelined()
+        model.set_pipelining_options(pipeline_schedule=schedules()[0].Sequential)
+        model.set_gradient_accumulation_options(2)
+        with pytest.raises(ValueError, match="needs gradient accumulation.*, not set_gradient_accumulation_options"):
+            model.fit(*data(2), batch_size=BATCH, verbose=0)
 
 
 class TestFit:
@@ -230,6 +277,17 @@ class TestFit:
         x, y = data(4)
         with pytest.raises(ValueError, match=r"7 samples .* batch_size=2"):
             pipelined(steps=steps, accumulation=steps).fit(x[:-1], y[:-1], batch_size=BATCH, verbose=0)
+
+    @pytest.mark.parametrize(
+        "name", ["train_step", "test_step", "predict_step", "make_train_function", "make_predict_function", "call"]
+    )
+    def test_overridden_methods(self, scope, name):
+        del scope
+        inputs = keras.Input((3,), batch_size=1)
+        model = type("Mine", (keras.Model,), {name: lambda self: None})(inputs, keras.layers.Dense(1)(inputs))
+        model.compile("sgd", "mse")
+        with pytest.raises(RuntimeError, match=f"Mine overrides {name}"):
+            model.fit(np.ones((1, 3)), np.ones((1, 1)), batch_size=1, verbose=0)
 
     def test_generators(self):
         def generator():

@@ -1,0 +1,67 @@
+"""Under every schedule and mode a pipeline trains to the numbers of the plain model, in the contract's order (section 6)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from keras_recompute.ipu import install, uninstall
+
+from .staged import BATCH, data, pipelined, trained_plainly
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _names():
+    install()
+    yield
+    from tensorflow.python import ipu
+
+    ipu.config.reset_ipu_configuration()
+    uninstall()
+
+
+UPDATES = 20
+THEN, BETWEEN = "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """Losses, weights and metrics of the plain model by number of stages, each trained once."""
+    made = {}
+
+    def of(stages, microbatches):
+        if (stages, microbatches) not in made:
+            made[stages, microbatches] = trained_plainly(stages, microbatches=microbatches, updates=UPDATES)
+        return made[stages, microbatches]
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("stages", "schedule", "mode"),
+    [
+        (2, "Grouped", BETWEEN),
+        (2, "Interleaved", THEN),
+        (2, "Sequential", BETWEEN),
+        (3, "Grouped", THEN),
+        (3, "Interleaved", None),
+        (3, "Sequential", BETWEEN),
+        (4, "Grouped", BETWEEN),
+        (4, "Interleaved", THEN),
+        (4, "Sequential", None),
+    ],
+)
+def test_losses_after_twenty_updates_are_those_of_the_plain_model(plain, stages, schedule, mode):
+    """A shared layer, dropout, batch statistics, two inputs, two weighted outputs, added losses, a falling learning rate."""
+    microbatches = 2 * stages
+    model = pipelined(stages, schedule, mode, microbatches=microbatches, updates=4)
+    x, y, weights = data(microbatches * UPDATES)
+    history = model.fit(x, y, sample_weight=weights, batch_size=BATCH, shuffle=False, verbose=0)
+    losses, expected, metrics = plain(stages, microbatches)
+    assert len(losses) == UPDATES
+    assert losses[-1] < 0.9 * losses[0], "nothing was learnt"
+    np.testing.assert_allclose(model.training_record.losses, losses, atol=1e-5)
+    for ours, theirs in zip(model.get_weights(), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    for name, value in metrics.items():
+        assert history.history[name][0] == pytest.approx(value, abs=1e-4), name
