@@ -6,6 +6,8 @@ section everything is recomputed. The number of checkpoints changes the memory, 
 
     python3 recompute_lstm.py --checkpoints 7                    a byte-level language model, on this machine
     python3 recompute_lstm.py --checkpoints 0 --report plain     the same without checkpoints, with a report
+    python3 recompute_lstm.py --checkpoints auto --memory-budget 128MiB    the fastest plan that fits
+    python3 recompute_lstm.py --sweep --report sweep             several plans side by side
     python3 recompute_lstm.py --data constant --target ipu       the published example, on an IPU with the Poplar SDK
 
 Runs on stock TensorFlow (target xla), and beside the Poplar SDK on an IPU (ipu) or its simulator (ipu-model).
@@ -15,10 +17,11 @@ import os
 import sys
 import threading
 
-from keras_recompute.errors import RecomputeError
+from keras_recompute.errors import InvalidArgumentError, RecomputeError
 from keras_recompute.example.arguments import check_outputs, parse_arguments
 from keras_recompute.example.data import SYMBOLS, read_text
 from keras_recompute.example.session import Session
+from keras_recompute.example.sweep import Sweep
 from keras_recompute.planning import section_lengths
 
 
@@ -26,14 +29,6 @@ def sections_of(arguments):
     """Return (begin, end) of each section. Sections of equal length stand side by side, so that they share a program."""
     lengths = sorted(section_lengths(arguments.seq_len, arguments.checkpoints + 1), reverse=True)
     ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
-    if lengths[0] != lengths[-1]:
-        longer, shorter = lengths.count(lengths[0]), lengths.count(lengths[-1])
-        print(
-            f"warning: {arguments.seq_len} steps can't be evenly divided into {len(lengths)} sections: {longer} of "
-            f"{lengths[0]} steps and {shorter} of {lengths[-1]}. Sections of one length share one outlined program; here "
-            f"that is lost between the two lengths, and the program is larger",
-            file=sys.stderr,
-        )
     return list(zip([0, *ends], ends))
 
 
@@ -96,7 +91,7 @@ def main(argv=None):
     except RecomputeError as error:
         print(f"recompute_lstm.py: {error}", file=sys.stderr)
         return 2
-    session = Session(arguments, build_model)
+    session = (Session if arguments.sweep is None else Sweep)(arguments, build_model)
     failures = []
 
     def work():
@@ -123,7 +118,7 @@ def main(argv=None):
     except RecomputeError as error:
         session.write_json()
         print(f"recompute_lstm.py: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, InvalidArgumentError) else 1
     return 0
 
 

@@ -11,9 +11,8 @@ import pytest
 
 import recompute_lstm
 from keras_recompute.example.arguments import parse_arguments
-from keras_recompute.example.data import make_dataset
+from keras_recompute.example.cuts import Cut, cuts
 from keras_recompute.example.session import Session
-from keras_recompute.planning import predicted_peak_bytes
 
 ROOT = Path(__file__).parent.parent
 MIB = 2**20
@@ -39,11 +38,13 @@ def plain(request, folder):
     return options, run(folder, *options, "--checkpoints", "0", "--no-recompute", name=f"plain-{cell}")
 
 
-# 48 steps: 8 sections of 6, 16 of 3; 7 sections do not divide them: 6 of 7 and 1 of 6.
-@pytest.mark.parametrize("checkpoints", [0, 7, 15, 6])
-def test_checkpoints_never_change_what_is_computed(plain, folder, checkpoints, capfd):
+# 48 steps: 8 sections of 6; 7 do not divide them: 6 of 7 and 1 of 6; 16 of 3 as 4 groups of 4, or 4 of 2 of 2.
+@pytest.mark.parametrize(("checkpoints", "levels"), [(0, 1), (7, 1), (6, 1), (15, 2), (15, 3)])
+def test_checkpoints_and_levels_never_change_what_is_computed(plain, folder, checkpoints, levels, capfd):
     options, expected = plain
-    result = run(folder, *options, "--checkpoints", str(checkpoints), name=f"{options[1]}-{checkpoints}")
+    plan = ["--checkpoints", str(checkpoints), "--levels", str(levels)]
+    result = run(folder, *options, *plan, name=f"{options[1]}-{checkpoints}-{levels}")
+    assert (result["checkpoints"], result["levels"]) == (checkpoints, levels)
     assert len(result["losses"]) == len(expected["losses"]) == 3
     assert result["losses"] == pytest.approx(expected["losses"], rel=1e-5)
     assert result["gradient_norms"] == pytest.approx(expected["gradient_norms"], rel=1e-5)
@@ -86,32 +87,26 @@ def test_the_loss_falls(folder):
 
 
 def compiled(*arguments):
-    """Return the record of the training program at the published sizes, compiled and not run."""
-    import tensorflow as tf
-
-    from keras_recompute.ipu import install, uninstall
+    """Return a session whose training program is compiled and not run."""
+    from keras_recompute.ipu import uninstall
 
     arguments = parse_arguments(["--data", "constant", "--quiet", *arguments], recompute_lstm.__doc__)
     session = Session(arguments, recompute_lstm.build_model)
-    install()
+    session.load()
     try:
+        session.build(session.cut)
+        session.compile()
+    finally:
         from tensorflow.python import ipu
 
-        config = ipu.config.IPUConfig()
-        config.allow_recompute = not arguments.no_recompute
-        config.configure_ipu_system()
-        with ipu.ipu_strategy.IPUStrategy().scope():
-            session.model = recompute_lstm.build_model(tf, arguments)
-            session.compile(make_dataset(tf, arguments, None))
-    finally:
         ipu.config.reset_ipu_configuration()
         uninstall()
-    return session.program
+    return session
 
 
 @pytest.fixture(scope="module")
 def published():
-    return {k: compiled("--checkpoints", str(k)) for k in (0, 1, 3, 7, 15, 31)}
+    return {k: compiled("--checkpoints", str(k)).program for k in (0, 1, 3, 7, 15, 31)}
 
 
 def test_memory_falls_with_every_checkpoint(published):
@@ -124,7 +119,7 @@ def test_memory_stays_within_its_bounds(published):
     # 144 MiB is the temporary memory of a JAX scan of jax.checkpoint(scan) for the same work.
     assert published[7].allocated_temporary_bytes <= 0.9 * 144 * MIB
     assert published[31].allocated_temporary_bytes <= 80 * MIB
-    without = compiled("--checkpoints", "7", "--no-recompute")
+    without = compiled("--checkpoints", "7", "--no-recompute").program
     assert published[7].allocated_temporary_bytes <= without.allocated_temporary_bytes / 4
 
 
@@ -132,11 +127,127 @@ def test_the_program_does_not_grow_with_the_sections(published):
     assert published[31].program_instructions <= 1.3 * published[7].program_instructions
 
 
+def test_two_levels_need_less_than_any_single_one(published):
+    nested = compiled("--checkpoints", "127", "--levels", "2")
+    # One level is flat from 63 checkpoints on, where states begin to outweigh sections.
+    single = [compiled("--checkpoints", "63").program, *published.values()]
+    assert nested.program.allocated_temporary_bytes < 0.6 * min(p.allocated_temporary_bytes for p in single)
+    predicted = nested.results["predicted_peak_bytes"]
+    assert predicted == pytest.approx(nested.program.peak_bytes, rel=0.02)
+
+
 def test_the_prediction_is_near_what_is_compiled(published):
     for checkpoints, program in published.items():
-        arguments = parse_arguments(["--data", "constant", "--checkpoints", str(checkpoints)], recompute_lstm.__doc__)
-        predicted = predicted_peak_bytes(**Session(arguments, recompute_lstm.build_model).sizes())
+        arguments = parse_arguments(["--data", "constant"], recompute_lstm.__doc__)
+        predicted = Session(arguments, recompute_lstm.build_model).predicted_bytes(Cut(checkpoints))
         assert predicted == pytest.approx(program.peak_bytes, rel=0.1), f"{checkpoints} checkpoints"
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        "--cell lstm --data text --seq-len 96 --units 24 --features 40 --batch-size 3 --checkpoints 5",
+        "--cell gru --data text --seq-len 64 --units 200 --features 16 --batch-size 2 --checkpoints 15 --levels 2",
+        "--cell gru --data constant --seq-len 256 --units 16 --features 96 --batch-size 8 --checkpoints 31 --levels 2",
+    ],
+)
+def test_the_prediction_follows_the_shapes(shapes):
+    session = compiled(*shapes.split())
+    assert session.results["predicted_peak_bytes"] == pytest.approx(session.program.peak_bytes, rel=0.1)
+
+
+@pytest.mark.parametrize("plan", ["--data constant --checkpoints 127", "--data text --checkpoints 127 --levels 2"])
+def test_65536_steps_train_within_256_mib(plan):
+    session = compiled("--seq-len", "65536", "--batch-size", "1", *plan.split())
+    assert session.program.allocated_temporary_bytes <= 256 * MIB
+    assert session.program.peak_bytes == pytest.approx(session.results["predicted_peak_bytes"], rel=0.1)
+
+
+AUTO = [*SMALL, "--data", "constant", "--checkpoints", "auto"]
+
+
+def test_auto_takes_the_fastest_plan_that_fits_when_compiled(folder, capsys):
+    path = folder / "auto.json"
+    expected = run(folder, "--data", "constant", "--checkpoints", "3", name="fixed")
+    budget = expected["always_live_bytes"] + expected["allocated_temporary_bytes"]
+    assert recompute_lstm.main([*AUTO, "--memory-budget", str(budget), "--json", str(path)]) == 0
+    result = json.loads(path.read_text())
+    assert (result["checkpoints"], result["levels"], result["recompute"]) == (3, 1, True)
+    assert result["needed_bytes"] == result["memory_budget_bytes"] == budget
+    assert result["plans_compiled"][-1]["needed_bytes"] == budget
+    assert all(plan["needed_bytes"] > budget for plan in result["plans_compiled"][:-1])
+    assert (result["next_faster"]["checkpoints"], result["next_cheaper"]["checkpoints"]) == (2, 5)
+    assert result["losses"] == expected["losses"], "other plans were built before, and the seed must not notice"
+    said = capsys.readouterr().out
+    assert "plan: 3 checkpoints (4 sections of 12 steps; every step runs forward 2 times)" in said
+    assert "why: the fastest of" in said
+    assert "next cheaper: 5 checkpoints" in said
+
+
+def test_auto_says_the_smallest_budget_that_would_do(folder, capsys):
+    path = folder / "refused.json"
+    only = [*AUTO, "--seq-len", "8", "--levels", "2", "--compile-only"]
+    assert recompute_lstm.main([*only, "--memory-budget", "1KiB", "--json", str(path)]) == 2
+    out, err = capsys.readouterr()
+    smallest = json.loads(path.read_text())["smallest_budget_bytes"]
+    assert out == ""
+    assert err.count("\n") == 1, err
+    assert "--memory-budget 1.00 KiB: no plan fits" in err
+    assert f" {smallest} bytes" in err
+    again = folder / "granted.json"
+    assert recompute_lstm.main([*only, "--memory-budget", str(smallest), "--json", str(again)]) == 0
+    result = json.loads(again.read_text())
+    assert result["needed_bytes"] == smallest
+    assert result["levels"] == 2
+    assert result["losses"] == []
+
+
+def test_a_sweep_compares_plans_and_finds_the_largest_batch(folder, capsys):
+    path, report = folder / "sweep.json", folder / "sweep"
+    command = [*SMALL, "--data", "constant", "--sweep", "1", "--compile-only", "--memory-budget", "256KiB"]
+    assert recompute_lstm.main([*command, "--json", str(path), "--report", str(report)]) == 0
+    rows = json.loads(path.read_text())["rows"]
+    assert [row["plan"] for row in rows] == ["no recomputation", "1 checkpoint"]
+    assert [row["step_seconds"] for row in rows] == [None, None]
+    assert rows[0]["peak_bytes"] > rows[1]["peak_bytes"]
+    assert 4 < rows[0]["largest_batch"] < rows[1]["largest_batch"]
+    session = compiled(*SMALL, "--checkpoints", "1", "--batch-size", str(rows[1]["largest_batch"] + 1))
+    assert session.needed_bytes > 256 * 1024
+    assert json.loads((report / "sweep.json").read_text())["rows"] == rows
+    assert sorted(p.name for p in report.iterdir()) == ["sweep.json", "sweep.png", "sweep.txt"]
+    assert "| 1 checkpoint " in capsys.readouterr().out
+
+
+def test_the_plans_to_choose_from_come_fastest_first():
+    plans = [(c.checkpoints, c.levels, c.recompute) for c in cuts(12)]
+    # Divisors of 12; 8 and its like are not needed, a divisor is within a factor of two. 2 and 3 are prime: no groups.
+    one = [(n - 1, 1, True) for n in (2, 3, 4, 6, 12)]
+    assert plans == [(0, 1, False), *one, (3, 2, True), (5, 2, True), (11, 2, True), (11, 3, True)]
+    assert cuts(12, levels=2) == [Cut(3, 2), Cut(5, 2), Cut(11, 2)]
+    # 13 is prime: sections of two lengths, as many as powers of two; 4 of them are 1 of 4 steps and 3 of 3: no groups.
+    assert [c.checkpoints + 1 for c in cuts(13, levels=1)] == [1, 2, 4, 13]
+    assert max(c.checkpoints + 1 for c in cuts(65536)) == 1024
+    assert cuts(2) == [Cut(0, recompute=False), Cut(1)]
+    assert cuts(1) == [Cut(0, recompute=False)]
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (
+            "--checkpoints 6 --levels 2",
+            ["7 sections of 7 steps can't be grouped in 2 levels", "7 is a prime number", "such as 15"],
+        ),
+        ("--checkpoints 5 --levels 3", ["6 sections of 8 steps can't be grouped in 3 levels", "6 is 3 x 2", "such as 63"]),
+        ("--checkpoints 11 --levels 3", []),
+        ("--checkpoints 12", ["49 steps can't be evenly divided into 13 sections: 10 of 4 steps and 3 of 3"]),
+    ],
+)
+def test_numbers_that_cannot_be_grouped_are_told(plan, says):
+    steps = {6: 49, 12: 49}.get(int(plan.split()[1]), 48)
+    cut = Session(parse_arguments(["--seq-len", str(steps), *plan.split()], ""), None).cut
+    assert len(cut.warnings(steps)) == (1 if says else 0)
+    assert all(word in "".join(cut.warnings(steps)) for word in says)
 
 
 def test_a_report_is_written_and_never_over_another(folder, capsys):
@@ -175,6 +286,18 @@ def test_a_report_is_written_and_never_over_another(folder, capsys):
         ("--target ipu", ["--target ipu", "Poplar SDK", "--target xla"]),
         ("--gradient-accumulation 3", ["--gradient-accumulation 3", "40"]),
         ("--nonsense", ["--nonsense", "--help"]),
+        ("--checkpoints auto", ["--checkpoints auto", "--memory-budget"]),
+        ("--memory-budget 128MiB", ["--memory-budget", "--checkpoints auto"]),
+        ("--checkpoints 7 --memory-budget 128MiB", ["--memory-budget", "--checkpoints auto"]),
+        ("--checkpoints auto --memory-budget 128MB", ["--memory-budget", "'128MB'", "MiB"]),
+        ("--checkpoints auto --memory-budget -1", ["--memory-budget"]),
+        ("--checkpoints auto --memory-budget 1.5", ["--memory-budget", "'1.5'"]),
+        ("--checkpoints auto --memory-budget 0", ["--memory-budget", "at least one byte"]),
+        ("--checkpoints auto --memory-budget 1GiB --no-recompute", ["--no-recompute", "--checkpoints auto"]),
+        ("--sweep --checkpoints 7", ["--checkpoints", "--sweep"]),
+        ("--sweep 1,x", ["--sweep", "'x'"]),
+        ("--sweep 1,2048", ["--sweep 2048", "at most 2047"]),
+        ("--levels 0", ["--levels", "the least is 1"]),
     ],
 )
 def test_bad_input_gets_one_line_and_touches_nothing(arguments, says, tmp_path, capsys, monkeypatch):

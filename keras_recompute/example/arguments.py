@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import math
 import tempfile
 from pathlib import Path
 from typing import Callable, NoReturn, Sequence
 
 from ..errors import InvalidArgumentError, TargetError
+from ..ipu import has_sdk
+from ..sizes import parse_bytes
 
 MICROBATCHES_PER_EPOCH = {"text": 40, "constant": 4}  # constant: the published 64 samples
 LEARNING_RATE = {"text": 0.01, "constant": 0.001}
+AUTO = "auto"
+CHECKPOINTS, SWEEP = 7, "0,1,3,7,15,31,63"
 
 
 class Parser(argparse.ArgumentParser):
@@ -48,6 +51,27 @@ def positive_number(text: str) -> float:
     return number
 
 
+def checkpoints_or_auto(text: str) -> int | str:
+    """Convert to a number of checkpoints; "auto" stays."""
+    return AUTO if text == AUTO else whole_number(0)(text)
+
+
+def numbers_of_checkpoints(text: str) -> list[int]:
+    """Convert "0,1,3" to the numbers, each once, in order."""
+    return sorted({whole_number(0)(part) for part in text.split(",")})
+
+
+def budget(text: str) -> int:
+    """Convert a size such as "128MiB" to bytes, at least one."""
+    try:
+        count = parse_bytes(text)
+    except InvalidArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not count:
+        raise argparse.ArgumentTypeError(f"{text!r} is no memory at all: give at least one byte")
+    return count
+
+
 def parse_arguments(argv: Sequence[str] | None, documentation: str) -> argparse.Namespace:
     """Return the arguments, checked as far as they can be without TensorFlow; ``documentation`` becomes the help.
 
@@ -58,13 +82,18 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> argparse.
         prog="recompute_lstm.py", description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     model = parser.add_argument_group("model")
-    model.add_argument("--checkpoints", type=whole_number(0), default=7, metavar="N", help="checkpoints; N + 1 sections (7)")
+    model.add_argument(
+        "--checkpoints", type=checkpoints_or_auto, metavar="N", help=f"checkpoints; N + 1 sections; or auto ({CHECKPOINTS})"
+    )
+    model.add_argument(
+        "--memory-budget", type=budget, metavar="SIZE", help="auto: the fastest plan that needs at most this, such as 128MiB"
+    )
     model.add_argument("--seq-len", type=whole_number(1), default=2048, metavar="N", help="timesteps (2048)")
     model.add_argument("--cell", choices=("lstm", "gru"), default="lstm", help="recurrent cell (lstm)")
     model.add_argument("--units", type=whole_number(1), default=256, metavar="N", help="units of the cell (256)")
     model.add_argument("--features", type=whole_number(1), default=512, metavar="N", help="features per timestep (512)")
     model.add_argument(
-        "--levels", type=whole_number(1), default=1, metavar="N", help="loops that the sections are nested in (1)"
+        "--levels", type=whole_number(1), metavar="N", help="loops that the sections are nested in (1; auto: what fits)"
     )
     model.add_argument("--no-recompute", action="store_true", help="keep every activation, to compare with")
     training = parser.add_argument_group("training")
@@ -83,18 +112,26 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> argparse.
     training.add_argument(
         "--target", choices=("auto", "xla", "ipu", "ipu-model"), default="auto", help="where to run (auto: ipu if there)"
     )
+    several = parser.add_argument_group("several plans")
+    several.add_argument(
+        "--sweep",
+        type=numbers_of_checkpoints,
+        nargs="?",
+        const=SWEEP,
+        metavar="N,N",
+        help=f"compare these numbers of checkpoints and no recomputation ({SWEEP})",
+    )
+    several.add_argument("--compile-only", action="store_true", help="compile and report, train nothing")
     output = parser.add_argument_group("output")
-    output.add_argument("--report", type=Path, metavar="DIR", help="write liveness.json and liveness.png there")
+    output.add_argument(
+        "--report", type=Path, metavar="DIR", help="write liveness.json and liveness.png there (sweep: sweep.json, .png, .txt)"
+    )
     output.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     output.add_argument("--force", action="store_true", help="write over what is there")
     output.add_argument("--quiet", action="store_true", help="print the last lines only")
     arguments = parser.parse_args(argv)
 
-    if arguments.checkpoints >= arguments.seq_len:
-        raise InvalidArgumentError(
-            f"--checkpoints {arguments.checkpoints}: a sequence of {arguments.seq_len} steps has room for at most "
-            f"{arguments.seq_len - 1}; lower --checkpoints or raise --seq-len"
-        )
+    check_plan(arguments)
     arguments.steps_per_epoch = arguments.steps_per_epoch or MICROBATCHES_PER_EPOCH[arguments.data]
     arguments.learning_rate = arguments.learning_rate or LEARNING_RATE[arguments.data]
     if arguments.steps_per_epoch % arguments.gradient_accumulation:
@@ -105,19 +142,56 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> argparse.
     if arguments.text and arguments.data != "text":
         raise InvalidArgumentError(f"--text {arguments.text} is not used with --data {arguments.data}: leave out one of them")
     arguments.target = choose_target(arguments.target)
-    if arguments.levels > 1 and arguments.target != "xla":
-        raise InvalidArgumentError(f"--levels {arguments.levels}: only --target xla nests its loops; leave it out")
+    for option, given in (
+        ("--levels", (arguments.levels or 1) > 1),
+        ("--checkpoints auto", arguments.checkpoints == AUTO),
+        ("--sweep", arguments.sweep is not None),
+        ("--compile-only", arguments.compile_only),
+    ):
+        if given and arguments.target != "xla":
+            raise InvalidArgumentError(f"{option}: only --target xla does that, this is {arguments.target}; leave it out")
     return arguments
 
 
+def check_plan(arguments: argparse.Namespace) -> None:
+    """Check what is asked of the plan, and fill in what was left out. Raises InvalidArgumentError."""
+    is_auto = arguments.checkpoints == AUTO
+    if arguments.sweep is not None:
+        for option, given in (("--checkpoints", arguments.checkpoints is not None), ("--no-recompute", arguments.no_recompute)):
+            if given:
+                raise InvalidArgumentError(f"{option}: --sweep compares plans of its own; leave out one of the two")
+    elif is_auto and arguments.memory_budget is None:
+        raise InvalidArgumentError("--checkpoints auto: for which budget? Give --memory-budget, such as 128MiB")
+    elif is_auto and arguments.no_recompute:
+        raise InvalidArgumentError("--no-recompute: --checkpoints auto decides that by itself; leave out one of the two")
+    elif arguments.memory_budget is not None and not is_auto:
+        raise InvalidArgumentError(
+            "--memory-budget: the number of checkpoints is fixed; choose it by the budget with --checkpoints auto"
+        )
+    if arguments.checkpoints is None:
+        arguments.checkpoints = CHECKPOINTS
+    if not is_auto:
+        arguments.levels = arguments.levels or 1
+    option, asked = ("--sweep", arguments.sweep) if arguments.sweep else ("--checkpoints", [arguments.checkpoints])
+    for checkpoints in asked:
+        if checkpoints != AUTO and checkpoints >= arguments.seq_len:
+            raise InvalidArgumentError(
+                f"{option} {checkpoints}: a sequence of {arguments.seq_len} steps has room for at most "
+                f"{arguments.seq_len - 1}; lower it or raise --seq-len"
+            )
+
+
 def choose_target(wanted: str) -> str:
-    """Return the target to run on. Raises TargetError if the Poplar SDK is asked for and not there."""
-    tensorflow = importlib.util.find_spec("tensorflow")
-    folders = (tensorflow.submodule_search_locations if tensorflow else None) or []
-    has_sdk = any((Path(folder) / "python" / "ipu").is_dir() for folder in folders)
+    """Return the target to run on. Raises TargetError for one that this Python's TensorFlow is not made for."""
+    is_there = has_sdk()
     if wanted == "auto":
-        return "ipu" if has_sdk else "xla"
-    if wanted != "xla" and not has_sdk:
+        return "ipu" if is_there else "xla"
+    if wanted == "xla" and is_there:
+        raise TargetError(
+            "--target xla needs stock TensorFlow 2.21, and this Python's is the Poplar SDK's: use another Python environment, "
+            "or take --target ipu-model"
+        )
+    if wanted != "xla" and not is_there:
         raise TargetError(
             f"--target {wanted} needs the Poplar SDK's TensorFlow, and this Python has none: enable the SDK and use its "
             f"Python environment, or take --target xla"

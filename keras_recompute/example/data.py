@@ -31,6 +31,14 @@ def read_text(arguments: argparse.Namespace) -> bytes:
     return text
 
 
+def element_spec(tf: Any, arguments: argparse.Namespace) -> Any:
+    """Return the shapes and types of one microbatch of ``make_dataset``, without making any."""
+    shape = arguments.batch_size, arguments.seq_len
+    if arguments.data == "text":
+        return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.int32)
+    return tf.TensorSpec((*shape, arguments.features), tf.float32), tf.TensorSpec((*shape, 1), tf.float32)
+
+
 def make_dataset(tf: Any, arguments: argparse.Namespace, text: bytes | None) -> Any:
     """Return the microbatches of one epoch, of fixed shape: (inputs, targets)."""
     import numpy as np

@@ -9,13 +9,19 @@ import math
 import os
 import platform
 import statistics
+import sys
 import time
 from typing import Any, Callable, Iterator
 
 from ..errors import RecomputeError
-from ..planning import predicted_peak_bytes, section_lengths
+from ..liveness import Program
+from ..planning import predicted_peak_bytes
 from ..sizes import format_bytes
-from .data import SYMBOLS, make_dataset
+from .arguments import AUTO
+from .choosing import Choice, choose
+from .cuts import Cut
+from .data import SYMBOLS, element_spec, make_dataset
+from .poplar_report import PoplarReports
 
 CAPACITY_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
 
@@ -29,15 +35,10 @@ class Session:
 
     def __init__(self, arguments: argparse.Namespace, build_model: Callable[[Any, argparse.Namespace], Any]) -> None:
         self.arguments, self.build_model = arguments, build_model
-        lengths = section_lengths(arguments.seq_len, arguments.checkpoints + 1)
         self.results: dict[str, Any] = {
             "target": arguments.target,
             "cell": arguments.cell,
             "seq_len": arguments.seq_len,
-            "checkpoints": arguments.checkpoints,
-            "levels": arguments.levels,
-            "sections": sorted(lengths, reverse=True),
-            "recompute": not arguments.no_recompute,
             "losses": [],
             "gradient_norms": [],
             "capacity_bytes": CAPACITY_BYTES,
@@ -45,8 +46,16 @@ class Session:
             "completed": False,
         }
         self.seconds: list[float] = []
+        self.choice: Choice | None = None
+        self.tf: Any = None
         self.model: Any = None
         self.program: Any = None
+        self.poplar: PoplarReports | None = None
+
+    @property
+    def cut(self) -> Cut:
+        """How the sequence is cut."""
+        return Cut(self.arguments.checkpoints, self.arguments.levels, not self.arguments.no_recompute)
 
     def say(self, text: str) -> None:
         """Print progress, unless asked to be quiet."""
@@ -54,10 +63,29 @@ class Session:
             print(text, flush=True)
 
     def train(self, text: bytes | None) -> None:
-        """Build, compile, fit and report."""
+        """Choose the plan if asked to, compile, and fit."""
+        self.load()
+        if self.arguments.checkpoints == AUTO:
+            self.choice = choose(self)
+        else:
+            self.build(self.cut)
+            if self.arguments.target == "xla":
+                self.compile()
+        for warning in self.cut.warnings(self.arguments.seq_len):
+            print(f"warning: {warning}", file=sys.stderr)
+        if not self.arguments.compile_only:
+            self.fit(text)
+            if self.poplar:
+                self.take(self.poplar.read())
+        self.results["completed"] = True
+
+    def load(self) -> None:
+        """Load TensorFlow with Graphcore's API, the SDK's or the stand-in."""
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         if self.arguments.target == "ipu-model":
             os.environ["TF_POPLAR_FLAGS"] = (os.environ.get("TF_POPLAR_FLAGS", "") + " --use_ipu_model").strip()
+        if self.arguments.target != "xla" and self.arguments.report:
+            self.poplar = PoplarReports(self.arguments.report / "poplar")
         self.say("loading TensorFlow")
         import tensorflow as tf
 
@@ -65,34 +93,57 @@ class Session:
             from ..ipu import install
 
             install()
+        self.tf = tf
+        self.results["versions"].update(tensorflow=tf.__version__, keras=tf.keras.__version__)
+
+    def build(self, cut: Cut, batch_size: int | None = None) -> None:
+        """Build the model for ``cut``, from the same seed whichever other plans were built before."""
         from tensorflow.python import ipu
 
-        self.results["versions"].update(tensorflow=tf.__version__, keras=tf.keras.__version__)
+        tf, arguments = self.tf, argparse.Namespace(**vars(self.arguments))
+        arguments.checkpoints, arguments.levels, arguments.no_recompute = cut.checkpoints, cut.levels, not cut.recompute
+        arguments.batch_size = batch_size or arguments.batch_size
+        self.arguments = arguments
+        if arguments.target == "xla":  # another plan may have been built before
+            tf.keras.backend.clear_session()
+            ipu.config.reset_ipu_configuration()
         config = ipu.config.IPUConfig()
         config.auto_select_ipus = 1
-        config.allow_recompute = not self.arguments.no_recompute
+        config.allow_recompute = cut.recompute
         config.configure_ipu_system()
-        tf.random.set_seed(self.arguments.seed)
+        tf.random.set_seed(arguments.seed)
         if hasattr(tf.keras.utils, "set_random_seed"):  # Keras 2.6 has no seed of its own
-            tf.keras.utils.set_random_seed(self.arguments.seed)
-        with ipu.ipu_strategy.IPUStrategy().scope():
-            self.model = self.build_model(tf, self.arguments)
-            if self.arguments.levels > 1:
-                self.model.recomputation_levels = self.arguments.levels
-            self.results["parameters"] = self.model.count_params()
-            dataset = make_dataset(tf, self.arguments, text)
-            if self.arguments.target == "xla":
-                self.compile(dataset)
-            self.fit(tf, dataset)
-        self.results["completed"] = True
+            tf.keras.utils.set_random_seed(arguments.seed)
+        self.strategy = ipu.ipu_strategy.IPUStrategy()
+        with self.strategy.scope():
+            self.model = self.build_model(tf, arguments)
+            if cut.levels > 1:
+                self.model.recomputation_levels = cut.levels
+        self.results.update(
+            checkpoints=cut.checkpoints,
+            levels=cut.levels,
+            recompute=cut.recompute,
+            sections=list(cut.counts(arguments.seq_len).elements()),
+            parameters=self.model.count_params(),
+            predicted_peak_bytes=self.predicted_bytes(cut),
+        )
 
-    def compile(self, dataset: Any) -> None:
+    def compile(self) -> None:
         """Compile the training program once before it runs, to learn its memory from it."""
         from ..liveness import profile
 
-        self.say("compiling the training program")
-        feed = self.model.feed_signature(dataset.element_spec)
-        self.program = program = profile(self.model.execution, feed, input_feed=["feed"], capacity_bytes=CAPACITY_BYTES)
+        self.say(f"compiling the training program: {self.cut}")
+        with self.strategy.scope():
+            feed = self.model.feed_signature(element_spec(self.tf, self.arguments))
+            program = profile(
+                self.model.execution, feed, input_feed=["feed"], capacity_bytes=CAPACITY_BYTES, layers_of=self.model
+            )
+        self.take(program)
+        self.say(f"compiled in {program.compile_seconds:.1f} s: the peak will be {format_bytes(program.peak_bytes)}")
+
+    def take(self, program: Program) -> None:
+        """Take the figures of the training program, from the compiler or from Poplar's report."""
+        self.program = program
         for key in (
             "always_live_bytes",
             "not_always_live_peak_bytes",
@@ -104,32 +155,41 @@ class Session:
             "compile_seconds",
         ):
             self.results[key] = getattr(program, key)
-        self.say(f"compiled in {program.compile_seconds:.1f} s: the peak will be {format_bytes(program.peak_bytes)}")
 
-    def fit(self, tf: Any, dataset: Any) -> None:
+    @property
+    def needed_bytes(self) -> int:
+        """What the compiled program needs: always-live bytes, and what the allocator reserves for all others."""
+        return self.program.always_live_bytes + self.program.allocated_temporary_bytes
+
+    def fit(self, text: bytes | None) -> None:
         """Train, with a line of progress per update."""
         arguments = self.arguments
-        progress = tf.keras.callbacks.LambdaCallback(
+        progress = self.tf.keras.callbacks.LambdaCallback(
             on_train_batch_begin=lambda *_, **__: self.begin(), on_train_batch_end=lambda _, logs: self.end(logs)
         )
         self.model.around_execution = self.measured
-        self.model.fit(
-            dataset.repeat(),
-            epochs=arguments.epochs,
-            steps_per_epoch=arguments.steps_per_epoch,
-            shuffle=False,
-            verbose=0,
-            callbacks=[progress],
-        )
+        with self.strategy.scope():
+            self.model.fit(
+                make_dataset(self.tf, arguments, text).repeat(),
+                epochs=arguments.epochs,
+                steps_per_epoch=arguments.steps_per_epoch,
+                shuffle=False,
+                verbose=0,
+                callbacks=[progress],
+            )
 
     @contextlib.contextmanager
     def measured(self) -> Iterator[None]:
-        """Measure the process while the program runs for the first time; it keeps that memory for later runs."""
-        from ..liveness import process_memory
+        """Measure the process while the program runs, but not when it is compiled too, unless it runs only once."""
+        from ..liveness import forget_free_memory, process_memory
 
-        if "measured_peak_bytes" in self.results:
+        arguments = self.arguments
+        runs = arguments.epochs * arguments.steps_per_epoch // arguments.gradient_accumulation
+        if "measured_peak_bytes" in self.results or (not self.seconds and runs > 1):
             yield
             return
+        if self.program:
+            forget_free_memory(self.program.allocated_temporary_bytes or 0)
         with process_memory() as memory:
             yield
         self.results["measured_peak_bytes"] = memory.over_idle_bytes
@@ -163,7 +223,6 @@ class Session:
         if self.program:
             from ..report import memory_rows, print_liveness, print_memory, write_report
 
-            results["predicted_peak_bytes"] = predicted_peak_bytes(**self.sizes())
             if not arguments.quiet:
                 print_liveness(self.program)
                 rows = memory_rows(
@@ -178,6 +237,8 @@ class Session:
         if results["losses"]:
             print(f"loss: {results['losses'][-1]:.4f} (at first {results['losses'][0]:.4f})")
             print(f"seconds per step: {results['step_seconds']:.3f}")
+        if self.choice:
+            print("\n".join(self.choice.lines()))
         if self.program:
             print(
                 f"peak: {format_bytes(results['peak_bytes'])} of the {format_bytes(CAPACITY_BYTES)} of a Mk2 IPU, "
@@ -200,21 +261,22 @@ class Session:
     def title(self) -> str:
         """Return what the report is about, for its picture."""
         arguments = self.arguments
-        recomputes = "without recomputation" if arguments.no_recompute else f"{arguments.checkpoints} recomputation checkpoints"
+        recomputes = str(self.cut) if self.cut.recompute else "without recomputation"
         return f"{arguments.cell.upper()}, {arguments.seq_len} steps, {recomputes}"
 
-    def sizes(self) -> dict[str, Any]:
-        """Return what the planner's prediction depends on."""
-        arguments = self.arguments
-        return {
-            "cell": arguments.cell,
-            "steps": arguments.seq_len,
-            "checkpoints": arguments.checkpoints,
-            "recompute": not arguments.no_recompute,
-            "batch": arguments.batch_size,
-            "features": arguments.features,
-            "units": arguments.units,
-            "outputs": SYMBOLS if arguments.data == "text" else 1,
-            "embedded_symbols": SYMBOLS if arguments.data == "text" else 0,
-            "optimizer_slots": 2 if arguments.data == "text" else 0,  # Adam's moments
-        }
+    def predicted_bytes(self, cut: Cut, batch_size: int | None = None) -> int:
+        """Return the peak that is predicted for ``cut`` of this network."""
+        arguments, is_text = self.arguments, self.arguments.data == "text"
+        return predicted_peak_bytes(
+            cell=arguments.cell,
+            steps=arguments.seq_len,
+            checkpoints=cut.checkpoints,
+            levels=cut.levels,
+            recompute=cut.recompute,
+            batch=batch_size or arguments.batch_size,
+            features=arguments.features,
+            units=arguments.units,
+            outputs=SYMBOLS if is_text else 1,
+            embedded_symbols=SYMBOLS if is_text else 0,
+            optimizer_slots=2 if is_text else 0,  # Adam's moments
+        )

@@ -1,0 +1,79 @@
+"""The ways to cut the example's sequence into sections, fastest first. Runs on Python 3.8 beside the Poplar SDK."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ..planning import section_lengths
+from ..planning.multilevel import equal_groups
+
+MOST_LEVELS, MOST_SECTIONS = 3, 1024  # more levels gain nothing, more sections take minutes to build
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A plan of the example: how many checkpoints, in how many levels of loops, and whether they are used at all."""
+
+    checkpoints: int
+    levels: int = 1
+    recompute: bool = True
+
+    def __str__(self) -> str:
+        if not self.recompute:
+            return "no recomputation" if not self.checkpoints else f"{self.checkpoints} checkpoints, no recomputation"
+        several = f" in {self.levels} levels" if self.levels > 1 else ""
+        return f"{self.checkpoints} checkpoint{'s' if self.checkpoints != 1 else ''}{several}"
+
+    def why(self, steps: int) -> str:
+        """Return what the plan does, in words, for a sequence of ``steps`` timesteps."""
+        if not self.recompute:
+            return "every activation is kept and every step runs once"
+        loops = {length: equal_groups(count, self.levels) for length, count in self.counts(steps).items()}
+        sections = " and ".join(f"{' groups of '.join(map(str, n))} sections of {length} steps" for length, n in loops.items())
+        return f"{sections}; every step runs forward {self.levels + 1} times"
+
+    def counts(self, steps: int) -> Counter[int]:
+        """Return how many sections there are of each length, the longest first."""
+        return Counter(sorted(section_lengths(steps, self.checkpoints + 1), reverse=True))
+
+    def warnings(self, steps: int) -> list[str]:
+        """Return what is lost with this plan because numbers do not divide, one line for each."""
+        counts, found = self.counts(steps), []
+        if len(counts) > 1:
+            (long, many), (short, few) = counts.items()
+            found.append(
+                f"{steps} steps can't be evenly divided into {many + few} sections: {many} of {long} steps and {few} of "
+                f"{short}. Sections of one length share one outlined program; here that is lost between the two lengths, and "
+                f"the program is larger"
+            )
+        for length, count in counts.items():
+            loops = equal_groups(count, self.levels)
+            if self.recompute and count > 1 and len(loops) < self.levels:
+                reason = "a prime number" if len(loops) == 1 else " x ".join(map(str, loops))
+                found.append(
+                    f"{count} sections of {length} steps can't be grouped in {self.levels} levels: {count} is {reason}, so the "
+                    f"loops are {len(loops)}. Take a number of checkpoints so that one more is a product of {self.levels} "
+                    f"numbers, such as {4**self.levels - 1}"
+                )
+        return found
+
+
+def cuts(steps: int, *, levels: int | None = None) -> list[Cut]:
+    """Return the plans to choose from for ``steps`` timesteps, fastest first; with ``levels`` given, those alone.
+
+    Nothing recomputed is fastest; each level runs every step forward once more; and the fewer sections, the larger their
+    matrix products. Sections are equal, or, where no divisor of ``steps`` is within a factor of two, of two lengths.
+    """
+    most = min(steps, MOST_SECTIONS)
+    divisors = [n for n in range(2, most + 1) if steps % n == 0]
+    powers = [2**n for n in range(1, most.bit_length()) if 2**n <= most]
+    numbers = sorted({*divisors, *(p for p in powers if not any(p <= d < 2 * p for d in divisors))})
+    found = [] if levels and levels > 1 else [Cut(0, recompute=False)]
+    for level in [levels] if levels else range(1, MOST_LEVELS + 1):
+        found += [cut for cut in (Cut(n - 1, level) for n in numbers) if _can_be_grouped(cut, steps)]
+    return found
+
+
+def _can_be_grouped(cut: Cut, steps: int) -> bool:
+    return all(len(equal_groups(count, cut.levels)) == cut.levels for count in cut.counts(steps).values())
