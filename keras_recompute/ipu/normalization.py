@@ -72,11 +72,11 @@ class GroupNormalization(keras.layers.Layer):
         del training
         last = len(inputs.shape) - 1
         x = tf.experimental.numpy.moveaxis(inputs, self._axis, last)
-        whole, channels = tf.shape(x), x.shape[-1]
-        size = channels // self.groups
+        whole = _shape(x)
+        size = x.shape[-1] // self.groups
         # The channels become two dimensions: the groups, and the channels of one. Statistics in 32 bits, as popnn takes them.
         pair, of_groups = ((size, self.groups), last + 1) if self.strided_channel_grouping else ((self.groups, size), last)
-        x = tf.cast(tf.reshape(x, tf.concat([whole[:-1], pair], 0)), tf.float32)
+        x = tf.cast(tf.reshape(x, [*whole[:-1], *pair]), tf.float32)
         mean, variance = tf.nn.moments(x, [axis for axis in range(1, last + 2) if axis != of_groups], keepdims=True)
         x = tf.reshape((x - mean) * tf.math.rsqrt(variance + self.epsilon), whole)
         x = tf.cast(x, inputs.dtype)
@@ -192,7 +192,7 @@ class LayerNormalization(GroupNormalization):
         """Return the normalised inputs; in training and outside it the same."""
         moved = tf.transpose(inputs, self._order)
         flat = tf.reshape(moved, [-1, math.prod(inputs.shape[a] for a in self._axes)])
-        x = tf.reshape(super().call(flat, training), tf.shape(moved))
+        x = tf.reshape(super().call(flat, training), _shape(moved))
         x = tf.transpose(x, [self._order.index(a) for a in range(len(self._order))])
         x.set_shape(inputs.shape)
         return x
@@ -202,3 +202,9 @@ class LayerNormalization(GroupNormalization):
         config = super().get_config()
         dropped = ("groups", "channels_axis", "strided_channel_grouping")
         return {"axis": self.axis, **{name: value for name, value in config.items() if name not in dropped}}
+
+
+def _shape(x: tf.Tensor) -> list[Any]:
+    """Return the shape of ``x`` with numbers where they are known: a compiler must know them, whatever is recomputed."""
+    dynamic = tf.shape(x)
+    return [dynamic[axis] if size is None else size for axis, size in enumerate(x.shape)]

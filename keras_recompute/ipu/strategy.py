@@ -12,6 +12,7 @@ import tensorflow as tf
 from .entered import entering
 from .extension import Extension
 from .pipeline import extended
+from .profiling import run as profiled
 
 
 class IPUStrategy:
@@ -45,6 +46,8 @@ class IPUStrategy:
         """Call the ``tf.function`` ``fn``, or any function inside one. Raises ValueError for a plain function run eagerly."""
         if tf.executing_eagerly() and not isinstance(fn, tf.types.experimental.PolymorphicFunction):
             raise ValueError("IPUStrategy.run was given a plain function in eager mode: decorate it with tf.function")
+        if tf.executing_eagerly() and getattr(fn, "_jit_compile", None):
+            return profiled(fn, *args, keywords=kwargs)
         return fn(*args, **(kwargs or {}))
 
 

@@ -56,7 +56,8 @@ class _Fused(keras.layers.RNN):
             sequences = sequences * self.cell.get_dropout_mask(sequences[:, 0, :])[:, None, :]
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
-        outputs, *states = self._recurrence(sequences, initial_state)
+        states = [tf.convert_to_tensor(state) for state in initial_state]  # variables, of a layer that keeps its states
+        outputs, *states = self._recurrence(sequences, states)
         return outputs[:, -1], outputs, states
 
     def _weights(self, bias_shape: tuple[int, ...]) -> list[tf.Tensor]:

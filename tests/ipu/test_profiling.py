@@ -189,6 +189,21 @@ def test_a_program_that_does_not_fit(tmp_path):
     assert profiling.run(function) == 20 * 64 * 64, "nobody asked about the device"
 
 
+def test_programs_that_a_script_compiles_itself(tmp_path):
+    """``strategy.run`` of a compiled function reports it; of another function, which is no program, it does not."""
+    from keras_recompute.ipu.strategy import IPUStrategy
+
+    configure(autoReport__outputGraphProfile="true", autoReport__directory=str(tmp_path))
+    strategy = IPUStrategy()
+    with strategy.scope():
+        assert strategy.run(tf.function(lambda x: x + 1), args=(X,)).shape == X.shape
+        assert folders(tmp_path) == []
+        function = a_program()
+        for _ in range(2):
+            strategy.run(function, kwargs={"x": X})
+    assert len(folders(tmp_path)) == 1
+
+
 def test_the_device_of_the_strategy(tmp_path):
     """With devices of one and of two IPUs, a program of the second device is reported for two."""
     from keras_recompute.ipu.strategy import IPUStrategy
