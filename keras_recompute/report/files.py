@@ -12,25 +12,39 @@ JSON_NAME, FIGURE_NAME, SERIALIZED_NAME = "liveness.json", "liveness.png", "live
 
 
 def write_report(
-    program: Program, directory: str | os.PathLike[str], *, title: str | None = None, serialized: bytes | None = None
+    program: Program,
+    directory: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    serialized: bytes | None = None,
+    page: bool = False,
 ) -> list[Path]:
     """Write ``liveness.json`` and ``liveness.png`` into ``directory``, made if need be; return their paths.
 
     ``serialized``, the program as XLA has it (``liveness.compile_program``), is kept beside them as
-    ``liveness.hlo_proto.pb``: XProf's memory viewer reads it, the report does not need it.
+    ``liveness.hlo_proto.pb``: XProf's memory viewer reads it, the report does not need it. ``page`` adds ``liveness.html``,
+    which has 5 MB whatever the program, because plotly.js is in it; the command line makes one of any report.
 
-    Each file appears whole or not at all, and replaces an older one. Raises ReportError where it cannot be written.
+    Each file appears whole or not at all, and replaces an older one; what is not asked for is removed, because it would
+    show another program. Raises ReportError where a file cannot be written.
     """
     from .figures import liveness_figure
+    from .page import PAGE_NAME, write_page
 
     folder = made_folder(directory)
-    data, figure, kept = folder / JSON_NAME, folder / FIGURE_NAME, folder / SERIALIZED_NAME
+    data, figure, kept, html = (folder / name for name in (JSON_NAME, FIGURE_NAME, SERIALIZED_NAME, PAGE_NAME))
     with replacing(data) as temporary:
         temporary.write_text(program.to_json(), encoding="utf-8")
     liveness_figure(program, figure, title=title)
+    written = [data, figure]
     if serialized is None:
-        kept.unlink(missing_ok=True)  # that of an older report is not this program
-        return [data, figure]
-    with replacing(kept) as temporary:
-        temporary.write_bytes(serialized)
-    return [data, figure, kept]
+        kept.unlink(missing_ok=True)
+    else:
+        with replacing(kept) as temporary:
+            temporary.write_bytes(serialized)
+        written.append(kept)
+    if page:
+        written.append(write_page([(title or program.name, program)], html))
+    else:
+        html.unlink(missing_ok=True)
+    return written

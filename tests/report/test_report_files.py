@@ -19,6 +19,16 @@ def test_both_files_are_written_and_read_back(program, tmp_path):
     assert sorted(p.name for p in folder.iterdir()) == ["liveness.json", "liveness.png"]
 
 
+def test_a_page_is_written_if_asked_for_and_none_of_another_program_stays(program, tmp_path):
+    for library in ("plotly", "jinja2"):
+        pytest.importorskip(library, reason=f"the page needs {library}, which is not installed")
+    written = write_report(program, tmp_path, title="LSTM, 7 checkpoints", page=True)
+    assert [p.name for p in written] == ["liveness.json", "liveness.png", "liveness.html"]
+    assert "<title>LSTM, 7 checkpoints</title>" in written[-1].read_text(encoding="utf-8")
+    write_report(program, tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["liveness.json", "liveness.png"]
+
+
 def test_an_older_report_is_replaced(program, tmp_path):
     (tmp_path / "liveness.json").write_text("old")
     write_report(program, tmp_path)

@@ -299,7 +299,7 @@ def test_hostile_names_are_text(browser, program, tmp_path):
     assert browser.run("document.querySelectorAll('img, script').length") == browser.run(
         "document.querySelectorAll('script').length"
     )
-    assert browser.run("document.querySelectorAll('script').length") == 6
+    assert browser.run("document.querySelectorAll('script').length") == 7
     assert HOSTILE in text(browser, "step-facts")
     assert browser.messages == []
 
@@ -311,6 +311,21 @@ def large(browser, tmp_path_factory):
     browser.messages.clear()
     browser.open(path)
     return browser
+
+
+def test_everything_but_the_chart_is_there_before_plotly_is_read(browser, program, tmp_path):
+    path = write_page([("a", program)], tmp_path / "page.html")
+    text_of_page = path.read_text(encoding="utf-8")
+    path.write_text(text_of_page[: text_of_page.index("plotly.js v")], encoding="utf-8")  # as far as it was read
+    browser.messages.clear()
+    browser.send("Page.navigate", url="about:blank")
+    browser.send("Page.navigate", url=path.as_uri())
+    assert browser.wait("typeof chart === 'object' && listed && !chart.isDrawn")
+    assert [size for size, _ in listed(browser)] == ["30.0 MiB", "10.0 MiB", "10.0 MiB"]
+    browser.key("ArrowRight")
+    assert text(browser, "step-title") == "Step 6 of 8"
+    assert "activation" in text(browser, "legend")
+    assert browser.messages == []
 
 
 def test_a_large_report_opens(large):

@@ -26,6 +26,7 @@ function coloursOf(report, by) {
 class Chart {
   constructor(element, reports) {
     this.element = element;
+    this.library = new Promise((done) => { this.tellLibraryRead = done; });
     this.reports = reports;
     this.highest = Math.max(...reports.map((report) => report.peak), 1);
     this.capacity = reports.map((report) => report.capacity).find((bytes) => bytes !== null && bytes !== undefined) ?? null;
@@ -34,7 +35,14 @@ class Chart {
     this.steps = Math.max(...reports.map((report) => report.steps)); // one scale for both
   }
 
+  /** Called once plotly.js was read: it stands at the end of the page, and everything else is shown before. */
+  libraryRead() { this.tellLibraryRead(); }
+
+  /** Whether there is a chart yet; nothing can be placed on it before. */
+  get isDrawn() { return Boolean(this.element._fullLayout); }
+
   async draw({ front, by, from, to }) {
+    await this.library;
     const style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(`--${name}`).trim();
     const report = this.reports[front], behind = this.reports[1 - front], colours = coloursOf(report, by);
     const at = sampled(report.total, from, to, BINS), x = [...at, at.length ? at[at.length - 1] + 1 : 0];

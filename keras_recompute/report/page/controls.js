@@ -104,10 +104,10 @@ function wireKeys() {
   setTheme(dark.matches ? "dark" : "light");
   dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"));
   readAddress();
-  await show();
-  wirePointer();
   wireControls();
   wireKeys();
+  await show();
+  wirePointer();
   window.addEventListener("hashchange", () => { readAddress(); show(); });
   document.documentElement.dataset.ready = Math.round(performance.now()); // milliseconds since the page was asked for
 })();

@@ -87,19 +87,19 @@ function go(changes) {
 
 async function show() {
   writeAddress();
-  const wanted = [state.front, state.by, state.from, state.to, document.documentElement.dataset.theme].join();
   if (facing !== state.front) fillChoices();
-  if (wanted !== drawn) {
-    drawn = wanted;
-    await chart.draw(state);
-    showLegend();
-  }
-  placeMarks();
   showControls();
   showStep();
   showBuffers();
   showBuffer();
   showTable();
+  const wanted = [state.front, state.by, state.from, state.to, document.documentElement.dataset.theme].join();
+  if (wanted !== drawn) {
+    drawn = wanted;
+    showLegend();
+    await chart.draw(state);
+  }
+  if (chart.isDrawn) placeMarks();
 }
 
 // -- chart ---------------------------------------------------------------------------------------------------------
