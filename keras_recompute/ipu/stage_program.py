@@ -33,13 +33,23 @@ _MICROBATCH = "microbatch"
 
 @dataclass(frozen=True)
 class SaveTensors:
-    """Save every residual except two kinds: the microbatch's data is at hand as such, and is taken again from there; the
-    lists that TensorFlow's own loops leave fit in no ring, and are recomputed."""
+    """Save every residual except three kinds: the microbatch's data is at hand as such, and is taken again from there; the
+    lists that TensorFlow's own loops leave fit in no ring, and are recomputed; and so are numbers that are known when the
+    program is compiled, shapes above all, which XLA must know and does not of what was stored."""
 
     def __call__(self, value: tf.Tensor) -> bool:
-        return value.dtype not in (tf.variant, tf.resource) and not equal_values(value)[-1].op.name.startswith(
-            f"{_MICROBATCH}/"
-        )
+        if value.dtype in (tf.variant, tf.resource) or _is_known(value):
+            return False
+        return not equal_values(value)[-1].op.name.startswith(f"{_MICROBATCH}/")
+
+
+def _is_known(value: tf.Tensor) -> bool:
+    """Return whether ``value`` follows from constants and shapes that do not change."""
+    if value.op.type == "Const":
+        return True
+    if value.op.type in ("Shape", "ShapeN", "Size"):
+        return all(t.shape.is_fully_defined() for t in value.op.inputs)
+    return value.dtype.is_integer and len(value.op.inputs) > 0 and all(_is_known(t) for t in value.op.inputs)
 
 
 save_tensors = SaveTensors()
