@@ -58,6 +58,32 @@ class Profile:
     program: Program
     target: IpuTarget = IpuTarget()
 
+    @staticmethod
+    def from_bytes(data: bytes) -> Profile:
+        """Read the contents of a file. Raises ReportError for any but ours, the Poplar SDK's included."""
+        first, newline, _ = data[:_FIRST_LINE_AT_MOST].partition(b"\n")
+        head = _head(first)
+        if head is None or not newline:
+            raise ReportError(
+                f"this is no {POP_NAME} of keras-recompute: its first line does not say so. If the Poplar SDK wrote it, only "
+                "the SDK's pva can read it"
+            )
+        version = head.get("schema_version")
+        if type(version) is not int or version < 1:
+            raise ReportError(f"the profile has schema_version {version!r}; a whole number from 1 was expected")
+        if version > SCHEMA_VERSION:
+            raise ReportError(
+                f"the profile has schema_version {version}, this release reads up to {SCHEMA_VERSION}: "
+                "a newer release wrote it, upgrade keras-recompute to read it"
+            )
+        target = head.get("target")
+        if not isinstance(target, dict) or set(target) != {f.name for f in fields(IpuTarget)}:
+            raise ReportError(f"the profile has target {target!r:.80}; the numbers of an IpuTarget were expected")
+        try:
+            return Profile(Program.from_json(data[len(first) + 1 :]), IpuTarget(**target))
+        except InvalidArgumentError as error:
+            raise ReportError(str(error)) from error
+
 
 def write_profile_pop(program: Program, path: PathLike, *, target: IpuTarget | None = None) -> None:
     """Write ``program``, for ``target`` (by default one Mk2 IPU), to the file ``path``; its folder is made if need be.
@@ -76,27 +102,9 @@ def read_profile_pop(path: PathLike) -> Profile:
         data = Path(path).read_bytes()
     except OSError as error:
         raise ReportError(f"no profile could be read from {str(path)!r}: {error.strerror}") from error
-    first, newline, _ = data[:_FIRST_LINE_AT_MOST].partition(b"\n")
-    head = _head(first)
-    if head is None or not newline:
-        raise ReportError(
-            f"{str(path)!r} is no {POP_NAME} of keras-recompute: its first line does not say so. If the Poplar SDK wrote it, "
-            "only the SDK's pva can read it"
-        )
-    version = head.get("schema_version")
-    if type(version) is not int or version < 1:
-        raise ReportError(f"{str(path)!r} has schema_version {version!r}; a whole number from 1 was expected")
-    if version > SCHEMA_VERSION:
-        raise ReportError(
-            f"{str(path)!r} has schema_version {version}, this release reads up to {SCHEMA_VERSION}: "
-            "a newer release wrote it, upgrade keras-recompute to read it"
-        )
-    target = head.get("target")
-    if not isinstance(target, dict) or set(target) != {f.name for f in fields(IpuTarget)}:
-        raise ReportError(f"{str(path)!r} has target {target!r:.80}; the numbers of an IpuTarget were expected")
     try:
-        return Profile(Program.from_json(data[len(first) + 1 :]), IpuTarget(**target))
-    except (ReportError, InvalidArgumentError) as error:
+        return Profile.from_bytes(data)
+    except ReportError as error:
         raise ReportError(f"{str(path)!r}: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Ten thousand damaged files: a reader refuses each with ReportError or reads it, and never hangs.
+"""Five thousand damaged files of each format: a reader refuses each with ReportError or reads it, and never hangs.
 
 What a reader lets through must also be fit to be shown: every survivor's sums are made, and some are printed.
 """
@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from keras_recompute.errors import ReportError
-from keras_recompute.liveness import Program, read_hlo_proto, reconcile
+from keras_recompute.liveness import Profile, Program, read_hlo_proto, reconcile, write_profile_pop
 from keras_recompute.report import category_rows, print_liveness, summary_rows
 
 CASES = 5_000  # of each format
@@ -56,10 +56,12 @@ def deadline():
 
 
 @pytest.mark.usefixtures("deadline")
-@pytest.mark.parametrize("kind", ["liveness.json", "hlo_proto.pb"])
-def test_damaged_files(kind, scan_bytes, scan_program):
+@pytest.mark.parametrize("kind", ["liveness.json", "profile.pop", "hlo_proto.pb"])
+def test_damaged_files(kind, scan_bytes, scan_program, tmp_path):
+    write_profile_pop(scan_program, tmp_path / "profile.pop")
     whole, read = {
         "liveness.json": (scan_program.to_json().encode(), Program.from_json),
+        "profile.pop": ((tmp_path / "profile.pop").read_bytes(), lambda data: Profile.from_bytes(data).program),
         "hlo_proto.pb": (scan_bytes, read_hlo_proto),
     }[kind]
     refused = survived = 0

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,19 @@ def test_json_there_and_back(scan_program, training_program):
         text = program.to_json()
         assert Program.from_json(text) == Program.from_json(text.encode()) == program
         assert Program.from_json(text).to_json() == text
+
+
+def test_a_file_of_schema_1_is_read():
+    """Written once and not again: a release that changes the schema must still read it."""
+    program = Program.read(Path(__file__).with_name("schema_1.json"))
+    assert (program.name, program.compiled_by, program.capacity_bytes, program.compile_seconds) == ("small", "hand", 100, 0.5)
+    assert (program.program_instructions, program.allocated_temporary_bytes) == (9, 8)
+    assert program.compiler_totals == {"heap_trace_peak_bytes": 7}
+    assert program.steps == (Step("a", 7, "lstm/a", "lstm", "forward", "section-0"), Step("b", 3))
+    assert program.buffers == (
+        Buffer("w", 10, 0, 1, "always-live", "weight"),
+        Buffer("t", 7, 0, 0, "temporary", "activation", layer="lstm"),
+    )
 
 
 def test_json_has_every_field_and_writes_each_text_once():
