@@ -38,9 +38,8 @@ def fenced(
     if not tokens or not like:
         return body(inputs)
     # The other branch is never taken, but a compiler must believe that it could be.
-    results = tf.cond(
-        tf.logical_not(tf.reduce_any([never(t) for t in tokens])), lambda: body(inputs), lambda: [tf.zeros_like(t) for t in like]
-    )
+    is_usual = tf.logical_not(tf.reduce_any([never(t) for t in tokens]))
+    results = tf.cond(is_usual, lambda: body(inputs), lambda: [tf.zeros_like(t) for t in like])
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
