@@ -23,6 +23,8 @@ NAMES = {
     "tensorflow.python.ipu": None,
     "tensorflow.python.ipu.config": "config",
     "tensorflow.python.ipu.gradient_accumulation": "gradient_accumulation",
+    "tensorflow.python.ipu.ipu_infeed_queue": "infeed_queue",
+    "tensorflow.python.ipu.ipu_outfeed_queue": "outfeed_queue",
     "tensorflow.python.ipu.ipu_strategy": "strategy",
     "tensorflow.python.ipu.ops": None,
     "tensorflow.python.ipu.ops.pipelining_ops": "pipelining_ops",

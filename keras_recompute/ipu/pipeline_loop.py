@@ -26,7 +26,7 @@ from .schedule import Schedule
 from .stage_program import StageProgram
 from .stash import Stash
 
-_HANDED_ON, _GRADIENTS, _STASH = "handed on", "gradients", "stash"
+_HANDED_ON, _GRADIENTS, _KEPT = "handed on", "gradients", "kept"
 _SHARED = -1
 
 
@@ -112,8 +112,8 @@ class PipelineLoop:
             backward = 2 * len(self.stages) - 1 - s
             if s < last and schedule.waits(s, s + 1):
                 waiting[_HANDED_ON, s] = stage.outputs
-            if schedule.trains and schedule.waits(s, backward):
-                waiting[_STASH, s] = self.stashes[s].specs
+            if schedule.trains and not self.stashes[s].depth and schedule.waits(s, backward):
+                waiting[_KEPT, s] = self.stashes[s].specs
             if schedule.trains and s and schedule.waits(backward, backward + 1):
                 waiting[_GRADIENTS, s] = stage.gradients
         return waiting
@@ -173,10 +173,17 @@ class _Turn:
         if s == len(self._loop.stages) - 1:
             self._report(m, outputs)
         if self._loop.schedule.trains:
-            stash = self._loop.stashes[s]
-            data = [feed[n][number] for n in stage.kept_data] if stash.depth else []
-            kept = [*(received[n] for n in stage.kept_received), *data, *saved]
-            self._rings[s], self._waiting[_STASH, s] = stash.exchange(self._rings[s], kept, m)
+            self._keep(s, m, [received[n] for n in stage.kept_received], saved)
+
+    def _keep(self, s: int, m: tf.Tensor, received: Sequence[tf.Tensor], saved: Sequence[tf.Tensor]) -> None:
+        stash, stage, number = self._loop.stashes[s], self._loop.stages[s], self._around.first + m
+        if not stash.depth:
+            self._waiting[_KEPT, s] = [*received, *saved]
+            return
+        kept = [*received, *(self._around.feed[n][number] for n in stage.kept_data), *saved]
+        # By way of the count, which is never negative, the compiler sees that the ring has been read by now. Else it would
+        # copy the ring.
+        self._rings[s] = stash.put(self._rings[s], kept, m + tf.minimum(self._count, 0))
 
     def _report(self, m: tf.Tensor, outputs: Sequence[tf.Tensor]) -> None:
         pieces, place = self._loop.reports, tf.clip_by_value(m, 0, self._loop.microbatches - 1)
@@ -188,21 +195,21 @@ class _Turn:
         ]
 
     def _backward(self, s: int, m: tf.Tensor, position: int) -> None:
-        stage = self._loop.stages[s]
-        kept = iter(self._waiting[_STASH, s])
-        received: list[Any] = [None] * stage.received
-        for n in stage.kept_received:
-            received[n] = next(kept)
-        feed, number = list(self._around.feed), self._around.first + m
-        if self._loop.stashes[s].depth:
-            feed, number = [None] * stage.leaves, tf.constant(0)
-            for n in stage.kept_data:
-                feed[n] = next(kept)[None]
-        saved, incoming = list(kept), self._incoming(s)
+        stage, stash, incoming = self._loop.stages[s], self._loop.stashes[s], self._incoming(s)
+        rings, waiting = self._rings[s], self._waiting.get((_KEPT, s), [])
 
         def work() -> list[tf.Tensor]:
             with tf.name_scope(backward_scope(f"stage-{s}")):
-                before, of_variables = stage.backward(received, feed, number, saved, incoming)
+                kept = iter(stash.take(rings, m) if stash.depth else waiting)
+                received: list[Any] = [None] * stage.received
+                for n in stage.kept_received:
+                    received[n] = next(kept)
+                feed, number = list(self._around.feed), self._around.first + m
+                if stash.depth:
+                    feed, number = [None] * stage.leaves, tf.constant(0)
+                    for n in stage.kept_data:
+                        feed[n] = next(kept)[None]
+                before, of_variables = stage.backward(received, feed, number, list(kept), incoming)
             return [*(g for g in before if g is not None), *of_variables]
 
         found = self._branch(position, m, work, (*stage.gradients, *stage.variables))
@@ -219,6 +226,7 @@ class _Turn:
     def _accumulate(self, s: int, m: tf.Tensor, gradients: Sequence[tf.Tensor]) -> None:
         reduction = self._loop.reduction
         number = {v.ref(): n for n, v in enumerate(self._around.variables)}
+        slots = []
         for variable, gradient in zip(self._loop.stages[s].variables, gradients):
             if variable.ref() not in number:
                 continue
@@ -227,6 +235,11 @@ class _Turn:
             # Unlike a sum after a zero, a mean is not the same after a microbatch that there is none of.
             is_mean = reduction is Reduction.RUNNING_MEAN
             self._sums[slot] = tf.where(self._is_there(m), total, self._sums[slot]) if is_mean else total
+            slots.append(slot)
+        if slots:
+            # What runs next waits for the sums, so that the gradients are gone by then.
+            done = [never(self._sums[slot]) for slot in slots]
+            self._count += tf.cast(tf.reduce_any(done), tf.int32)
 
     def _branch(self, position: int, m: tf.Tensor, work: Callable[[], list[tf.Tensor]], like: Sequence[Any]) -> list[tf.Tensor]:
         """Return ``work()`` if there is a microbatch ``m``, else zeros; note in the log that it ran."""

@@ -1,8 +1,7 @@
 """What a pipeline stage keeps of a microbatch between its forward and its backward pass.
 
-A stash is a queue of a fixed length: each forward pass puts one microbatch in and takes out the one that its backward
-pass will read next. It is a ring of buffers, written in place, and the *popped* copy beside it. With depth 0 nothing
-comes between the two passes: what is put in is what is taken out, and there is no ring.
+A stash is a ring of buffers, written in place: the forward pass puts a microbatch in, and the backward pass reads it
+where it lies. It has one place more than other microbatches come between the two, for the one that is read.
 """
 
 from __future__ import annotations
@@ -17,7 +16,10 @@ from ..engine.pieces import Pieces
 
 @dataclass(frozen=True)
 class Stash:
-    """A queue of ``depth`` microbatches, each of which is one tensor per entry of ``specs``, of known shape."""
+    """The values kept of a microbatch, one per entry of ``specs``, of known shape, while ``depth`` others come in between.
+
+    With depth 0 there is no ring: what is kept goes from one pass to the other as it is.
+    """
 
     depth: int
     specs: tuple[tf.TensorSpec, ...]
@@ -28,25 +30,27 @@ class Stash:
         return sum(spec.shape.num_elements() * spec.dtype.size for spec in self.specs)
 
     @property
-    def ring_bytes(self) -> int:
-        """The size of the ring; the popped copy is not in it."""
-        return self.depth * self.bytes_per_microbatch
+    def total_bytes(self) -> int:
+        """The size of everything that is kept at once."""
+        return (self.depth + 1) * self.bytes_per_microbatch
 
     def empty(self) -> list[tf.Tensor]:
-        """Return a ring in which nothing has been put."""
-        return [pieces.empty() for pieces in self._rings()]
+        """Return a ring in which nothing has been put; nothing at all where there is none."""
+        return [pieces.empty() for pieces in self._rings]
 
-    def exchange(
-        self, rings: Sequence[tf.Tensor], values: Sequence[tf.Tensor], number: tf.Tensor
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Put ``values`` in as microbatch ``number``; return the rings and microbatch ``number - depth``."""
-        if not self.depth:
-            return [], list(values)
-        place = tf.math.floormod(number, self.depth)
+    def put(self, rings: Sequence[tf.Tensor], values: Sequence[tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
+        """Return the rings with ``values`` as microbatch ``number``."""
         with tf.name_scope("stash"):
-            popped = [pieces.get(ring, place) for pieces, ring in zip(self._rings(), rings)]
-            rings = [pieces.put(ring, place, value) for pieces, ring, value in zip(self._rings(), rings, values)]
-        return rings, popped
+            return [p.put(ring, self._place(number), value) for p, ring, value in zip(self._rings, rings, values)]
 
+    def take(self, rings: Sequence[tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
+        """Return microbatch ``number``, one of the last ``depth + 1`` that were put in."""
+        with tf.name_scope("stash"):
+            return [p.get(ring, self._place(number)) for p, ring in zip(self._rings, rings)]
+
+    @property
     def _rings(self) -> list[Pieces]:
-        return [Pieces(self.depth, tuple(spec.shape), spec.dtype) for spec in self.specs if self.depth]
+        return [Pieces(self.depth + 1, tuple(spec.shape), spec.dtype) for spec in self.specs if self.depth]
+
+    def _place(self, number: tf.Tensor) -> tf.Tensor:
+        return tf.math.floormod(number, self.depth + 1)

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from .entered import entering
 from .extension import Extension
+from .host import run_with_queues
 from .pipeline import extended
-from .profiling import run as profiled
 
 
 class IPUStrategy:
@@ -43,12 +43,27 @@ class IPUStrategy:
             keras.Model.__new__ = plain_new
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """Call the ``tf.function`` ``fn``, or any function inside one. Raises ValueError for a plain function run eagerly."""
-        if tf.executing_eagerly() and not isinstance(fn, tf.types.experimental.PolymorphicFunction):
+        """Call the ``tf.function`` ``fn``, or any function inside one.
+
+        A function that uses queues or a dataset's iterator is run by TensorFlow itself, others as they are decorated.
+        Raises ValueError for a plain function run eagerly, TypeError for double-precision arguments or results.
+        """
+        kwargs = kwargs or {}
+        _require_single_precision((args, kwargs), "an argument")
+        if not tf.executing_eagerly():
+            results = fn(*args, **kwargs)
+        elif isinstance(fn, tf.types.experimental.PolymorphicFunction):
+            results = run_with_queues(fn, args, kwargs)
+        else:
             raise ValueError("IPUStrategy.run was given a plain function in eager mode: decorate it with tf.function")
-        if tf.executing_eagerly() and getattr(fn, "_jit_compile", None):
-            return profiled(fn, *args, keywords=kwargs)
-        return fn(*args, **(kwargs or {}))
+        _require_single_precision(results, "a result")
+        return results
+
+
+def _require_single_precision(nest: Any, what: str) -> None:
+    for leaf in tf.nest.flatten(nest):
+        if getattr(leaf, "dtype", None) == tf.float64:
+            raise TypeError(f"{what} of the function for IPUStrategy.run is float64, which an IPU has not: cast it to float32")
 
 
 IPUStrategyV1 = IPUStrategy

@@ -57,13 +57,14 @@ def data(microbatches: int) -> tuple[Any, Any, Any]:
 
 
 def compiled(model: keras.Model, **options: Any) -> keras.Model:
+    metrics = [["mae"], ["mse"]]
     # Not Adam: it would divide rounding by rounding where a gradient is zero, as that of a bias before a normalisation is.
     rate = keras.optimizers.schedules.ExponentialDecay(0.02, decay_steps=5, decay_rate=0.7)
     model.compile(
         keras.optimizers.SGD(rate, momentum=0.5),
         ["mse", "mae"],
         loss_weights=[1.0, 0.3],
-        weighted_metrics=[["mae"], ["mse"]],
+        weighted_metrics=metrics,
         **options,
     )
     return model

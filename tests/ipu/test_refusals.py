@@ -224,7 +224,7 @@ class TestBuilding:
         model = pipelined(steps=3, accumulation=3)
         model.set_pipelining_options(3, pipeline_schedule=schedules()[0].Grouped)
         for run in (lambda: model.evaluate(*data(3), batch_size=BATCH), lambda: model.predict(data(3)[0], batch_size=BATCH)):
-            with pytest.raises(tf.errors.FailedPreconditionError, match="multiple of 2 microbatches, not 3: .* steps per exec"):
+            with pytest.raises(tf.errors.FailedPreconditionError, match=r"not 3: .* steps per execution"):
                 run()
 
     def test_accumulation_is_needed(self):
@@ -235,7 +235,7 @@ class TestBuilding:
         model = pipelined()
         model.set_pipelining_options(pipeline_schedule=schedules()[0].Sequential)
         model.set_gradient_accumulation_options(2)
-        with pytest.raises(ValueError, match="needs gradient accumulation.*, not set_gradient_accumulation_options"):
+        with pytest.raises(ValueError, match=r"needs gradient accumulation.*, not set_gradient_accumulation_options"):
             model.fit(*data(2), batch_size=BATCH, verbose=0)
 
 
@@ -284,7 +284,7 @@ class TestFit:
     def test_overridden_methods(self, scope, name):
         del scope
         inputs = keras.Input((3,), batch_size=1)
-        model = type("Mine", (keras.Model,), {name: lambda self: None})(inputs, keras.layers.Dense(1)(inputs))
+        model = type("Mine", (keras.Model,), {name: lambda _: None})(inputs, keras.layers.Dense(1)(inputs))
         model.compile("sgd", "mse")
         with pytest.raises(RuntimeError, match=f"Mine overrides {name}"):
             model.fit(np.ones((1, 3)), np.ones((1, 1)), batch_size=1, verbose=0)
