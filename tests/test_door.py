@@ -34,6 +34,11 @@ def test_the_public_names_are_these():
         assert getattr(keras_recompute, name) is not None
 
 
+def test_a_module_among_the_names_can_be_the_first_to_be_used():
+    code = "import keras_recompute; assert keras_recompute.policies.save_nothing is not None"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize(
     "module", ["keras_recompute", "keras_recompute.planning", "keras_recompute.liveness", "keras_recompute.report"]
 )
