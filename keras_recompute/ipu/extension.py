@@ -55,12 +55,13 @@ class Extension(_Model):
 
     _pipelining: PipelineOptions | None = None
     _accumulation: PipelineOptions | None = None
-    _input_spec: Any = None
+    _batch_spec: Any = None
     _call_is_given = False  # whether a user's class brings a ``call`` of its own
     _levels = 1
     steps_per_execution: int
     optimizer: Any
     _execution: Any
+    _pipelines: dict[Task, Pipeline]
     train_function: Any
     test_function: Any
     predict_function: Any
@@ -169,8 +170,8 @@ class Extension(_Model):
             self.steps_per_execution = fitting
             self._forget_programs()
         spec = batch_spec(x, batch_size)
-        if spec != self._input_spec:
-            self._input_spec = spec
+        if spec != self._batch_spec:
+            self._batch_spec = spec
             if self._call_is_given:
                 self._forget_programs()
 
@@ -288,4 +289,5 @@ class Extension(_Model):
 
     def _forget_programs(self) -> None:
         self.train_function = self.test_function = self.predict_function = self._execution = None
-        self._pipelines: dict[Task, Pipeline] = {}
+        # Past the tracking of layers, which a built model has closed.
+        vars(self)["_pipelines"] = {}

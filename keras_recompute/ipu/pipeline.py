@@ -110,8 +110,8 @@ class PipelinedSequential(_Assigned, keras.Sequential):
     def functional_of(self, task: Task) -> keras.Model:
         """Return the functional model that the layers form; raise ValueError before the model is built."""
         del task
-        if self._functional is None and self._input_spec is not None:
-            self.build(tf.nest.flatten(self._input_spec)[0].shape.as_list())
+        if self._functional is None and self._batch_spec is not None:
+            self.build(tf.nest.flatten(self._batch_spec)[0].shape.as_list())
         if self._functional is None:
             raise ValueError(f"the sequential model {self.name!r} {_BUILT_FIRST}")
         return self._functional
@@ -126,6 +126,7 @@ class PipelinedSubclass(_Assigned):
 
     _entry = ModelLayerPipelineStageAssignment
     _call_is_given = True
+    _functionals: dict[bool, keras.Model]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._forget_programs()
@@ -135,16 +136,16 @@ class PipelinedSubclass(_Assigned):
         """Build as Keras does, and learn the calls of layers where the shape is that of one tensor."""
         super().build(input_shape)
         if isinstance(input_shape, (list, tuple)) and all(d is None or isinstance(d, int) for d in input_shape):
-            self._input_spec = self._input_spec or tf.TensorSpec(input_shape, tf.float32)
+            self._batch_spec = self._batch_spec or tf.TensorSpec(input_shape, tf.float32)
 
     def functional_of(self, task: Task) -> keras.Model:
         """Return what ``call`` does as a functional model; raise ValueError before the shape of the data is known."""
-        if self._input_spec is None:
+        if self._batch_spec is None:
             raise ValueError(f"the model {self.name!r} {_BUILT_FIRST}")
         is_training = task is Task.TRAIN
         if is_training not in self._functionals:
             inputs = keras.tree.map_structure(
-                lambda spec: keras.Input(batch_shape=tuple(spec.shape), dtype=spec.dtype.name), self._input_spec
+                lambda spec: keras.Input(batch_shape=tuple(spec.shape), dtype=spec.dtype.name), self._batch_spec
             )
             given = {"training": is_training} if self._call_has_training_arg else {}
             with entering(self._made_in):
@@ -153,7 +154,7 @@ class PipelinedSubclass(_Assigned):
 
     def _forget_programs(self) -> None:
         super()._forget_programs()
-        self._functionals: dict[bool, keras.Model] = {}
+        vars(self)["_functionals"] = {}  # past the tracking of layers: these only show the model's own
 
 
 _extended: dict[tuple[type, bool], type] = {}

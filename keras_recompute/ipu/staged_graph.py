@@ -69,7 +69,7 @@ def _opened(call: Call) -> list[Call]:
     inner = staged_graph(functional)
     matters = any(c.stage is not None or isinstance(c.operation, RecomputationCheckpoint) for c in inner.calls)
     flat = [leaf for leaf in keras.tree.flatten(call.args) if isinstance(leaf, Ref)]
-    is_plain = len(flat) == len(inner.inputs) and not call.kwargs and not set(inner.inputs) & set(inner.outputs)
+    is_plain = len(flat) == len(inner.inputs) and not any(call.kwargs.values()) and not set(inner.inputs) & set(inner.outputs)
     if not matters or not is_plain:
         return [call]
     # One model may be called several times: its values get keys of their own in each.
