@@ -18,9 +18,10 @@ from typing import Any, Iterator
 
 from .process import MeasuredMemory
 
-_AT_MOST = 64  # pieces of free memory; each is as large as a program's temporaries
+_SMALLEST = 2**20
+_ELEMENT_BYTES = 16  # of complex128
+_LARGEST = (2**31 - 1) * _ELEMENT_BYTES  # tf.raw_ops.Empty takes a shape of int32
 _DONT_NEED = 4  # madvise: the next to touch these pages finds zeros in new ones
-_ELEMENT_BYTES, _ELEMENTS_AT_MOST = 16, 2**31 - 1  # complex128, and the shape that tf.raw_ops.Empty takes
 _FRESH = 0.02  # a piece of which less is resident was never used
 
 
@@ -46,29 +47,30 @@ def device_memory() -> Iterator[MeasuredMemory]:
     measured.method = f"allocator of {name}"
 
 
-def forget_free_memory(piece_bytes: int) -> int:
-    """Give the system back what TensorFlow's CPU allocator keeps in free pieces of ``piece_bytes`` and more; return how much.
+def forget_free_memory(program_bytes: int) -> int:
+    """Give the system back what TensorFlow's CPU allocator keeps and a program could run in; return how many bytes.
 
-    Nothing happens where the system is not Linux, for pieces of less than a page or more than one tensor can have (32 GiB),
-    or where the allocator gives nothing.
+    ``program_bytes`` is what the program asks for (``Program.allocated_temporary_bytes``), in pieces that are not known: free
+    memory is looked for in pieces of all of it, of half of it, and so on down to 1 MiB. Nothing happens where the system is
+    not Linux, or where the allocator gives nothing.
     """
-    elements = -(-piece_bytes // _ELEMENT_BYTES)
-    if sys.platform != "linux" or not mmap.PAGESIZE <= piece_bytes <= _ELEMENTS_AT_MOST * _ELEMENT_BYTES:
+    if sys.platform != "linux":
         return 0
     import tensorflow as tf
 
-    held: list[Any] = []
-    forgotten = 0
-    try:
-        while len(held) < _AT_MOST:
+    held: list[Any] = []  # until the end, so that no piece is found twice
+    forgotten, piece = 0, min(program_bytes, _LARGEST)
+    while piece >= _SMALLEST:
+        resident = 0
+        try:
             with tf.device("CPU:0"):
-                held.append(tf.raw_ops.Empty(shape=[elements], dtype=tf.complex128))
+                held.append(tf.raw_ops.Empty(shape=[piece // _ELEMENT_BYTES], dtype=tf.complex128))
             resident = _forget(held[-1])
-            forgotten += resident
-            if resident < _FRESH * piece_bytes:
-                break  # no free piece was left, and the allocator took a new one
-    except (tf.errors.ResourceExhaustedError, OSError):
-        pass  # what was found until then is given back
+        except (tf.errors.ResourceExhaustedError, OSError):
+            pass  # smaller pieces may be there
+        forgotten += resident
+        if resident < _FRESH * piece:  # no free piece was left, and the allocator took a new one
+            piece //= 2
     return forgotten
 
 

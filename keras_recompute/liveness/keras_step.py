@@ -51,7 +51,9 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
         2: lambda x, y: model.train_step((x, y)),
         3: lambda x, y, sample_weight: model.train_step((x, y, sample_weight)),
     }
-    return steps[len(data)]
+    step = steps[len(data)]
+    step.__name__ = "training_step"  # the program is called after it
+    return step
 
 
 def compiled_functions(train_function: Any) -> Iterator[Any]:

@@ -63,9 +63,17 @@ def test_nothing_is_forgotten_that_is_in_use():
     assert float(tf.reduce_sum(tf.zeros((MIB,)))) == 0.0
 
 
-@pytest.mark.parametrize("piece", [0, 1, 4095, 2**35, 2**62])
-def test_less_than_a_page_and_more_than_a_tensor_are_let_be(piece):
-    assert forget_free_memory(piece) == 0
+def test_memory_in_pieces_is_found():
+    """Half of what is asked for is free, in one piece, and smaller than all that was ever free before."""
+    forget_free_memory(64 * MIB)
+    half = tf.fill((12 * MIB,), 1.0)  # 48 MiB
+    del half
+    assert forget_free_memory(96 * MIB) >= 47 * MIB
+
+
+@pytest.mark.parametrize("count", [0, 1, MIB - 1])
+def test_less_than_a_mebibyte_is_let_be(count):
+    assert forget_free_memory(count) == 0
 
 
 def test_an_allocator_that_gives_nothing_is_let_be(monkeypatch):
@@ -73,7 +81,7 @@ def test_an_allocator_that_gives_nothing_is_let_be(monkeypatch):
         raise tf.errors.ResourceExhaustedError(None, None, "no memory")
 
     monkeypatch.setattr(tf.raw_ops, "Empty", refuse)
-    assert forget_free_memory(MIB) == 0
+    assert forget_free_memory(64 * MIB) == 0
 
 
 def test_without_a_gpu_nothing_is_claimed(monkeypatch):
