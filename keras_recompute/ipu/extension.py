@@ -290,4 +290,4 @@ class Extension(_Model):
     def _forget_programs(self) -> None:
         self.train_function = self.test_function = self.predict_function = self._execution = None
         # Past the tracking of layers, which a built model has closed.
-        vars(self)["_pipelines"] = {}
+        object.__setattr__(self, "_pipelines", {})

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ..engine.compiler import under_xla
 from ..errors import RecomputeError
+from .profiling import run as profiled
 
 _uncompiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
@@ -25,10 +26,12 @@ def require_host(what: str) -> None:
 
 
 def run_with_queues(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return ``function(*args, **kwargs)`` of a ``tf.function``; one that uses queues is run without XLA."""
+    """Return ``function(*args, **kwargs)`` of a ``tf.function``; one that uses queues is run without XLA, and no program."""
     uses_iterator = any(isinstance(leaf, tf.data.Iterator) for leaf in tf.nest.flatten((args, kwargs)))
     if function not in _uncompiled and not uses_iterator:
         try:
+            if getattr(function, "_jit_compile", None):
+                return profiled(function, *args, keywords=kwargs)
             return function(*args, **kwargs)
         except HostNeededError:
             pass

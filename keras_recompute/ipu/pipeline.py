@@ -154,7 +154,7 @@ class PipelinedSubclass(_Assigned):
 
     def _forget_programs(self) -> None:
         super()._forget_programs()
-        vars(self)["_functionals"] = {}  # past the tracking of layers: these only show the model's own
+        object.__setattr__(self, "_functionals", {})  # past the tracking of layers: these only show the model's own
 
 
 _extended: dict[tuple[type, bool], type] = {}
