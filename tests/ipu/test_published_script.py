@@ -38,9 +38,9 @@ def peak(folder: Path) -> int:
 
 
 def test_the_script_runs_and_its_checkpoints_lower_the_peak(tmp_path):
-    """One program is compiled, in one execution of four microbatches. Four sections of 64 steps."""
-    assert "loss: " in run(tmp_path / "with", "--checkpoints", "3")
-    assert "loss: " in run(tmp_path / "without", "--checkpoints", "3", "--disable-recomputation")
-    assert peak(tmp_path / "with") < 0.7 * peak(tmp_path / "without")
+    """One program is compiled, in one execution of four microbatches. Two sections of 128 steps."""
+    assert "loss: " in run(tmp_path / "with", "--checkpoints", "1")
+    assert "loss: " in run(tmp_path / "without", "--checkpoints", "1", "--disable-recomputation")
+    assert peak(tmp_path / "with") < 0.8 * peak(tmp_path / "without")
     beside = {file.name for file in tmp_path.glob("with/tf_report__*/*")}
     assert beside == {"profile.pop", "framework.json", "debug.cbor", "keras_recompute.json"}
