@@ -356,7 +356,10 @@ class _Reader:
                 layer = self.schedule.names.variable_layer(given.layer)
                 yield Buffer(given.name, allocation.size, 0, last, lifetime, given.category, layer=layer)
             elif allocation.is_constant:
-                yield Buffer(self.maker_of[values[0]].name, allocation.size, 0, last, ALWAYS_LIVE, OTHER)
+                maker = self.maker_of[values[0]]
+                origin = self.schedule.origins.get(maker.id, Origin())
+                layer = origin.layer or self.schedule.nearest_layer(maker)
+                yield Buffer(maker.name, allocation.size, 0, last, ALWAYS_LIVE, OTHER, origin.op_name, layer)
             elif self._is_untraced(allocation):
                 first = 0
                 if allocation.maybe_live_out:
