@@ -256,6 +256,7 @@ class Extension(_Model):
         graph = self._graph(task)
         stages = sorted({call.stage for call in graph.calls if call.stage is not None})
         if not stages:
+            self._refuse_replicas(1)
             return None
         if task not in self._pipelines:
             options = self._pipelining or PipelineOptions()
@@ -263,18 +264,30 @@ class Extension(_Model):
             count = self._accumulation_of_training().steps if is_training else self.steps_per_execution
             options.check(stages, trains=is_training, microbatches=count)
             recompute = config.current().allow_recompute
-            self._pipelines[task] = Pipeline(self, self.functional_of(task), graph, options, recompute, self._levels)
+            pipeline = Pipeline(self, self.functional_of(task), graph, options, recompute, self._levels)
+            self._refuse_replicas(1 + max(pipeline.devices))
+            self._pipelines[task] = pipeline
         return self._pipelines[task]
+
+    def _refuse_replicas(self, ipus_used: int) -> None:
+        """Raise NotImplementedError where the device has IPUs for more than one copy of the model."""
+        ipus = config.devices()[0]
+        if ipus >= 2 * ipus_used:
+            raise refuse("replication", f"{ipus} IPUs for a model that uses {ipus_used}")
 
     def _accumulation_of_training(self) -> Accumulation:
         is_pipeline = bool(self.pipeline_stages)
+        if is_pipeline and self._accumulation is not None:
+            raise ValueError(
+                "set_gradient_accumulation_options is for models that are not pipelined, and this one is: give the steps to "
+                "set_pipelining_options(gradient_accumulation_steps_per_replica=N)"
+            )
         options = self._pipelining if is_pipeline else self._accumulation
         steps = options.accumulation_steps if options else None
         if is_pipeline and steps is None:
             raise ValueError(
                 "training a pipelined model needs gradient accumulation: call "
                 "set_pipelining_options(gradient_accumulation_steps_per_replica=N)"
-                + (", not set_gradient_accumulation_options" if self._accumulation else "")
             )
         steps = steps or 1
         if self.steps_per_execution % steps:

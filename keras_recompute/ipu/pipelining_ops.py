@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from ..engine.marks import checkpoint_name
+from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 
 
 class PipelineSchedule(enum.Enum):
@@ -27,5 +28,7 @@ class RecomputationMode(enum.Enum):
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
-    """Return ``tensors``, any nest of them, marked as values to keep."""
+    """Return ``tensors``, any nest of them, marked as values to keep; of symbolic Keras tensors, through the layer."""
+    if any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten(tensors)):
+        return RecomputationCheckpoint(name=name)(tensors)
     return keras.tree.map_structure(lambda t: checkpoint_name(t, name or "recomputation_checkpoint"), tensors)

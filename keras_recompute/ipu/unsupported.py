@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import UnsupportedError
 
 UNSUPPORTED = {
-    "replication": "one replica is emulated",
+    "replication": "one replica is emulated; configure as many IPUs as one copy of the model uses",
     "offload_weight_update_variables": "there is no streaming memory to move them to; leave it out",
     "offload_activations": "there is no streaming memory to move them to; leave it out",
     "gradient_accumulation_dtype": "gradients are accumulated in the type of their variable; leave it out",

@@ -87,7 +87,7 @@ def _run_section(section: Section, values: Values, name: str) -> None:
     arguments = [values[key] for key in section.inputs]
     masks = [mask_of(value) for value in arguments]
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in (*arguments, *(m for m in masks if m is not None))]
-    part, aside = _partition(section.calls, section.inputs, section.outputs, signature, masks, range(len(section.outputs)))
+    part, aside = _partition(section.calls, section.inputs, section.outputs, signature, masks, section.at_hand)
     results = lower(part, [*arguments, *(m for m in masks if m is not None)], name=name)
     values.update(zip(section.outputs, aside.restore(results)))
 

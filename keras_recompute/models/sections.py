@@ -13,7 +13,7 @@ split off, so that they do not make it differ from the sections before it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from .graph import Call, Graph, Key
@@ -21,12 +21,21 @@ from .graph import Call, Graph, Key
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """Calls that run together. ``inputs`` come from outside, ``outputs`` are read outside; ``recomputed`` in between."""
+    """Calls that run together. ``inputs`` come from outside, ``outputs`` are read outside; ``recomputed`` in between.
+
+    ``leaving`` are outputs that are read behind the graph alone, of which it is not known that they are kept.
+    """
 
     calls: tuple[Call, ...]
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
     recomputed: bool
+    leaving: frozenset[Key] = frozenset()
+
+    @property
+    def at_hand(self) -> tuple[int, ...]:
+        """The numbers of the outputs that are kept until the backward pass in any case: all but those ``leaving``."""
+        return tuple(number for number, key in enumerate(self.outputs) if key not in self.leaving)
 
 
 def uncut(graph: Graph) -> tuple[Section, ...]:
@@ -36,7 +45,11 @@ def uncut(graph: Graph) -> tuple[Section, ...]:
 
 def cut(graph: Graph, *, replays_end: bool = False) -> tuple[Section, ...]:
     """Return the sections of ``graph`` in running order. With ``replays_end`` the last one is recomputed too."""
-    return tuple(_with_borders(_cut(graph.calls, is_last=not replays_end), graph))
+    sections = _with_borders(_cut(graph.calls, is_last=not replays_end), graph)
+    if not replays_end:
+        return tuple(sections)
+    leaving = frozenset(graph.outputs) - {key for call in graph.calls for key in call.inputs}
+    return tuple(replace(section, leaving=leaving) for section in sections)
 
 
 def _cut(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call], bool]]:
