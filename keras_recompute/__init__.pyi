@@ -15,6 +15,7 @@ from .layers.recurrent import GRU, LSTM
 from .layers.time_slice import TimeSlice
 from .models.checkpointed import checkpointed
 from .models.model import Model
+from .models.planned import plan
 
 __all__ = [
     "GRU",
@@ -34,6 +35,7 @@ __all__ = [
     "layers",
     "liveness",
     "models",
+    "plan",
     "planning",
     "policies",
     "print_forward_backward",

@@ -18,6 +18,7 @@ NAMES = {
     "checkpointed",
     "forward_backward",
     "keep_scope",
+    "plan",
     "policies",
     "print_forward_backward",
     "print_saved_residuals",

@@ -20,7 +20,7 @@ def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     to keep is taken, and of those the first. Behind the last position at least half of ``count`` calls are left: they are
     not recomputed, and fewer would leave the section before them to be replayed as soon as it has run.
     """
-    leading = _leading(calls)
+    leading = ancestors(calls)
     counted = sum(1 << n for n, call in enumerate(calls) if not isinstance(call.operation, RecomputationCheckpoint))
     positions: list[int] = []
     done = 0  # sets of calls are the bits of a number
@@ -38,7 +38,7 @@ def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
         done |= leading[position]
 
 
-def _leading(calls: Sequence[Call]) -> list[int]:
+def ancestors(calls: Sequence[Call]) -> list[int]:
     """Return for each call the set of calls that it needs, itself included."""
     maker = {key: n for n, call in enumerate(calls) for key in call.outputs}
     leading: list[int] = []

@@ -1,0 +1,235 @@
+"""What a layer needs and costs, measured from the program that it traces to.
+
+A layer is traced with its gradient (``engine.joint``), and what its backward pass reads of its forward pass is told apart as
+XLA does when it fuses (compiled programs showed it; on a CPU, with TensorFlow 2.21):
+
+* an operand of a matrix product is an array, and stays until the product of the backward pass has read it;
+* anything else is computed again within the kernel that reads it, from arrays: inputs of the layer, and results of operations
+  that are too dear to repeat (``_CHEAP`` are the others). These stay.
+
+The cost is counted in operations: two for each multiplication and addition of a product or convolution, one for each element
+of everything else; or it is timed. Loops count once, so layers with loops inside are better timed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..engine.free import VIEWS
+from ..engine.joint import join
+from ..engine.marks import equal_values
+from ..engine.partition import partition
+from ..engine.policies import save_everything
+from ..engine.program import inputs_of
+from ..engine.trace import Trace, trace
+from ..errors import UnsupportedError
+from .graph import Call, Ref
+
+_PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum")
+# Repeated by XLA wherever they are read: arithmetic on elements, and layout.
+_CHEAP = frozenset(VIEWS).union(
+    "Abs Add AddN AddV2 BiasAdd BroadcastTo Cast Equal Fill FusedBatchNormV3 Greater GreaterEqual LeakyRelu Less".split(),
+    "LessEqual LogicalAnd LogicalNot Maximum Minimum Mul Neg NotEqual OnesLike Pad PadV2 PreventGradient RealDiv".split(),
+    "Reciprocal Relu Relu6 Rsqrt Select SelectV2 Sign Slice Sqrt Square SquaredDifference StopGradient StridedSlice".split(),
+    "Sub Tile Transpose ZerosLike".split(),
+)
+_CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
+_FREE = ("Const", "Placeholder", "ReadVariableOp", "Identity", "Reshape", "NoOp", "Shape", "ExpandDims", "Squeeze")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One call of a layer.
+
+    ``kept`` are arrays of its own that its backward pass needs, with their bytes. ``reads`` and ``multiplies`` are the numbers
+    of inputs that it computes with, or multiplies by, and ``needs`` those of outputs it needs. ``sources`` tells for each
+    output what it is computed from again: its own array (None), or arrays of its own and numbers of inputs.
+    """
+
+    kept: Mapping[int, int]
+    reads: frozenset[int]
+    multiplies: frozenset[int]
+    needs: frozenset[int]
+    sources: tuple[tuple[Mapping[int, int], frozenset[int]] | None, ...]
+    cost: float
+
+
+class Measure:
+    """Measures calls; equal layers on equal shapes are traced once."""
+
+    def __init__(self, specs: Mapping[Any, tf.TensorSpec], *, timed: bool) -> None:
+        self._specs, self._timed = specs, timed
+        self._known: dict[Any, Measured] = {}
+
+    def __call__(self, call: Call) -> Measured:
+        """Return what ``call`` needs and costs. Raises UnsupportedError for a layer whose needs have no known size."""
+        signature = [self._specs[key] for key in call.inputs]
+        key = (_likeness(call), tuple(signature))
+        if key not in self._known:
+            self._known[key] = _measured(call, signature, timed=self._timed)
+        return self._known[key]
+
+
+def spec_bytes(spec: tf.TensorSpec) -> int:
+    """Return the size of a tensor of a known shape."""
+    return spec.shape.num_elements() * spec.dtype.size
+
+
+def _likeness(call: Call) -> Any:
+    """Return a key that is equal for calls that trace to the same program, as far as their configuration tells."""
+    number = {key: n for n, key in enumerate(call.inputs)}
+    given = keras.tree.map_structure(lambda leaf: number[leaf.key] if isinstance(leaf, Ref) else leaf, (call.args, call.kwargs))
+    operation = call.operation
+    if type(operation).__module__.split(".")[0] not in ("keras", "keras_recompute"):
+        return id(operation)  # of a class of the user's, whose configuration may not say all
+    try:
+        config = {name: value for name, value in operation.get_config().items() if name != "name"}
+        return type(operation), repr(config), repr(given)
+    except Exception:  # no layer, and no configuration
+        return id(operation), repr(given)
+
+
+def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) -> Measured:
+    def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        values = dict(zip(call.inputs, tensors))
+        training = {"training": True} if getattr(call.operation, "_call_has_training_arg", False) else {}
+        Call(call.operation, call.args, {**call.kwargs, **training}, call.inputs, call.outputs).run(values)
+        return [values[key] for key in call.outputs]
+
+    traced = trace(run, signature)
+    part = partition(join(traced), save_everything)
+    arrays = _Arrays(traced, len(signature), str(call.operation.name))
+    multiplied, read = _Needs(), _Needs()
+    for operation in part.backward.operations:
+        for tensor in inputs_of(operation, part.backward.replays):
+            if tensor.op in part.joint.backward or not _is_large(tensor):
+                continue
+            if operation.type in _PRODUCTS:
+                arrays.add_array(tensor, multiplied)
+            else:
+                arrays.add_sources(tensor, read)
+    sources: list[tuple[Mapping[int, int], frozenset[int]] | None] = []
+    for number, tensor in enumerate(traced.outputs):
+        found = _Needs()
+        arrays.add_sources(tensor, found)
+        sources.append(None if number in found.outputs else (found.kept, frozenset(found.inputs)))
+    return Measured(
+        kept={**multiplied.kept, **read.kept},
+        reads=frozenset(read.inputs),
+        multiplies=frozenset(multiplied.inputs),
+        needs=frozenset(read.outputs | multiplied.outputs),
+        sources=tuple(sources),
+        cost=_seconds(run, signature) if timed else _operations(traced),
+    )
+
+
+class _Needs:
+    def __init__(self) -> None:
+        self.kept: dict[int, int] = {}
+        self.inputs: set[int] = set()
+        self.outputs: set[int] = set()
+
+
+class _Arrays:
+    """What is an array in the compiled program of one layer: its inputs, its outputs, and arrays of its own."""
+
+    def __init__(self, traced: Trace, arguments: int, layer: str) -> None:
+        self._layer = layer
+        self._inputs = {t.ref(): n for n, port in enumerate(traced.ports[:arguments]) for t in port}
+        self._weights = {t.ref() for port in traced.ports[arguments:] for t in port}
+        self._outputs = {_origin(t).ref(): n for n, t in enumerate(traced.outputs)}
+
+    def add_array(self, tensor: tf.Tensor, needs: _Needs) -> None:
+        """Add the array that holds ``tensor``, whatever makes it."""
+        value = _origin(tensor)
+        if value.ref() in self._inputs:
+            needs.inputs.add(self._inputs[value.ref()])
+        elif value.ref() in self._outputs:
+            needs.outputs.add(self._outputs[value.ref()])
+        elif value.ref() not in self._weights and value.op.type not in ("Const", "ReadVariableOp", "Placeholder"):
+            if value.dtype == tf.variant or value.shape.num_elements() is None:
+                raise UnsupportedError(
+                    f"layer {self._layer!r} keeps {value.name!r} for its backward pass, whose size is only known when it runs, "
+                    f"as in the loop of a recurrent layer: use keras_recompute.LSTM or GRU, or place checkpoints yourself "
+                    f"with checkpointed(model, at=[...])"
+                )
+            needs.kept[id(value)] = value.shape.num_elements() * value.dtype.size
+
+    def add_sources(self, tensor: tf.Tensor, needs: _Needs) -> None:
+        """Add the arrays that ``tensor`` is computed from again."""
+        waiting, seen = [tensor], set()
+        while waiting:
+            value = _origin(waiting.pop())
+            if value.ref() in seen or not _is_large(value):
+                continue
+            seen.add(value.ref())
+            if value.op.type in _CHEAP and value.ref() not in self._inputs:
+                waiting.extend(value.op.inputs)
+            else:
+                self.add_array(value, needs)
+
+
+def _origin(tensor: tf.Tensor) -> tf.Tensor:
+    """Return the tensor whose array ``tensor`` is: without copies, and without changes of shape alone."""
+    value = equal_values(tensor)[-1]
+    while value.op.type in VIEWS:
+        value = equal_values(value.op.inputs[0])[-1]
+    return value
+
+
+def _is_large(tensor: tf.Tensor) -> bool:
+    """Whether a tensor can matter: numbers that say shapes and steps do not."""
+    return tensor.dtype == tf.variant or tensor.shape.rank != 0
+
+
+def _operations(traced: Trace) -> float:
+    """Return the number of arithmetic operations of the forward pass."""
+    reachable: set[tf.Operation] = set()
+    waiting = [t.op for t in traced.outputs]
+    while waiting:
+        operation = waiting.pop()
+        if operation not in reachable:
+            reachable.add(operation)
+            waiting.extend(t.op for t in operation.inputs)
+    return float(sum(_operations_of(operation) for operation in reachable))
+
+
+def _operations_of(operation: tf.Operation) -> int:
+    if operation.type in _FREE or not operation.outputs:
+        return 0
+    elements = operation.outputs[0].shape.num_elements() or 0
+    if operation.type == "MatMul":
+        rows = operation.inputs[0].shape
+        return 2 * elements * int(rows[0] if operation.get_attr("transpose_a") else rows[1])
+    if operation.type.startswith("BatchMatMul"):
+        rows = operation.inputs[0].shape
+        return 2 * elements * int(rows[-2] if operation.get_attr("adj_x") else rows[-1])
+    if operation.type == "Einsum":
+        labels = operation.get_attr("equation").decode().split("->")[0].split(",")
+        sizes = {label: size for text, t in zip(labels, operation.inputs) for label, size in zip(text, t.shape) if size}
+        return 2 * math.prod(sizes.values())
+    if operation.type in _CONVOLUTIONS:
+        kernel = operation.inputs[1].shape
+        per_output = kernel[:-2].num_elements() if operation.type.startswith("Depthwise") else kernel[:-1].num_elements()
+        return 2 * elements * int(per_output or 0)
+    return elements
+
+
+def _seconds(run: Any, signature: Sequence[tf.TensorSpec]) -> float:
+    """Return the shortest of three forward passes on zeros."""
+    function = tf.function(run, autograph=False)
+    zeros = [tf.zeros(spec.shape, spec.dtype) for spec in signature]
+    taken = []
+    for _ in range(4):  # the first traces
+        start = time.perf_counter()
+        for result in function(*zeros):
+            result.numpy()
+        taken.append(time.perf_counter() - start)
+    return min(taken[1:])

@@ -1,0 +1,213 @@
+"""Checkpoints by a memory budget: what is measured, by hand; what is chosen, against every choice; and that it holds."""
+
+from itertools import combinations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_recompute as kr
+from keras_recompute.errors import InvalidArgumentError, UnsupportedError
+from keras_recompute.liveness import profile
+from keras_recompute.models import measure
+from keras_recompute.models.planned import plan
+from keras_recompute.planning import BudgetTooSmallError, simulate
+from keras_recompute.planning.twice import section_actions
+
+LAYERS = keras.layers
+BATCH, WIDE = 64, 8
+
+
+def dense(count=6, width=WIDE, activation="relu"):
+    x = inputs = keras.Input((width,))
+    for number in range(count):
+        x = LAYERS.Dense(width, activation=activation, name=f"dense_{number}")(x)
+    return keras.Model(inputs, LAYERS.Dense(1, name="head")(x))
+
+
+def residual():
+    x = inputs = keras.Input((8, 8, 4))
+    for number in range(3):
+        y = LAYERS.Conv2D(4, 3, padding="same")(x)
+        y = LAYERS.ReLU()(LAYERS.BatchNormalization()(y))
+        y = LAYERS.Conv2D(4, 3, padding="same")(y)
+        x = LAYERS.Add(name=f"block_{number}")([x, y])
+    return keras.Model(inputs, LAYERS.Dense(1)(LAYERS.GlobalAveragePooling2D()(x)))
+
+
+def smallest(model):
+    with pytest.raises(BudgetTooSmallError) as refusal:
+        plan(model, memory_budget=1, batch_size=BATCH)
+    return refusal.value.smallest_budget_bytes
+
+
+def test_dense_layers_by_hand():
+    chain = plan(dense(3), memory_budget="1GiB", batch_size=BATCH)[1].chain
+    value = BATCH * WIDE * 4
+    # A product is kept, for the activation's gradient, and the activation's result, which the next layer multiplies by.
+    assert chain.activation_bytes == (2 * value, 2 * value, 2 * value, 0)
+    assert chain.state_bytes == (0, value, value, value)
+    # Input and output of each, or as gradients; the head has one unit.
+    assert chain.working_bytes == (2 * value, 2 * value, 2 * value, value + BATCH * 4)
+    # Two for each multiplication and addition; bias and activation one for each element.
+    hidden = 2 * BATCH * WIDE * WIDE + 2 * BATCH * WIDE
+    assert chain.forward_seconds == (hidden, hidden, hidden, 2 * BATCH * WIDE + BATCH)
+    # Weights and gradients; results and their gradient; the input of the section in work.
+    weights = 3 * (WIDE * WIDE + WIDE) + WIDE + 1
+    assert chain.fixed_bytes == 2 * 4 * weights + 2 * BATCH * 4 + value
+
+
+def test_what_the_optimiser_keeps_counts_once_the_model_is_compiled():
+    model = dense(3)
+    before = plan(model, memory_budget="1GiB", batch_size=BATCH)[1].chain.fixed_bytes
+    model.compile("adam", "mse")
+    after = plan(model, memory_budget="1GiB", batch_size=BATCH)[1].chain.fixed_bytes
+    # Two moments for each weight, a count of steps in eight bytes, a learning rate in four.
+    assert after - before == 2 * 4 * model.count_params() + 8 + 4
+
+
+def test_blocks_are_cut_anywhere_and_keep_products_only():
+    chain = plan(residual(), memory_budget="1GiB", batch_size=BATCH)[1].chain
+    value = BATCH * 8 * 8 * 4 * 4
+    # Five layers to a block, the pooling, the head. Inside a block the way around it is kept too.
+    assert len(chain) == 3 * 5 + 2
+    assert chain.state_bytes[5:11] == (value, *[2 * value] * 4, value)
+    # What a convolution makes is kept, and all else repeated; nothing reads the last one's result.
+    convolutions = [chain.activation_bytes[5 * block + at] for block in range(3) for at in (0, 3)]
+    assert convolutions == [value] * 5 + [0]
+    # Means and variances of four channels; what the pooling makes, which the head multiplies by.
+    assert sum(chain.activation_bytes) == 5 * value + 3 * 2 * 4 * 4 + BATCH * 4 * 4
+
+
+@pytest.mark.parametrize("make", [dense, residual])
+def test_a_larger_budget_is_never_slower_and_is_kept_to(make):
+    model = make()
+    least, most = smallest(model), plan(model, memory_budget="1GiB", batch_size=BATCH)[1].plain_peak_bytes
+    budgets = np.linspace(least, most, 25).astype(int).tolist()
+    plans = [plan(model, memory_budget=budget, batch_size=BATCH)[1] for budget in budgets]
+    assert [p.budget_bytes for p in plans] == budgets
+    assert all(p.predicted_peak_bytes <= p.budget_bytes for p in plans)
+    for less, more in zip(plans, plans[1:]):
+        assert more.time_ratio <= less.time_ratio
+        if more.time_ratio == less.time_ratio:
+            assert more.predicted_peak_bytes == less.predicted_peak_bytes
+    assert plans[-1].checkpoints == ()
+    assert plans[-1].time_ratio == 1.0
+    assert plans[0].predicted_peak_bytes == least
+    assert len({p.checkpoints for p in plans}) >= 3
+
+
+def test_no_other_checkpoints_are_cheaper():
+    model = dense(6)
+    chain = plan(model, memory_budget="1GiB", batch_size=BATCH)[1].chain
+    every = [(0, *rest) for count in range(len(chain)) for rest in combinations(range(1, len(chain)), count)]
+    outcomes = [simulate(chain, section_actions(len(chain), sections)) for sections in every]
+    for budget in range(smallest(model), chain.plain_peak_bytes + 1, 997):
+        found = plan(model, memory_budget=budget, batch_size=BATCH)[1]
+        best = min((o.seconds, o.peak_bytes) for o in outcomes if o.peak_bytes <= budget)
+        assert (found.time_ratio * chain.plain_seconds, found.predicted_peak_bytes) == pytest.approx(best)
+    assert min(o.peak_bytes for o in outcomes) == smallest(model)
+
+
+def test_the_model_computes_the_same_and_has_the_checkpoints_of_the_plan():
+    model = residual()
+    planned, found = plan(model, memory_budget=smallest(model), batch_size=BATCH)
+    assert [layer.name for layer in planned.layers if isinstance(layer, kr.RecomputationCheckpoint)] == [
+        f"{name}_checkpoint" for name in found.checkpoints
+    ]
+    assert planned.plan.recomputes
+    x = np.random.RandomState(0).randn(BATCH, 8, 8, 4).astype("float32")
+    results = []
+    for candidate in (model, planned):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(candidate(tf.constant(x), training=True) ** 2)
+        results.append(tape.gradient(loss, [v.value for v in model.trainable_variables]))
+    for ours, plain in zip(results[1], results[0]):
+        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_a_plan_is_proven_by_compiling_few():
+    model = dense(12, width=64)
+    model.compile("sgd", "mse")
+    batch = tf.TensorSpec((1024, 64)), tf.TensorSpec((1024, 1))
+    compiled = []
+
+    def needed_bytes(candidate):
+        candidate.compile("sgd", "mse", jit_compile=True)
+        program = profile(candidate, *batch)
+        compiled.append(program.always_live_bytes + program.allocated_temporary_bytes)
+        return compiled[-1]
+
+    planned, found = plan(model, memory_budget="4MiB", batch_size=1024, needed_bytes=needed_bytes)
+    assert found.checkpoints
+    assert len(compiled) <= 4
+    assert needed_bytes(planned) <= 4 * 2**20
+
+
+def test_the_proof_is_what_counts_and_the_cheapest_proven_is_taken():
+    model = dense(12)
+    asked = []
+
+    def needed_bytes(candidate):
+        count = sum(isinstance(layer, kr.RecomputationCheckpoint) for layer in candidate.layers)
+        asked.append(count)
+        return 1000 - 100 * count
+
+    for budget, expected in ((1000, 0), (900, 1), (850, 2), (600, 4)):
+        asked.clear()
+        _, found = plan(model, memory_budget=budget, batch_size=BATCH, needed_bytes=needed_bytes)
+        assert len(found.checkpoints) == expected
+        assert len(asked) <= 4
+    with pytest.raises(BudgetTooSmallError) as refusal:
+        plan(model, memory_budget=100, batch_size=BATCH, needed_bytes=needed_bytes)
+    assert refusal.value.smallest_budget_bytes == 1000 - 100 * max(asked)
+
+
+def test_the_prediction_is_near_what_is_compiled():
+    model = dense(12, width=64)
+    model.compile("sgd", "mse", jit_compile=True)
+    found = plan(model, memory_budget="1GiB", batch_size=1024)[1]
+    program = profile(model, tf.TensorSpec((1024, 64)), tf.TensorSpec((1024, 1)))
+    assert found.plain_peak_bytes == pytest.approx(program.peak_bytes, rel=0.15)
+
+
+def test_equal_layers_are_traced_once(monkeypatch):
+    traced = []
+    monkeypatch.setattr(
+        measure, "_measured", lambda call, *a, _of=measure._measured, **k: traced.append(call) or _of(call, *a, **k)
+    )
+    plan(dense(40), memory_budget="1GiB", batch_size=BATCH)
+    assert [call.operation.name for call in traced] == ["dense_0", "head"]
+
+
+def test_costs_can_be_timed_and_recurrent_layers_measured():
+    x = inputs = keras.Input((16, 4), batch_size=2)
+    for _ in range(2):
+        x = kr.LSTM(8, return_sequences=True)(x)
+    chain = plan(keras.Model(inputs, x), memory_budget="1GiB", timed=True)[1].chain
+    assert all(0 < seconds < 10 for seconds in chain.forward_seconds)
+    # Four gates and the cell state of each step; the outputs are those of the model, or the state behind.
+    assert chain.activation_bytes[0] >= 2 * 16 * (4 * 8 + 8) * 4
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "error", "says"),
+    [
+        (dense, {}, InvalidArgumentError, "batch_size is None: the memory depends on it"),
+        (dense, {"batch_size": 0}, InvalidArgumentError, "batch_size is 0"),
+        (dense, {"batch_size": 4, "memory_budget": "8MB"}, InvalidArgumentError, "not '8MB'"),
+        (lambda: keras.layers.Dense(3), {"batch_size": 4}, InvalidArgumentError, "is no Keras model"),
+        (lambda: kr.checkpointed(dense(), every=2), {"batch_size": 4}, InvalidArgumentError, "has RecomputationCheckpoint"),
+    ],
+)
+def test_what_cannot_be_planned_is_told(model, options, error, says):
+    with pytest.raises(error, match=says):
+        plan(model(), **{"memory_budget": 2**20, **options})
+
+
+def test_a_layer_of_unknown_needs_is_told():
+    inputs = keras.Input((16, 4), batch_size=2)
+    model = keras.Model(inputs, keras.layers.LSTM(8, return_sequences=True, use_cudnn=False)(inputs))
+    with pytest.raises(UnsupportedError, match=r"'lstm.*use keras_recompute.LSTM or GRU"):
+        plan(model, memory_budget="1GiB")
