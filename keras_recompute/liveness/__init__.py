@@ -6,12 +6,13 @@ of the Poplar SDK's. Importing this loads no TensorFlow.
 """
 
 from .allocator import device_memory, forget_free_memory
+from .compile_xla import CompiledProgram, capture_fit, compile_program, profile
 from .parameters import Parameter
 from .process import MeasuredMemory, process_memory
 from .profile_pop import IpuTarget, Profile, is_profile_pop, read_profile_pop, write_profile_pop
 from .program import Buffer, Program, Step
 from .read_popvision import read_popvision
-from .read_xla import CompiledProgram, capture_fit, compile_program, profile, read_hlo_proto
+from .read_xla import read_hlo_proto
 from .reconcile import reconcile
 from .timeline import Timeline
 

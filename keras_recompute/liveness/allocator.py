@@ -5,7 +5,7 @@ again. A process then does not grow where a program runs in such memory, and its
 program with 169 MiB of temporaries nothing showed, because the microbatches that it was fed had been stacked in as much
 (measured with TensorFlow 2.21). ``forget_free_memory`` has the system take the pages away while nobody uses them.
 
-Beside ``read_xla`` the only file here that knows TensorFlow. Not run on a GPU: none was at hand; tested with a double.
+Not run on a GPU: none was at hand; tested with a double.
 """
 
 from __future__ import annotations

@@ -1,0 +1,192 @@
+"""Compile what TensorFlow has traced and get the program from the compiler, without running anything.
+
+``tf.function.experimental_get_compiler_ir(...)`` returns it in process: a function, the training step of a Keras model, or
+what ``fit`` has traced. ``read_xla`` makes the record of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, Callable, Sequence
+
+from ..errors import InvalidArgumentError, RecomputeWarning
+from .keras_step import DATA_NAMES, compiled_functions, is_model, layer_names, traces, training_step, whole_shapes
+from .parameters import Parameter, of_concrete_function
+from .program import Program
+from .read_xla import STAGE, read_hlo_proto
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A compiled program as XLA serializes it, with what is known of its inputs and layers; ``program`` reads it.
+
+    ``serialized`` is what viewers of XLA's own programs read; ``report.write_report`` keeps it beside the record.
+    """
+
+    serialized: bytes = field(repr=False)
+    parameters: tuple[Parameter, ...] = ()
+    compile_seconds: float | None = None
+    layers: tuple[str, ...] = ()
+
+    def program(self, *, capacity_bytes: int | None = None) -> Program:
+        """Return the record. Raises ReportError where the program cannot be read."""
+        return read_hlo_proto(
+            self.serialized,
+            parameters=self.parameters,
+            layers=self.layers,
+            capacity_bytes=capacity_bytes,
+            compile_seconds=self.compile_seconds,
+        )
+
+
+def profile(
+    fn: Callable[..., Any],
+    *args: Any,
+    input_feed: Sequence[int | str] | None = None,
+    capacity_bytes: int | None = None,
+    layers_of: Any = None,
+    **kwargs: Any,
+) -> Program:
+    """Compile ``fn(*args, **kwargs)`` with XLA and return its record; nothing is run.
+
+    ``fn`` is a ``tf.function``, or a Python function to make one of. Arguments are what ``fn`` takes; ``tf.TensorSpec``
+    may stand for a tensor. Compilation takes as long as that of the first call.
+
+    ``fn`` may also be a compiled Keras model, followed by a batch as ``fit`` takes it: ``profile(model, x, y)``. It is then
+    the training step on that batch, as ``fit`` runs it with ``jit_compile=True``; the model is built, not trained.
+
+    ``input_feed`` names the arguments that hold the data of one execution, by name (``"x"``, all its tensors) or by the
+    number of one tensor among the inputs: they are counted in ``input_feed_bytes`` and are no part of the peak. By default
+    it is the batch of a model, and nothing for a function.
+
+    ``layers_of`` is a Keras model that ``fn`` trains or calls: what is in the scope of one of its layers is named after that
+    layer, and nothing else is taken for a layer. By default it is ``fn`` itself where that is a model; without one, layers
+    are guessed from the scopes of variables and operations.
+
+    Raises InvalidArgumentError where ``input_feed`` names no data argument, ReportError where the compiled program cannot
+    be read. What TensorFlow raises for a function that XLA cannot compile passes through.
+    """
+    compiled = compile_program(fn, *args, input_feed=input_feed, layers_of=layers_of, **kwargs)
+    return compiled.program(capacity_bytes=capacity_bytes)
+
+
+def compile_program(
+    fn: Callable[..., Any],
+    *args: Any,
+    input_feed: Sequence[int | str] | None = None,
+    layers_of: Any = None,
+    **kwargs: Any,
+) -> CompiledProgram:
+    """Compile ``fn(*args, **kwargs)`` as ``profile`` does and return the serialized program, to be kept or read."""
+    import tensorflow as tf
+
+    if is_model(fn):
+        args, kwargs = _batch(args, kwargs), {}
+        layers_of = fn if layers_of is None else layers_of
+        fn = tf.function(training_step(fn, args), jit_compile=True, autograph=False)
+        input_feed = DATA_NAMES[: len(args)] if input_feed is None else input_feed
+    function: Any = (
+        fn if getattr(fn, "_jit_compile", None) else tf.function(getattr(fn, "python_function", fn), jit_compile=True)
+    )
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()  # the compiler's door, unlike a call, does not fill them in
+    args, kwargs = bound.args, bound.kwargs
+    if not all(isinstance(value, tf.TensorSpec) for value in (*args, *kwargs.values())):
+        # it takes specs alone, or values alone
+        args, kwargs = tf.nest.map_structure(
+            lambda leaf: tf.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, tf.TensorSpec) else leaf, (args, kwargs)
+        )
+    described = of_concrete_function(function.get_concrete_function(*args, **kwargs), input_feed or ())
+    compile_now = function.experimental_get_compiler_ir(*args, **kwargs)
+    start = time.perf_counter()
+    data = compile_now(stage=STAGE)
+    seconds = time.perf_counter() - start
+    return CompiledProgram(data, tuple(described), seconds, () if layers_of is None else layer_names(layers_of))
+
+
+def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return a batch as specs, with the types that ``fit`` would hand on: Keras trains in its own floating type."""
+    import keras
+    import tensorflow as tf
+
+    def spec(leaf: Any) -> Any:
+        if isinstance(leaf, tf.TensorSpec):
+            return leaf
+        tensor = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
+        dtype = tf.as_dtype(tensor.dtype)
+        if dtype.is_floating and not isinstance(leaf, tf.Tensor):
+            dtype = tf.as_dtype(keras.config.floatx())
+        return tf.TensorSpec(tensor.shape, dtype)
+
+    unknown = kwargs.keys() - set(DATA_NAMES[len(args) :])
+    if unknown:
+        raise InvalidArgumentError(f"profile(model, x, y) got {sorted(unknown)}; a batch is {', '.join(DATA_NAMES)}")
+    data = [*args, *(kwargs[name] for name in DATA_NAMES[len(args) :] if kwargs.get(name) is not None)]
+    return tuple(tf.nest.map_structure(spec, part) for part in data if part is not None)
+
+
+def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = None) -> Any:
+    """Return a Keras callback that keeps the program which ``fit`` runs, as it is after the first batch.
+
+        capture = capture_fit()
+        model.fit(x, y, callbacks=[capture])
+        capture.program.peak_bytes
+
+    ``capture.compiled`` is the ``CompiledProgram``, ``capture.program`` its record: that of the very trace that ran; of
+    several, the one with the largest peak. Reading it compiles it once more and trains nothing. ``batch_size`` is needed
+    where the last batch is shorter than the others, because Keras then traces one step for any size. Both are None, and
+    a RecomputeWarning says why, where there is no program of XLA's or its shapes are not known.
+    """
+    import keras
+
+    class CaptureFit(keras.callbacks.Callback):
+        """Keeps the program that ``fit`` runs in ``compiled`` and ``program``."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.compiled: CompiledProgram | None = None
+            self.program: Program | None = None
+            self._done = False
+
+        def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+            self.compiled = self.program = None
+            self._done = False
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+            if self._done:
+                return
+            self._done = True
+            functions = list(compiled_functions(self.model.train_function))
+            for concrete in (c for function in functions for c in traces(function)):
+                compiled = _compile_trace(concrete, batch_size, layer_names(self.model))
+                program = compiled and compiled.program(capacity_bytes=capacity_bytes)
+                if program and (self.program is None or program.peak_bytes > self.program.peak_bytes):
+                    self.compiled, self.program = compiled, program
+            if self.program is None:
+                why = (
+                    "its batches have no fixed size: call capture_fit(batch_size=...)"
+                    if functions
+                    else "fit does not compile it with XLA: call model.compile(..., jit_compile=True)"
+                )
+                warnings.warn(f"the program of {self.model.name!r} was not captured: {why}", RecomputeWarning, stacklevel=2)
+
+    return CaptureFit()
+
+
+def _compile_trace(concrete: Any, batch_size: int | None, layers: tuple[str, ...]) -> CompiledProgram | None:
+    """Compile a traced function; None where not all its shapes are known."""
+    import tensorflow as tf
+    from tensorflow.python.eager.polymorphic_function.compiler_ir import from_concrete_function
+
+    data = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
+    shapes = whole_shapes((tensor.shape for tensor in data), batch_size)
+    if shapes is None:
+        return None
+    specs = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, data)]
+    start = time.perf_counter()
+    serialized = from_concrete_function(concrete, specs)(stage=STAGE)
+    seconds = time.perf_counter() - start
+    return CompiledProgram(serialized, tuple(of_concrete_function(concrete, range(len(data)))), seconds, layers)
