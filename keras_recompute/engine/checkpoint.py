@@ -26,6 +26,7 @@ from .nest import Same, Template, check_arguments, is_known_here, parameters_of,
 from .partition import Partition, partition
 from .policies import Policy, save_nothing
 from .programs import programs_of
+from .side_effects import Surroundings
 from .trace import trace
 
 
@@ -38,13 +39,15 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
     as in ``fn`` itself: what may not run twice does not.
 
     ``fn`` is run by Python once per signature (types and shapes of tensors, values of everything else), not at every
-    call, as under ``tf.function``: what it should do each time must be done by TensorFlow.
+    call, as under ``tf.function``: what it should do each time must be done by TensorFlow. A change of a variable or
+    container around ``fn`` is noticed with a RecomputeWarning.
 
     The returned object has the attributes of ``fn`` (``variables``, ``trainable_variables``, ...), and ``__wrapped__``.
 
-    Raises InvalidArgumentError where ``fn`` or ``policy`` is not callable, and when called: for a result without a
-    tensor, for an argument that is a tensor of another graph or a symbolic Keras tensor, for a policy with a name that
-    ``fn`` does not mark. Raises UnsupportedError when called under forward-mode differentiation.
+    Raises InvalidArgumentError where ``fn`` or ``policy`` is not callable, and when called: for a result without a tensor,
+    for an argument that is a tensor of another graph or a symbolic Keras tensor, for a tensor that ``fn`` leaves behind in
+    a variable or container around it, for a policy with a name that ``fn`` does not mark. Raises UnsupportedError when
+    called under forward-mode differentiation.
     """
     if policy is not None and not callable(policy):
         raise InvalidArgumentError(f"policy={policy!r} is not a policy: give one of keras_recompute.policies, or a callable")
@@ -133,7 +136,9 @@ class Checkpointed:
             results[:] = [packing]
             return returned
 
+        surroundings = Surroundings(self.__wrapped__)
         traced = trace(flat, signature)
+        surroundings.check(traced.graph, name=name)
         strangers = [t.name for t in traced.captures if not is_known_here(t)]
         if strangers:
             raise InvalidArgumentError(

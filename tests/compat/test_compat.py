@@ -21,11 +21,12 @@ X = np.linspace(0.0, 1.0, 12, dtype=np.float32).reshape(3, 4)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_checkpointable_is_off_unless_asked_for(dtype):
     traced = []
+    note = traced.append  # not by name of the list: a change of that is a side effect, which is noticed
 
     @checkpointable
     def f(x, some_str, some_bool, nest, z=None):
         """Their docstring."""
-        traced.append(tf.executing_eagerly())
+        note(tf.executing_eagerly())
         assert (some_str, some_bool) == ("a", True)
         return tf.exp(tf.sin(x * z)) * nest[0]["w"][1]
 

@@ -306,9 +306,10 @@ def test_mixed_precision_casts_inside():
 
 def test_one_program_per_signature_also_in_a_graph():
     traced = []
+    note = traced.append  # not by name of the list: a change of that is a side effect, which is noticed
 
     def function(x):
-        traced.append(x.shape)
+        note(x.shape)
         return tf.exp(tf.sin(x))
 
     section = checkpoint(function)

@@ -78,6 +78,67 @@ def test_calls_in_too_many_ways_are_noticed_and_bounded():
     assert len(programs) == LIMIT
 
 
+def test_a_tensor_left_behind():
+    found, last = [], None
+
+    def appends(x):
+        found.append(tf.sin(x))
+        return tf.exp(found[-1])
+
+    def sets(x):
+        nonlocal last
+        last = {"y": [tf.sin(x)]}
+        return tf.exp(last["y"][0])
+
+    for run in (lambda f: f(X), lambda f: tf.function(f, autograph=False)(X)):
+        with pytest.raises(InvalidArgumentError, match=r"'appends' leaves the tensor 'Sin.*' behind in 'found'.* Return it"):
+            run(checkpoint(appends))
+        with pytest.raises(InvalidArgumentError, match=r"'sets' leaves the tensor 'Sin.*' behind in 'last'"):
+            run(checkpoint(sets))
+
+
+CALLS = 0
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+def test_side_effects_of_python_are_noticed(graph):
+    seen, count, table, same = [], 0, {}, [1, 2]
+
+    def appends(x):
+        seen.append(x.shape)
+        return tf.exp(tf.sin(x))
+
+    def counts(x):
+        nonlocal count
+        count += 1
+        return tf.exp(tf.sin(x))
+
+    def counts_globally(x):
+        global CALLS  # noqa: PLW0603 - what is tested
+        CALLS += 1
+        return tf.exp(tf.sin(x))
+
+    def stores(x):
+        table["n"] = len(same)
+        return tf.exp(tf.sin(x))
+
+    def innocent(x):
+        return tf.exp(tf.sin(x)) * len(same) * len(table) * CALLS
+
+    for function, message in (
+        (appends, "'appends' changes the list 'seen': Python runs .* once for each signature.* tf.Variable"),
+        (counts, "'counts' sets 'count'"),
+        (counts_globally, "'counts_globally' sets 'CALLS'"),
+        (stores, "'stores' changes the dict 'table'"),
+    ):
+        section = checkpoint(function)
+        with pytest.warns(RecomputeWarning, match=message):
+            (tf.function(section, autograph=False) if graph else section)(X)
+        if not graph:
+            section(X)  # not run again, so nothing to say
+    checkpoint(innocent)(X)
+
+
 def test_structures_may_change_from_call_to_call():
     section = checkpoint(lambda nest: tf.nest.map_structure(lambda t: tf.exp(tf.sin(t)), nest))
     for nest in (X, [X], {"b": X, "a": [X, X]}, (X,), X):

@@ -1,0 +1,84 @@
+"""What a function does to Python beside returning a result, as far as it can be seen.
+
+The engine runs a function once per signature, in Python; what it should do at every call must be done by TensorFlow. Two
+mistakes are noticed: a change of a variable, list, dict or set that the function closes over or finds among its globals,
+and a tensor left behind there, which has no value outside the traced function. Not seen are attributes of objects (a
+layer that builds its weights on first call changes some) and what functions called by this one do.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ..errors import InvalidArgumentError, RecomputeWarning
+
+_CONTAINERS = (list, dict, set)
+_EMPTY = object()
+
+
+class Surroundings:
+    """The names around ``function`` and what they held when this was made."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = _plain(function)
+        self._before = {name: (value, _contents(value)) for name, value in self._held()}
+
+    def check(self, graph: Any, *, name: str) -> None:
+        """Compare with what they hold now that ``function`` has been traced into ``graph``.
+
+        Raises InvalidArgumentError for a tensor of ``graph`` that was left behind. Warns with RecomputeWarning of a change.
+        """
+        for variable, value in self._held():
+            before, contents = self._before.get(variable, (_EMPTY, None))
+            now = _contents(value)
+            if value is before and now == contents:
+                continue
+            for leaf in tf.nest.flatten(list(value) if isinstance(value, set) else value):
+                if isinstance(leaf, tf.Tensor) and not isinstance(leaf, tf.__internal__.EagerTensor) and leaf.graph is graph:
+                    raise InvalidArgumentError(
+                        f"{name!r} leaves the tensor {leaf.name!r} behind in {variable!r}: it has no value outside of "
+                        f"{name!r}, whose operations run as one program. Return it."
+                    )
+            what = "sets" if value is not before else f"changes the {type(value).__name__}"
+            warnings.warn(
+                f"{name!r} {what} {variable!r}: Python runs a checkpointed function once for each signature, not at each "
+                f"call, so this happened now and will not happen again. Return the value, or keep it in a tf.Variable.",
+                RecomputeWarning,
+                stacklevel=6,
+            )
+
+    def _held(self) -> Iterator[tuple[str, Any]]:
+        if self._function is None:
+            return
+        code = self._function.__code__
+        for name, cell in zip(code.co_freevars, self._function.__closure__ or ()):
+            try:
+                yield name, cell.cell_contents
+            except ValueError:  # not set yet
+                continue
+        for name in code.co_names:
+            if name in self._function.__globals__:
+                yield name, self._function.__globals__[name]
+
+
+def _plain(function: Any) -> Any:
+    """Return the Python function that runs when ``function`` is called, or None where that cannot be told."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    return function if inspect.isfunction(function) else None
+
+
+def _contents(value: Any) -> Any:
+    """Return what ``value`` contains, object by object, if it is a container of Python's."""
+    if type(value) not in _CONTAINERS:
+        return None
+    if isinstance(value, dict):
+        return [(id(key), id(item)) for key, item in value.items()]
+    return [id(item) for item in value]
