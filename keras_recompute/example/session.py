@@ -181,7 +181,7 @@ class Session:
     @contextlib.contextmanager
     def measured(self) -> Iterator[None]:
         """Measure the process while the program runs, but not when it is compiled too, unless it runs only once."""
-        from ..liveness import forget_free_memory, process_memory
+        from ..liveness import device_memory, forget_free_memory, process_memory
 
         arguments = self.arguments
         runs = arguments.epochs * arguments.steps_per_epoch // arguments.gradient_accumulation
@@ -190,9 +190,10 @@ class Session:
             return
         if self.program:
             forget_free_memory(self.program.allocated_temporary_bytes or 0)
-        with process_memory() as memory:
+        with device_memory() as on_device, process_memory() as memory:
             yield
         self.results["measured_peak_bytes"] = memory.over_idle_bytes
+        self.results["device_peak_bytes"] = on_device.over_idle_bytes  # None without a GPU
 
     def begin(self) -> None:
         """Note when an execution begins."""
@@ -229,6 +230,7 @@ class Session:
                     predicted=results["predicted_peak_bytes"],
                     compiled=results["peak_bytes"],
                     measured=results.get("measured_peak_bytes"),
+                    on_device=results.get("device_peak_bytes"),
                 )
                 print_memory(rows)
                 print()
