@@ -320,7 +320,8 @@ def test_everything_but_the_chart_is_there_before_plotly_is_read(browser, progra
     browser.messages.clear()
     browser.send("Page.navigate", url="about:blank")
     browser.send("Page.navigate", url=path.as_uri())
-    assert browser.wait("typeof chart === 'object' && listed && !chart.isDrawn")
+    browser.wait("document.documentElement?.dataset.shown")
+    assert browser.run("!chart.isDrawn && !document.documentElement.dataset.ready")
     assert [size for size, _ in listed(browser)] == ["30.0 MiB", "10.0 MiB", "10.0 MiB"]
     browser.key("ArrowRight")
     assert text(browser, "step-title") == "Step 6 of 8"

@@ -106,8 +106,11 @@ function wireKeys() {
   readAddress();
   wireControls();
   wireKeys();
-  await show();
+  const drawing = show();
+  const elapsed = () => Math.round(performance.now()); // milliseconds since the page was asked for
+  document.documentElement.dataset.shown = elapsed();
+  await drawing;
   wirePointer();
   window.addEventListener("hashchange", () => { readAddress(); show(); });
-  document.documentElement.dataset.ready = Math.round(performance.now()); // milliseconds since the page was asked for
+  document.documentElement.dataset.ready = elapsed();
 })();
