@@ -146,16 +146,19 @@ def _section_elements(network: _Network, rows: int) -> int:
 
 
 def _kept_elements(network: _Network, rows: int, section: int, *, recompute: bool, is_one: bool) -> int:
-    """Return the same where all rows are kept: nothing recomputed, or all in one section. ``section``: rows of the last."""
+    """Return the same where all rows are kept: nothing recomputed, or all in one section. ``section``: rows of the last.
+
+    The dense layer has run backward before the recurrent one does: of the loss the gradient of the outputs is left.
+    """
     units, features = network.units, network.features
-    gathered = 0 if is_one else units  # the sections' outputs side by side
     if recompute:
         forward, backward = rows * units, rows * (features + (10 if network.is_lstm else 13) * units)
     elif network.is_lstm:
         # gates, cell states, outputs; then the gradients of the gates of one section
-        forward = rows * (features + 6 * units + gathered)
-        backward = forward + section * 4 * units
+        forward = rows * (features + 6 * units)
+        backward = forward + rows * units + section * (1 if is_one else 5) * units
     else:
-        forward = rows * (features + 5 * units + gathered)
-        backward = forward + rows * 3 * units + section * 3 * units
-    return max(forward + 3 * rows * network.outputs, backward + rows * network.loss_gradient)
+        forward = rows * (features + 5 * units)
+        backward = forward + rows * 4 * units + section * (3 if is_one else 5) * units
+    gathered = 0 if recompute or is_one else rows * units  # the sections' outputs side by side
+    return max(forward + gathered + 3 * rows * network.outputs, backward)

@@ -50,8 +50,15 @@ def test_sections_of_two_lengths_by_hand():
 
 
 def test_nothing_recomputed_by_hand():
-    # Per row 8 inputs, 4 x 16 gates, cell states, outputs, these side by side; the gates' gradients of 4 steps; the loss.
-    assert predicted(recompute=False) == 4 * (2 * LSTM + 128 * (8 + 7 * 16) + 8 * 64 + 2 * 128)
+    # Per row 8 inputs, 4 x 16 gates, cell states, outputs and their gradient; of one section of 4 steps 5 x 16 more.
+    assert predicted(recompute=False) == 4 * (2 * LSTM + 128 * (8 + 7 * 16) + 8 * 5 * 16)
+    assert predicted(recompute=False, checkpoints=0) == 4 * (2 * LSTM + 128 * (8 + 8 * 16))
+    assert predicted(recompute=False, checkpoints=0, cell="gru") == 4 * (2 * GRU + 128 * (8 + 12 * 16))
+
+
+def test_one_section_by_hand():
+    assert predicted(checkpoints=0) == 4 * (2 * LSTM + 128 * (8 + 10 * 16))
+    assert predicted(checkpoints=0, cell="gru") == 4 * (2 * GRU + 128 * (8 + 13 * 16))
 
 
 def test_a_wide_loss_is_the_peak():
