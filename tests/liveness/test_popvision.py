@@ -20,6 +20,7 @@ from keras_recompute.liveness import (
     read_profile_pop,
     write_profile_pop,
 )
+from keras_recompute.report.exports import category_sums
 
 SMALL = Program(
     name="small",
@@ -171,3 +172,14 @@ def test_what_pva_refuses_is_one_error_of_ours(tmp_path, monkeypatch):
 def test_objects_without_liveness_are_refused(source):
     with pytest.raises(ReportError):
         read_popvision(source)
+
+
+def test_the_stand_ins_pva_gives_the_same_curve(scan_program, tmp_path):
+    """The record, through the attributes of ``pva`` and back: nothing of the curve may be lost between the two."""
+    pva = pytest.importorskip("keras_recompute.ipu.pva")
+    write_profile_pop(scan_program, tmp_path / "profile.pop")
+    program = read_popvision(pva.openReport(str(tmp_path / "profile.pop")))
+    assert program.timeline.not_always_live_bytes == scan_program.timeline.not_always_live_bytes
+    assert (program.peak_bytes, program.peak_step) == (scan_program.peak_bytes, scan_program.peak_step)
+    assert program.always_live_bytes == scan_program.always_live_bytes
+    assert "unexplained" not in category_sums(program)
