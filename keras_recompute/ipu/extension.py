@@ -242,12 +242,15 @@ class Extension(_Model):
         """The stages as they train, with their options; None if the model is not a pipeline. Raises as training does."""
         return self._pipeline(Task.TRAIN)
 
-    def functional_of(self, task: Task) -> keras.Model:
-        """Return the functional model whose layers this model calls for ``task``."""
+    def functional_of(self, task: Task) -> keras.Model | None:
+        """Return the functional model whose layers this model calls for ``task``; None if it cannot be known."""
         raise NotImplementedError
 
     def _graph(self, task: Task) -> Graph:
-        graph = staged_graph(self.functional_of(task))
+        functional = self.functional_of(task)
+        if functional is None:
+            return Graph((), (), ())
+        graph = staged_graph(functional)
         check_stages(graph)
         return graph
 

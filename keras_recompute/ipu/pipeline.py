@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 from keras.src.models.functional import Functional
 
+from ..errors import UnsupportedError
 from ..models.execute import Plan
 from ..models.model import Model
 from . import config
@@ -25,7 +26,7 @@ from .entered import entering
 from .extension import Extension
 from .model_stages import Task
 from .staged_graph import check_stages, staged_graph
-from .stages import assign_stage, assigned_stage
+from .stages import PipelineStage, assign_stage, assigned_stage
 
 _BUILT_FIRST = "has no layers' calls to assign before it is built: call it on data, build it, or fit it first"
 
@@ -37,19 +38,19 @@ class _Assigned(Extension):
 
     def get_pipeline_stage_assignment(self) -> list[Any]:
         """Return an entry for each call of a layer, in running order, with its ``pipeline_stage`` or None."""
-        return assignments(self.functional_of(Task.TRAIN), self._entry)
+        return assignments(self._listed(), self._entry)
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: Any) -> None:
         """Put calls into stages, given entries as ``get_pipeline_stage_assignment`` returns them.
 
         Raises ValueError for entries that are not those of this model's calls, or without a stage.
         """
-        assign(self.functional_of(Task.TRAIN), pipeline_stage_assignment, self._entry)
+        assign(self._listed(), pipeline_stage_assignment, self._entry)
         self._forget_programs()
 
     def reset_pipeline_stage_assignment(self) -> None:
         """Take all calls and layers out of their stages."""
-        for node in nodes_of(self.functional_of(Task.TRAIN)):
+        for node in nodes_of(self._listed()):
             assign_stage(node, None)
             assign_stage(node.operation, None)
         self._forget_programs()
@@ -57,6 +58,15 @@ class _Assigned(Extension):
     def print_pipeline_stage_assignment_summary(self, line_length: int | None = None, print_fn: Any = None) -> None:
         """Print the calls and their stages, with ``print_fn`` if it is given."""
         print_summary(self.get_pipeline_stage_assignment(), line_length, print_fn)
+
+    def _listed(self) -> keras.Model:
+        functional = self.functional_of(Task.TRAIN)
+        if functional is None:
+            raise UnsupportedError(
+                f"the call of {type(self).__name__!r} cannot be run on symbolic tensors, so its calls of layers "
+                f"are not known: use layers and keras.ops in it, not tf"
+            )
+        return functional
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
@@ -126,7 +136,7 @@ class PipelinedSubclass(_Assigned):
 
     _entry = ModelLayerPipelineStageAssignment
     _call_is_given = True
-    _functionals: dict[bool, keras.Model]
+    _functionals: dict[bool, keras.Model | None]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._forget_programs()
@@ -138,19 +148,35 @@ class PipelinedSubclass(_Assigned):
         if isinstance(input_shape, (list, tuple)) and all(d is None or isinstance(d, int) for d in input_shape):
             self._batch_spec = self._batch_spec or tf.TensorSpec(input_shape, tf.float32)
 
-    def functional_of(self, task: Task) -> keras.Model:
-        """Return what ``call`` does as a functional model; raise ValueError before the shape of the data is known."""
+    def functional_of(self, task: Task) -> keras.Model | None:
+        """Return what ``call`` does as a functional model; raise ValueError before the shape of the data is known.
+
+        None if ``call`` cannot be run symbolically and has nothing to do with stages. If it has, UnsupportedError.
+        """
         if self._batch_spec is None:
             raise ValueError(f"the model {self.name!r} {_BUILT_FIRST}")
         is_training = task is Task.TRAIN
         if is_training not in self._functionals:
-            inputs = keras.tree.map_structure(
-                lambda spec: keras.Input(batch_shape=tuple(spec.shape), dtype=spec.dtype.name), self._batch_spec
-            )
-            given = {"training": is_training} if self._call_has_training_arg else {}
-            with entering(self._made_in):
-                self._functionals[is_training] = Functional(inputs, self.call(inputs, **given))
+            self._functionals[is_training] = self._called_symbolically(is_training)
         return self._functionals[is_training]
+
+    def _called_symbolically(self, is_training: bool) -> keras.Model | None:
+        inputs = keras.tree.map_structure(
+            lambda spec: keras.Input(batch_shape=tuple(spec.shape), dtype=spec.dtype.name), self._batch_spec
+        )
+        given = {"training": is_training} if self._call_has_training_arg else {}
+        before = PipelineStage.times_entered
+        try:
+            with entering(self._made_in):
+                return Functional(inputs, self.call(inputs, **given))
+        except Exception as error:
+            layers = self._flatten_layers(include_self=False)
+            if PipelineStage.times_entered == before and all(assigned_stage(layer) is None for layer in layers):
+                return None
+            raise UnsupportedError(
+                f"the call of {type(self).__name__!r} has pipeline stages, but cannot be run on symbolic tensors: {error}. Use "
+                f"layers and keras.ops in it, not tf"
+            ) from error
 
     def _forget_programs(self) -> None:
         super()._forget_programs()

@@ -19,6 +19,7 @@ class PipelineStage:
     """
 
     _current: PipelineStage | None = None
+    times_entered = 0
 
     def __init__(self, stage: int) -> None:
         if not isinstance(stage, int) or isinstance(stage, bool) or stage < 0:
@@ -35,6 +36,7 @@ class PipelineStage:
                 f"PipelineStage({self.stage}) is used inside PipelineStage({PipelineStage._current.stage}): stages do not nest"
             )
         PipelineStage._current = self
+        PipelineStage.times_entered += 1
         # Keras records each call as a Node; the stage is noted on nodes and operations made from here to the end.
         self._plain = [(made, made.__init__) for made in (Node, keras.Operation)]
         for made, plain_init in self._plain:

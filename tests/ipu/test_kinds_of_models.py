@@ -137,7 +137,7 @@ def made_and_compiled(way, schedule="Grouped", **options):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_kind_trains_evaluates_and_predicts_to_the_same_numbers(by_hand, way):
+def test_every_kind_trains_to_the_same_numbers(by_hand, way):
     x, y, losses, after = by_hand
     model = made_and_compiled(way)
     model.build((ROWS, WIDTH))
@@ -145,6 +145,18 @@ def test_every_kind_trains_evaluates_and_predicts_to_the_same_numbers(by_hand, w
         model(x[:ROWS])  # makes the variables
     model.set_weights(start_weights())
     assert model.pipeline_stages == (0, 1)
+    history = model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0)
+    assert history.history["loss"][0] == pytest.approx(np.mean(losses), rel=1e-5)
+    for ours, theirs in zip(model.get_weights(), after, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["functional", "sequential", "subclassed"])
+def test_kinds_that_evaluate_and_predict(by_hand, way):
+    x, y, losses, _ = by_hand
+    model = made_and_compiled(way)
+    model(x[:ROWS])  # makes the variables
+    model.set_weights(start_weights())
     seen = []
 
     class Log(keras.callbacks.Callback):
@@ -157,21 +169,15 @@ def test_every_kind_trains_evaluates_and_predicts_to_the_same_numbers(by_hand, w
     np.testing.assert_allclose(model.predict(x, batch_size=ROWS, verbose=0, callbacks=[Log()]), value, atol=1e-6)
     assert seen == [(STEPS - 1, (STEPS * ROWS, 1))], "one execution of four microbatches"
     assert model.evaluate(x, y, batch_size=ROWS, verbose=0) == pytest.approx(np.mean(losses), rel=1e-5)
-    history = model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0)
-    assert history.history["loss"][0] == pytest.approx(np.mean(losses), rel=1e-5)
-    for ours, theirs in zip(model.get_weights(), after, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 def test_the_gradient_of_a_running_mean_is_the_mean(by_hand):
     x, y, _, after = by_hand
-    summed = [a - s for a, s in zip(after, start_weights())]
-    for schedule in ("Grouped", "Sequential"):
-        model = made_and_compiled("functional", schedule, gradient_accumulation_reduction_method="running_mean")
-        model.set_weights(start_weights())
-        model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0)
-        for ours, start, step in zip(model.get_weights(), start_weights(), summed, strict=True):
-            np.testing.assert_allclose(ours, start + step / STEPS, atol=1e-6)
+    model = made_and_compiled("functional", gradient_accumulation_reduction_method="running_mean")
+    model.set_weights(start_weights())
+    model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0)
+    for ours, start, summed in zip(model.get_weights(), start_weights(), after, strict=True):
+        np.testing.assert_allclose(ours, start + (summed - start) / STEPS, atol=1e-6)
 
 
 def test_validation_in_fit(by_hand):
@@ -180,6 +186,40 @@ def test_validation_in_fit(by_hand):
     history = model.fit(x, y, batch_size=ROWS, validation_data=(x, y), validation_batch_size=ROWS, epochs=2, verbose=0)
     expected = model.evaluate(x, y, batch_size=ROWS, verbose=0)
     assert history.history["val_loss"][-1] == pytest.approx(expected, rel=1e-6)
+
+
+class Plain(keras.Model):
+    """Does what cannot be done symbolically; with ``staged`` in a pipeline stage."""
+
+    def __init__(self, staged=False):
+        super().__init__()
+        self.staged, self.dense = staged, keras.layers.Dense(1)
+
+    def call(self, inputs):
+        if self.staged:
+            with tf.keras.ipu.PipelineStage(0):
+                return self.dense(tf.sin(inputs))
+        return self.dense(tf.sin(inputs))
+
+
+def test_a_subclassed_model_without_stages_may_do_anything():
+    x, y = numbers(STEPS * ROWS, WIDTH), numbers(STEPS * ROWS, 1, seed=1)
+    model = Plain()
+    model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=STEPS)
+    model.set_gradient_accumulation_options(STEPS)
+    model(x[:ROWS])
+    w, b = model.get_weights()
+    error = np.sin(x) @ w + b - y
+    model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0)
+    np.testing.assert_allclose(model.get_weights()[0], w - 0.1 * np.sin(x).T @ (2 * error / ROWS), rtol=1e-4, atol=1e-5)
+
+
+def test_stages_in_what_cannot_be_done_symbolically():
+    model = Plain(staged=True)
+    model.compile("sgd", "mse", steps_per_execution=STEPS)
+    model.set_pipelining_options(STEPS)
+    with pytest.raises(NotImplementedError, match="'Plain' has pipeline stages, but cannot be run on symbolic tensors"):
+        model.fit(numbers(STEPS * ROWS, WIDTH), numbers(STEPS * ROWS, 1), batch_size=ROWS, verbose=0)
 
 
 class TestAssignment:

@@ -7,7 +7,7 @@ import pytest
 
 from keras_recompute.ipu import install, uninstall
 
-from .staged import BATCH, data, pipelined, trained_plainly
+from .staged import BATCH, ORDERS, data, pipelined, trained_plainly
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -65,3 +65,7 @@ def test_losses_after_twenty_updates_are_those_of_the_plain_model(plain, stages,
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
     for name, value in metrics.items():
         assert history.history[name][0] == pytest.approx(value, abs=1e-4), name
+    order = [str(action) for action in model.training_record.order]
+    assert order == [str(action) for action in model.pipeline.schedule(trains=True).actions(microbatches)]
+    if stages == 2:
+        assert order == ORDERS[schedule].replace("|", "").split(), "not the contract's table"
