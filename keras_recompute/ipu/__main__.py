@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 
 from keras_recompute.ipu import install
@@ -40,7 +41,8 @@ def main(arguments: list[str]) -> int:
     # The name that python3 itself gives to a script: its full path since Python 3.9.
     name = os.path.abspath(script) if sys.version_info >= (3, 9) else script
     try:
-        _run(compile(source, name, "exec"), name)
+        # Without what this file imports from __future__.
+        _run(compile(source, name, "exec", dont_inherit=True), name)
     except SystemExit:
         raise
     except BaseException as error:
@@ -54,7 +56,8 @@ def main(arguments: list[str]) -> int:
 
 def _run(code: CodeType, name: str) -> None:
     module = ModuleType("__main__")
-    vars(module).update(__file__=name, __builtins__=__builtins__, __cached__=None)
+    loader = SourceFileLoader("__main__", name)
+    vars(module).update(__file__=name, __builtins__=__builtins__, __cached__=None, __loader__=loader)
     sys.modules["__main__"] = module
     exec(code, vars(module))
 

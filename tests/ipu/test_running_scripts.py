@@ -31,6 +31,8 @@ SCRIPTS = {
         import sys, beside
         print(__name__, __file__, sys.argv, sys.path[0], beside.here, sys.modules["__main__"].__file__)
         print("tensorflow" in sys.modules, __builtins__.__name__)
+        def f(x: int): ...
+        print(f.__annotations__, __spec__, __package__, __doc__, __loader__.get_source("__main__")[:12])
         """,
     "a traceback": """
         def f():
