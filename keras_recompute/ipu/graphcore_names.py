@@ -42,7 +42,7 @@ _WITHOUT_TENSORFLOW = ("pva",)
 _ABSENT = object()
 
 _undo: list[tuple[Any, str, Any]] = []  # owner, name, what was there before
-_made: list[str] = []
+_made: dict[str, ModuleType | None] = {}  # name, and the module that had it before
 _finders: list[MetaPathFinder] = []
 
 
@@ -84,7 +84,10 @@ def uninstall() -> None:
         else:
             setattr(owner, name, before)
     while _made:
-        sys.modules.pop(_made.pop(), None)
+        name, module = _made.popitem()
+        sys.modules.pop(name, None)
+        if module is not None:
+            sys.modules[name] = module
 
 
 def _make_all() -> None:
@@ -104,8 +107,8 @@ def _make(name: str) -> ModuleType:
         source = importlib.import_module(f"..{ours}", __name__)
         for key in getattr(source, "__all__", [key for key in vars(source) if not key.startswith("_")]):
             setattr(module, key, getattr(source, key))
+    _made[name] = sys.modules.get(name)
     sys.modules[name] = module
-    _made.append(name)
     package, _, last = name.rpartition(".")
     if package:
         owner = importlib.import_module(package)
@@ -125,7 +128,7 @@ class _Finder(MetaPathFinder):
             return None
         if fullname not in _WITHOUT_TENSORFLOW:
             importlib.import_module("tensorflow")
-        module = sys.modules.get(fullname) or _make(fullname)
+        module = sys.modules[fullname] if fullname in _made else _make(fullname)
         return importlib.util.spec_from_loader(fullname, _Made(module), is_package=True)
 
     def _tensorflow(self) -> Any:

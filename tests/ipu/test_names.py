@@ -74,14 +74,17 @@ def test_every_way_to_write_a_name():
 
 def test_what_was_there_is_put_back(monkeypatch):
     """A module of the same name, such as PopVision's own pva, is back after uninstall()."""
-    mine = type(sys)("tensorflow.python.ipu")
+    mine, popvision = type(sys)("tensorflow.python.ipu"), type(sys)("pva")
     owner = importlib.import_module("tensorflow.python")
+    monkeypatch.setitem(sys.modules, "pva", popvision)
     monkeypatch.setattr(owner, "ipu", mine, raising=False)
     install()
     from tensorflow.python import ipu
 
     assert ipu is not mine
+    assert sys.modules["pva"].openReport
     uninstall()
+    assert sys.modules["pva"] is popvision
     assert owner.ipu is mine
 
 
