@@ -31,7 +31,7 @@ for forget in (False, True):
         found.append(forget_free_memory(expected.allocated_temporary_bytes))
     with process_memory() as measured:
         step(x)
-    found.append(measured.over_idle_bytes)
+    found += [measured.idle_bytes, measured.over_idle_bytes]
 print(expected.not_always_live_peak_bytes, *found)
 """
 
@@ -47,10 +47,11 @@ def test_a_program_is_seen_once_the_allocator_has_forgotten():
         text=True,
         check=True,
     )
-    expected, kept, forgotten, seen = map(int, done.stdout.split())
+    expected, idle, kept, forgotten, idle_then, seen = map(int, done.stdout.split())
     assert expected >= 64 * MIB
     assert kept < 0.1 * expected  # it ran in memory that was resident already
     assert forgotten >= 0.95 * expected
+    assert idle - idle_then >= 0.9 * forgotten
     assert 0.95 * expected < seen < 1.1 * expected
 
 
