@@ -17,7 +17,7 @@ from .executions import Pipeline, evaluation_execution, prediction_execution, tr
 from .microbatches import batch_spec, known_steps, next_microbatches, require_equal_batches, stacked, steps_that_fit
 from .model_stages import Task
 from .pipeline_options import PipelineOptions, positive_or_none
-from .profiling import run
+from .profiling import reported, run
 from .staged_graph import check_stages, staged_graph
 from .training_record import TrainingRecord
 from .unsupported import refuse
@@ -196,7 +196,10 @@ class Extension(_Model):
         """Return the function that Keras calls once per execution of ``evaluate``."""
         pipeline = self._pipeline(Task.EVALUATE)
         if pipeline is None:
-            return super().make_test_function(force)
+            if self.test_function is None or force:
+                super().make_test_function(force=True)
+                self.test_function = reported(self.test_function, self)
+            return self.test_function
         if self.test_function is None or force:
             execution = evaluation_execution(self, pipeline)
             self.test_function = lambda iterator: self._run(
@@ -208,7 +211,10 @@ class Extension(_Model):
         """Return the function that Keras calls once per execution of ``predict``, with a list of microbatches."""
         pipeline = self._pipeline(Task.PREDICT)
         if pipeline is None:
-            return super().make_predict_function(force)
+            if self.predict_function is None or force:
+                super().make_predict_function(force=True)
+                self.predict_function = reported(self.predict_function, self)
+            return self.predict_function
         if self.predict_function is None or force:
             execution = prediction_execution(pipeline)
             self.predict_function = lambda data: self._run(execution, stacked(list(data)), pipeline)

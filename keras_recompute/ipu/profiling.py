@@ -17,6 +17,8 @@ import keras
 import tensorflow as tf
 
 from ..liveness import CompiledProgram, Profile, compile_program, write_profile_pop
+from ..liveness.compile_xla import compile_trace
+from ..liveness.keras_step import compiled_functions, layer_names, traces
 from ..liveness.profile_pop import POP_NAME
 from ..sizes import format_bytes
 from . import config
@@ -61,7 +63,7 @@ def run(
     options, keywords = AutoReport.in_force(), dict(keywords or {})
     if not options.asks:
         return function(*arguments, **keywords)
-    device = device_number(getattr(current_strategy(), "ipu_device", FIRST_DEVICE), config.devices())
+    device = _device()
     # Under another configuration a program is compiled again, as on an IPU.
     given = tf.nest.flatten((arguments, keywords))
     key = (*map(_signature, given), str(config.current()), options, device)
@@ -75,6 +77,37 @@ def run(
     tf.nest.map_structure(lambda leaf: leaf.numpy() if tf.is_tensor(leaf) and hasattr(leaf, "numpy") else leaf, results)
     known[key].ran(time.perf_counter() - begin, options)
     return results
+
+
+def reported(function: Callable[..., Any], model: Any) -> Callable[..., Any]:
+    """Return ``function``, which Keras made for ``model``, with a report of each program that it compiles, as ``run`` does.
+
+    The reports are written after the call that compiled: Keras's function is no program itself, but calls them.
+    """
+
+    def run_and_report(*arguments: Any) -> Any:
+        results, options = function(*arguments), AutoReport.in_force()
+        if options.asks:
+            for concrete in (trace for compiled in compiled_functions(function) for trace in traces(compiled)):
+                _report_trace(concrete, model, options)
+        return results
+
+    return run_and_report
+
+
+def _report_trace(concrete: Any, model: Any, options: AutoReport) -> None:
+    known, key = _seen.setdefault(concrete, {}), (str(config.current()), options)
+    if key in known:
+        return
+    compiled = compile_trace(concrete, None, layer_names(model))
+    placement = Placement({}, config.current().io_tiles.num_io_tiles)
+    folder = _report(compiled, placement, model.name, options, _device()) if compiled else None
+    known[key] = _Compiled(folder, placement)
+
+
+def _device() -> int:
+    """Return the number of the device of the strategy in whose scope this is called."""
+    return device_number(getattr(current_strategy(), "ipu_device", FIRST_DEVICE), config.devices())
 
 
 def _signature(leaf: Any) -> str:

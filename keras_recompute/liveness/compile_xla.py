@@ -161,7 +161,7 @@ def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = N
             self._done = True
             functions = list(compiled_functions(self.model.train_function))
             for concrete in (c for function in functions for c in traces(function)):
-                compiled = _compile_trace(concrete, batch_size, layer_names(self.model))
+                compiled = compile_trace(concrete, batch_size, layer_names(self.model))
                 program = compiled and compiled.program(capacity_bytes=capacity_bytes)
                 if program and (self.program is None or program.peak_bytes > self.program.peak_bytes):
                     self.compiled, self.program = compiled, program
@@ -176,8 +176,8 @@ def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = N
     return CaptureFit()
 
 
-def _compile_trace(concrete: Any, batch_size: int | None, layers: tuple[str, ...]) -> CompiledProgram | None:
-    """Compile a traced function; None where not all its shapes are known."""
+def compile_trace(concrete: Any, batch_size: int | None, layers: tuple[str, ...]) -> CompiledProgram | None:
+    """Compile a traced function, whose arguments are its input feed; None where not all their shapes are known."""
     import tensorflow as tf
     from tensorflow.python.eager.polymorphic_function.compiler_ir import from_concrete_function
 

@@ -8,6 +8,8 @@ import os
 import re
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -202,6 +204,25 @@ def test_programs_that_a_script_compiles_itself(tmp_path):
         for _ in range(2):
             strategy.run(function, kwargs={"x": X})
     assert len(folders(tmp_path)) == 1
+
+
+def test_programs_of_a_model_without_stages(tmp_path):
+    """fit, evaluate and predict compile one program each, and each is reported once."""
+    from keras_recompute.ipu.strategy import IPUStrategy
+
+    configure(autoReport__outputGraphProfile="true", autoReport__directory=str(tmp_path))
+    x, y = np.ones((8, 5), "float32"), np.ones((8, 3), "float32")
+    with IPUStrategy().scope():
+        inputs = keras.Input((5,), batch_size=4)
+        model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+        model.compile("sgd", "mse")
+        for count, use in enumerate((model.fit, model.evaluate, model.predict), start=1):
+            for _ in range(2):
+                use(x, *([] if use == model.predict else [y]), batch_size=4, verbose=0)
+            assert len(folders(tmp_path)) == count
+    for folder in folders(tmp_path):
+        compilation = pva.openReport(folder).compilation
+        assert sum(tile.memory.alwaysLiveBytes for tile in compilation.tiles) >= (5 * 3 + 3) * 4
 
 
 def test_the_device_of_the_strategy(tmp_path):
