@@ -307,7 +307,7 @@ class Extension(_Model):
 
     def _run(self, execution: Any, feed: Any, pipeline: Pipeline | None) -> Any:
         places = pipeline.ipu_of_layer if pipeline else {}
-        return run(execution, feed, input_feed=["feed"], ipu_of_layer=places, model=self.name)
+        return run(execution, feed, input_feed=["feed"], ipu_of_layer=places, model=self)
 
     def _forget_programs(self) -> None:
         self.train_function = self.test_function = self.predict_function = self._execution = None

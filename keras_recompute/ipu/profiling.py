@@ -52,11 +52,12 @@ def run(
     input_feed: Sequence[int | str] = (),
     keywords: Mapping[str, Any] | None = None,
     ipu_of_layer: Mapping[str, int] | None = None,
-    model: str | None = None,
+    model: Any = None,
 ) -> Any:
     """Return ``function(*arguments, **keywords)`` of a compiled ``tf.function``, with reports if they are asked for.
 
-    ``input_feed`` names the arguments that are streamed in; they are in no figure. ``ipu_of_layer`` says where layers are.
+    ``input_feed`` names the arguments that are streamed in; they are in no figure. ``ipu_of_layer`` says where layers are,
+    and ``model`` is the Keras model whose layers they are.
     Raises ``tf.errors.ResourceExhaustedError``, after the report is written, for a program that does not fit the device
     where that is asked for; ValueError for options of reports that cannot be read.
     """
@@ -70,8 +71,8 @@ def run(
     known = _seen.setdefault(function, {})
     if key not in known:
         placement = Placement(dict(ipu_of_layer or {}), config.current().io_tiles.num_io_tiles)
-        compiled = compile_program(function, *arguments, input_feed=list(input_feed), **keywords)
-        known[key] = _Compiled(_report(compiled, placement, model, options, device), placement)
+        compiled = compile_program(function, *arguments, input_feed=list(input_feed), layers_of=model, **keywords)
+        known[key] = _Compiled(_report(compiled, placement, getattr(model, "name", None), options, device), placement)
     begin = time.perf_counter()
     results = function(*arguments, **keywords)
     tf.nest.map_structure(lambda leaf: leaf.numpy() if tf.is_tensor(leaf) and hasattr(leaf, "numpy") else leaf, results)

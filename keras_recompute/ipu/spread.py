@@ -29,6 +29,11 @@ class Placement:
     ipu_of_layer: Mapping[str, int] = field(default_factory=dict)
     io_tiles: int = 0
 
+    def ipu_of(self, layer: str | None) -> int | None:
+        """Return the IPU of a layer, which may be a path through models, ``"net/lstm"``: that of the outermost that has one."""
+        parts = (layer or "").split("/")
+        return next((self.ipu_of_layer[part] for part in parts if part in self.ipu_of_layer), None)
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -83,7 +88,7 @@ class Spread:
         """The storage of each IPU's layers."""
         found: list[list[Buffer]] = [[] for _ in range(self.ipus)]
         for buffer in self.profile.program.buffers:
-            ipu = self.placement.ipu_of_layer.get(buffer.layer or "")
+            ipu = self.placement.ipu_of(buffer.layer)
             if ipu is not None and ipu < self.ipus:
                 found[ipu].append(buffer)
         return found

@@ -59,7 +59,6 @@ def peak_of_training(*, checkpoint: bool) -> tuple[int, list[int]]:
 def test_a_checkpoint_lowers_the_peak_of_its_stage_s_ipu():
     plain, plain_by_ipu = peak_of_training(checkpoint=False)
     checkpointed, by_ipu = peak_of_training(checkpoint=True)
-    print(plain, plain_by_ipu, checkpointed, by_ipu)
     assert checkpointed < plain
     assert by_ipu[0] < plain_by_ipu[0]
     assert by_ipu[0] > by_ipu[1], "the convolutions are on the first IPU"

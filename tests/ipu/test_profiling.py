@@ -87,7 +87,8 @@ def test_the_framework_report(tmp_path, monkeypatch):
     settings = IPUConfig()
     settings.allow_recompute = True
     settings.configure_ipu_system()
-    profiling.run(a_program(), X, ipu_of_layer={"dense": 0}, model="mine")
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1, name="dense")], name="mine")
+    profiling.run(a_program(), X, ipu_of_layer={"dense": 0}, model=model)
     [folder] = folders(tmp_path)
     framework = json.loads((folder / "framework.json").read_text())
     assert framework["framework"].startswith(f"TensorFlow {tf.__version__}, Keras 3")

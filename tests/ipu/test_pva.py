@@ -85,6 +85,14 @@ def test_more_storage_than_the_step_counts_is_scaled():
     assert spread.not_always_live_bytes == ((31,), (20,))
 
 
+@pytest.mark.parametrize(
+    ("layer", "ipu"), [("first", 0), ("net/first", 0), ("second/first", 1), ("net/other", None), ("firs", None), (None, None)]
+)
+def test_a_layer_inside_others(layer, ipu):
+    """A model inside a model is in one stage with all its layers."""
+    assert SPREAD.placement.ipu_of(layer) == ipu
+
+
 def test_an_unknown_ipu_counts_as_none():
     spread = Spread(Profile(PROGRAM, DEVICE), Placement({"first": 7}))
     assert spread.always_live_bytes == (37, 36)
