@@ -47,6 +47,7 @@ class IPUConfig(Category):
 
 
 _in_force: list[IPUConfig] = []
+_DEFAULTS = IPUConfig()  # made once: it is read at every execution
 
 
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
@@ -87,8 +88,8 @@ def get_ipu_config(session: Any = None) -> list[IPUConfig]:
 
 
 def current() -> IPUConfig:
-    """Return the configuration in force, or the defaults. Not of Graphcore's API."""
-    return _in_force[-1] if _in_force else IPUConfig()
+    """Return the configuration in force, or the defaults, to be read. Not of Graphcore's API."""
+    return _in_force[-1] if _in_force else _DEFAULTS
 
 
 def devices() -> tuple[int, ...]:
