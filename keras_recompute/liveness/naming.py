@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import AbstractSet, Iterable
 
-from ..phases import BACKWARD, FORWARD, UPDATE, parse_op_name
+from ..phases import BACKWARD, FORWARD, RECOMPUTE, UPDATE, parse_op_name
 
 # Scopes that say how the operation came about, not which layer it stands in.
 _ORIGIN = re.compile(r"(?:^|(?<=/))(?:recomputation\.[a-z]+(?:\.[^/]*)?|(?:gradients|gradient_tape)(?:_\d+)?)/")
@@ -121,8 +121,11 @@ class Names:
 
 
 def default_phase(phases: Iterable[str | None]) -> str | None:
-    """Return the phase of unmarked operations of a loop's body that holds marked operations of ``phases``.
+    """Return the phase of unmarked operations of a loop or branch that holds marked operations of ``phases``.
 
-    A body that replays or back-propagates is a backward one: its unmarked operations slice, accumulate and store for it.
+    A body that replays or back-propagates is a backward one: its unmarked operations slice, accumulate and store for it. One
+    that only goes forward is a forward one. One that does both, such as the loop over microbatches, has no phase of its own.
     """
-    return BACKWARD if any(phase not in (None, FORWARD, UPDATE) for phase in phases) else None
+    found = set(phases)
+    backward, forward = bool(found & {RECOMPUTE, BACKWARD}), FORWARD in found
+    return None if backward == forward else BACKWARD if backward else FORWARD

@@ -25,7 +25,7 @@ _FLOOR, _LINE, _GRID, _MUTED = "#8C8C8C", "#222222", "#E4E4E4", "#555555"
 # Above this multiple of the peak a capacity drawn to scale would press the curve flat: it is written instead.
 _CAPACITY_TO_SCALE = 2.5
 _WIDTH_INCHES, _DPI = 9.0, 200
-_STRIPE_STEPS = 4  # in a picture, a run of no more steps within a phase belongs to that phase
+_STRIPE_STEPS = 3  # in a picture, a run of no more steps within a phase belongs to that phase
 
 
 def liveness_figure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keras_recompute.liveness.categories import buffer_category, optimiser_scopes, variable_category
-from keras_recompute.liveness.naming import Names, Origin
+from keras_recompute.liveness.naming import Names, Origin, default_phase
 
 NAMES = Names.of_variables(["net/lstm/lstm_cell/kernel", "net/dense_1/bias"], ["adam/iteration"])
 
@@ -81,6 +81,22 @@ def test_an_unmarked_operation_is_of_the_phase_around_it():
     assert NAMES.origin("zeros", inside="backward").phase == "backward"
     assert NAMES.origin(None, before="update").phase == "update"
     assert NAMES.origin("net/lstm/MatMul", before="backward").phase == "forward"  # its layer says what it is
+
+
+@pytest.mark.parametrize(
+    ("phases", "phase"),
+    [
+        ({"recompute", "backward"}, "backward"),
+        ({"recompute"}, "backward"),
+        ({"forward"}, "forward"),
+        ({"forward", "update"}, "forward"),
+        ({"forward", "recompute", "backward"}, None),  # a loop over microbatches
+        ({"update"}, None),
+        (set(), None),
+    ],
+)
+def test_the_phase_of_what_nothing_marks_in_a_body(phases, phase):
+    assert default_phase(phases) == phase
 
 
 @pytest.mark.parametrize(
