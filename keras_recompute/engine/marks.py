@@ -63,7 +63,9 @@ def cheaper_replay(
 
 def is_alternative(operation: tf.Operation) -> bool:
     """Whether ``operation`` was made by ``cheaper_replay``: its inputs are the value, the alternative and the given."""
-    return operation.type == "IdentityN" and operation.name.rsplit("/", 1)[-1].startswith(_ALTERNATIVE)
+    # One that was copied into another program has been decided there, and reads one value only.
+    is_marked = operation.type == "IdentityN" and operation.name.rsplit("/", 1)[-1].startswith(_ALTERNATIVE)
+    return is_marked and len(operation.inputs) > 1
 
 
 def is_replay_source(tensor: tf.Tensor) -> bool:

@@ -115,3 +115,11 @@ def test_names_pass_through_the_engine():
     part = parted(function, [SMALL], save_names("sine"))
     assert len(part.saved) == 1
     assert "Sin" not in [op.type for op in part.replayed]
+
+
+def test_a_choice_made_in_an_inner_program_stands_in_the_outer_one():
+    """Copied, the mark reads one value only, and there is nothing left to choose."""
+    inner = through_engine(slow_and_cheap([]), save_replay_sources)
+    outer = through_engine(lambda x: tf.exp(inner(x)[0]), save_replay_sources)
+    plain = differentiate(lambda x: tf.exp(tf.exp(tf.sin(x)) * tf.cos(x)), [SMALL])
+    assert_same(differentiate(outer, [SMALL]), plain, relative=1e-5)
