@@ -65,17 +65,6 @@ def outline_levels(
     return outline(whole, arguments, count=counts[0], roles=group_roles, requests=group_requests, batch=batch, name=name)
 
 
-def factors(count: int, levels: int) -> tuple[int, ...]:
-    """Return up to ``levels`` factors of ``count``, as equal as they can be, the largest first; ones are left out."""
-    if levels <= 1 or count <= 1:
-        return (count,)
-    root = round(count ** (1 / levels))
-    inner = max(d for d in range(1, max(root, 1) + 1) if count % d == 0)
-    if inner == 1:
-        return (count,)
-    return tuple(sorted((*factors(count // inner, levels - 1), inner), reverse=True))
-
-
 def _of_group(role: Role, size: int, carried: Sequence[int]) -> Role:
     if isinstance(role, Carried):
         return Carried(carried.index(role.output))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import sys
 from dataclasses import asdict
 from typing import Any, Callable
 
@@ -29,6 +30,8 @@ class Sweep:
         """Compile each plan, run it unless told not to, and find the largest batch that it has room for."""
         arguments = self.arguments
         for cut in [Cut(0, recompute=False), *(Cut(k, arguments.levels) for k in arguments.sweep)]:
+            for warning in cut.warnings(arguments.seq_len):
+                print(f"warning: {warning}", file=sys.stderr)
             session = self.session()
             session.build(cut)
             session.compile()

@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-from keras_recompute.engine.levels import factors
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.liveness import profile
 
@@ -70,14 +69,6 @@ def test_two_levels_need_less_than_any_single_one():
 
     # The last section is not recomputed: 32 of 33 remain, 8 groups of 4.
     assert needed(33, 2) < min(needed(sections, 1) for sections in (16, 33))
-
-
-@pytest.mark.parametrize(
-    ("count", "levels", "expected"),
-    [(8, 1, (8,)), (8, 2, (4, 2)), (32, 2, (8, 4)), (64, 3, (4, 4, 4)), (12, 3, (3, 2, 2)), (7, 2, (7,)), (1, 2, (1,))],
-)
-def test_sections_are_grouped_evenly(count, levels, expected):
-    assert factors(count, levels) == expected
 
 
 def test_the_levels_are_saved_with_the_model(tmp_path):

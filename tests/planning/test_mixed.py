@@ -1,5 +1,6 @@
 """States and activations mixed under a budget: the paper's headline, the full programme as an oracle, and the promises."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -43,6 +44,15 @@ def test_the_same_with_the_step_in_work_inside_the_budget(percent, replayed_step
     outcome = run(PAPER, percent * 50)
     assert outcome.replayed_steps == replayed_steps
     assert outcome.seconds == 3000 + replayed_steps
+
+
+def test_the_same_with_the_chains_input_outside_the_budget():
+    # The input of the chain is alive whatever the plan (see Chain), so its byte is no part of the 2 %.
+    given = replace(PAPER, state_bytes=(0, *PAPER.state_bytes[1:]))
+    outcome = simulate(given, mixed_plan(PAPER, budget_bytes=100 + 1))
+    assert outcome.peak_bytes == 100
+    assert outcome.replayed_steps == 1009
+    assert outcome.seconds <= 1.34 * PAPER.plain_seconds
 
 
 def test_sections_that_run_twice_by_hand():
