@@ -55,11 +55,16 @@ def weights_like(y: tf.Tensor, n: int) -> tf.Tensor:
     return tf.constant(np.cos(np.arange(np.prod(y.shape)) * (n + 1.0)).reshape(y.shape.as_list()), tf.float32)
 
 
-def assert_agree(ours: dict[str, np.ndarray], plain: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
-    """Assert that all results lie within ``tolerance`` of the plain model's largest result of that kind."""
+def assert_agree(
+    ours: dict[str, np.ndarray], plain: dict[str, np.ndarray], tolerance: float = 1e-5, *, least_scale: float = 1e-3
+) -> None:
+    """Assert that all results lie within ``tolerance`` of the plain model's largest result of that kind.
+
+    Results smaller than ``least_scale``, which may be nothing but rounding, are measured by that instead.
+    """
     assert len(ours) == len(plain)
     for (name, a), (plain_name, b) in zip(ours.items(), plain.items(), strict=True):
         assert a.shape == b.shape, f"{name}: {a.shape} against {b.shape}"
-        scale = max(np.abs(b).max(initial=0.0), 1e-3)
+        scale = max(np.abs(b).max(initial=0.0), least_scale)
         off = np.abs(a - b).max(initial=0.0) / scale
         assert off <= tolerance, f"{name} (plain: {plain_name}) is off by {off:.2g} of its largest element"
