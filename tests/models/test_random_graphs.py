@@ -126,7 +126,6 @@ def _unoptimised():
 )
 @given(RECIPES, st.sampled_from([*["none"] * len(POLICIES), *POLICIES]), MODES)
 def test_a_random_graph_agrees_with_its_plain_twin(recipe, policy, mode):
-    keras.backend.clear_session()
     x = np.arange(BATCH * TIME).reshape(BATCH, TIME) % WORDS if recipe[1] else numbers(BATCH, TIME, WIDTH)
     # The twins share their layers, because to make them takes longer than all else. So state is put back in between.
     plain = build(recipe, keras.Model)
