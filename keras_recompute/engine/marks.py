@@ -61,8 +61,23 @@ def cheaper_replay(
     ]
 
 
+def cheaper_alone(values: Sequence[tf.Tensor], alone: Callable[[], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
+    """Return ``values``, marked as computable by ``alone()`` where nothing of what they are made from is kept.
+
+    A recurrence, for example, writes its gates down on the way to its outputs; where nobody will read the gates, a loop
+    that does not is faster. In a graph that the engine does not take apart ``alone`` is not called.
+    """
+    if not is_traced():
+        return list(values)
+    with tf.name_scope("alone"):
+        cheaper = alone()
+    return [tf.identity_n([light, value], name=_ALTERNATIVE)[0] for light, value in zip(cheaper, values)]
+
+
 def is_alternative(operation: tf.Operation) -> bool:
-    """Whether ``operation`` was made by ``cheaper_replay``: its inputs are the value, the alternative and the given."""
+    """Whether ``operation`` chooses between two ways to one value: it reads the value, its alternative, and what must be
+    at hand for the alternative in the backward pass. The forward pass takes an alternative that is made anyway.
+    """
     # One that was copied into another program has been decided there, and reads one value only.
     is_marked = operation.type == "IdentityN" and operation.name.rsplit("/", 1)[-1].startswith(_ALTERNATIVE)
     return is_marked and len(operation.inputs) > 1

@@ -67,12 +67,18 @@ def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> P
     decided, replays = _saved_values(joint, policy, gradients, available)
     saved = tuple(value for value, _ in decided)
     effects = [op for op in trace.graph.get_operations() if op not in joint.backward and not trace.purity.is_pure(op)]
+    targets = (*trace.outputs, *saved)
+    operations = operations_between(targets, trace.ports, trace.handles, always=effects)
+    made_anyway = frozenset(op for op in operations if is_alternative(op) and op.inputs[1].op in operations)
+    if made_anyway:
+        operations = operations_between(targets, trace.ports, trace.handles, always=effects, replays=made_anyway)
     forward = Program(
         graph=trace.graph,
         ports=trace.ports,
         handles=trace.handles,
-        operations=operations_between([*trace.outputs, *saved], trace.ports, trace.handles, always=effects),
-        outputs=(*trace.outputs, *saved),
+        operations=operations,
+        outputs=targets,
+        replays=made_anyway,
     ).check()
     backward_ports = (*trace.ports, *(_port_of(t, given) for t in saved), *kept, *incoming)
     backward = Program(

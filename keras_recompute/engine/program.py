@@ -23,8 +23,8 @@ _COPIES = "_keras_recompute_copies"  # attribute of a graph: name scope -> the g
 class Program:
     """Operations of ``graph`` that compute ``outputs`` from one value per port, plus the external handles.
 
-    ``replays`` holds the operations of ``marks.cheaper_replay`` that take their alternative here; others of that kind
-    take the plain value.
+    ``replays`` holds the operations of ``marks.cheaper_replay`` and ``marks.cheaper_alone`` that take their alternative
+    here; others of that kind take the plain value.
     """
 
     graph: Any

@@ -1,6 +1,7 @@
 """The GRU recurrence over a whole sequence, with its gradient written by hand.
 
-The plan is that of ``fused_lstm``: products of all steps outside the loops, one recurrent product inside. Replayed
+The plan is that of ``fused_lstm``: products of all steps outside the loops, one recurrent product inside. The two gates and
+the candidate are arrays of their own, so that nothing is joined or cut step by step. Replayed
 where the outputs are at hand, ``reset_after`` needs no loop at all, because every gate follows from the inputs and the
 shifted outputs; without it the same holds, with the candidate's product taken of the reset states.
 
@@ -10,18 +11,19 @@ reset gate acts after the product, which cuDNN computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from ..engine.marks import cheaper_replay
+from ..engine.marks import cheaper_alone, cheaper_replay
 from .by_hand import by_hand
 from .scan import (
     States,
     Steps,
+    Tensors,
     forward,
     matrix_gradient,
-    overwrite_backward,
+    overwrite,
     rows_product,
     rows_product_gradient,
     shifted,
@@ -44,99 +46,142 @@ def gru(
 
 def _gru_reset_after(
     inputs: tf.Tensor, h0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
-) -> tuple[tuple[tf.Tensor, ...], Callable[..., tuple[tf.Tensor, ...]]]:
-    length, units = inputs.shape[1], h0.shape[-1]
-    projected = Steps(rows_product(inputs, kernel) + bias[0])
+) -> tuple[Tensors, Callable[..., Tensors]]:
+    units = h0.shape[-1]
+    kernels, input_bias = _columns(kernel, units), _columns(bias[0], units)
+    projected = [rows_product(inputs, k) + b for k, b in zip(kernels, input_bias)]
 
-    def gates_from(x: tf.Tensor, product: tf.Tensor) -> tf.Tensor:
-        xz, xr, xa = tf.split(x, 3, axis=-1)
-        pz, pr, pa = tf.split(product, 3, axis=-1)
-        z, r = tf.sigmoid(xz + pz), tf.sigmoid(xr + pr)
-        # pa is kept: the gradient of the reset gate needs it.
-        return tf.concat([z, r, tf.tanh(xa + r * pa), pa], axis=-1)
+    def gates_from(x_zr: tf.Tensor, x_a: tf.Tensor, product: tf.Tensor) -> Tensors:
+        p_zr, p_a = _columns(product, units)
+        zr = tf.sigmoid(x_zr + p_zr)
+        # The candidate's product is kept: the gradient of the reset gate needs it.
+        return zr, tf.tanh(x_a + zr[..., units:] * p_a), p_a
 
-    def step(t: tf.Tensor, h: tf.Tensor) -> tuple[States, tuple[tf.Tensor, ...]]:
-        gates = gates_from(projected.read(t), tf.matmul(h, recurrent_kernel) + bias[1])
-        z, _, a, _ = tf.split(gates, 4, axis=-1)
-        h = z * h + (1 - z) * a
-        return (h,), (gates, h)
+    def advance(x: Tensors, h: tf.Tensor) -> Tensors:
+        x_zr, x_a = x
+        zr, a, p_a = gates_from(x_zr, x_a, tf.matmul(h, recurrent_kernel) + bias[1])
+        z = zr[:, :units]
+        return zr, a, p_a, z * h + (1 - z) * a
 
-    (h,), (gates, outputs) = forward(step, (h0,), length, (4 * units, units))
+    def keeping(_: tf.Tensor, x: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+        zr, a, p_a, h = advance(x, *states)
+        return (h,), (zr, a), (p_a, h)
 
-    def again() -> tuple[tf.Tensor, ...]:
+    def alone() -> Tensors:
+        return _outputs_alone(lambda x, h: advance(x, h)[-1], projected, h0)
+
+    (h,), (zr, a), (p_a, outputs) = overwrite(keeping, (h0,), projected, [units, units])
+    outputs, h = cheaper_alone([outputs, h], alone)
+
+    def again() -> Tensors:
         product = rows_product(shifted(h0, outputs), recurrent_kernel) + bias[1]
-        return (gates_from(rows_product(inputs, kernel) + bias[0], product),)
+        x_zr, x_a = (rows_product(inputs, k) + b for k, b in zip(kernels, input_bias))
+        return gates_from(x_zr, x_a, product)
 
-    (gates,) = cheaper_replay([gates], again, given=[outputs])
+    zr, a, p_a = cheaper_replay([zr, a, p_a], again, given=[outputs])
 
-    def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> Tensors:
         before = shifted(h0, outputs)
         before_at, d_outputs_at = Steps(before), Steps(d_outputs)
+        turned = tf.transpose(recurrent_kernel)  # once; see fused_lstm
 
-        def back(t: tf.Tensor, gates: tf.Tensor, dh: tf.Tensor) -> tuple[States, tf.Tensor]:
-            z, r, a, pa = tf.split(gates, 4, axis=-1)
+        def back(t: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+            (zr, a, p_a), (dh,) = current, states
+            z, r = tf.split(zr, 2, axis=-1)
             dh = dh + d_outputs_at.read(t)
-            dz = dh * (before_at.read(t) - a) * z * (1 - z)
             da = dh * (1 - z) * (1 - a * a)
-            dr = da * pa * r * (1 - r)
-            d_product = tf.concat([dz, dr, da * r], axis=-1)
-            dh = dh * z + tf.matmul(d_product, recurrent_kernel, transpose_b=True)
-            return (dh,), tf.concat([d_product, da], axis=-1)
+            d_zr = tf.concat([dh * (before_at.read(t) - a), da * p_a], axis=-1) * (zr * (1 - zr))
+            d_p_a = da * r
+            dh = dh * z + tf.matmul(tf.concat([d_zr, d_p_a], axis=-1), turned)
+            return (dh,), (d_zr, da, d_p_a), ()
 
-        (dh0,), d_gates = overwrite_backward(back, (dh,), gates)
-        d_product = d_gates[:, :, : 3 * units]
-        d_x = tf.concat([d_gates[:, :, : 2 * units], d_gates[:, :, 3 * units :]], axis=-1)
-        d_inputs, d_kernel = rows_product_gradient(inputs, kernel, d_x)
-        d_bias = tf.stack([sum_of_steps(d_x), sum_of_steps(d_product)])
-        return d_inputs, dh0, d_kernel, matrix_gradient(before, d_product), d_bias
+        (dh0,), (d_zr, da, d_p_a), _ = overwrite(back, (dh,), [zr, a, p_a], backwards=True)
+        d_inputs, d_kernel = _product_gradients(inputs, kernels, (d_zr, da))
+        d_recurrent = tf.concat([matrix_gradient(before, d) for d in (d_zr, d_p_a)], axis=-1)
+        of_zr, of_a, of_p_a = sum_of_steps(d_zr), sum_of_steps(da), sum_of_steps(d_p_a)
+        d_bias = tf.stack([tf.concat([of_zr, of_a], axis=0), tf.concat([of_zr, of_p_a], axis=0)])
+        return d_inputs, dh0, d_kernel, d_recurrent, d_bias
 
     return (outputs, h), gradient
 
 
 def _gru_reset_before(
     inputs: tf.Tensor, h0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
-) -> tuple[tuple[tf.Tensor, ...], Callable[..., tuple[tf.Tensor, ...]]]:
-    length, units = inputs.shape[1], h0.shape[-1]
-    projected = Steps(rows_product(inputs, kernel) + bias)
-    of_gates, of_candidate = recurrent_kernel[:, : 2 * units], recurrent_kernel[:, 2 * units :]
+) -> tuple[Tensors, Callable[..., Tensors]]:
+    units = h0.shape[-1]
+    kernels, biases, (of_gates, of_candidate) = (_columns(w, units) for w in (kernel, bias, recurrent_kernel))
+    projected = [rows_product(inputs, k) + b for k, b in zip(kernels, biases)]
 
-    def step(t: tf.Tensor, h: tf.Tensor) -> tuple[States, tuple[tf.Tensor, ...]]:
-        x, xa = tf.split(projected.read(t), [2 * units, units], axis=-1)
-        z, r = tf.split(tf.sigmoid(x + tf.matmul(h, of_gates)), 2, axis=-1)
-        a = tf.tanh(xa + tf.matmul(r * h, of_candidate))
-        h = z * h + (1 - z) * a
-        return (h,), (tf.concat([z, r, a], axis=-1), h)
+    def advance(x: Tensors, h: tf.Tensor) -> Tensors:
+        zr = tf.sigmoid(x[0] + tf.matmul(h, of_gates))
+        z, r = tf.split(zr, 2, axis=-1)
+        a = tf.tanh(x[1] + tf.matmul(r * h, of_candidate))
+        return zr, a, z * h + (1 - z) * a
 
-    (h,), (gates, outputs) = forward(step, (h0,), length, (3 * units, units))
+    def keeping(_: tf.Tensor, x: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+        zr, a, h = advance(x, *states)
+        return (h,), (zr, a), (h,)
 
-    def again() -> tuple[tf.Tensor, ...]:
+    def alone() -> Tensors:
+        return _outputs_alone(lambda x, h: advance(x, h)[-1], projected, h0)
+
+    (h,), (zr, a), (outputs,) = overwrite(keeping, (h0,), projected, [units])
+    outputs, h = cheaper_alone([outputs, h], alone)
+
+    def again() -> Tensors:
         before = shifted(h0, outputs)
-        x, xa = tf.split(rows_product(inputs, kernel) + bias, [2 * units, units], axis=-1)
-        z, r = tf.split(tf.sigmoid(x + rows_product(before, of_gates)), 2, axis=-1)
-        return (tf.concat([z, r, tf.tanh(xa + rows_product(r * before, of_candidate))], axis=-1),)
+        x_zr, x_a = (rows_product(inputs, k) + b for k, b in zip(kernels, biases))
+        zr = tf.sigmoid(x_zr + rows_product(before, of_gates))
+        return zr, tf.tanh(x_a + rows_product(zr[..., units:] * before, of_candidate))
 
-    (gates,) = cheaper_replay([gates], again, given=[outputs])
+    zr, a = cheaper_replay([zr, a], again, given=[outputs])
 
-    def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> Tensors:
         before = shifted(h0, outputs)
         # The loop overwrites the gates, and the reset gate is needed once more after it.
-        reset = gates[:, :, units : 2 * units] * before
+        reset = zr[:, :, units:] * before
         before_at, d_outputs_at = Steps(before), Steps(d_outputs)
+        gates_turned, candidate_turned = tf.transpose(of_gates), tf.transpose(of_candidate)  # once; see fused_lstm
 
-        def back(t: tf.Tensor, gates: tf.Tensor, dh: tf.Tensor) -> tuple[States, tf.Tensor]:
-            z, r, a = tf.split(gates, 3, axis=-1)
+        def back(t: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+            (zr, a), (dh,) = current, states
+            z, r = tf.split(zr, 2, axis=-1)
             h = before_at.read(t)
             dh = dh + d_outputs_at.read(t)
             da = dh * (1 - z) * (1 - a * a)
-            d_reset = tf.matmul(da, of_candidate, transpose_b=True)
-            d_gates = tf.concat([dh * (h - a) * z * (1 - z), d_reset * h * r * (1 - r)], axis=-1)
-            dh = dh * z + d_reset * r + tf.matmul(d_gates, of_gates, transpose_b=True)
-            return (dh,), tf.concat([d_gates, da], axis=-1)
+            d_reset = tf.matmul(da, candidate_turned)
+            d_zr = tf.concat([dh * (h - a), d_reset * h], axis=-1) * (zr * (1 - zr))
+            return (dh * z + d_reset * r + tf.matmul(d_zr, gates_turned),), (d_zr, da), ()
 
-        (dh0,), d_x = overwrite_backward(back, (dh,), gates)
-        d_inputs, d_kernel = rows_product_gradient(inputs, kernel, d_x)
-        d_of_gates = matrix_gradient(before, d_x[:, :, : 2 * units])
-        d_recurrent = tf.concat([d_of_gates, matrix_gradient(reset, d_x[:, :, 2 * units :])], axis=-1)
-        return d_inputs, dh0, d_kernel, d_recurrent, sum_of_steps(d_x)
+        (dh0,), (d_zr, da), _ = overwrite(back, (dh,), [zr, a], backwards=True)
+        d_inputs, d_kernel = _product_gradients(inputs, kernels, (d_zr, da))
+        d_recurrent = tf.concat([matrix_gradient(before, d_zr), matrix_gradient(reset, da)], axis=-1)
+        return d_inputs, dh0, d_kernel, d_recurrent, tf.concat([sum_of_steps(d_zr), sum_of_steps(da)], axis=0)
 
     return (outputs, h), gradient
+
+
+def _columns(tensor: tf.Tensor, units: int) -> Tensors:
+    """Return the columns of the two gates, and those of the candidate."""
+    return tuple(tf.split(tensor, [2 * units, units], axis=-1))
+
+
+def _outputs_alone(
+    advance: Callable[[Tensors, tf.Tensor], tf.Tensor], projected: Sequence[tf.Tensor], h0: tf.Tensor
+) -> Tensors:
+    """Return the outputs and the last state by a loop that keeps no gates."""
+    projected_at = [Steps(p) for p in projected]
+
+    def step(t: tf.Tensor, h: tf.Tensor) -> tuple[States, Tensors]:
+        h = advance(tuple(p.read(t) for p in projected_at), h)
+        return (h,), (h,)
+
+    (h,), (outputs,) = forward(step, (h0,), projected[0].shape[1], [h0.shape[-1]])
+    return outputs, h
+
+
+def _product_gradients(inputs: tf.Tensor, kernels: Tensors, gradients: Tensors) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the gradients of the inputs and of the whole kernel, from those of its products with the inputs."""
+    pairs = [rows_product_gradient(inputs, kernel, gradient) for kernel, gradient in zip(kernels, gradients)]
+    (d_inputs, d_kernel), (more_d_inputs, d_candidate) = pairs
+    return d_inputs + more_d_inputs, tf.concat([d_kernel, d_candidate], axis=-1)

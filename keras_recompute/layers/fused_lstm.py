@@ -5,8 +5,10 @@ the gradients of the gate pre-activations; each weight gradient is one product a
 2016, "Optimizing Performance of Recurrent Neural Networks on GPUs", section 3). Differentiating the loop step by step,
 as automatic differentiation does, would add a weight gradient per step.
 
-When the gradient is replayed where the outputs are at hand, the recurrence is not run again: all gates are one product
-of the inputs and the shifted outputs, and only the cell state is scanned.
+The gates are as large as the projected inputs and the gradients of the gates, and each is written over the one before. A
+forward pass whose gates nobody keeps does not write them. When the gradient is replayed where the outputs are at hand, the
+recurrence is not run again: all gates are one product of the inputs and the shifted outputs, and only the cell state is
+scanned.
 
 Gate order is Keras's: input, forget, candidate, output.
 """
@@ -17,14 +19,15 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from ..engine.marks import cheaper_replay
+from ..engine.marks import cheaper_alone, cheaper_replay
 from .by_hand import by_hand
 from .scan import (
     States,
     Steps,
+    Tensors,
     forward,
     matrix_gradient,
-    overwrite_backward,
+    overwrite,
     rows_product,
     rows_product_gradient,
     shifted,
@@ -47,41 +50,56 @@ def lstm(
 
 def _lstm(
     inputs: tf.Tensor, h0: tf.Tensor, c0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
-) -> tuple[tuple[tf.Tensor, ...], Callable[..., tuple[tf.Tensor, ...]]]:
+) -> tuple[Tensors, Callable[..., Tensors]]:
     length, units = inputs.shape[1], h0.shape[-1]
-    projected = Steps(rows_product(inputs, kernel) + bias)
+    projected = rows_product(inputs, kernel) + bias
 
-    def step(t: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> tuple[States, tuple[tf.Tensor, ...]]:
-        gates = _activate(projected.read(t) + tf.matmul(h, recurrent_kernel))
+    def advance(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> Tensors:
+        gates = _activate(x + tf.matmul(h, recurrent_kernel))
         i, f, a, o = tf.split(gates, 4, axis=-1)
         c = f * c + i * a
-        h = o * tf.tanh(c)
-        return (h, c), (gates, c, h)
+        return gates, o * tf.tanh(c), c
 
-    (h, c), (gates, cells, outputs) = forward(step, (h0, c0), length, (4 * units, units, units))
+    def keeping(_: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+        gates, h, c = advance(*current, *states)
+        return (h, c), (gates,), (c, h)
 
-    def again() -> tuple[tf.Tensor, ...]:
+    def alone() -> Tensors:
+        projected_at = Steps(projected)
+
+        def step(t: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> tuple[States, Tensors]:
+            _, h, c = advance(projected_at.read(t), h, c)
+            return (h, c), (h,)
+
+        states, (outputs,) = forward(step, (h0, c0), length, [units])
+        return outputs, *states
+
+    (h, c), (gates,), (cells, outputs) = overwrite(keeping, (h0, c0), [projected], [units, units])
+    outputs, h, c = cheaper_alone([outputs, h, c], alone)
+
+    def again() -> Tensors:
         rows = tf.concat([inputs, shifted(h0, outputs)], axis=-1)
         all_gates = _activate(rows_product(rows, tf.concat([kernel, recurrent_kernel], axis=0)) + bias)
         return all_gates, _cells(all_gates, c0)
 
     gates, cells = cheaper_replay([gates, cells], again, given=[outputs])
 
-    def gradient(d_outputs: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def gradient(d_outputs: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor) -> Tensors:
         cells_at, d_outputs_at = Steps(cells), Steps(d_outputs)
+        # Turned once: a product with the transpose would turn it at every step, which takes longer than the product.
+        turned = tf.transpose(recurrent_kernel)
 
-        def back(t: tf.Tensor, gates: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor) -> tuple[States, tf.Tensor]:
+        def back(t: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+            (gates,), (dh, dc) = current, states
             i, f, a, o = tf.split(gates, 4, axis=-1)
             before = tf.where(t > 0, cells_at.read(tf.maximum(t - 1, 0)), c0)
             tanh_c = tf.tanh(cells_at.read(t))
             dh = dh + d_outputs_at.read(t)
             dc = dc + dh * o * (1 - tanh_c * tanh_c)
-            d = tf.concat(
-                [dc * a * i * (1 - i), dc * before * f * (1 - f), dc * i * (1 - a * a), dh * tanh_c * o * (1 - o)], axis=-1
-            )
-            return (tf.matmul(d, recurrent_kernel, transpose_b=True), dc * f), d
+            d = tf.concat([dc * a, dc * before, dc * i, dh * tanh_c], axis=-1) * _slopes(gates)
+            return (tf.matmul(d, turned), dc * f), (d,), ()
 
-        (dh0, dc0), d_gates = overwrite_backward(back, (dh, dc), gates)
+        (dh0, dc0), (d_gates,), _ = overwrite(back, (dh, dc), [gates], backwards=True)
         d_inputs, d_kernel = rows_product_gradient(inputs, kernel, d_gates)
         d_recurrent = matrix_gradient(shifted(h0, outputs), d_gates)
         return d_inputs, dh0, dc0, d_kernel, d_recurrent, sum_of_steps(d_gates)
@@ -90,15 +108,28 @@ def _lstm(
 
 
 def _activate(z: tf.Tensor) -> tf.Tensor:
-    i, f, a, o = tf.split(z, 4, axis=-1)
-    return tf.concat([tf.sigmoid(i), tf.sigmoid(f), tf.tanh(a), tf.sigmoid(o)], axis=-1)
+    """Return the gates: sigmoid of all but the candidate, which is a tanh.
+
+    By sigmoid(z) = (1 + tanh(z / 2)) / 2 that is one function of all columns, which a compiler turns into vector
+    instructions; where pieces are joined it decides for every element which piece it is in.
+    """
+    units = z.shape[-1] // 4
+    scale = tf.constant([0.5] * (2 * units) + [1.0] * units + [0.5] * units, z.dtype)
+    return scale * tf.tanh(scale * z) + (1 - scale)
+
+
+def _slopes(gates: tf.Tensor) -> tf.Tensor:
+    """Return the derivatives of the activations: g (1 - g), and for the candidate 1 - a^2 = (1 + a) (1 - a)."""
+    units = gates.shape[-1] // 4
+    is_candidate = tf.constant([0.0] * (2 * units) + [1.0] * units + [0.0] * units, gates.dtype)
+    return (gates + is_candidate) * (1 - gates)
 
 
 def _cells(gates: tf.Tensor, c0: tf.Tensor) -> tf.Tensor:
     """Return the cell states from all gates: the only part that stays sequential, and it has no product."""
     gates_at = Steps(gates)
 
-    def step(t: tf.Tensor, c: tf.Tensor) -> tuple[States, tuple[tf.Tensor, ...]]:
+    def step(t: tf.Tensor, c: tf.Tensor) -> tuple[States, Tensors]:
         i, f, a, _ = tf.split(gates_at.read(t), 4, axis=-1)
         c = f * c + i * a
         return (c,), (c,)

@@ -10,7 +10,9 @@ import tensorflow as tf
 from ..engine.pieces import Dimension, Pieces, dimensions
 
 States = tuple[tf.Tensor, ...]
-Step = Callable[..., tuple[States, tuple[tf.Tensor, ...]]]
+Tensors = tuple[tf.Tensor, ...]
+Step = Callable[..., tuple[States, Tensors]]
+OverwritingStep = Callable[[tf.Tensor, Tensors, States], tuple[States, Tensors, Tensors]]
 
 
 class Steps:
@@ -58,7 +60,7 @@ def shifted(first: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     return tf.concat([first[:, None], outputs[:, :-1]], axis=1)
 
 
-def forward(step: Step, states: States, length: int, sizes: Sequence[int]) -> tuple[States, tuple[tf.Tensor, ...]]:
+def forward(step: Step, states: States, length: int, sizes: Sequence[int]) -> tuple[States, Tensors]:
     """Run ``step(t, *states) -> (states, emitted)`` for t = 0 .. length - 1; return the last states and all emitted."""
     batch, dtype = dimensions(states[0])[0], states[0].dtype
     all_pieces = [_steps(length, batch, size, dtype) for size in sizes]
@@ -72,27 +74,35 @@ def forward(step: Step, states: States, length: int, sizes: Sequence[int]) -> tu
     return states, tuple(p.whole(store) for p, store in zip(all_pieces, stores))
 
 
-def overwrite_backward(
-    step: Callable[..., tuple[States, tf.Tensor]], states: States, sequence: tf.Tensor
-) -> tuple[States, tf.Tensor]:
-    """Run ``step(t, sequence[t], *states) -> (states, emitted)`` backwards, writing each emitted over what it read.
+def overwrite(
+    step: OverwritingStep, states: States, sequences: Sequence[tf.Tensor], sizes: Sequence[int] = (), *, backwards: bool = False
+) -> tuple[States, Tensors, Tensors]:
+    """Run ``step(t, sequences at t, states) -> (states, written, emitted)`` over time, writing over what it has read.
 
-    The gradients of a recurrence are as large as its gates, and step t of the gates is not needed after step t. The next
-    step is read from the store just written, not from the one before: a compiler can then see that nothing reads the old
-    contents any more, and updates in place instead of copying the whole sequence at every step.
+    Returns the last states, the sequences as they were written, and all emitted. Gates are as large as the projected
+    inputs that they are made from, and their gradients as large as the gates; no step is read again. The next step is read
+    from the store just written, not from the one before: a compiler can then see that nothing reads the old contents any
+    more, and updates in place instead of copying the whole sequence at every step.
     """
-    steps = Steps(sequence)
-    length = sequence.shape[1]
+    batch, dtype, length = dimensions(states[0])[0], states[0].dtype, sequences[0].shape[1]
+    steps = [Steps(sequence) for sequence in sequences]
+    all_pieces = [_steps(length, batch, size, dtype) for size in sizes]
+    first, ahead = (length - 1, -1) if backwards else (0, 1)
 
-    def body(k: tf.Tensor, states: States, current: tf.Tensor, store: Any) -> tuple[Any, ...]:
-        t = length - 1 - k
-        states, emitted = step(t, current, *states)
-        store = steps.pieces.put(store, t, emitted[:, None])
-        return k + 1, tuple(states), steps.pieces.get(store, tf.maximum(t - 1, 0))[:, 0], store
+    def body(k: tf.Tensor, states: States, current: Tensors, stores: Any, emitted_stores: Any) -> tuple[Any, ...]:
+        t = first + ahead * k
+        states, written, emitted = step(t, current, states)
+        stores = tuple(s.pieces.put(store, t, w[:, None]) for s, store, w in zip(steps, stores, written))
+        following = tf.clip_by_value(t + ahead, 0, length - 1)
+        current = tuple(s.pieces.get(store, following)[:, 0] for s, store in zip(steps, stores))
+        emitted_stores = tuple(p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, emitted_stores, emitted))
+        return k + 1, tuple(states), current, stores, emitted_stores
 
-    start = (tf.constant(0), tuple(states), steps.read(length - 1), steps.store)
-    _, states, _, store = _loop(length, body, start)
-    return states, steps.pieces.whole(store)
+    current, stores = tuple(s.read(first) for s in steps), tuple(s.store for s in steps)
+    start = (tf.constant(0), tuple(states), current, stores, tuple(p.empty() for p in all_pieces))
+    _, states, _, stores, emitted_stores = _loop(length, body, start)
+    written = tuple(s.pieces.whole(store) for s, store in zip(steps, stores))
+    return states, written, tuple(p.whole(store) for p, store in zip(all_pieces, emitted_stores))
 
 
 def _loop(length: int, body: Callable[..., Any], start: Any) -> Any:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
+from ..engine.compiler import under_xla
 from ..engine.joint import join
 from ..engine.levels import outline_levels
 from ..engine.lower import lower
 from ..engine.outline import Carried, Joined, can_be_outlined, section_spec
 from ..engine.partition import Partition, partition
 from ..engine.pieces import Dimension, dimensions
-from ..engine.policies import save_replay_sources
+from ..engine.policies import Policy, save_everything, save_replay_sources
 from ..engine.trace import trace
 from ..planning.multilevel import equal_groups
 from .aside import Aside, mask_of
@@ -22,6 +23,8 @@ from .distribute import distributed
 from .equal import Run, find_runs
 from .graph import Call, Graph, Key, Values
 from .sections import Section, cut, uncut
+
+_END = "end"  # what comes after the last checkpoint, in the names of operations
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,18 +79,24 @@ def execute(plan: Plan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if isinstance(step, Run):
             _run_equal(step, values, batch, name, plan.levels)
         elif step.recomputed:
-            _run_section(step, values, name)
+            _run_section(step, values, name, save_replay_sources)
+        elif step is plan.steps[-1] and plan.recomputes and under_xla():
+            # Nothing of it is replayed, but it stands behind a fence as the sections do. Otherwise a compiler puts off the
+            # gradients of its weights, and what they need stays in memory through the replay of all sections before it.
+            _run_section(step, values, _END, save_everything)
         else:
             for call in step.calls:
                 call.run(values)
     return [values[key] for key in graph.outputs]
 
 
-def _run_section(section: Section, values: Values, name: str) -> None:
+def _run_section(section: Section, values: Values, name: str, policy: Policy) -> None:
     arguments = [values[key] for key in section.inputs]
     masks = [mask_of(value) for value in arguments]
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in (*arguments, *(m for m in masks if m is not None))]
-    part, aside = _partition(section.calls, section.inputs, section.outputs, signature, masks, section.at_hand)
+    # What crosses to a later section is kept by the model, so the backward pass may use it too.
+    at_hand = section.at_hand
+    part, aside = _partition(section.calls, section.inputs, section.outputs, signature, masks, at_hand, policy)
     results = lower(part, [*arguments, *(m for m in masks if m is not None)], name=name)
     values.update(zip(section.outputs, aside.restore(results)))
 
@@ -99,7 +108,7 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: in
     if all(mask is None for mask in masks):
         stored = {role.output for role in run.roles if isinstance(role, Carried)}
         stored.update(request.output for request in run.requests if isinstance(request, Joined))
-        part, aside = _partition(run.calls, run.parameters, run.returns, signature, masks, sorted(stored))
+        part, aside = _partition(run.calls, run.parameters, run.returns, signature, masks, sorted(stored), save_replay_sources)
         if not aside and can_be_outlined(part):
             counts = equal_groups(len(run.sections), levels)
             results = outline_levels(
@@ -111,7 +120,7 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: in
                     values.update(dict.fromkeys(known_as, value))
             return
     for number, section in enumerate(run.sections):
-        _run_section(section, values, f"{name}.{number}")
+        _run_section(section, values, f"{name}.{number}", save_replay_sources)
     for request, keys in zip(run.requests, run.results):
         if isinstance(request, Joined) and request.axis is not None:
             values[keys[0][0]] = tf.concat([values[key] for key, *_ in keys], request.axis)
@@ -124,6 +133,7 @@ def _partition(
     signature: Sequence[tf.TensorSpec],
     masks: Sequence[tf.Tensor | None],
     at_hand: Sequence[int],
+    policy: Policy,
 ) -> tuple[Partition, Aside]:
     """Trace ``calls`` as a function from ``parameters``, then their masks, to ``returns``, then what goes beside them."""
     aside = Aside(calls)
@@ -142,6 +152,4 @@ def _partition(
 
         return aside.gather(run)
 
-    # What crosses to a later section is kept by the model, so the backward pass may use it too.
-    part = partition(join(trace(section, signature)), save_replay_sources, at_hand=at_hand)
-    return part, aside
+    return partition(join(trace(section, signature)), policy, at_hand=at_hand), aside

@@ -52,7 +52,6 @@ X = numbers(2, 3, 4)
         (lambda value: value.op.type == "Sin", ["Sin"]),
         (lambda value: value.shape[-1] == 8 and value.dtype == tf.float32, ["Tanh"]),
     ],
-    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_what_is_saved(policy, saved):
     part = parted(attention, [X], policy)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_recompute.engine.joint import join
 from keras_recompute.engine.lower import lower
 from keras_recompute.engine.partition import partition
-from keras_recompute.engine.policies import save_nothing, save_replay_sources
+from keras_recompute.engine.policies import save_everything, save_nothing, save_replay_sources
 from keras_recompute.engine.trace import trace
 
 from .oracle import BATCH, CELLS, FEATURES, TIME, UNITS, assert_close, numbers, pair
@@ -85,3 +85,32 @@ def test_a_dropout_mask_is_replayed_from_its_seed():
     assert 0 < hidden.sum() < hidden.size
     assert ((gradient.numpy() == 0).any(axis=1) == hidden).all()
     assert sum(np.prod(t.shape, dtype=int) for t in saved) <= 8
+
+
+def loops_forward(cell: str, policy) -> list[int]:
+    """Return how many tensors each loop of the forward program carries."""
+    ours, _ = pair(cell, return_sequences=True, return_state=True)
+    part = partition(join(trace(ours, [tf.TensorSpec(X.shape)])), policy)
+    return [len(op.outputs) for op in part.forward.operations if op.type in ("While", "StatelessWhile")]
+
+
+@CELL
+def test_gates_are_written_down_only_where_they_are_kept(cell):
+    (without_gates,) = loops_forward(cell, save_replay_sources)
+    (with_gates,) = loops_forward(cell, save_everything)  # one loop: its outputs serve, and no second one makes them
+    assert without_gates < with_gates
+
+
+@CELL
+@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+def test_both_loops_have_the_same_outputs(cell, jit):
+    ours, plain = pair(cell, return_sequences=True, return_state=True)
+    trace_of = join(trace(ours, [tf.TensorSpec(X.shape)]))
+
+    def outputs(policy):
+        part = partition(trace_of, policy)
+        return tf.function(lambda x: lower(part, [x], name="section-0"), jit_compile=jit, autograph=False)(X)
+
+    for light, full, expected in zip(outputs(save_replay_sources), outputs(save_everything), plain(X), strict=True):
+        assert_close(light, expected)
+        assert_close(full, expected)
