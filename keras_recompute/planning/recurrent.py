@@ -130,15 +130,15 @@ def _section_elements(network: _Network, rows: int) -> int:
     if network.is_lstm:
         moments = [
             rows * (2 * features + 2 * units),  # inputs and outputs, and their rows joined
-            rows * 8 * units,  # the product of all gates, and the gates
+            rows * 9 * units,  # the product of all gates, the gates, and the cell states
             rows * (4 * units + features) + network.kernel,  # the gates' gradients, and of the kernel
             rows * 5 * units + network.recurrent_kernel,
         ]
     else:
         moments = [
-            rows * (11 * units + features),  # two products, the gates; or the gradients of both products
-            rows * (8 * units + features) + network.kernel,
-            rows * 11 * units + network.recurrent_kernel,
+            rows * (8 * units + features),  # two products and the gates, each written over the one before
+            rows * (5 * units + features) + network.kernel,
+            rows * (7 * units + features) + network.recurrent_kernel,  # turned round, for the states' gradients
         ]
     if network.symbols:
         moments.append(rows * ((4 if network.is_lstm else 8) * units + 2 * features))  # the gradient of the embedded inputs
@@ -152,13 +152,13 @@ def _kept_elements(network: _Network, rows: int, section: int, *, recompute: boo
     """
     units, features = network.units, network.features
     if recompute:
-        forward, backward = rows * units, rows * (features + (10 if network.is_lstm else 13) * units)
+        forward, backward = rows * units, rows * (features + (11 if network.is_lstm else 10) * units)
     elif network.is_lstm:
         # gates, cell states, outputs; then the gradients of the gates of one section
         forward = rows * (features + 6 * units)
         backward = forward + rows * units + section * (1 if is_one else 5) * units
     else:
         forward = rows * (features + 5 * units)
-        backward = forward + rows * 4 * units + section * (3 if is_one else 5) * units
+        backward = forward + rows * units + section * (1 if is_one else 4) * units
     gathered = 0 if recompute or is_one else rows * units  # the sections' outputs side by side
     return max(forward + gathered + 3 * rows * network.outputs, backward)
