@@ -139,6 +139,7 @@ def _section_elements(network: _Network, rows: int) -> int:
             rows * (8 * units + features),  # two products and the gates, each written over the one before
             rows * (5 * units + features) + network.kernel,
             rows * (7 * units + features) + network.recurrent_kernel,  # turned round, for the states' gradients
+            rows * 5 * units + 2 * network.recurrent_kernel,  # and its gradient
         ]
     if network.symbols:
         moments.append(rows * ((4 if network.is_lstm else 8) * units + 2 * features))  # the gradient of the embedded inputs

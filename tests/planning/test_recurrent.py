@@ -39,7 +39,7 @@ def test_two_levels_of_an_lstm_by_hand():
 
 
 def test_two_levels_of_a_gru_by_hand():
-    elements = 2 * GRU + 2 * GRU + (5 + 5) * 32 + 32 * 16 + 32 * (8 + 1) + 2 * 128 + 8 + (8 * (7 * 16 + 8) + 768)
+    elements = 2 * GRU + 2 * GRU + (5 + 5) * 32 + 32 * 16 + 32 * (8 + 1) + 2 * 128 + 8 + (8 * 5 * 16 + 2 * 768)
     assert predicted(cell="gru", levels=2) == 4 * elements
 
 
