@@ -15,8 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from ..phases import RECOMPUTE, parse_op_name
+from .cost import SHAPES, SOURCES, VIEWS
 from .examine import Examined, examine
-from .free import SHAPES, SOURCES, VIEWS
 from .marks import passes_on
 from .origin import static_shape, type_text
 from .partition import Partition

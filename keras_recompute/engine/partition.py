@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from .compiler import under_xla
-from .free import SHAPES, VIEWS
+from .cost import LOOPS, SHAPES, VIEWS
 from .joint import Joint
 from .marks import copies, equal_values, is_alternative
 from .policies import Decision, Policy, decide
@@ -69,7 +69,7 @@ def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> P
     effects = [op for op in trace.graph.get_operations() if op not in joint.backward and not trace.purity.is_pure(op)]
     targets = (*trace.outputs, *saved)
     operations = operations_between(targets, trace.ports, trace.handles, always=effects)
-    made_anyway = frozenset(op for op in operations if is_alternative(op) and op.inputs[1].op in operations)
+    made_anyway = frozenset(op for op in operations if is_alternative(op) and _is_made_anyway(op, operations, joint))
     if made_anyway:
         operations = operations_between(targets, trace.ports, trace.handles, always=effects, replays=made_anyway)
     forward = Program(
@@ -91,6 +91,15 @@ def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> P
     ).check()
     offloaded = frozenset(n for n, (_, decision) in enumerate(decided) if decision is Decision.OFFLOAD)
     return Partition(joint, forward, backward, saved, offloaded, tuple(at_hand))
+
+
+def _is_made_anyway(mark: tf.Operation, operations: Sequence[tf.Operation], joint: Joint) -> bool:
+    """Whether the alternative of a ``cheaper_alone`` needs no loop but those among ``operations``."""
+    _, alternative, *given = mark.inputs
+    if given:  # a ``cheaper_replay``, which is for the backward pass
+        return False
+    needed = operations_between([alternative], joint.trace.ports, joint.trace.handles)
+    return all(op in operations for op in needed if op.type in LOOPS)
 
 
 def _port_of(value: tf.Tensor, given: set[Any]) -> Port:

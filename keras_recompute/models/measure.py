@@ -22,7 +22,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.free import VIEWS
+from ..engine.cost import VIEWS
 from ..engine.joint import join
 from ..engine.marks import equal_values
 from ..engine.partition import partition
