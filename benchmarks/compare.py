@@ -4,7 +4,7 @@
     python3 benchmarks/compare.py                                 the workload "lstm", all peers, 3 rounds
     python3 benchmarks/compare.py --workload all --rounds 5
     python3 benchmarks/compare.py --peers ours,torch --checkpoints 7 --json /tmp/figures.json
-    python3 benchmarks/compare.py --table                         tables and plots again from results/*.json, nothing is run
+    python3 benchmarks/compare.py --table                         both READMEs' tables and plots, from results/*.json
 
 Every peer runs in a process of its own, and rounds are interleaved (A B C A B C), so that a machine that is busy for a
 while slows all of them. Times are medians over the rounds; only ratios within one run mean anything.
@@ -59,6 +59,7 @@ def main(argv: list[str] | None = None) -> int:
         if path:
             path.parent.mkdir(exist_ok=True)
             path.write_text(comparison.to_json())
+        if arguments.json:
             plot(comparison, path.with_suffix(".png"))
     return int(failed)
 
@@ -132,7 +133,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--checkpoints", type=_counts, metavar="N,M", help="numbers of checkpoints (those of the workload)")
     parser.add_argument("--rounds", type=_positive, default=3, help="processes of each peer (3)")
     parser.add_argument("--steps", type=_positive, default=3, help="timed steps in each process (3)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go (results/compare-WORKLOAD.json)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where figures and a plot go (results/compare-WORKLOAD.json)")
     parser.add_argument("--table", action="store_true", help="write the tables and plots from results/*.json, run nothing")
     arguments = parser.parse_args(argv)
     if arguments.workload == "all" and arguments.json:

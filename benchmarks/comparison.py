@@ -68,6 +68,7 @@ def disagreements(comparison: Comparison) -> list[str]:
 def plot(comparison: Comparison, path: Path) -> None:
     """Draw time against measured memory, one line per peer and a point per number of checkpoints."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import StrMethodFormatter
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
@@ -80,6 +81,9 @@ def plot(comparison: Comparison, path: Path) -> None:
         for row, x, y in zip(points, memory, seconds):
             axes.annotate(str(row["checkpoints"]), (x, y), textcoords="offset points", xytext=(5, 5), fontsize=8)
     axes.set(xscale="log", yscale="log", xlabel="memory of the process over idle, MiB", ylabel="seconds per step")
+    for axis, form in ((axes.xaxis, "{x:.0f}"), (axes.yaxis, "{x:.2g}")):
+        axis.set_major_formatter(StrMethodFormatter(form))
+        axis.set_minor_formatter(StrMethodFormatter(form))
     axes.set_title(f"{comparison.workload}: time and memory of a training step (numbers: checkpoints)")
     axes.grid(True, which="both", alpha=0.25)
     axes.legend(fontsize=8)
