@@ -1,4 +1,4 @@
-"""What wrapping a function in ``checkpoint`` costs beyond the recomputation: ``python3 -m benchmarks.overhead``.
+"""What wrapping a function in ``checkpoint`` costs beyond the recomputation: ``python3 benchmarks/overhead.py``.
 
 One step is the value and all gradients of a chain of products and tanh. Timed, in turns so that all see the same machine:
 the plain step; the step of ``checkpoint`` with the policy ``save_everything``, which repeats nothing; the step of
@@ -11,12 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import keras_recompute as kr
 

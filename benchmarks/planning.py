@@ -8,10 +8,14 @@ and a model of 500 layers under ten.
 from __future__ import annotations
 
 import random
+import sys
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Callable
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from keras_recompute.planning import (
     Chain,
