@@ -6,7 +6,6 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu import install, uninstall
 from keras_recompute.liveness import profile
 
 from .pipelines import configure
@@ -15,14 +14,7 @@ from .staged import stage
 SIZE, CHANNELS, BATCH, MICROBATCHES = 16, 8, 4, 4
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _names():
-    install()
-    yield
-    from tensorflow.python import ipu
-
-    ipu.config.reset_ipu_configuration()
-    uninstall()
+pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
 def model_of(*, recompute: bool, checkpoint: bool):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu import install, uninstall
 from keras_recompute.ipu.staged_graph import staged_graph
 
 from .pipelines import configure, numbers
@@ -16,18 +15,11 @@ from .staged import stage
 ROWS, WIDTH, STEPS = 4, 3, 4
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _names():
-    install()
-    yield
-    from tensorflow.python import ipu
-
-    ipu.config.reset_ipu_configuration()
-    uninstall()
+pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
 @pytest.fixture(autouse=True)
-def scope(_names):
+def scope():
     from tensorflow.python import ipu
 
     configure()

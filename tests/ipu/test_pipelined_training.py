@@ -7,20 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu import install, uninstall
 from keras_recompute.liveness import profile
 
 from .pipelines import BATCH, FEATURES, LENGTH, data, pipelined, train_by_hand
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _names():
-    install()
-    yield
-    from tensorflow.python import ipu
-
-    ipu.config.reset_ipu_configuration()
-    uninstall()
+pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
 @pytest.mark.parametrize(

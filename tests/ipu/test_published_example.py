@@ -3,17 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu import install, uninstall
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _names():
-    install()
-    yield
-    from tensorflow.python import ipu
-
-    ipu.config.reset_ipu_configuration()
-    uninstall()
+pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
 def train(checkpoints, *, recompute):

@@ -6,7 +6,6 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu import install, uninstall
 from keras_recompute.ipu.model_stages import Task
 
 from .pipelines import configure
@@ -16,14 +15,7 @@ ROWS, WIDTH = 2, 3
 THEN, BETWEEN = "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _names():
-    install()
-    yield
-    from tensorflow.python import ipu
-
-    ipu.config.reset_ipu_configuration()
-    uninstall()
+pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
 def checkpoint(x):

@@ -7,19 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu import install, uninstall
-
 from .pipelines import BATCH, configure, data, pipelined
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _names():
-    install()
-    yield
-    from tensorflow.python import ipu
-
-    ipu.config.reset_ipu_configuration()
-    uninstall()
+pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
 @pytest.fixture

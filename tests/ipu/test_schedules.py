@@ -5,19 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keras_recompute.ipu import install, uninstall
-
 from .staged import BATCH, ORDERS, data, pipelined, trained_plainly
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _names():
-    install()
-    yield
-    from tensorflow.python import ipu
-
-    ipu.config.reset_ipu_configuration()
-    uninstall()
+pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
 UPDATES = 20

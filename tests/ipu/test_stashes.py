@@ -6,7 +6,6 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu import install, uninstall
 from keras_recompute.ipu.model_stages import Task
 from keras_recompute.ipu.pipelining_ops import PipelineSchedule
 from keras_recompute.ipu.schedule import Schedule, microbatch_multiple
@@ -15,15 +14,7 @@ from keras_recompute.liveness import profile
 from .pipelines import configure
 from .staged import ORDERS, stage
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _names():
-    install()
-    yield
-    from tensorflow.python import ipu
-
-    ipu.config.reset_ipu_configuration()
-    uninstall()
+pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
 @pytest.mark.parametrize("name", ORDERS)
