@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from .compiler import under_xla
+from .order import finish_layer_by_layer
 from .trace import Trace
 
 
@@ -49,6 +51,10 @@ def join(trace: Trace) -> Joint:
         )
         # A gather from a variable has a sparse gradient. Programs exchange plain tensors, so it is made dense here.
         gradients = tuple(None if g is None else tf.convert_to_tensor(g) for g in found)
+    if under_xla():
+        with graph.as_default():
+            wanted = [g for g in gradients if g is not None]
+            finish_layer_by_layer(_added(graph, forward), [dy for _, dy in pairs], wanted)
     return Joint(trace, output_gradients, gradients, _added(graph, forward))
 
 

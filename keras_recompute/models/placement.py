@@ -17,8 +17,9 @@ def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     """Return the positions of the calls to put a checkpoint behind, so that sections have ``count`` calls or a few more.
 
     Of the places where a section has at least ``count`` and less than twice as many calls, the one with the fewest values
-    to keep is taken, and of those the first. Behind the last position at least half of ``count`` calls are left: they are
-    not recomputed, and fewer would leave the section before them to be replayed as soon as it has run.
+    to keep is taken, and of those the first. A shorter section, of at least half of ``count``, is made only where all of
+    those keep more. Behind the last position at least half of ``count`` calls are left: they are not recomputed, and fewer
+    would leave the section before them to be replayed as soon as it has run.
     """
     leading = ancestors(calls)
     counted = sum(1 << n for n, call in enumerate(calls) if not isinstance(call.operation, RecomputationCheckpoint))
@@ -27,13 +28,17 @@ def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     while True:
         sections = {n: leading[n] & ~done for n in range(len(calls)) if not done >> n & 1}
         sizes = {n: (section & counted).bit_count() for n, section in sections.items()}
-        kept = {n: _kept(done | sections[n], calls) for n, size in sizes.items() if size >= count}
+        kept = {n: _kept(done | sections[n], calls) for n, size in sizes.items() if 2 * size >= count}
         left = {n: (counted & ~(done | sections[n])).bit_count() for n in kept}
         places = [n for n, values in kept.items() if values and 2 * left[n] >= count]
-        near = [n for n in places if sizes[n] < 2 * count]
-        if not places:
+        long = [n for n in places if sizes[n] >= count]
+        if not long:
             return tuple(sorted(positions))
-        position = min(near, key=lambda n: (kept[n], n)) if near else min(places, key=lambda n: (sizes[n], n))
+        near = [n for n in places if sizes[n] < 2 * count]
+        if any(n in near for n in long):
+            position = min(near, key=lambda n: (kept[n], sizes[n] < count, abs(sizes[n] - count), n))
+        else:
+            position = min(long, key=lambda n: (sizes[n], n))
         positions.append(position)
         done |= leading[position]
 

@@ -10,13 +10,20 @@ from pathlib import Path
 
 import pytest
 
+NETWORKS = ["mlp", "resnet", "transformer"]
+# XLA reads its options once per process: the order that importing this package asks for, and XLA's own.
+ORDERS = {"low memory": "false", "concurrency": "true"}
+
+
+@pytest.fixture(scope="module", params=ORDERS)
+def order(request) -> str:
+    return request.param
+
 
 @pytest.fixture(scope="module")
-def figures() -> dict[str, dict[str, float]]:
-    # By XLA's own order. The one that this package sets for the sake of recurrent networks puts the weight gradients of a
-    # section last, so that all gradients of its activations wait for them: for layers without loops it is the worse one.
-    flags = {"XLA_FLAGS": "--xla_cpu_enable_concurrency_optimized_scheduler=true"}
-    command = [sys.executable, "-m", "tests.models.peaks", "mlp", "resnet", "transformer"]
+def figures(order) -> dict[str, dict[str, float]]:
+    flags = {"XLA_FLAGS": f"--xla_cpu_enable_concurrency_optimized_scheduler={ORDERS[order]}"}
+    command = [sys.executable, "-m", "tests.models.peaks", *NETWORKS]
     done = subprocess.run(
         command, cwd=Path(__file__).parents[2], env={**os.environ, **flags}, capture_output=True, text=True, check=True
     )
@@ -24,11 +31,18 @@ def figures() -> dict[str, dict[str, float]]:
     return {line["network"]: line for line in lines}
 
 
-@pytest.mark.parametrize("network", ["mlp", "resnet", "transformer"])
+@pytest.mark.parametrize("network", NETWORKS)
 def test_checkpoints_every_root_of_n_layers_take_half_the_memory_or_less(figures, network):
     found = figures[network]
     assert found["sections"] in (6, 7, 8)
     assert found["ours_temporary"] <= 0.5 * found["plain_temporary"], found
-    for model in ("plain", "ours"):
-        off = found[f"{model}_predicted"] / found[f"{model}_live_peak"] - 1
-        assert abs(off) <= 0.25, f"{model}: the rows predict {off:+.0%} of the compiled peak, {found}"
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_rows_of_residuals_predict_the_peak(figures, network, order):
+    found = figures[network]
+    # Plain networks are ordered by XLA alone: in its low memory order a dense one takes twice its residuals, because the
+    # gradients of all weights come last, and a convolutional one half of them, computed again from few.
+    model = "ours" if order == "low memory" else "plain"
+    off = found[f"{model}_predicted"] / found[f"{model}_live_peak"] - 1
+    assert abs(off) <= 0.25, f"{model}: the rows predict {off:+.0%} of the compiled peak, {found}"

@@ -1,0 +1,115 @@
+"""An order within a gradient: what a layer can finish is finished before back-propagation goes on to the next.
+
+The gradient of a layer's weights reads the gradient of the layer's result, and its activations. No operation reads it in
+turn, so a compiler that orders a program depth first from its results, as XLA:CPU does here, puts it last, and what the
+gradients of all weights read stays in memory to the end of the backward pass: twice the activations.
+
+So back-propagation passes a tensor on only once the gradients that do not need it are there. The tensors that it does this
+with are those of the longest path, one at every depth, and they are tied to the gradients by ``fence.never``, a condition
+that no compiler knows: no value changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import tensorflow as tf
+
+from .fence import never
+
+_MUCH = 8
+
+
+def finish_layer_by_layer(
+    added: frozenset[tf.Operation], incoming: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]
+) -> None:
+    """Order the operations ``added`` by differentiation, which lead from ``incoming`` to ``gradients``, in their graph."""
+    operations = _leading(added, incoming, gradients)
+    if not operations:
+        return
+    depth: dict[tf.Operation, int] = {}
+    for operation in operations:
+        depth[operation] = 1 + max((depth.get(t.op, 0) for t in operation.inputs), default=0)
+    path = _longest_path(depth)
+    carrying = _ancestors(path[-1], depth)
+    # How deep in the part that carries back-propagation on stands what an operation needs of it. No tie closes a circle:
+    # it leads from what needs a depth to what needs more.
+    needs: dict[tf.Operation, int] = {}
+    for operation in operations:
+        needs[operation] = depth[operation] if operation in carrying else max(needs.get(t.op, 0) for t in operation.inputs)
+    finished: dict[int, list[tf.Tensor]] = defaultdict(list)
+    results = {g.ref() for g in gradients}
+    for operation in operations:
+        if operation in carrying or needs[operation] >= len(path) - 1:
+            continue
+        for tensor in operation.outputs:
+            is_left = tensor.ref() in results or any(needs.get(op, 0) > needs[operation] for op in tensor.consumers())
+            if is_left and tensor.dtype.is_floating and tensor.shape.num_elements() != 0:
+                finished[needs[operation]].append(tensor)
+    for reached, tensors in finished.items():  # path[n] has depth n + 1
+        _pass_on_after(path[reached], tensors, what_they_read=path[reached - 1], readers=depth)
+
+
+def _leading(
+    added: frozenset[tf.Operation], incoming: Iterable[tf.Tensor], gradients: Iterable[tf.Tensor]
+) -> list[tf.Operation]:
+    """Return those of ``added`` that depend on ``incoming`` and that ``gradients`` depend on, each after what it reads."""
+    begin = {t.ref() for t in incoming}
+    order: list[tf.Operation] = []
+    depends: dict[tf.Operation, bool] = {}
+    stack = [(g.op, False) for g in gradients if g.op in added]
+    while stack:
+        operation, expanded = stack.pop()
+        if expanded:
+            depends[operation] = any(t.ref() in begin or depends.get(t.op, False) for t in operation.inputs)
+            if depends[operation]:
+                order.append(operation)
+        elif operation not in depends:
+            depends[operation] = False
+            stack.append((operation, True))
+            stack.extend((t.op, False) for t in operation.inputs if t.op in added)
+    return order
+
+
+def _ancestors(operation: tf.Operation, among: Mapping[tf.Operation, int]) -> set[tf.Operation]:
+    found, waiting = {operation}, [operation]
+    while waiting:
+        new = {t.op for t in waiting.pop().inputs if t.op in among} - found
+        found |= new
+        waiting.extend(new)
+    return found
+
+
+def _longest_path(depth: Mapping[tf.Operation, int]) -> list[tf.Operation]:
+    """Return one operation of each depth, each reading the one before."""
+    path = [max(depth, key=depth.__getitem__)]
+    while depth[path[-1]] > 1:
+        path.append(max((t.op for t in path[-1].inputs if t.op in depth), key=depth.__getitem__))
+    return path[::-1]
+
+
+def _pass_on_after(
+    operation: tf.Operation, finished: Sequence[tf.Tensor], *, what_they_read: tf.Operation, readers: Iterable[tf.Operation]
+) -> None:
+    """Let ``readers`` read the results of ``operation`` only once all of ``finished`` are there.
+
+    But not results much larger than what is free by then: those are better made late, as behind a layer of one unit.
+    """
+    freed = max(map(_known_elements, what_they_read.outputs))
+    for result in operation.outputs:
+        reading = set(result.consumers()).intersection(readers)
+        if not reading or not result.dtype.is_floating or _known_elements(result) > _MUCH * freed:
+            continue
+        with tf.name_scope(f"{operation.name}/passed_on/"):
+            passed_on = tf.where(tf.reduce_any([never(t) for t in finished]), tf.zeros_like(result), result)
+        for reader in reading:
+            for index, tensor in enumerate(reader.inputs):
+                if tensor is result:
+                    reader._update_input(index, passed_on)
+
+
+def _known_elements(tensor: tf.Tensor) -> int:
+    """Return the number of elements but for dimensions that are only known when the program runs, such as the batch."""
+    return math.prod(size for size in (tensor.shape if tensor.shape.rank is not None else ()) if size is not None)
