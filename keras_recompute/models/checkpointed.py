@@ -74,10 +74,7 @@ def with_checkpoints(model: keras.Model, positions: Collection[int]) -> Model:
         return RecomputationCheckpoint(name=_free_name(f"{operation.name}_checkpoint", taken))(outputs)
 
     outputs = functional._run_through_graph(functional.inputs, call_fn=call)
-    result = Model(functional._inputs_struct, outputs, name=model.name)
-    if isinstance(model, Model):
-        result.recomputation_levels = model.recomputation_levels
-    return result
+    return Model(functional._inputs_struct, outputs, name=model.name)
 
 
 def functional_model(model: Any) -> Any:

@@ -15,6 +15,8 @@ from .aside import Aside, mask_of
 from .execute import Plan, execute
 from .graph import read_graph
 
+_LEVELS = "_keras_recompute_levels"  # attribute of a clone's outputs, since Keras hands over nothing else
+
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class Model(keras.Model):
@@ -32,6 +34,7 @@ class Model(keras.Model):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._eager_training_passes: dict[tuple[int, ...], tuple[Any, Aside]] = {}
+        self._levels = max(getattr(t, _LEVELS, 1) for t in self.outputs)
         self._plan = self._make_plan()
 
     @property
@@ -93,7 +96,11 @@ class Model(keras.Model):
         """Keras's way through its graph, replaced in the training pass."""
         flat = keras.tree.flatten(inputs)
         if not (self._training_pass and self._plan.recomputes and all(isinstance(t, tf.Tensor) for t in flat)):
-            return super()._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)
+            outputs = super()._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)
+            for output in keras.tree.flatten(outputs):
+                if isinstance(output, keras.KerasTensor):  # keras.models.clone_model constructs the clone on these
+                    setattr(output, _LEVELS, self._levels)
+            return outputs
         outputs = self._run_sections(flat)
         return keras.tree.pack_sequence_as(self._outputs_struct, outputs)
 

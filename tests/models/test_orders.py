@@ -65,6 +65,33 @@ def test_second_derivatives_through_other_sections(build):
     assert_close(penalty(ours, X[:, 0], "graph"), penalty(plain, X[:, 0], "graph"))
 
 
+def third_order(model, x, mode):
+    """Return the third derivatives along one direction, for the input and all weights."""
+    variables = [v.value for v in model.trainable_variables]
+
+    def run(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as middle:
+                middle.watch(x)
+                with tf.GradientTape() as inner:
+                    inner.watch(x)
+                    y = tf.reduce_sum(tf.sin(model(x, training=True)))
+                first = tf.reduce_sum(inner.gradient(y, x) * tf.cos(x))
+            second = tf.reduce_sum(middle.gradient(first, x) * tf.sin(2.0 * x))
+        return outer.gradient(second, [x, *variables], unconnected_gradients="zero")
+
+    function = run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
+    return [np.asarray(tf.convert_to_tensor(g)) for g in function(tf.constant(x))]
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+def test_third_derivatives_through_sections(mode):
+    ours, plain = twins(dense_chain)
+    assert ours.plan.recomputes
+    assert_close(third_order(ours, X[:, 0], mode), third_order(plain, X[:, 0], "graph"))
+
+
 def test_second_derivatives_see_the_one_dropout_mask():
     """Outputs are linear in the input where no mask hides it, so the mask shows in every derivative."""
     ours, _ = twins(with_dropout)

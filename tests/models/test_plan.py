@@ -269,3 +269,6 @@ def test_clone_model():
     assert shape_of(clone.plan) == shape_of(model.plan)
     clone.set_weights(model.get_weights())
     np.testing.assert_array_equal(clone(X, training=True), model(X, training=True))
+    assert clone.recomputation_levels == 1
+    model.recomputation_levels = 2
+    assert keras.models.clone_model(model).recomputation_levels == 2
