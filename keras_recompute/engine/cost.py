@@ -1,6 +1,24 @@
-"""Operations by what they cost: next to nothing, or as much as a program of their own."""
+"""Operations by what they cost: next to nothing, or as much as a program of their own. And tensors by their size."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
 
 SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # a few bytes, for which no element of the input is read
 VIEWS = ("Reshape", "ExpandDims", "Squeeze")  # the elements of the first input, in the same order
 SOURCES = ("Const", "NoOp", "Placeholder", "ReadVariableOp")  # nothing is computed
 LOOPS = ("While", "StatelessWhile")
+# Arithmetic on elements, and layout: XLA repeats these wherever their results are read.
+CHEAP = frozenset(VIEWS).union(
+    "Abs Add AddN AddV2 BiasAdd BroadcastTo Cast Equal Fill FusedBatchNormV3 Greater GreaterEqual LeakyRelu Less".split(),
+    "LessEqual LogicalAnd LogicalNot Maximum Minimum Mul Neg NotEqual OnesLike Pad PadV2 PreventGradient RealDiv".split(),
+    "Reciprocal Relu Relu6 Rsqrt Select SelectV2 Sign Slice Sqrt Square SquaredDifference StopGradient StridedSlice".split(),
+    "Sub Tile Transpose ZerosLike".split(),
+)
+
+
+def known_elements(tensor: tf.Tensor) -> int:
+    """Return the number of elements but for dimensions that are only known when the program runs, such as the batch."""
+    return math.prod(size for size in (tensor.shape if tensor.shape.rank is not None else ()) if size is not None)

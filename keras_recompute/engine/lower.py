@@ -72,7 +72,7 @@ def _backpropagate(
 
     def replay_and_backpropagate(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         with tf.name_scope(backward_scope(name)):
-            return part.backward.write([*inputs, *incoming])
+            return part.backpropagate([*inputs, *incoming])
 
     def backward() -> Sequence[tf.Tensor]:
         like = [value for value, g in zip(values, gradients) if g is not None]

@@ -11,14 +11,15 @@ that no compiler knows: no value changes.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from .fence import never
+from .cost import known_elements
+from .fence import fenced, never
 
+_SUMS = ("Add", "AddN", "AddV2")
 _MUCH = 8
 
 
@@ -48,8 +49,13 @@ def finish_layer_by_layer(
             is_left = tensor.ref() in results or any(needs.get(op, 0) > needs[operation] for op in tensor.consumers())
             if is_left and tensor.dtype.is_floating and tensor.shape.num_elements() != 0:
                 finished[needs[operation]].append(tensor)
-    for reached, tensors in finished.items():  # path[n] has depth n + 1
-        _pass_on_after(path[reached], tensors, what_they_read=path[reached - 1], readers=depth)
+    awaited = {path[reached]: tensors for reached, tensors in finished.items()}  # path[n] has depth n + 1
+    before = dict(zip(path, [path[0], *path]))
+    for operation in operations:
+        if operation in carrying and operation.type in _SUMS and _is_read_again(operation, among=depth):
+            _sum_once(operation, awaited.pop(operation, []), readers=depth)
+    for operation, tensors in awaited.items():
+        _pass_on_after(operation, tensors, what_they_read=before[operation], readers=depth)
 
 
 def _leading(
@@ -97,19 +103,39 @@ def _pass_on_after(
 
     But not results much larger than what is free by then: those are better made late, as behind a layer of one unit.
     """
-    freed = max(map(_known_elements, what_they_read.outputs))
+    freed = max(map(known_elements, what_they_read.outputs))
     for result in operation.outputs:
         reading = set(result.consumers()).intersection(readers)
-        if not reading or not result.dtype.is_floating or _known_elements(result) > _MUCH * freed:
+        if not reading or not result.dtype.is_floating or known_elements(result) > _MUCH * freed:
             continue
         with tf.name_scope(f"{operation.name}/passed_on/"):
             passed_on = tf.where(tf.reduce_any([never(t) for t in finished]), tf.zeros_like(result), result)
-        for reader in reading:
-            for index, tensor in enumerate(reader.inputs):
-                if tensor is result:
-                    reader._update_input(index, passed_on)
+        _let_read(passed_on, instead_of=result, readers=reading)
 
 
-def _known_elements(tensor: tf.Tensor) -> int:
-    """Return the number of elements but for dimensions that are only known when the program runs, such as the batch."""
-    return math.prod(size for size in (tensor.shape if tensor.shape.rank is not None else ()) if size is not None)
+def _is_read_again(operation: tf.Operation, *, among: Iterable[tf.Operation]) -> bool:
+    """Whether ``operation`` adds up several tensors of the size of its result, which several of ``among`` read."""
+    (result,) = operation.outputs
+    terms = sum(known_elements(t) >= known_elements(result) for t in operation.inputs)
+    readers = set(result.consumers()).intersection(among)
+    return terms > 1 and len(readers) > 1 and result.dtype.is_floating and result.shape.num_elements() != 0
+
+
+def _sum_once(operation: tf.Operation, finished: Sequence[tf.Tensor], *, readers: Iterable[tf.Operation]) -> None:
+    """Let ``readers`` read a sum of gradients as an array, once all of ``finished`` are there.
+
+    Along the way around residual blocks each sum is a term of the next. A compiler that repeats cheap operations where
+    they are read would keep all terms to the end, rather than one sum. A branch cannot be repeated.
+    """
+    (result,) = operation.outputs
+    reading = set(result.consumers()).intersection(readers)
+    with tf.name_scope(f"{operation.name}/passed_on/"):
+        (passed_on,) = fenced(list, [result], after=[result, *finished], like=[result])
+    _let_read(passed_on, instead_of=result, readers=reading)
+
+
+def _let_read(tensor: tf.Tensor, *, instead_of: tf.Tensor, readers: Iterable[tf.Operation]) -> None:
+    for reader in readers:
+        for index, read in enumerate(reader.inputs):
+            if read is instead_of:
+                reader._update_input(index, tensor)

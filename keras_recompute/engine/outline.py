@@ -193,7 +193,7 @@ class _Loop:
             incoming = [self._incoming(o, s, state_gradients, result_gradients) for o in outgoing]
             with tf.name_scope(backward_scope(self.name)):
                 inputs = self._section_inputs(values, s, states)
-                found = dict(zip(produced, part.backward.write([*inputs, *stored, *kept, *incoming])))
+                found = dict(zip(produced, part.backpropagate([*inputs, *stored, *kept, *incoming])))
                 state_gradients = [found.get(p, unused) for p, unused in zip(self.carried, no_gradients)]
                 with tf.name_scope("gradients"):  # not replayed: they add up and store what back-propagation found
                     piece_gradients = [p.put(g, s, found[port]) for p, g, port in zip(pieces, piece_gradients, sliced)]

@@ -19,13 +19,17 @@ from typing import Any
 import tensorflow as tf
 
 from .compiler import under_xla
-from .cost import LOOPS, SHAPES, VIEWS
+from .cost import LOOPS, SHAPES, VIEWS, known_elements
+from .fence import fenced
 from .joint import Joint
+from .lean import all_but_cheap
 from .marks import copies, equal_values, is_alternative
-from .policies import Decision, Policy, decide
+from .policies import Decision, Policy, decide, save_everything
 from .program import Program, inputs_of, operations_between
 from .scopes import scope_decision
 from .trace import Port
+
+_WORTH = 0.8  # a backward program is run in two stages if that keeps at most this part of what it reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,9 @@ class Partition:
     ``forward`` takes the ports of the trace and returns the outputs, then the saved values. ``backward`` takes the ports,
     the saved values, the outputs whose numbers are in ``at_hand``, then the output gradients; it returns the
     ``gradients`` that are not None, in order. ``offloaded`` are the numbers of the saved values that wait on the host.
+
+    ``stages`` are the backward program in two, where that takes less memory under XLA: the first replays what the second
+    needs and cannot make again at next to no cost (see ``lean``). The second takes those values behind the others.
     """
 
     joint: Joint
@@ -43,7 +50,18 @@ class Partition:
     saved: tuple[tf.Tensor, ...]
     offloaded: frozenset[int]
     at_hand: tuple[int, ...]
+    stages: tuple[Program, Program] | None = None
     higher: list[Partition] = field(default_factory=list, repr=False)  # what ``higher.derivative`` made
+
+    def backpropagate(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Write the backward program, fed by ``values``, into the default graph and return the gradients that are not None."""
+        if self.stages is None:
+            return self.backward.write(values)
+        replay, gradient = self.stages
+        n = len(self.backward.ports)
+        made = replay.write(values[: len(replay.ports)])
+        like = [value for value, g in zip(values, self.joint.gradients) if g is not None]
+        return fenced(gradient.write, [*values[:n], *made], after=made, like=like)
 
     @property
     def replayed(self) -> tuple[tf.Operation, ...]:
@@ -51,9 +69,10 @@ class Partition:
         return tuple(op for op in self.backward.operations if op not in self.joint.backward and op.type != "Const")
 
 
-def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> Partition:
+def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = ()) -> Partition:
     """Split ``joint`` by ``policy`` (see ``policies``) into two programs that have passed the check.
 
+    Without a policy all is saved that the gradient could not make again at next to no cost (see ``lean``).
     ``at_hand`` are the numbers of the outputs that the caller keeps until the backward pass for reasons of its own. Raises
     InvalidProgramError where a program does not fit together.
     """
@@ -64,6 +83,8 @@ def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> P
 
     gradients = [g for g in joint.gradients if g is not None]
     available = given | {t.ref() for port in (*kept, *incoming) for t in port}
+    if policy is None:
+        policy = _lean_policy(joint, gradients, available)
     decided, replays = _saved_values(joint, policy, gradients, available)
     saved = tuple(value for value, _ in decided)
     effects = [op for op in trace.graph.get_operations() if op not in joint.backward and not trace.purity.is_pure(op)]
@@ -90,7 +111,49 @@ def partition(joint: Joint, policy: Policy, *, at_hand: Sequence[int] = ()) -> P
         replays=replays,
     ).check()
     offloaded = frozenset(n for n, (_, decision) in enumerate(decided) if decision is Decision.OFFLOAD)
-    return Partition(joint, forward, backward, saved, offloaded, tuple(at_hand))
+    stages = _stages(joint, backward, incoming) if under_xla() else None
+    return Partition(joint, forward, backward, saved, offloaded, tuple(at_hand), stages)
+
+
+def _lean_policy(joint: Joint, gradients: Sequence[tf.Tensor], available: set[Any]) -> Policy:
+    residuals, _ = _saved_values(joint, save_everything, gradients, available)
+    return all_but_cheap([value for value, _ in residuals], available)
+
+
+def _stages(joint: Joint, backward: Program, incoming: Sequence[Port]) -> tuple[Program, Program] | None:
+    """Return ``backward`` as a replay and a gradient of its results, or None where that would keep as much as one program."""
+    available = {t.ref() for port in backward.ports for t in port} | {placeholder.ref() for placeholder, _ in backward.handles}
+    everything, _ = _saved_values(joint, save_everything, backward.outputs, available)
+    lean = all_but_cheap([value for value, _ in everything], available)
+    decided, replays = _saved_values(joint, lean, backward.outputs, available)
+    made = tuple(value for value, _ in decided)
+    kept, needed = sum(map(_known_bytes, made)), sum(_known_bytes(value) for value, _ in everything)
+    if not made or kept > _WORTH * needed or replays != backward.replays:
+        return None
+    ports = backward.ports[: len(backward.ports) - len(incoming)]
+    replay = Program(
+        graph=backward.graph,
+        ports=ports,
+        handles=backward.handles,
+        operations=operations_between(made, ports, backward.handles, replays=replays),
+        outputs=made,
+        replays=replays,
+    ).check()
+    given = {t.ref() for port in ports for t in port}
+    all_ports = (*backward.ports, *(_port_of(value, given) for value in made))
+    gradient = Program(
+        graph=backward.graph,
+        ports=all_ports,
+        handles=backward.handles,
+        operations=operations_between(backward.outputs, all_ports, backward.handles, replays=replays),
+        outputs=backward.outputs,
+        replays=replays,
+    ).check()
+    return replay, gradient
+
+
+def _known_bytes(tensor: tf.Tensor) -> int:
+    return known_elements(tensor) * tensor.dtype.size
 
 
 def _is_made_anyway(mark: tf.Operation, operations: Sequence[tf.Operation], joint: Joint) -> bool:

@@ -159,7 +159,7 @@ class StageProgram:
             for given, wanted in zip(incoming, self.part.joint.output_gradients)
             if wanted is not None
         ]
-        found = iter(self.part.backward.write([*self._values(arguments), *saved, *gradients]))
+        found = iter(self.part.backpropagate([*self._values(arguments), *saved, *gradients]))
         by_port = [None if g is None else next(found) for g in self.part.joint.gradients]
         n = self.received
         return by_port[:n], [g for g in by_port[n:] if g is not None]

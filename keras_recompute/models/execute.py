@@ -15,7 +15,7 @@ from ..engine.lower import lower
 from ..engine.outline import Carried, Joined, can_be_outlined, section_spec
 from ..engine.partition import Partition, partition
 from ..engine.pieces import Dimension, dimensions
-from ..engine.policies import Policy, save_everything, save_replay_sources
+from ..engine.policies import Policy, save_replay_sources
 from ..engine.trace import trace
 from ..planning.multilevel import equal_groups
 from .aside import Aside, mask_of
@@ -83,14 +83,14 @@ def execute(plan: Plan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         elif step is plan.steps[-1] and plan.recomputes and under_xla():
             # Nothing of it is replayed, but it stands behind a fence as the sections do. Otherwise a compiler puts off the
             # gradients of its weights, and what they need stays in memory through the replay of all sections before it.
-            _run_section(step, values, _END, save_everything)
+            _run_section(step, values, _END, None)
         else:
             for call in step.calls:
                 call.run(values)
     return [values[key] for key in graph.outputs]
 
 
-def _run_section(section: Section, values: Values, name: str, policy: Policy) -> None:
+def _run_section(section: Section, values: Values, name: str, policy: Policy | None) -> None:
     arguments = [values[key] for key in section.inputs]
     masks = [mask_of(value) for value in arguments]
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in (*arguments, *(m for m in masks if m is not None))]
@@ -133,7 +133,7 @@ def _partition(
     signature: Sequence[tf.TensorSpec],
     masks: Sequence[tf.Tensor | None],
     at_hand: Sequence[int],
-    policy: Policy,
+    policy: Policy | None,
 ) -> tuple[Partition, Aside]:
     """Trace ``calls`` as a function from ``parameters``, then their masks, to ``returns``, then what goes beside them."""
     aside = Aside(calls)

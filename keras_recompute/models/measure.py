@@ -5,7 +5,7 @@ XLA does when it fuses (compiled programs showed it; on a CPU, with TensorFlow 2
 
 * an operand of a matrix product is an array, and stays until the product of the backward pass has read it;
 * anything else is computed again within the kernel that reads it, from arrays: inputs of the layer, and results of operations
-  that are too dear to repeat (``_CHEAP`` are the others). These stay.
+  that are too dear to repeat (``engine.cost.CHEAP`` are the others). These stay.
 
 The cost is counted in operations: two for each multiplication and addition of a product or convolution, one for each element
 of everything else; or it is timed. Loops count once, so layers with loops inside are better timed.
@@ -22,7 +22,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.cost import VIEWS
+from ..engine.cost import CHEAP, VIEWS
 from ..engine.joint import join
 from ..engine.marks import equal_values
 from ..engine.partition import partition
@@ -33,13 +33,6 @@ from ..errors import UnsupportedError
 from .graph import Call, Ref
 
 _PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum")
-# Repeated by XLA wherever they are read: arithmetic on elements, and layout.
-_CHEAP = frozenset(VIEWS).union(
-    "Abs Add AddN AddV2 BiasAdd BroadcastTo Cast Equal Fill FusedBatchNormV3 Greater GreaterEqual LeakyRelu Less".split(),
-    "LessEqual LogicalAnd LogicalNot Maximum Minimum Mul Neg NotEqual OnesLike Pad PadV2 PreventGradient RealDiv".split(),
-    "Reciprocal Relu Relu6 Rsqrt Select SelectV2 Sign Slice Sqrt Square SquaredDifference StopGradient StridedSlice".split(),
-    "Sub Tile Transpose ZerosLike".split(),
-)
 _CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
 _FREE = ("Const", "Placeholder", "ReadVariableOp", "Identity", "Reshape", "NoOp", "Shape", "ExpandDims", "Squeeze")
 
@@ -170,7 +163,7 @@ class _Arrays:
             if value.ref() in seen or not _is_large(value):
                 continue
             seen.add(value.ref())
-            if value.op.type in _CHEAP and value.ref() not in self._inputs:
+            if value.op.type in CHEAP and value.ref() not in self._inputs:
                 waiting.extend(value.op.inputs)
             else:
                 self.add_array(value, needs)

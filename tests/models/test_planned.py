@@ -36,6 +36,18 @@ def residual():
     return keras.Model(inputs, LAYERS.Dense(1)(LAYERS.GlobalAveragePooling2D()(x)))
 
 
+def blocks():
+    """As they are built today: normalisation and activation first, the way around them free."""
+    inputs = keras.Input((16, 16, 3))
+    x = LAYERS.Conv2D(4, 3, padding="same")(inputs)
+    for _ in range(6):
+        y = x
+        for _ in range(2):
+            y = LAYERS.Conv2D(4, 3, padding="same")(LAYERS.ReLU()(LAYERS.BatchNormalization()(y)))
+        x = LAYERS.Add()([x, y])
+    return keras.Model(inputs, LAYERS.Dense(1)(LAYERS.GlobalAveragePooling2D()(x)))
+
+
 def smallest(model):
     with pytest.raises(BudgetTooSmallError) as refusal:
         plan(model, memory_budget=1, batch_size=BATCH)
@@ -170,6 +182,19 @@ def test_the_prediction_is_near_what_is_compiled():
     found = plan(model, memory_budget="1GiB", batch_size=1024)[1]
     program = profile(model, tf.TensorSpec((1024, 64)), tf.TensorSpec((1024, 1)))
     assert found.plain_peak_bytes == pytest.approx(program.peak_bytes, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("make", "batch", "budget"), [(lambda: dense(12, width=64, activation="tanh"), 1024, "3MiB"), (blocks, 64, "4MiB")]
+)
+def test_the_prediction_is_near_what_is_compiled_with_checkpoints(make, batch, budget):
+    model = make()
+    model.compile("sgd", "mse")
+    planned, found = plan(model, memory_budget=budget, batch_size=batch)
+    assert found.checkpoints
+    planned.compile("sgd", "mse", jit_compile=True)
+    program = profile(planned, *(tf.TensorSpec((batch, *t.shape[1:])) for t in (model.inputs[0], model.outputs[0])))
+    assert found.predicted_peak_bytes == pytest.approx(program.peak_bytes, rel=0.1)
 
 
 def test_equal_layers_are_traced_once(monkeypatch):
