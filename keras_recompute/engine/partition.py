@@ -1,32 +1,25 @@
 """Steps 3 and 4 of the engine: split the joint graph into a forward and a backward program, and check both.
 
-Starting from the gradients, walk towards the inputs. Each forward value met on the way is
-
-* *at hand*: an argument, a variable's value, and, where the caller keeps the outputs anyway, an output;
-* *saved*: chosen by a scope or the policy, the result of an impure operation, or a shape (see ``_Decisions``);
-* *recomputed*: everything else; the operation that makes it joins the backward program, and the walk goes on.
-
-Only what the walk meets is ever saved, so a policy that would keep everything keeps no more than the plain gradient does.
-A value and the tensors that merely pass it on are one: what is decided for one of them holds for all.
+What is saved between them is decided in ``decisions``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
 from .compiler import under_xla
-from .cost import LOOPS, SHAPES, VIEWS, known_elements
+from .cost import LOOPS, known_elements
+from .decisions import saved_values
 from .fence import fenced
 from .joint import Joint
 from .lean import all_but_cheap
 from .marks import copies, equal_values, is_alternative
-from .policies import Decision, Policy, decide, save_everything
-from .program import Program, inputs_of, operations_between
-from .scopes import scope_decision
+from .policies import Decision, Policy, save_everything
+from .program import Program, operations_between
 from .trace import Port
 
 _WORTH = 0.8  # a backward program is run in two stages if that keeps at most this part of what it reads
@@ -85,7 +78,7 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
     available = given | {t.ref() for port in (*kept, *incoming) for t in port}
     if policy is None:
         policy = _lean_policy(joint, gradients, available)
-    decided, replays = _saved_values(joint, policy, gradients, available)
+    decided, replays = saved_values(joint, policy, gradients, available)
     saved = tuple(value for value, _ in decided)
     effects = [op for op in trace.graph.get_operations() if op not in joint.backward and not trace.purity.is_pure(op)]
     targets = (*trace.outputs, *saved)
@@ -116,16 +109,16 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
 
 
 def _lean_policy(joint: Joint, gradients: Sequence[tf.Tensor], available: set[Any]) -> Policy:
-    residuals, _ = _saved_values(joint, save_everything, gradients, available)
+    residuals, _ = saved_values(joint, save_everything, gradients, available)
     return all_but_cheap([value for value, _ in residuals], available)
 
 
 def _stages(joint: Joint, backward: Program, incoming: Sequence[Port]) -> tuple[Program, Program] | None:
     """Return ``backward`` as a replay and a gradient of its results, or None where that would keep as much as one program."""
     available = {t.ref() for port in backward.ports for t in port} | {placeholder.ref() for placeholder, _ in backward.handles}
-    everything, _ = _saved_values(joint, save_everything, backward.outputs, available)
+    everything, _ = saved_values(joint, save_everything, backward.outputs, available)
     lean = all_but_cheap([value for value, _ in everything], available)
-    decided, replays = _saved_values(joint, lean, backward.outputs, available)
+    decided, replays = saved_values(joint, lean, backward.outputs, available)
     made = tuple(value for value, _ in decided)
     kept, needed = sum(map(_known_bytes, made)), sum(_known_bytes(value) for value, _ in everything)
     if not made or kept > _WORTH * needed or replays != backward.replays:
@@ -168,81 +161,3 @@ def _is_made_anyway(mark: tf.Operation, operations: Sequence[tf.Operation], join
 def _port_of(value: tf.Tensor, given: set[Any]) -> Port:
     """Return ``value`` and its copies, except those that are given anyway."""
     return tuple(t for t in copies(equal_values(value)[-1]) if t is value or t.ref() not in given)
-
-
-class _Decisions:
-    """Decides about forward values. The first of these rules that applies holds:
-
-    1. the result of an operation that may not run twice is saved;
-    2. a shape is saved, for a few bytes, rather than the tensor that has it or the operations that make it (XLA knows
-       every shape when it compiles, but not that of a value which it has stored and read again);
-    3. the same elements in another shape are not saved beside the value that has them, if that is kept or given;
-    4. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
-    5. the policy decides: about the value, or any of its copies, of which one may bear a name.
-    """
-
-    def __init__(self, joint: Joint, policy: Policy, available: set[Any]) -> None:
-        self._joint = joint
-        self._policy = policy
-        self._available = available
-        self._shapes = () if under_xla() else SHAPES
-        self._made: dict[Any, Decision] = {}
-
-    def __call__(self, value: tf.Tensor) -> Decision:
-        """Return the decision about ``value``, which no other tensor passes on."""
-        if value.ref() not in self._made:
-            self._made[value.ref()] = self._decide(value)
-        return self._made[value.ref()]
-
-    def _decide(self, value: tf.Tensor) -> Decision:
-        if not self._joint.trace.purity.is_pure(value.op) or value.op.type in self._shapes:
-            return Decision.SAVE
-        if value.op.type in VIEWS and self._is_at_hand(value.op.inputs[0]):
-            return Decision.RECOMPUTE
-        scoped = scope_decision(value.op)
-        if scoped is not None:
-            return scoped
-        return max(decide(self._policy, t) for t in copies(value) if t.op not in self._joint.backward)
-
-    def _is_at_hand(self, tensor: tf.Tensor) -> bool:
-        chain = equal_values(tensor)
-        return any(t.ref() in self._available for t in chain) or self(chain[-1]) is not Decision.RECOMPUTE
-
-    def concern(self, operation: tf.Operation) -> bool:
-        """Whether what ``operation`` makes can be saved: it belongs to the forward pass, or reads a shape of it."""
-        if operation.type == "Const":
-            return False
-        if operation not in self._joint.backward:
-            return True
-        return operation.type in self._shapes and all(t.op not in self._joint.backward for t in operation.inputs)
-
-
-def _saved_values(
-    joint: Joint, policy: Policy, targets: Iterable[tf.Tensor], available: set[Any]
-) -> tuple[list[tuple[tf.Tensor, Decision]], frozenset[tf.Operation]]:
-    """Return the forward values to save or offload, and the marked operations to replay by their alternative."""
-    decision_about = _Decisions(joint, policy, available)
-    saved: dict[Any, tf.Tensor] = {}
-    replays: set[tf.Operation] = set()
-    seen: set[Any] = set()
-    waiting = list(targets)
-    while waiting:
-        tensor = waiting.pop()
-        if tensor.ref() in available or tensor.ref() in seen:
-            continue
-        seen.add(tensor.ref())
-        operation = tensor.op
-        if decision_about.concern(operation):
-            passed_on = equal_values(tensor)
-            origin = passed_on[-1]
-            is_free = any(t.ref() in available for t in passed_on) or origin.op.type == "Const"
-            if not is_free and decision_about(origin) is not Decision.RECOMPUTE:
-                saved[origin.ref()] = origin
-                continue
-            if is_alternative(operation) and all(
-                t.ref() in available or decision_about(equal_values(t)[-1]) is not Decision.RECOMPUTE
-                for t in operation.inputs[2:]
-            ):
-                replays.add(operation)
-        waiting.extend(inputs_of(operation, frozenset(replays)))
-    return [(origin, decision_about(origin)) for origin in saved.values()], frozenset(replays)

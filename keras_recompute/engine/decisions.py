@@ -1,0 +1,104 @@
+"""Step 3 of the engine: which forward values the backward pass finds, and which it makes again.
+
+Starting from the gradients, walk towards the inputs. Each forward value met on the way is
+
+* *at hand*: an argument, a variable's value, and, where the caller keeps the outputs anyway, an output;
+* *saved*: chosen by a scope or the policy, the result of an impure operation, or a shape (see ``_Decisions``);
+* *recomputed*: everything else; the operation that makes it joins the backward program, and the walk goes on.
+
+Only what the walk meets is ever saved, so a policy that would keep everything keeps no more than the plain gradient does.
+A value and the tensors that merely pass it on are one: what is decided for one of them holds for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from .compiler import under_xla
+from .cost import SHAPES, VIEWS
+from .joint import Joint
+from .marks import copies, equal_values, is_alternative
+from .policies import Decision, Policy, decide
+from .program import inputs_of
+from .scopes import scope_decision
+
+
+def saved_values(
+    joint: Joint, policy: Policy, targets: Iterable[tf.Tensor], available: set[Any]
+) -> tuple[list[tuple[tf.Tensor, Decision]], frozenset[tf.Operation]]:
+    """Return the forward values to save or offload, and the marked operations to replay by their alternative."""
+    decision_about = _Decisions(joint, policy, available)
+    saved: dict[Any, tf.Tensor] = {}
+    replays: set[tf.Operation] = set()
+    seen: set[Any] = set()
+    waiting = list(targets)
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.ref() in available or tensor.ref() in seen:
+            continue
+        seen.add(tensor.ref())
+        operation = tensor.op
+        if decision_about.concern(operation):
+            passed_on = equal_values(tensor)
+            origin = passed_on[-1]
+            is_free = any(t.ref() in available for t in passed_on) or origin.op.type == "Const"
+            if not is_free and decision_about(origin) is not Decision.RECOMPUTE:
+                saved[origin.ref()] = origin
+                continue
+            if is_alternative(operation) and all(
+                t.ref() in available or decision_about(equal_values(t)[-1]) is not Decision.RECOMPUTE
+                for t in operation.inputs[2:]
+            ):
+                replays.add(operation)
+        waiting.extend(inputs_of(operation, frozenset(replays)))
+    return [(origin, decision_about(origin)) for origin in saved.values()], frozenset(replays)
+
+
+class _Decisions:
+    """Decides about forward values. The first of these rules that applies holds:
+
+    1. the result of an operation that may not run twice is saved;
+    2. a shape is saved, for a few bytes, rather than the tensor that has it or the operations that make it (XLA knows
+       every shape when it compiles, but not that of a value which it has stored and read again);
+    3. the same elements in another shape are not saved beside the value that has them, if that is kept or given;
+    4. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
+    5. the policy decides: about the value, or any of its copies, of which one may bear a name.
+    """
+
+    def __init__(self, joint: Joint, policy: Policy, available: set[Any]) -> None:
+        self._joint = joint
+        self._policy = policy
+        self._available = available
+        self._shapes = () if under_xla() else SHAPES
+        self._made: dict[Any, Decision] = {}
+
+    def __call__(self, value: tf.Tensor) -> Decision:
+        """Return the decision about ``value``, which no other tensor passes on."""
+        if value.ref() not in self._made:
+            self._made[value.ref()] = self._decide(value)
+        return self._made[value.ref()]
+
+    def _decide(self, value: tf.Tensor) -> Decision:
+        if not self._joint.trace.purity.is_pure(value.op) or value.op.type in self._shapes:
+            return Decision.SAVE
+        if value.op.type in VIEWS and self._is_at_hand(value.op.inputs[0]):
+            return Decision.RECOMPUTE
+        scoped = scope_decision(value.op)
+        if scoped is not None:
+            return scoped
+        return max(decide(self._policy, t) for t in copies(value) if t.op not in self._joint.backward)
+
+    def _is_at_hand(self, tensor: tf.Tensor) -> bool:
+        chain = equal_values(tensor)
+        return any(t.ref() in self._available for t in chain) or self(chain[-1]) is not Decision.RECOMPUTE
+
+    def concern(self, operation: tf.Operation) -> bool:
+        """Whether what ``operation`` makes can be saved: it belongs to the forward pass, or reads a shape of it."""
+        if operation.type == "Const":
+            return False
+        if operation not in self._joint.backward:
+            return True
+        return operation.type in self._shapes and all(t.op not in self._joint.backward for t in operation.inputs)
