@@ -14,7 +14,16 @@ from ..models.accumulate import Accumulation
 from ..models.graph import Graph
 from . import config, entered
 from .executions import Pipeline, evaluation_execution, prediction_execution, training_execution
-from .microbatches import batch_spec, known_steps, next_microbatches, require_equal_batches, stacked, steps_that_fit
+from .microbatches import (
+    batch_spec,
+    given_to,
+    held_out,
+    known_steps,
+    next_microbatches,
+    require_equal_batches,
+    stacked,
+    steps_that_fit,
+)
 from .model_stages import Task
 from .pipeline_options import PipelineOptions, positive_or_none
 from .profiling import reported, run
@@ -41,6 +50,8 @@ _NOT_OVERRIDDEN = (
     "make_predict_function",
 )
 
+_EAGER = "run_eagerly=True is not possible: an execution is one compiled program"
+
 
 # Keras turns the bases of functional models into functional ones, so this must not be a model itself.
 _Model: Any = keras.Model if TYPE_CHECKING else object
@@ -58,6 +69,8 @@ class Extension(_Model):
     _batch_spec: Any = None
     _call_is_given = False  # whether a user's class brings a ``call`` of its own
     _levels = 1
+    _steps_asked = _steps_cut = 0  # what steps_per_execution was, and what it was cut to
+    _steps_tested = 0  # the steps_per_execution that test_function is for
     steps_per_execution: int
     optimizer: Any
     _execution: Any
@@ -130,30 +143,48 @@ class Extension(_Model):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile as Keras does. An execution is always one compiled program; eager running is a RuntimeError."""
-        if kwargs.get("run_eagerly"):
-            raise RuntimeError("run_eagerly=True is not possible: an execution is one compiled program")
+        if given_to(super().compile, *args, **kwargs).get("run_eagerly"):
+            raise RuntimeError(_EAGER)
         super().compile(*args, **{**kwargs, "jit_compile": True})
+        self._steps_cut = 0
         self._forget_programs()
 
-    def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
+    def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train. One step is one microbatch; callbacks run once per execution (contract section 5).
 
         Raises ValueError for data whose batches are not all of one known size: datasets with an open batch dimension,
-        arrays with a partial last batch, generators. RuntimeError where a method that runs a step is overridden.
+        arrays with a partial last batch, generators; and for such validation data. RuntimeError where a method that runs a
+        step is overridden.
         """
-        self._prepare(x, kwargs.get("batch_size"), kwargs.get("steps_per_epoch"))
-        return super().fit(x, y, **kwargs)
+        given = given_to(super().fit, x, y, *args, **kwargs)
+        size = given.get("batch_size")
+        trained, validation = held_out(x, given.get("validation_split"), given.get("validation_data"))
+        self._prepare(trained, size, given.get("steps_per_epoch"))
+        if validation is not None:
+            size = given.get("validation_batch_size") or size
+            require_equal_batches(validation, size)
+            steps_that_fit(self.steps_per_execution, given.get("validation_steps") or known_steps(validation, size))
+        return super().fit(x, y, *args, **kwargs)
 
-    def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
+    def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return loss and metrics; data and steps are as for ``fit``."""
-        if not kwargs.get("_use_cached_eval_dataset"):  # in fit, whose validation data Keras has taken over by then
-            self._prepare(x, kwargs.get("batch_size"), kwargs.get("steps"))
-        return super().evaluate(x, y, **kwargs)
+        given = given_to(super().evaluate, x, y, *args, **kwargs)
+        size, steps = given.get("batch_size"), given.get("steps")
+        if not given.get("_use_cached_eval_dataset"):
+            self._prepare(x, size, steps)
+            return super().evaluate(x, y, *args, **kwargs)
+        in_training = self.steps_per_execution  # in fit, which has checked the data and goes on with these steps
+        self.steps_per_execution = min(in_training, steps or known_steps(x, size) or in_training)
+        try:
+            return super().evaluate(x, y, *args, **kwargs)
+        finally:
+            self.steps_per_execution = in_training
 
-    def predict(self, x: Any, **kwargs: Any) -> Any:
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the predictions for all microbatches; data and steps are as for ``fit``."""
-        self._prepare(x, kwargs.get("batch_size"), kwargs.get("steps"))
-        return super().predict(x, **kwargs)
+        given = given_to(super().predict, x, *args, **kwargs)
+        self._prepare(x, given.get("batch_size"), given.get("steps"))
+        return super().predict(x, *args, **kwargs)
 
     def _prepare(self, x: Any, batch_size: int | None, steps: int | None) -> None:
         not_overridden = (*_NOT_OVERRIDDEN, *(() if self._call_is_given else ("call",)))
@@ -164,8 +195,13 @@ class Extension(_Model):
                     f"{cls.__name__} overrides {overridden[0]}, but an execution is one compiled program that calls the layers "
                     f"itself: leave {overridden[0]} to Keras"
                 )
+        if self.run_eagerly:
+            raise RuntimeError(_EAGER)
         require_equal_batches(x, batch_size)
-        fitting = steps_that_fit(self.steps_per_execution, steps or known_steps(x, batch_size))
+        # A cut holds for the data that was too short alone.
+        asked = self._steps_asked if self.steps_per_execution == self._steps_cut else self.steps_per_execution
+        fitting = steps_that_fit(asked, steps or known_steps(x, batch_size))
+        self._steps_asked, self._steps_cut = asked, fitting
         if fitting != self.steps_per_execution:
             self.steps_per_execution = fitting
             self._forget_programs()
@@ -194,6 +230,9 @@ class Extension(_Model):
 
     def make_test_function(self, force: bool = False) -> Any:
         """Return the function that Keras calls once per execution of ``evaluate``."""
+        if self._steps_tested != self.steps_per_execution:
+            self._steps_tested, self.test_function = self.steps_per_execution, None
+            self._pipelines.pop(Task.EVALUATE, None)
         pipeline = self._pipeline(Task.EVALUATE)
         if pipeline is None:
             if self.test_function is None or force:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+
+
+def given_to(method: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return the arguments of a call of ``method`` by name, however they are given. Raises TypeError as the call would."""
+    bound = inspect.signature(method).bind(*args, **kwargs)
+    return {**bound.arguments, **bound.kwargs}
+
+
+def held_out(x: Any, validation_split: float | None, validation_data: Any) -> tuple[Any, Any]:
+    """Return the inputs that ``fit`` trains on, and those that it evaluates or None, of the arguments that Keras takes."""
+    if validation_data is not None:
+        return x, validation_data[0] if isinstance(validation_data, (list, tuple)) else validation_data
+    if not validation_split:
+        return x, None
+    (trained,), (validation,) = train_validation_split((x,), validation_split)
+    return trained, validation
 
 
 def require_equal_batches(x: Any, batch_size: int | None) -> None:
