@@ -16,10 +16,21 @@ from .pipeline import extended
 
 
 class IPUStrategy:
-    """Models made inside ``scope()`` gain Graphcore's methods; models made outside lack them."""
+    """Models made inside ``scope()`` gain Graphcore's methods; models made outside lack them.
 
-    def __init__(self, ipu_device: str = "/device:IPU:0") -> None:
-        self.ipu_device = ipu_device
+    With ``enable_keras_extensions=False`` those inside lack them too. ``cpu_device`` and ``enable_dataset_iterators`` have no
+    effect: there is one host, and its iterators are at hand.
+    """
+
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        cpu_device: str = "/device:CPU:0",
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ) -> None:
+        del cpu_device, enable_dataset_iterators
+        self.ipu_device, self._extends = ipu_device, enable_keras_extensions
 
     @contextmanager
     def scope(self) -> Iterator[IPUStrategy]:
@@ -35,7 +46,8 @@ class IPUStrategy:
             is_functional = any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten((args, kwargs)))
             return plain_new(extended(cls, is_functional=is_functional), *args, **kwargs)
 
-        keras.Model.__new__ = new
+        if self._extends:
+            keras.Model.__new__ = new
         try:
             with entering(self):
                 yield self

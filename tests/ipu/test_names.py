@@ -72,6 +72,40 @@ def test_every_way_to_write_a_name():
     assert layers.RecomputationCheckpoint(name="mark").get_config()["name"] == "mark"
 
 
+# Contract section 1: where a name is imported from, and the names.
+TABLE = {
+    "tensorflow.python.ipu": "config ipu_strategy pipelining_ops ops ipu_infeed_queue ipu_outfeed_queue utils "
+    "gradient_accumulation test_utils",
+    "tensorflow.python.ipu.ops": "pipelining_ops",
+    **dict.fromkeys(
+        ("tensorflow.keras.ipu", "tensorflow.python.keras.ipu"),
+        "PipelineStage FunctionalLayerPipelineStageAssignment SequentialLayerPipelineStageAssignment "
+        "ModelLayerPipelineStageAssignment ReplicatedMetricReductionMethod",
+    ),
+    "ipu_tensorflow_addons.keras.layers": "PopnnLSTM LSTM PopnnGRU GRU RecomputationCheckpoint Dropout Embedding "
+    "LayerNormalization GroupNormalization InstanceNormalization SerialDense Dense",
+    "pva": "openReport",
+    "tensorflow.python.ipu.config": "IPUConfig SelectionOrder SchedulingAlgorithm DeviceConnectionType reset_ipu_configuration",
+    "tensorflow.python.ipu.ipu_strategy": "IPUStrategy IPUStrategyV1",
+    **dict.fromkeys(
+        ("tensorflow.python.ipu.pipelining_ops", "tensorflow.python.ipu.ops.pipelining_ops"),
+        "PipelineSchedule RecomputationMode recomputation_checkpoint",
+    ),
+    "tensorflow.python.ipu.gradient_accumulation": "GradientAccumulationReductionMethod",
+    "tensorflow.python.ipu.ipu_infeed_queue": "IPUInfeedQueue",
+    "tensorflow.python.ipu.ipu_outfeed_queue": "IPUOutfeedQueue IPUOutfeedMode",
+    "tensorflow.python.ipu.utils": "reset_ipu_seed",
+    "tensorflow.python.ipu.test_utils": "ReportHelper",
+}
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("module", TABLE)
+def test_every_name_of_the_contract(module):
+    found = importlib.import_module(module)
+    assert [name for name in TABLE[module].split() if not hasattr(found, name)] == []
+
+
 def test_what_was_there_is_put_back(monkeypatch):
     """A module of the same name, such as PopVision's own pva, is back after uninstall()."""
     mine, popvision = type(sys)("tensorflow.python.ipu"), type(sys)("pva")

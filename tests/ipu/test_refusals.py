@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import keras
 import numpy as np
 import pytest
@@ -115,9 +117,16 @@ class TestOptions:
         with pytest.raises(ValueError, match="must be SUM, MEAN or RUNNING_MEAN"):
             model.set_pipelining_options(gradient_accumulation_reduction_method=method)
 
-    @pytest.mark.parametrize("method", ["SUM", "Mean", "mean"])
-    def test_reduction_methods_in_any_case(self, model, method):
-        model.set_pipelining_options(2, gradient_accumulation_reduction_method=method)
+    @pytest.mark.parametrize("method", ["SUM", "sum", "Mean", "RUNNING_mean"])
+    def test_reduction_methods_in_any_case_and_as_members(self, model, method):
+        from tensorflow.python.ipu.gradient_accumulation import GradientAccumulationReductionMethod as Method
+
+        for given in (method, Method[method.upper()]):
+            for set_options in (model.set_pipelining_options, model.set_gradient_accumulation_options):
+                set_options(2, gradient_accumulation_reduction_method=given)
+            assert model._pipelining.reduction is model._accumulation.reduction is Method[method.upper()]
+        model.set_pipelining_options(2)
+        assert model._pipelining.reduction is Method.SUM, "the default"
 
     @pytest.mark.parametrize(
         "options",
@@ -137,7 +146,9 @@ class TestOptions:
             model.set_pipelining_options(pipeline_shedule=1)
 
     def test_options_without_effect_are_accepted(self, model):
-        model.set_pipelining_options(2, forward_propagation_stages_poplar_options=[{}], accumulate_outfeed=True)
+        for direction in ("forward", "backward"):
+            model.set_pipelining_options(2, **{f"{direction}_propagation_stages_poplar_options": [{}]})
+        model.set_pipelining_options(2, accumulate_outfeed=True)
         model.set_infeed_queue_options(prefetch_depth=2)
         model.set_outfeed_queue_options(buffer_depth=2)
         model.set_replication_options("MEAN")
@@ -217,6 +228,31 @@ class TestBuilding:
             with pytest.raises(tf.errors.FailedPreconditionError, match=r"not 3: .* steps per execution"):
                 run()
 
+    @pytest.mark.usefixtures("scope")
+    def test_inputs_are_in_stage_0_wherever_they_are_made(self):
+        """In no stage, or in a later one than the layer that reads them."""
+        for number in (None, 1):
+            made = nullcontext() if number is None else tf.keras.ipu.PipelineStage(number)
+            with made:
+                inputs = keras.Input((3,), batch_size=1)
+            x = inputs
+            for stage in (0, 1):
+                with tf.keras.ipu.PipelineStage(stage):
+                    x = keras.layers.Dense(1)(x)
+            assert keras.Model(inputs, x).pipeline_stages == (0, 1)
+
+    @pytest.mark.usefixtures("scope")
+    def test_options_may_be_set_before_compiling(self):
+        inputs = x = keras.Input((3,), batch_size=1)
+        for stage in (0, 1):
+            with tf.keras.ipu.PipelineStage(stage):
+                x = keras.layers.Dense(1)(x)
+        model = keras.Model(inputs, x)
+        model.set_pipelining_options(2, pipeline_schedule=schedules()[0].Sequential)
+        model.compile("sgd", "mse", steps_per_execution=4)
+        model.fit(np.ones((4, 3)), np.ones((4, 1)), batch_size=1, verbose=0)
+        assert len(model.training_record.losses) == 2
+
     def test_accumulation_is_needed(self):
         with pytest.raises(ValueError, match="needs gradient accumulation"):
             self.fit(steps=None)
@@ -280,7 +316,16 @@ class TestFit:
             pipelined(steps=steps, accumulation=steps).fit(x[:-1], y[:-1], batch_size=BATCH, verbose=0)
 
     @pytest.mark.parametrize(
-        "name", ["train_step", "test_step", "predict_step", "make_train_function", "make_predict_function", "call"]
+        "name",
+        [
+            "train_step",
+            "test_step",
+            "predict_step",
+            "make_train_function",
+            "make_test_function",
+            "make_predict_function",
+            "call",
+        ],
     )
     def test_overridden_methods(self, scope, name):
         del scope
@@ -310,6 +355,17 @@ def test_models_made_outside_the_strategy_lack_the_methods():
     outside = keras.Model(inputs, keras.layers.Dense(1)(inputs))
     for name in ("set_pipelining_options", "set_gradient_accumulation_options", "training_record"):
         assert not hasattr(outside, name)
+
+
+def test_a_strategy_that_leaves_keras_as_it_is():
+    """The arguments of Graphcore's class, of which the last says so."""
+    from tensorflow.python import ipu
+
+    strategy = ipu.ipu_strategy.IPUStrategy("/device:IPU:0", "/device:CPU:0", True, enable_keras_extensions=False)
+    with strategy.scope():
+        inputs = keras.Input((3,))
+        assert not hasattr(keras.Model(inputs, keras.layers.Dense(1)(inputs)), "set_pipelining_options")
+        assert strategy.run(tf.function(lambda x: x + 1), args=(tf.constant(1),)) == 2
 
 
 def test_a_strategy_runs_compiled_functions(scope):
