@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu import config, install, uninstall
-
-
-@pytest.fixture(autouse=True)
-def _names():
-    install()
-    yield
-    config.reset_ipu_configuration()
-    uninstall()
+pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
 def peak_of_training(*, checkpoint: bool) -> tuple[int, list[int]]:

@@ -7,17 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu import config, install, uninstall
-
 BATCH, LENGTH = 2, 6
 
-
-@pytest.fixture(autouse=True)
-def _names():
-    install()
-    yield
-    config.reset_ipu_configuration()
-    uninstall()
+pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
 def network(layers, ids):

@@ -8,16 +8,10 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.errors import RecomputeError
-from keras_recompute.ipu import install, uninstall
 
 from .pipelines import numbers
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _names():
-    install()
-    yield
-    uninstall()
+pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
 @pytest.fixture
