@@ -34,7 +34,8 @@ def fenced(
         with tf.control_dependencies(after):
             inputs = [tf.identity(t) for t in inputs]
         return body(inputs)
-    tokens = [t for t in after if t.shape.num_elements() != 0]
+    # Lists and handles have no first element; what is empty has none either.
+    tokens = [t for t in after if t.dtype not in (tf.variant, tf.resource) and t.shape.num_elements() != 0]
     if not tokens or not like:
         return body(inputs)
     # The other branch is never taken, but a compiler must believe that it could be.

@@ -42,6 +42,25 @@ def test_values_behind_a_fence_are_the_same(name, jit):
     np.testing.assert_allclose(double, [1.0, 2.0])
 
 
+@JIT
+def test_a_list_and_a_handle_are_waited_for_by_what_stands_beside_them(jit):
+    """Keras's own loops leave such behind: they have no first element that could be looked at."""
+    variable = tf.Variable(3.0)
+
+    @tf.function(jit_compile=jit, autograph=False)
+    def run(x):
+        steps = tf.raw_ops.TensorListReserve(element_shape=[2], num_elements=1, element_dtype=tf.float32)
+        steps = tf.raw_ops.TensorListSetItem(input_handle=steps, index=0, item=x)
+
+        def read(_):
+            first = tf.raw_ops.TensorListGetItem(input_handle=steps, index=0, element_shape=[2], element_dtype=tf.float32)
+            return [first * variable]
+
+        return fenced(read, [x], after=[steps, variable.handle, x], like=[x])
+
+    np.testing.assert_array_equal(run(tf.constant([0.5, 1.0]))[0], [1.5, 3.0])
+
+
 def test_the_one_pattern_that_no_arithmetic_makes_opens_the_other_branch():
     """So the branch is a real one, which no compiler may take as decided."""
     token = np.array([_NEVER], np.int32).view(np.float32)
