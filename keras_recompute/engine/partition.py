@@ -121,7 +121,8 @@ def _stages(joint: Joint, backward: Program, incoming: Sequence[Port]) -> tuple[
     decided, replays = saved_values(joint, lean, backward.outputs, available)
     made = tuple(value for value, _ in decided)
     kept, needed = sum(map(_known_bytes, made)), sum(_known_bytes(value) for value, _ in everything)
-    if not made or kept > _WORTH * needed or replays != backward.replays:
+    is_plain = all(value.dtype not in (tf.variant, tf.resource) for value in made)  # a loop's lists stay in one program
+    if not made or not is_plain or kept > _WORTH * needed or replays != backward.replays:
         return None
     ports = backward.ports[: len(backward.ports) - len(incoming)]
     replay = Program(
