@@ -30,14 +30,11 @@ def plain():
 @pytest.mark.parametrize(
     ("stages", "schedule", "mode"),
     [
-        (2, "Grouped", BETWEEN),
-        (2, "Interleaved", THEN),
-        (2, "Sequential", BETWEEN),
-        (3, "Grouped", THEN),
+        # Every mode that a schedule has (contract section 4), for 2, 3 and 4 stages; and without recomputation.
+        *((s, "Grouped", mode) for s in (2, 3, 4) for mode in (THEN, BETWEEN)),
+        *((s, "Interleaved", THEN) for s in (2, 3, 4)),
+        *((s, "Sequential", BETWEEN) for s in (2, 3, 4)),
         (3, "Interleaved", None),
-        (3, "Sequential", BETWEEN),
-        (4, "Grouped", BETWEEN),
-        (4, "Interleaved", THEN),
         (4, "Sequential", None),
     ],
 )
