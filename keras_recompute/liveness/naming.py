@@ -17,7 +17,8 @@ from ..phases import BACKWARD, FORWARD, RECOMPUTE, UPDATE, parse_op_name
 _ORIGIN = re.compile(r"(?:^|(?<=/))(?:recomputation\.[a-z]+(?:\.[^/]*)?|(?:gradients|gradient_tape)(?:_\d+)?)/")
 # Scopes that TensorFlow, Keras and the engine open for loops, branches and random numbers.
 _PLUMBING = re.compile(
-    r"(?:while|cond|branch|body|checkpoint|output_gradients|stateless_dropout|stateless_random_[a-z]+)(?:_\d+)?\Z"
+    r"(?:while|cond|branch|body|checkpoint|stash|microbatch|again|alone|passed_on|output_gradients"
+    r"|stateless_dropout|stateless_random_[a-z]+)(?:_\d+)?\Z"
 )
 _UNIQUE = re.compile(r"_\d+\Z")
 
@@ -129,3 +130,13 @@ def default_phase(phases: Iterable[str | None]) -> str | None:
     found = set(phases)
     backward, forward = bool(found & {RECOMPUTE, BACKWARD}), FORWARD in found
     return None if backward == forward else BACKWARD if backward else FORWARD
+
+
+def default_section(marks: Iterable[tuple[str | None, str | None]]) -> str | None:
+    """Return the section of unmarked operations of a loop or branch that holds operations marked (phase, section).
+
+    It is the one that all of them are in. A loop that goes forward and backward, such as that over microbatches, is in none.
+    """
+    stated = set(marks)
+    sections = {section for _, section in stated}
+    return sections.pop() if len(sections) == 1 and default_phase(phase for phase, _ in stated) else None

@@ -29,6 +29,7 @@ from .timeline import held_per_step
 from .xla_schedule import Schedule
 
 _KINDS = {0: ALLOCATE, 1: FREE, 2: SHARE}
+_NO_FILE = "dummy_file_name"  # written where an instruction was made without a line of any program
 STAGE = "optimized_hlo_proto_serialized"  # what the compiler is to be asked for
 
 
@@ -202,9 +203,10 @@ def _is_temporary(allocation: Any) -> bool:
 
 
 def _source(metadata: Any) -> str | None:
-    """Return file and line, unless they are TensorFlow's own: those say nothing about the model."""
+    """Return file and line, unless they are TensorFlow's own, or XLA's stand-in: those say nothing about the model."""
     file = metadata.source_file
-    return f"{file}:{metadata.source_line}" if file and "/tensorflow/python/" not in file else None
+    says_nothing = not file or file == _NO_FILE or "/tensorflow/python/" in file
+    return None if says_nothing else f"{file}:{metadata.source_line}"
 
 
 def _shape_bytes(shape: Any) -> int:

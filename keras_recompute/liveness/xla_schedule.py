@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, Callable, Collection, Mapping, Sequence
 
 from ..phases import BACKWARD, FORWARD, RECOMPUTE, UPDATE
-from .naming import Names, Origin, default_phase
+from .naming import Names, Origin, default_phase, default_section
 from .parameters import Parameter
 
 # Instructions without code of their own: they rename, group or pick values.
@@ -40,8 +40,8 @@ class Schedule:
             for operand in instruction.operand_ids:
                 self.users.setdefault(operand, []).append(instruction.id)
         self._before: str | None = None
-        self._marked: dict[int, frozenset[str | None]] = {}
-        self._walk(self.computations[module.entry_computation_id], None, None, set())
+        self._marked: dict[int, frozenset[tuple[str | None, str | None]]] = {}
+        self._walk(self.computations[module.entry_computation_id], None, None, None, set())
 
     def steps(self, allocating: Collection[int]) -> tuple[list[Any], dict[int, int]]:
         """Return the instructions that compute or are in ``allocating``, and for each scheduled one the step at or after it."""
@@ -105,16 +105,26 @@ class Schedule:
         return instruction.opcode == "parameter" and self.home[instruction.id] == self.module.entry_computation_id
 
     def _sources(self, instruction: Any) -> Sequence[int]:
-        """Return the ids of what ``instruction`` reads; for a value that a loop hands to its body, what the loop got."""
+        """Return the ids of what ``instruction`` reads.
+
+        For a value that a loop hands to its body that is what the loop got, for one out of a branch what the branch made.
+        """
         if instruction.opcode == "get-tuple-element":
+            giver = self.instructions[instruction.operand_ids[0]]
+            if giver.opcode in ("conditional", "call"):
+                roots = [self.instructions[self.computations[c].root_id] for c in giver.called_computation_ids]
+                return [root.operand_ids[instruction.tuple_index] if root.opcode == "tuple" else root.id for root in roots]
             loop = self.callers.get(self.home[instruction.id])
             if loop is not None and self.instructions[instruction.operand_ids[0]].opcode == "parameter":
                 start = self.instructions[loop.operand_ids[0]]
                 return [start.operand_ids[instruction.tuple_index]] if start.opcode == "tuple" else [start.id]
         return instruction.operand_ids
 
-    def _walk(self, computation: Any, caller: Origin | None, inside: str | None, seen: set[int]) -> None:
-        """Append the instructions of ``computation`` to the schedule in the order of XLA's allocator, with their origins."""
+    def _walk(self, computation: Any, caller: Origin | None, inside: str | None, section: str | None, seen: set[int]) -> None:
+        """Append the instructions of ``computation`` to the schedule in the order of XLA's allocator, with their origins.
+
+        ``inside`` and ``section`` are the phase and the section of what nothing marks in it.
+        """
         if computation.id in seen:
             return
         seen.add(computation.id)
@@ -125,20 +135,25 @@ class Schedule:
                 called = [self.computations[c] for c in instruction.called_computation_ids]
             if instruction.opcode == "while":
                 called.reverse()  # the message has body, condition; the allocator walks the condition first
-            marked = default_phase(phase for child in called for phase in self._marked_phases(child))
-            origin = self._origin(instruction, caller, marked or inside)
+            marks = frozenset[tuple[str | None, str | None]]().union(*map(self._marks, called))
+            marked = default_phase(phase for phase, _ in marks)
+            body_section = default_section(marks) or section
+            origin = self._origin(instruction, caller, marked or inside, body_section)
             own = origin.phase if self.names.is_marked(origin.op_name) else None  # a loop that is itself replayed, say
             body_phase = marked or own or inside
             self.origins[number] = origin
             for child in called:
                 if instruction.opcode == "while":
                     self.callers[child.id] = instruction
-                self._walk(child, origin, body_phase or (origin.phase if origin.phase != FORWARD else None), seen)
+                phase = body_phase or (origin.phase if origin.phase != FORWARD else None)
+                self._walk(child, origin, phase, body_section, seen)
             self.order.append(instruction)
 
-    def _origin(self, instruction: Any, caller: Origin | None, inside: str | None) -> Origin:
+    def _origin(self, instruction: Any, caller: Origin | None, inside: str | None, section: str | None) -> Origin:
         named = instruction.metadata.op_name not in _NO_OP_NAMES
         origin = self.names.origin(self._op_name(instruction), caller, inside=inside, before=self._before)
+        if origin.section is None and origin.phase != UPDATE and not self.names.is_marked(origin.op_name):
+            origin = replace(origin, section=section)
         if not named and not self.names.is_marked(origin.op_name):
             return replace(origin, phase=inside or self._before or origin.phase)  # a copy is made when it is needed
         if named and instruction.opcode not in _NO_CODE and origin.phase != UPDATE:
@@ -146,14 +161,19 @@ class Schedule:
             self._before = BACKWARD if origin.phase == RECOMPUTE else origin.phase
         return origin
 
-    def _marked_phases(self, computation: Any) -> frozenset[str | None]:
-        """Return the phases that operations of ``computation``, and of what it calls, state by their names."""
+    def _marks(self, computation: Any) -> frozenset[tuple[str | None, str | None]]:
+        """Return the (phase, section) pairs that operations of ``computation``, and of what it calls, state by their names."""
         if computation.id not in self._marked:
             self._marked[computation.id] = frozenset()  # a damaged program may call in a circle
-            names = {i.metadata.op_name for i in computation.instructions}
-            stated = frozenset(self.names.origin(name).phase for name in names if self.names.is_marked(name))
-            called = {number for i in computation.instructions for number in i.called_computation_ids}
-            self._marked[computation.id] = stated.union(*(self._marked_phases(self.computations[n]) for n in called))
+            marks = set()
+            for instruction in computation.instructions:
+                own = self.names.origin(instruction.metadata.op_name)
+                if self.names.is_marked(own.op_name):
+                    marks.add((own.phase, own.section))
+                for called in instruction.called_computation_ids:
+                    # TensorFlow names what is in a branch anew: its section stands in the name of the branch
+                    marks |= {(phase, section or own.section) for phase, section in self._marks(self.computations[called])}
+            self._marked[computation.id] = frozenset(marks)
         return self._marked[computation.id]
 
     def _op_name(self, instruction: Any) -> str | None:

@@ -45,6 +45,14 @@ def convolutional() -> tuple[Any, tf.TensorSpec, tf.TensorSpec]:
     return model, tf.TensorSpec((8, 16, 16, 3)), tf.TensorSpec((8,), tf.int32)
 
 
+def checkpointed(network: Callable[[], tuple[Any, tf.TensorSpec, tf.TensorSpec]]) -> tuple[Any, tf.TensorSpec, tf.TensorSpec]:
+    """Return ``network`` with a checkpoint after every three layers: sections that are not alike, each a branch of its own."""
+    plain, *batch = network()
+    model = kr.checkpointed(plain, every=3)
+    model.compile("adam", CLASSES, jit_compile=True)
+    return model, *batch
+
+
 def transformer() -> tuple[Any, tf.TensorSpec, tf.TensorSpec]:
     """Return two blocks of attention and feed-forward layers with dropout, a checkpoint between them."""
     inputs = keras.Input((32,), batch_size=4, dtype="int32")
@@ -66,7 +74,9 @@ NETWORKS: dict[str, Callable[[], tuple[Any, tf.TensorSpec, tf.TensorSpec]]] = {
     "LSTM, 31 checkpoints": lambda: lstm(31),
     "keras.layers.LSTM": lambda: lstm(0, keras.layers.LSTM),
     "convolutional": convolutional,
+    "convolutional, checkpointed": lambda: checkpointed(convolutional),
     "transformer": transformer,
+    "transformer, checkpointed": lambda: checkpointed(transformer),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 pytest.importorskip("tensorflow")
@@ -37,6 +39,28 @@ def test_the_peak_is_named_after_layers(name):
     assert share_named(program.top_buffers(10)) >= 0.99
     unknown = {b.layer for b in program.buffers if b.layer and not set(b.layer.split("/")) <= layers}
     assert not unknown
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if "checkpoint" in name and ", 0" not in name])
+def test_what_a_section_makes_is_of_that_section(name):
+    """Sections run as branches or loops, with branches inside: no buffer in them is of no section, or of another phase."""
+    program = compiled(name).program()
+    assert {b.phase for b in program.buffers if b.section} == {"forward", "recompute", "backward"}
+    sections = {s.section for s in program.steps if s.section}
+    assert len(sections) >= 2
+    for section in sections - {"end"}:
+        assert {s.phase for s in program.steps if s.section == section} == {"forward", "recompute", "backward"}
+    # outside the sections are the loss, and sums of what several sections give back
+    largest = max(b.size_bytes for b in program.buffers if b.lifetime == "temporary" and b.section)
+    outside = [b for b in program.buffers if b.lifetime == "temporary" and not b.section and b.size_bytes > largest / 64]
+    backward = [b for b in outside if b.phase in ("recompute", "backward")]
+    assert [b for b in backward if b.layer != "compile_loss" and b.op_name != "AddN"] == []
+
+
+@each_network
+def test_a_source_is_a_file(name):
+    sources = {b.source.rpartition(":")[0] for b in compiled(name).program().buffers if b.source}
+    assert all(map(os.path.exists, sources))
 
 
 def test_layers_that_keras_numbers_are_told_apart():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keras_recompute.liveness.categories import buffer_category, optimiser_scopes, variable_category
-from keras_recompute.liveness.naming import Names, Origin, default_phase
+from keras_recompute.liveness.naming import Names, Origin, default_phase, default_section
 
 NAMES = Names.of_variables(["net/lstm/lstm_cell/kernel", "net/dense_1/bias"], ["adam/iteration"])
 
@@ -25,6 +25,9 @@ NAMES = Names.of_variables(["net/lstm/lstm_cell/kernel", "net/dense_1/bias"], ["
         ("while_1/recomputation.backward.sections-0-3/gradients/lstm/MatMul", "lstm"),
         ("functional_1/net_1/lstm/MatMul", "net/lstm"),  # the model's own scope is not in the paths of its variables
         ("functional_1/dropout_1/Mul", "functional_1/dropout_1"),  # nothing tells which of these numbers are real
+        ("gradient_tape/net_1/lstm/MatMul/passed_on/SelectV2", "net/lstm"),  # scopes that the engine opens are no layers
+        ("recomputation.backward.section-0/gradients/blocks/AddN/passed_on/cond/zeros_like", "blocks"),
+        ("blocks/again/mul", "blocks"),
         ("adam/Add_3", None),
         ("MatMul", None),
         ("while_1/add_2", None),
@@ -97,6 +100,21 @@ def test_an_unmarked_operation_is_of_the_phase_around_it():
 )
 def test_the_phase_of_what_nothing_marks_in_a_body(phases, phase):
     assert default_phase(phases) == phase
+
+
+@pytest.mark.parametrize(
+    ("marks", "section"),
+    [
+        ({("recompute", "section-0"), ("backward", "section-0")}, "section-0"),
+        ({("forward", "section-0")}, "section-0"),
+        ({("backward", "section-0"), ("backward", "section-1")}, None),
+        ({("backward", "section-0"), ("backward", None)}, None),
+        ({("forward", "end"), ("recompute", "end"), ("backward", "end")}, None),  # a loop over microbatches
+        (set(), None),
+    ],
+)
+def test_the_section_of_what_nothing_marks_in_a_body(marks, section):
+    assert default_section(marks) == section
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def schedule(*computations) -> Schedule:
     """Return the schedule of computations of (opcode, op name, operand numbers..., called computation as "->n")."""
     module = hlo_pb2.HloModuleProto(entry_computation_id=0)
     for number, instructions in enumerate(computations):
-        computation = module.computations.add(id=number)
+        computation = module.computations.add(id=number, root_id=100 * number + len(instructions) - 1)
         for position, (opcode, op_name, *reads) in enumerate(instructions):
             identity = 100 * number + position
             instruction = computation.instructions.add(id=identity, name=f"{opcode}.{identity}", opcode=opcode)
@@ -71,6 +71,35 @@ def test_an_unmarked_loop_is_of_its_bodys_phase_and_the_body_of_the_loops():
         "recompute",
         "backward",
     ]
+
+
+def test_what_nothing_marks_in_a_branch_is_of_its_section():
+    nested = ("conditional", f"{backward_scope('section-0')}/gradients/AddN/passed_on/cond", "->2")
+    made = schedule(
+        [FORWARD, ("conditional", "cond", "->1"), UNMARKED],
+        [REPLAY, ("iota", ""), nested, GRADIENT],
+        [("broadcast", "gradients/AddN/passed_on/cond/zeros_like"), ("iota", "")],  # named anew, without the section
+    )
+    assert {i.name: made.origins[i.id].section for i in made.order} == {
+        "dot.0": None,
+        "dot.100": "section-0",
+        "iota.101": "section-0",
+        "broadcast.200": "section-0",
+        "iota.201": "section-0",
+        "conditional.102": "section-0",
+        "dot.103": "section-0",
+        "conditional.1": "section-0",
+        "add.2": None,
+    }
+    assert {made.origins[i.id].phase for i in made.order if made.origins[i.id].section} == {"recompute", "backward"}
+
+
+def test_a_value_out_of_a_branch_is_of_the_layer_that_made_it_there():
+    made = schedule(
+        [("dot", "net/other/MatMul"), ("conditional", "cond", 0, "->1"), ("get-tuple-element", "", 1), ("add", "AddN", 2)],
+        [GRADIENT, ("tuple", "", 0)],
+    )
+    assert made.nearest_layer(made.instructions[3]) == "net/dense"
 
 
 def test_the_condition_of_a_loop_comes_first_and_a_body_once():
