@@ -155,6 +155,45 @@ def test_hover_tells_the_step_and_what_is_alive(opened):
     opened.wait("$('tip').hidden")
 
 
+def test_the_tip_stays_in_a_narrow_window(browser, program, tmp_path):
+    def width(pixels):
+        browser.send("Emulation.setDeviceMetricsOverride", width=pixels, height=1000, deviceScaleFactor=1, mobile=False)
+
+    width(600)
+    try:
+        browser.open(write_page([("small", program)], tmp_path / "one.html"))
+        for step in (0.2, 2.4, 4, 7.8):
+            browser.move(*place(browser, step))
+            browser.wait(f"!$('tip').hidden && $('tip').textContent.includes('step {int(step)}')")
+            left, right = browser.run(
+                "(() => { const box = $('tip').getBoundingClientRect(); return [box.left, box.right]; })()"
+            )
+            assert 0 <= left < right <= 600
+    finally:
+        width(1400)
+
+
+def test_a_pointer_that_leaves_at_once_shows_nothing(opened):
+    send = "$('stage').dispatchEvent(new PointerEvent(%r, { clientX: 500, clientY: 300 }))"
+    opened.run(send % "pointermove")
+    opened.run("$('tip').hidden = true")
+    opened.run(";".join(send % kind for kind in ("pointermove", "pointerleave")))
+    opened.settle()
+    assert opened.run("$('tip').hidden")
+
+
+def test_hover_where_only_the_other_report_has_steps(browser, program, saved, tmp_path):
+    browser.messages.clear()
+    steps = (*saved.steps, *[dataclasses.replace(s, instruction=f"more.{s.instruction}") for s in saved.steps])
+    longer = dataclasses.replace(saved, steps=steps)
+    browser.open(write_page([("short", program), ("long", longer)], tmp_path / "uneven.html"))
+    browser.move(*place(browser, 13.5))
+    tip = browser.wait("!$('tip').hidden && $('tip').textContent")
+    assert tip.startswith("A has no step 13")
+    assert "B holds 30.0 MiB" in tip
+    assert browser.messages == []
+
+
 def test_click_pins_a_step(opened):
     opened.click(*place(opened, 6.5))
     assert text(opened, "step-title") == "Step 6 of 8"
@@ -220,8 +259,9 @@ def test_the_keyboard_does_everything(opened):
     assert opened.run("state.base") is None
     opened.key("s")
     assert opened.run("[state.by, $('by').value]") == ["layer", "layer"]
+    opened.run("scrollTo(0, document.body.scrollHeight)")
     opened.key("?")
-    assert not opened.run("$('help').hidden")
+    assert opened.run("!$('help').hidden && $('help').getBoundingClientRect().top >= 0")
     opened.key("t")
     opened.wait("$('steps').tBodies[0].rows.length === 8")
     opened.run("$('steps').tBodies[0].rows[1].focus()")

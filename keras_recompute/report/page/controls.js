@@ -5,7 +5,7 @@ function wirePointer() {
   let pressed = null, waiting = null;
   const stage = $("stage");
   stage.addEventListener("pointermove", (event) => {
-    if (waiting === null) requestAnimationFrame(() => { showTip(waiting); waiting = null; });
+    if (waiting === null) requestAnimationFrame(() => { if (waiting) showTip(waiting); waiting = null; });
     waiting = event;
   }, true);
   stage.addEventListener("pointerleave", () => { waiting = null; $("tip").hidden = $("pointer").hidden = true; });
@@ -63,6 +63,7 @@ function wireControls() {
 function toggleHelp() {
   $("help").hidden = !$("help").hidden;
   $("keys").setAttribute("aria-expanded", String(!$("help").hidden));
+  if (!$("help").hidden) $("help").scrollIntoView({ block: "nearest" });
 }
 
 function setTheme(name) {

@@ -166,24 +166,27 @@ function showLegend() {
 function showTip(event) {
   const box = $("stage").getBoundingClientRect(), { left, top, width, height } = chart.area;
   const x = event.clientX - box.left, y = event.clientY - box.top, step = chart.stepAt(x);
-  const inside = x >= left && x <= left + width && y >= 0 && y <= top + height + 30 && step >= 0 && step < report().steps;
+  const inside = x >= left && x <= left + width && y >= 0 && y <= top + height + 30 && step >= 0 && step < chart.steps;
   $("tip").hidden = $("pointer").hidden = !inside;
   if (!inside) return;
-  const now = report(), alive = now.largest(step, 6), facts = ["phase", "section", "layer"].map((name) => now.step[name][step]).filter(Boolean);
+  const now = report(), runs = step < now.steps, alive = runs ? now.largest(step, 6) : [], facts = ["phase", "section", "layer"].map((name) => now.step[name][step]).filter(Boolean);
   const rows = alive.map((n) => {
     const sign = element("span", { class: "swatch" });
     sign.style.background = coloursOf(now, state.by).get(now.groupOf(n, state.by));
     return element("div", { class: "row" }, sign, element("span", { class: "size", text: formatBytes(now.size[n]) }), element("span", { text: now.describe(n) }));
   });
   const behind = reports[1 - state.front]?.total[step];
+  const held = runs ? `${formatBytes(now.total[step])} at step ${formatCount(step)}` : `${"AB"[state.front]} has no step ${formatCount(step)}`;
   $("tip").replaceChildren(
-    element("div", {}, element("b", { text: `${formatBytes(now.total[step])} at step ${formatCount(step)}` })),
+    element("div", {}, element("b", { text: held })),
     ...(behind === undefined ? [] : [element("div", { text: `${"AB"[1 - state.front]} holds ${formatBytes(behind)} at its step of this number` })]),
-    element("div", { class: "quiet", text: now.step.instruction[step] }),
-    element("div", { class: "quiet", text: facts.join(" · ") || "phase and layer not known" }), ...rows,
-    element("div", { class: "row" }, element("span", { class: "swatch" }), element("span", { class: "size", text: formatBytes(now.floor) }), element("span", { text: "always live" })));
-  const wide = $("tip").offsetWidth, high = $("tip").offsetHeight;
-  $("tip").style.left = `${x + 16 + wide > box.width ? x - 16 - wide : x + 16}px`;
+    ...(runs ? [
+      element("div", { class: "quiet", text: now.step.instruction[step] }),
+      element("div", { class: "quiet", text: facts.join(" · ") || "phase and layer not known" }), ...rows,
+      element("div", { class: "row" }, element("span", { class: "swatch" }), element("span", { class: "size", text: formatBytes(now.floor) }), element("span", { text: "always live" })),
+    ] : []));
+  const wide = $("tip").offsetWidth, high = $("tip").offsetHeight, beside = x + 16 + wide > box.width ? x - 16 - wide : x + 16;
+  $("tip").style.left = `${clamp(beside, 8 - box.left, Math.max(innerWidth - box.left - wide - 8, 8 - box.left))}px`; // never out of the window
   $("tip").style.top = `${clamp(y + 12, 0, Math.max(box.height - high, 0))}px`;
   $("pointer").style.cssText = `left:${x}px;top:${top}px;height:${height}px`;
 }
