@@ -106,6 +106,13 @@ def test_every_name_of_the_contract(module):
     assert [name for name in TABLE[module].split() if not hasattr(found, name)] == []
 
 
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("module", ["ipu_compiler", "scopes", "ipu_estimator", "embedding_ops", "optimizers", "distributed"])
+def test_modules_that_are_not_emulated_cannot_be_imported(module):
+    with pytest.raises(ImportError, match=module):
+        importlib.import_module(f"tensorflow.python.ipu.{module}")
+
+
 def test_what_was_there_is_put_back(monkeypatch):
     """A module of the same name, such as PopVision's own pva, is back after uninstall()."""
     mine, popvision = type(sys)("tensorflow.python.ipu"), type(sys)("pva")
