@@ -41,9 +41,9 @@ class SweepRow:
 
 
 def knee(rows: Sequence[SweepRow]) -> SweepRow | None:
-    """Return the row at the knee, of those that recompute; None where there are fewer than three, or no knee."""
+    """Return the row at the knee, of those that recompute; None for fewer than three numbers of checkpoints, or no knee."""
     rows = sorted((row for row in rows if row.recompute), key=lambda row: row.checkpoints)
-    if len(rows) < 3:
+    if len({row.checkpoints for row in rows}) < 3:
         return None
     at = [math.log2(row.checkpoints + 1) for row in rows]
     first, last = rows[0].peak_bytes, rows[-1].peak_bytes

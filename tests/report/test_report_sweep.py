@@ -30,6 +30,7 @@ def test_few_or_straight_rows_have_no_knee():
     assert knee(ROWS[:3]) is None
     assert knee([row(0, 30), row(1, 20), row(3, 10)]) is None
     assert knee([]) is None
+    assert knee([row(7, 30), row(7, 20), row(7, 10)]) is None  # one number of checkpoints, in one to three levels
 
 
 def test_the_table():
