@@ -39,11 +39,13 @@ NAMES = {
     "pva": "pva",
 }
 _WITHOUT_TENSORFLOW = ("pva",)
+_AWAITED = ("tensorflow", "keras")
 _ABSENT = object()
 
 _undo: list[tuple[Any, str, Any]] = []  # owner, name, what was there before
 _made: dict[str, ModuleType | None] = {}  # name, and the module that had it before
 _finders: list[MetaPathFinder] = []
+_making: list[bool] = []  # while the names are being made
 
 
 def has_sdk() -> bool:
@@ -91,11 +93,15 @@ def uninstall() -> None:
 
 
 def _make_all() -> None:
-    for ours in filter(None, NAMES.values()):
-        importlib.import_module(f"..{ours}", __name__)  # first, so that an error leaves no half of the names
-    for name in NAMES:
-        if name not in _made:
-            _make(name)
+    _making.append(True)
+    try:
+        for ours in filter(None, NAMES.values()):
+            importlib.import_module(f"..{ours}", __name__)  # first, so that an error leaves no half of the names
+        for name in NAMES:
+            if name not in _made:
+                _make(name)
+    finally:
+        _making.pop()
 
 
 def _make(name: str) -> ModuleType:
@@ -118,12 +124,12 @@ def _make(name: str) -> ModuleType:
 
 
 class _Finder(MetaPathFinder):
-    """Makes names when they are imported, and all of them as soon as TensorFlow is loaded."""
+    """Makes names when they are imported, and all of them as soon as TensorFlow and Keras are loaded."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
-        """Return the spec of a name of ours, or TensorFlow's own with the names made after it is loaded."""
-        if fullname == "tensorflow":
-            return self._tensorflow()
+        """Return the spec of a name of ours, or TensorFlow's or Keras's own with the names made after it is loaded."""
+        if fullname in _AWAITED:
+            return self._then_names(fullname)
         if fullname not in NAMES:
             return None
         if fullname not in _WITHOUT_TENSORFLOW:
@@ -131,10 +137,10 @@ class _Finder(MetaPathFinder):
         module = sys.modules[fullname] if fullname in _made else _make(fullname)
         return importlib.util.spec_from_loader(fullname, _Made(module), is_package=True)
 
-    def _tensorflow(self) -> Any:
+    def _then_names(self, awaited: str) -> Any:
         others = [finder for finder in sys.meta_path if finder is not self]
         for finder in others:
-            spec = finder.find_spec("tensorflow", None) if hasattr(finder, "find_spec") else None
+            spec = finder.find_spec(awaited, None) if hasattr(finder, "find_spec") else None
             if spec is not None and spec.loader is not None:
                 spec.loader = _ThenNames(spec.loader)
                 return spec
@@ -155,7 +161,10 @@ class _Made(Loader):
 
 
 class _ThenNames(Loader):
-    """Loads TensorFlow as ever, then makes the names."""
+    """Loads TensorFlow or Keras as ever, then makes the names.
+
+    Our modules need both, and each may load the other: the one that began last makes nothing.
+    """
 
     def __init__(self, plain: Any) -> None:
         self.plain = plain
@@ -166,7 +175,10 @@ class _ThenNames(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self.plain.exec_module(module)
-        _make_all()
+        others = [sys.modules.get(name) for name in _AWAITED if name != module.__name__]
+        is_loading = any(getattr(getattr(other, "__spec__", None), "_initializing", False) for other in others)
+        if "tensorflow" in sys.modules and not is_loading and not _making:
+            _make_all()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plain, name)  # what else is asked of a loader: sources, data files

@@ -135,3 +135,19 @@ def test_names_wait_for_tensorflow(tmp_path):
     )
     code, output, _ = run(tmp_path, "-m", "keras_recompute.ipu", "script.py")
     assert (code, output) == (0, "set()\nTrue True tensorflow\n")
+
+
+@pytest.mark.parametrize("first", ["keras", "tensorflow", "tensorflow.keras"])
+@pytest.mark.parametrize("loaded", ["", "import tensorflow\n"], ids=["waiting", "at once"])
+def test_keras_or_tensorflow_may_be_imported_first(tmp_path, first, loaded):
+    """Keras loads TensorFlow, and our modules need both."""
+    (tmp_path / "script.py").write_text(
+        f"{loaded}import keras_recompute.ipu as stand_in\n"
+        f"stand_in.install()\n"
+        f"import {first}\n"
+        "from tensorflow.python import ipu\n"
+        "import tensorflow as tf\n"
+        "print(ipu.config.IPUConfig.__name__, tf.keras.ipu.PipelineStage.__name__)\n"
+    )
+    code, output, errors = run(tmp_path, "script.py")
+    assert (code, output) == (0, "IPUConfig PipelineStage\n"), errors
