@@ -1,8 +1,9 @@
-"""A record of a made-up program: reports need no compiler."""
+"""A record of a made-up program, for which reports need no compiler, and a browser for their pages."""
 
 from __future__ import annotations
 
 import pytest
+from browser import Browser, chromium
 
 from keras_recompute.liveness import Buffer, Program, Step
 
@@ -32,3 +33,14 @@ def program() -> Program:
         capacity_bytes=100 * MIB,
         compile_seconds=2.0,
     )
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    for name in ("plotly", "jinja2"):
+        pytest.importorskip(name, reason=f"the page needs {name}, which is not installed")
+    if chromium() is None:
+        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
