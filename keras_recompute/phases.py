@@ -17,6 +17,9 @@ from typing import Optional, Tuple
 FORWARD, RECOMPUTE, BACKWARD, UPDATE = "forward", "recompute", "backward", "update"
 PHASES = (FORWARD, RECOMPUTE, BACKWARD, UPDATE)
 
+# Attribute of a graph that the engine copied operations into: name scope of the copies -> the graph they come from.
+COPIES = "_keras_recompute_copies"
+
 _SCOPE = re.compile(r"(?:^|/)recomputation\.(forward|backward|update)(?:\.([A-Za-z0-9_.-]+?))?(?:_\d+)?(?=/|$)")
 # "gradients" is where the engine differentiates; "gradient_tape" is where tf.GradientTape does.
 _GRADIENT = re.compile(r"(?:^|/)(?:gradients|gradient_tape)(?:_\d+)?(?=/|$)")

@@ -13,10 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import InvalidProgramError
+from ..phases import COPIES
 from .marks import is_alternative
 from .trace import Port
-
-_COPIES = "_keras_recompute_copies"  # attribute of a graph: name scope -> the graph that was copied there
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,15 +126,15 @@ def _scope_for(names: Iterable[str]) -> str:
 def _remember_copies(scope: str, original: Any) -> None:
     """Note in the graph under construction that what it holds under ``scope`` is copied from the graph ``original``."""
     graph = tf.compat.v1.get_default_graph()
-    if not hasattr(graph, _COPIES):
-        setattr(graph, _COPIES, {})
+    if not hasattr(graph, COPIES):
+        setattr(graph, COPIES, {})
     if scope:
-        getattr(graph, _COPIES)[f"{scope}/"] = original
+        getattr(graph, COPIES)[f"{scope}/"] = original
 
 
 def original_of(operation: tf.Operation) -> tf.Operation:
     """Return the operation that ``operation`` was copied from, where a user's function made it; else itself."""
-    copies = getattr(operation.graph, _COPIES, {})
+    copies = getattr(operation.graph, COPIES, {})
     for prefix in sorted((p for p in copies if operation.name.startswith(p)), key=len):
         try:
             return original_of(copies[prefix].get_operation_by_name(operation.name[len(prefix) :]))

@@ -7,29 +7,34 @@ what ``fit`` has traced. ``read_xla`` makes the record of it.
 from __future__ import annotations
 
 import inspect
+import os
 import time
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Callable, Sequence
+from pathlib import Path
+from typing import Any, Callable, Mapping, Sequence
 
 from ..errors import InvalidArgumentError, RecomputeWarning
 from .keras_step import DATA_NAMES, compiled_functions, is_model, layer_names, traces, training_step, whole_shapes
 from .parameters import Parameter, of_concrete_function
 from .program import Program
 from .read_xla import STAGE, read_hlo_proto
+from .source_lines import source_lines
 
 
 @dataclass(frozen=True)
 class CompiledProgram:
     """A compiled program as XLA serializes it, with what is known of its inputs and layers; ``program`` reads it.
 
-    ``serialized`` is what viewers of XLA's own programs read; ``report.write_report`` keeps it beside the record.
+    ``serialized`` is what viewers of XLA's own programs read; ``report.write_report`` keeps it beside the record. ``sources``
+    are lines of the user's code by operation.
     """
 
     serialized: bytes = field(repr=False)
     parameters: tuple[Parameter, ...] = ()
     compile_seconds: float | None = None
     layers: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def program(self, *, capacity_bytes: int | None = None) -> Program:
         """Return the record. Raises ReportError where the program cannot be read."""
@@ -37,6 +42,7 @@ class CompiledProgram:
             self.serialized,
             parameters=self.parameters,
             layers=self.layers,
+            sources=self.sources,
             capacity_bytes=capacity_bytes,
             compile_seconds=self.compile_seconds,
         )
@@ -99,12 +105,23 @@ def compile_program(
         args, kwargs = tf.nest.map_structure(
             lambda leaf: tf.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, tf.TensorSpec) else leaf, (args, kwargs)
         )
-    described = of_concrete_function(function.get_concrete_function(*args, **kwargs), input_feed or ())
+    concrete = function.get_concrete_function(*args, **kwargs)
+    described = of_concrete_function(concrete, input_feed or ())
     compile_now = function.experimental_get_compiler_ir(*args, **kwargs)
     start = time.perf_counter()
     data = compile_now(stage=STAGE)
     seconds = time.perf_counter() - start
-    return CompiledProgram(data, tuple(described), seconds, () if layers_of is None else layer_names(layers_of))
+    layers = () if layers_of is None else layer_names(layers_of)
+    return CompiledProgram(data, tuple(described), seconds, layers, source_lines(concrete, _packages()))
+
+
+def _packages() -> tuple[str, ...]:
+    """Return the folders of TensorFlow, Keras and this package."""
+    import keras
+    import tensorflow as tf
+
+    folders = Path(tf.__file__).parent, Path(keras.__file__).parent, Path(__file__).parents[1]
+    return tuple(f"{folder}{os.sep}" for folder in folders)
 
 
 def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -189,4 +206,5 @@ def compile_trace(concrete: Any, batch_size: int | None, layers: tuple[str, ...]
     start = time.perf_counter()
     serialized = from_concrete_function(concrete, specs)(stage=STAGE)
     seconds = time.perf_counter() - start
-    return CompiledProgram(serialized, tuple(of_concrete_function(concrete, range(len(data)))), seconds, layers)
+    parameters = of_concrete_function(concrete, range(len(data)))
+    return CompiledProgram(serialized, tuple(parameters), seconds, layers, source_lines(concrete, _packages()))

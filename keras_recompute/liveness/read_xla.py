@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from ..errors import ReportError
 from ..phases import BACKWARD, RECOMPUTE
@@ -38,13 +38,15 @@ def read_hlo_proto(
     *,
     parameters: Sequence[Parameter] = (),
     layers: Sequence[str] = (),
+    sources: Mapping[str, str] | None = None,
     capacity_bytes: int | None = None,
     compile_seconds: float | None = None,
 ) -> Program:
     """Return the record of a serialized ``xla.HloProto`` with buffer assignment.
 
     ``parameters`` describes the function's inputs in order; without it a parameter that a result overwrites counts as a
-    weight, any other as unknown. ``layers`` has the names of all layers of the model, if they are known. Raises ReportError for
+    weight, any other as unknown. ``layers`` has the names of all layers of the model, if they are known, and
+    ``sources`` lines of code by operation, named as in the function that it stands in. Raises ReportError for
     bytes that are no such program.
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -53,7 +55,7 @@ def read_hlo_proto(
     proto = hlo_pb2.HloProto()
     try:
         proto.ParseFromString(data)
-        return _Reader(proto, tuple(parameters), layers).program(capacity_bytes, compile_seconds)
+        return _Reader(proto, tuple(parameters), layers, sources or {}).program(capacity_bytes, compile_seconds)
     except (DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
         if isinstance(error, ReportError):
             raise
@@ -63,7 +65,8 @@ def read_hlo_proto(
 class _Reader:
     """One program on its way from XLA's messages to the record."""
 
-    def __init__(self, proto: Any, parameters: tuple[Parameter, ...], layers: Sequence[str]):
+    def __init__(self, proto: Any, parameters: tuple[Parameter, ...], layers: Sequence[str], sources: Mapping[str, str]):
+        self.sources = sources
         self.module, self.assignment = proto.hlo_module, proto.buffer_assignment
         entry = [c for c in self.module.computations if c.id == self.module.entry_computation_id]
         if not entry or not self.assignment.buffer_allocations:
@@ -164,8 +167,17 @@ class _Reader:
             layer=origin.layer or self.schedule.nearest_layer(writer),
             phase=phase,
             section=origin.section,
-            source=_source(writer.metadata),
+            source=self._source(writer.metadata, origin.op_name),
         )
+
+    def _source(self, metadata: Any, op_name: str | None) -> str | None:
+        """Return the line that the compiler was told, unless it is TensorFlow's or XLA's own; else that of the operation."""
+        file = metadata.source_file
+        if file and file != _NO_FILE and "/tensorflow/python/" not in file:
+            return f"{file}:{metadata.source_line}"
+        while op_name and op_name not in self.sources:  # in front of its own name stand those of the calls that lead to it
+            op_name = op_name.partition("/")[2]
+        return self.sources.get(op_name) if op_name else None
 
     def _outside_the_trace(self) -> Iterator[Buffer]:
         """Yield parameters, constants, results, and allocations that no trace explains, held throughout."""
@@ -200,13 +212,6 @@ class _Reader:
 def _is_temporary(allocation: Any) -> bool:
     """Return whether ``allocation`` is reserved for temporaries and results."""
     return not (allocation.is_entry_computation_parameter or allocation.is_constant or allocation.is_thread_local)
-
-
-def _source(metadata: Any) -> str | None:
-    """Return file and line, unless they are TensorFlow's own, or XLA's stand-in: those say nothing about the model."""
-    file = metadata.source_file
-    says_nothing = not file or file == _NO_FILE or "/tensorflow/python/" in file
-    return None if says_nothing else f"{file}:{metadata.source_line}"
 
 
 def _shape_bytes(shape: Any) -> int:

@@ -1,0 +1,65 @@
+"""The line of the user's code that made each operation of a traced function.
+
+XLA is told lines of TensorFlow's own, and the engine copies operations from graph to graph. The operation that a user's
+function made still knows where: its innermost line outside the packages around it. A line from which these packages were
+called, as that of ``fit``, would be the same for all operations and is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+from ..phases import COPIES
+
+
+def source_lines(concrete: Any, packages: tuple[str, ...]) -> dict[str, str]:
+    """Return ``{operation: "file:line"}`` for a traced function and those that it calls; names as in their own graphs.
+
+    ``packages`` are the folders, with a slash behind, whose lines are not the user's.
+    """
+    found: dict[str, str] = {}
+    lines: dict[tuple[int, str], str | None] = {}  # operations of copied graphs are asked for once per copy
+
+    def line(operation: Any) -> str | None:
+        key = id(operation.graph), operation.name
+        if key not in lines:
+            original = _original(operation)
+            lines[key] = _line(operation, packages) if original is None else line(original)
+        return lines[key]
+
+    for graph in _graphs(concrete.graph, set()):
+        for operation in graph.get_operations():
+            where = line(operation)
+            if where is not None:
+                found.setdefault(operation.name, where)
+    return found
+
+
+def _graphs(graph: Any, seen: set[str]) -> Iterator[Any]:
+    yield graph
+    for name, function in graph._functions.items():
+        inner = getattr(function, "graph", None)
+        if inner is not None and name not in seen:
+            seen.add(name)
+            yield from _graphs(inner, seen)
+
+
+def _original(operation: Any) -> Any:
+    """Return the operation that the engine copied ``operation`` from, or None."""
+    for prefix, graph in getattr(operation.graph, COPIES, {}).items():
+        if operation.name.startswith(prefix):
+            try:
+                return graph.get_operation_by_name(operation.name[len(prefix) :])
+            except KeyError:  # made here, under the scope of the copies
+                continue
+    return None
+
+
+def _line(operation: Any, packages: tuple[str, ...]) -> str | None:
+    frames = list(operation.traceback or ())
+    is_users = [not frame.filename.startswith((*packages, "<")) for frame in frames]
+    called_from = is_users.index(False) if False in is_users else -1  # what comes before has called the packages
+    for number in range(len(frames) - 1, called_from, -1):
+        if is_users[number]:
+            return f"{frames[number].filename}:{frames[number].lineno}"
+    return None
