@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Iterator
 
 from ..errors import ReportError
 from ..liveness import Program, read_hlo_proto, read_popvision
@@ -74,10 +77,32 @@ def _read(file: Path) -> Report:
             return Report(label or file.name, file, read_popvision(file))
         if file.suffix != PROTO_SUFFIX:
             return Report(label or file.name, file, Program.read(file))
-        return Report(label or file.name, file, read_hlo_proto(file.read_bytes()))
+        data = file.read_bytes()
+        with _start_unheard():
+            return Report(label or file.name, file, read_hlo_proto(data))
     except ReportError as error:
         raise ReportError(f"{str(file)!r}: {error}") from error
     except OSError as error:
         raise ReportError(f"{str(file)!r} could not be read: {error.strerror or error}") from error
     except ImportError as error:
         raise ReportError(f"{str(file)!r} is a serialized program, and TensorFlow, which reads it, is missing") from error
+
+
+@contextmanager
+def _start_unheard() -> Iterator[None]:
+    """Keep what TensorFlow writes when it is first imported out of a command's answer; its log level does not.
+
+    It writes to the error stream of the process, past Python's. What it raises is raised.
+    """
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    sys.stderr.flush()
+    heard, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(heard, 2)
+        os.close(heard)
+        os.close(nowhere)

@@ -191,3 +191,13 @@ def test_it_runs_as_a_module_and_survives_a_reader_that_leaves():
     missing = subprocess.run([*command, "none"], env=environment, capture_output=True, text=True, check=False)
     assert missing.returncode == 2
     assert len(missing.stderr.splitlines()) == 1
+
+
+def test_a_damaged_serialized_program_is_one_line_in_a_new_process(tmp_path):
+    """TensorFlow, which reads such a file, writes lines of its own where it is first imported."""
+    (tmp_path / "bad.hlo_proto.pb").write_bytes(b"garbage")
+    command = [sys.executable, "-m", "keras_recompute.liveness", "show", str(tmp_path / "bad.hlo_proto.pb")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "no compiled XLA program" in done.stderr
