@@ -23,8 +23,8 @@ def checkpointed(model: keras.Model, *, every: int | None = None, at: Iterable[s
     it has any, stay. Either
 
     * ``every=N``: a checkpoint after every N layers; where several values would have to be kept there (inside a residual
-      block), after the first of the next N layers behind which the fewest are. ``N`` about the root of the number of
-      layers takes the least memory (Chen et al. 2016, section 4.1);
+      block), after the one of the next N layers, or else of the N / 2 before, behind which the fewest are. ``N`` about the
+      root of the number of layers takes the least memory (Chen et al. 2016, section 4.1);
     * ``at=[names]``: a checkpoint after each of the named layers, after each use of it;
     * neither, for a model that has RecomputationCheckpoint layers already.
 
