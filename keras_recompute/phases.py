@@ -12,7 +12,7 @@ Scope names use only characters that TensorFlow allows in an operation name.
 """
 
 import re
-from typing import Optional, Tuple
+from typing import Any, Optional, Tuple
 
 FORWARD, RECOMPUTE, BACKWARD, UPDATE = "forward", "recompute", "backward", "update"
 PHASES = (FORWARD, RECOMPUTE, BACKWARD, UPDATE)
@@ -55,3 +55,14 @@ def parse_op_name(op_name: str) -> Tuple[str, Optional[str]]:
     if kind == "forward" and any(scope.group(1) == "backward" for scope in scopes):
         return RECOMPUTE, section  # a section within a group that is being replayed
     return kind, section
+
+
+def original_of(operation: Any) -> Any:
+    """Return the operation that ``operation`` was copied from, where a user's function made it; else itself."""
+    copies = getattr(operation.graph, COPIES, {})
+    for prefix in sorted((p for p in copies if operation.name.startswith(p)), key=len):
+        try:
+            return original_of(copies[prefix].get_operation_by_name(operation.name[len(prefix) :]))
+        except KeyError:  # made here, under the scope of the copies
+            continue
+    return operation

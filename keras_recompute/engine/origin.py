@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from .program import original_of
+from ..phases import original_of
 
 _FOLDERS = (Path(tf.__file__).parent, Path(keras.__file__).parent, Path(__file__).parents[1])
 _PACKAGES = tuple(str(folder) + os.sep for folder in _FOLDERS)

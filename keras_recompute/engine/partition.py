@@ -20,7 +20,7 @@ from .lean import all_but_cheap
 from .marks import copies, equal_values, is_alternative
 from .policies import Decision, Policy, save_everything
 from .program import Program, operations_between
-from .trace import Port
+from .trace import Port, Trace
 
 _WORTH = 0.8  # a backward program is run in two stages if that keeps at most this part of what it reads
 
@@ -77,73 +77,62 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
     gradients = [g for g in joint.gradients if g is not None]
     available = given | {t.ref() for port in (*kept, *incoming) for t in port}
     if policy is None:
-        policy = _lean_policy(joint, gradients, available)
+        policy = all_but_cheap(_residuals(joint, gradients, available), available)
     decided, replays = saved_values(joint, policy, gradients, available)
     saved = tuple(value for value, _ in decided)
     effects = [op for op in trace.graph.get_operations() if op not in joint.backward and not trace.purity.is_pure(op)]
     targets = (*trace.outputs, *saved)
-    operations = operations_between(targets, trace.ports, trace.handles, always=effects)
+    forward = _program(trace, trace.ports, targets, always=effects)
+    operations = forward.operations
     made_anyway = frozenset(op for op in operations if is_alternative(op) and _is_made_anyway(op, operations, joint))
     if made_anyway:
-        operations = operations_between(targets, trace.ports, trace.handles, always=effects, replays=made_anyway)
-    forward = Program(
-        graph=trace.graph,
-        ports=trace.ports,
-        handles=trace.handles,
-        operations=operations,
-        outputs=targets,
-        replays=made_anyway,
-    ).check()
+        forward = _program(trace, trace.ports, targets, always=effects, replays=made_anyway)
     backward_ports = (*trace.ports, *(_port_of(t, given) for t in saved), *kept, *incoming)
-    backward = Program(
-        graph=trace.graph,
-        ports=backward_ports,
-        handles=trace.handles,
-        operations=operations_between(gradients, backward_ports, trace.handles, replays=replays),
-        outputs=tuple(gradients),
-        replays=replays,
-    ).check()
+    backward = _program(trace, backward_ports, tuple(gradients), replays=replays)
     offloaded = frozenset(n for n, (_, decision) in enumerate(decided) if decision is Decision.OFFLOAD)
     stages = _stages(joint, backward, incoming) if under_xla() else None
     return Partition(joint, forward, backward, saved, offloaded, tuple(at_hand), stages)
 
 
-def _lean_policy(joint: Joint, gradients: Sequence[tf.Tensor], available: set[Any]) -> Policy:
-    residuals, _ = saved_values(joint, save_everything, gradients, available)
-    return all_but_cheap([value for value, _ in residuals], available)
+def _program(
+    trace: Trace,
+    ports: tuple[Port, ...],
+    outputs: tuple[tf.Tensor, ...],
+    *,
+    always: Sequence[tf.Operation] = (),
+    replays: frozenset[tf.Operation] = frozenset(),
+) -> Program:
+    """Return the program that computes ``outputs`` from ``ports``, checked."""
+    return Program(
+        graph=trace.graph,
+        ports=ports,
+        handles=trace.handles,
+        operations=operations_between(outputs, ports, trace.handles, always=always, replays=replays),
+        outputs=outputs,
+        replays=replays,
+    ).check()
+
+
+def _residuals(joint: Joint, gradients: Sequence[tf.Tensor], available: set[Any]) -> list[tf.Tensor]:
+    """Return all forward values that ``gradients`` need and that are not ``available``."""
+    return [value for value, _ in saved_values(joint, save_everything, gradients, available)[0]]
 
 
 def _stages(joint: Joint, backward: Program, incoming: Sequence[Port]) -> tuple[Program, Program] | None:
     """Return ``backward`` as a replay and a gradient of its results, or None where that would keep as much as one program."""
     available = {t.ref() for port in backward.ports for t in port} | {placeholder.ref() for placeholder, _ in backward.handles}
-    everything, _ = saved_values(joint, save_everything, backward.outputs, available)
-    lean = all_but_cheap([value for value, _ in everything], available)
-    decided, replays = saved_values(joint, lean, backward.outputs, available)
+    needed = _residuals(joint, backward.outputs, available)
+    decided, replays = saved_values(joint, all_but_cheap(needed, available), backward.outputs, available)
     made = tuple(value for value, _ in decided)
-    kept, needed = sum(map(_known_bytes, made)), sum(_known_bytes(value) for value, _ in everything)
     is_plain = all(value.dtype not in (tf.variant, tf.resource) for value in made)  # a loop's lists stay in one program
-    if not made or not is_plain or kept > _WORTH * needed or replays != backward.replays:
+    keeps_less = sum(map(_known_bytes, made)) <= _WORTH * sum(map(_known_bytes, needed))
+    if not made or not is_plain or not keeps_less or replays != backward.replays:
         return None
     ports = backward.ports[: len(backward.ports) - len(incoming)]
-    replay = Program(
-        graph=backward.graph,
-        ports=ports,
-        handles=backward.handles,
-        operations=operations_between(made, ports, backward.handles, replays=replays),
-        outputs=made,
-        replays=replays,
-    ).check()
     given = {t.ref() for port in ports for t in port}
+    replay = _program(joint.trace, ports, made, replays=replays)
     all_ports = (*backward.ports, *(_port_of(value, given) for value in made))
-    gradient = Program(
-        graph=backward.graph,
-        ports=all_ports,
-        handles=backward.handles,
-        operations=operations_between(backward.outputs, all_ports, backward.handles, replays=replays),
-        outputs=backward.outputs,
-        replays=replays,
-    ).check()
-    return replay, gradient
+    return replay, _program(joint.trace, all_ports, backward.outputs, replays=replays)
 
 
 def _known_bytes(tensor: tf.Tensor) -> int:

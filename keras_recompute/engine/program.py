@@ -132,17 +132,6 @@ def _remember_copies(scope: str, original: Any) -> None:
         getattr(graph, COPIES)[f"{scope}/"] = original
 
 
-def original_of(operation: tf.Operation) -> tf.Operation:
-    """Return the operation that ``operation`` was copied from, where a user's function made it; else itself."""
-    copies = getattr(operation.graph, COPIES, {})
-    for prefix in sorted((p for p in copies if operation.name.startswith(p)), key=len):
-        try:
-            return original_of(copies[prefix].get_operation_by_name(operation.name[len(prefix) :]))
-        except KeyError:  # made here, under the scope of the copies
-            continue
-    return operation
-
-
 def operations_between(
     targets: Iterable[tf.Tensor],
     ports: Iterable[Port],

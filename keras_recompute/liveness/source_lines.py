@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator
 
-from ..phases import COPIES
+from ..phases import original_of
 
 
 def source_lines(concrete: Any, packages: tuple[str, ...]) -> dict[str, str]:
@@ -21,10 +21,10 @@ def source_lines(concrete: Any, packages: tuple[str, ...]) -> dict[str, str]:
     lines: dict[tuple[int, str], str | None] = {}  # operations of copied graphs are asked for once per copy
 
     def line(operation: Any) -> str | None:
-        key = id(operation.graph), operation.name
+        original = original_of(operation)
+        key = id(original.graph), original.name
         if key not in lines:
-            original = _original(operation)
-            lines[key] = _line(operation, packages) if original is None else line(original)
+            lines[key] = _line(original, packages)
         return lines[key]
 
     for graph in _graphs(concrete.graph, set()):
@@ -42,17 +42,6 @@ def _graphs(graph: Any, seen: set[str]) -> Iterator[Any]:
         if inner is not None and name not in seen:
             seen.add(name)
             yield from _graphs(inner, seen)
-
-
-def _original(operation: Any) -> Any:
-    """Return the operation that the engine copied ``operation`` from, or None."""
-    for prefix, graph in getattr(operation.graph, COPIES, {}).items():
-        if operation.name.startswith(prefix):
-            try:
-                return graph.get_operation_by_name(operation.name[len(prefix) :])
-            except KeyError:  # made here, under the scope of the copies
-                continue
-    return None
 
 
 def _line(operation: Any, packages: tuple[str, ...]) -> str | None:

@@ -29,15 +29,21 @@ def mlp():
     return keras.Model(inputs, layers.Dense(1)(x))
 
 
+def residual_blocks(x, count):
+    """Normalisation and activation before each of two convolutions, the way around them free."""
+    for _ in range(count):
+        y = x
+        for _ in range(2):
+            y = layers.Conv2D(x.shape[-1], 3, padding="same")(layers.ReLU()(layers.BatchNormalization()(y)))
+        x = layers.Add()([x, y])
+    return x
+
+
 def resnet():
     """12 residual blocks of two convolutions; an activation is 128 KiB."""
     inputs = keras.Input((16, 16, 3), batch_size=16)
     x = layers.Conv2D(8, 3, padding="same")(inputs)
-    for _ in range(12):
-        y = x
-        for _ in range(2):
-            y = layers.Conv2D(8, 3, padding="same")(layers.ReLU()(layers.BatchNormalization()(y)))
-        x = layers.Add()([x, y])
+    x = residual_blocks(x, 12)
     return keras.Model(inputs, layers.Dense(4)(layers.GlobalAveragePooling2D()(x)))
 
 

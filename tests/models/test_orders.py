@@ -20,6 +20,12 @@ from .twins import twins
 X = SEQUENCES[0]
 
 
+def computed(run, x, mode):
+    """Return the gradients that ``run`` makes of ``x`` in eager code, a graph or under jit."""
+    function = run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
+    return [np.asarray(tf.convert_to_tensor(g)) for g in function(tf.constant(x))]
+
+
 def penalty(model, x, mode):
     """Return the gradient of the squared norm of a gradient, as a gradient penalty has it, for the input and all weights."""
     variables = [v.value for v in model.trainable_variables]
@@ -33,8 +39,7 @@ def penalty(model, x, mode):
             loss = tf.reduce_sum(inner.gradient(y, x) ** 2 * tf.cos(x))
         return outer.gradient(loss, [x, *variables], unconnected_gradients="zero")
 
-    function = run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
-    return [np.asarray(tf.convert_to_tensor(g)) for g in function(tf.constant(x))]
+    return computed(run, x, mode)
 
 
 def assert_close(ours, plain):
@@ -81,8 +86,7 @@ def third_order(model, x, mode):
             second = tf.reduce_sum(middle.gradient(first, x) * tf.sin(2.0 * x))
         return outer.gradient(second, [x, *variables], unconnected_gradients="zero")
 
-    function = run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
-    return [np.asarray(tf.convert_to_tensor(g)) for g in function(tf.constant(x))]
+    return computed(run, x, mode)
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
