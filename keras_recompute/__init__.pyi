@@ -10,6 +10,7 @@ from .engine.inspection import (
 )
 from .engine.marks import checkpoint_name
 from .engine.scopes import keep_scope, recompute_scope
+from .layers.attention import MultiHeadAttention
 from .layers.recomputation_checkpoint import RecomputationCheckpoint
 from .layers.recurrent import GRU, LSTM
 from .layers.time_slice import TimeSlice
@@ -21,6 +22,7 @@ __all__ = [
     "GRU",
     "LSTM",
     "Model",
+    "MultiHeadAttention",
     "RecomputationCheckpoint",
     "TimeSlice",
     "checkpoint",

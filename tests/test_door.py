@@ -11,6 +11,7 @@ NAMES = {
     "GRU",
     "LSTM",
     "Model",
+    "MultiHeadAttention",
     "RecomputationCheckpoint",
     "TimeSlice",
     "checkpoint",

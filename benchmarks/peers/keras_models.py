@@ -27,11 +27,11 @@ def transformer_blocks(workload: Workload) -> list[keras.Model]:
     return [_block(workload, i) for i in range(workload.blocks)]
 
 
-def block_layers(workload: Workload, x: Any) -> Any:
-    """Apply one new block to ``x``."""
+def block_layers(workload: Workload, x: Any, attention: Any = keras.layers.MultiHeadAttention) -> Any:
+    """Apply one new block to ``x``, with the layer ``attention``."""
     width = workload.features
     y = keras.layers.LayerNormalization()(x)
-    y = keras.layers.MultiHeadAttention(workload.heads, width // workload.heads)(y, y)
+    y = attention(workload.heads, width // workload.heads)(y, y)
     x = keras.layers.Add()([x, y])
     y = keras.layers.LayerNormalization()(x)
     y = keras.layers.Dense(workload.units, activation="gelu")(y)

@@ -29,7 +29,7 @@ def build(name: str, workload: Workload, checkpoints: int) -> Peer:
         x = inputs
         for number, (begin, end) in enumerate(sections):
             for _ in range(begin, end):
-                x = block_layers(workload, x)
+                x = block_layers(workload, x, kr.MultiHeadAttention)
             if number < checkpoints:
                 x = kr.RecomputationCheckpoint()(x)
     model = kr.Model(inputs, x)

@@ -70,7 +70,7 @@ def forward(step: Step, states: States, length: int, sizes: Sequence[int]) -> tu
         stores = tuple(p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, stores, emitted))
         return t + 1, tuple(states), stores
 
-    _, states, stores = _loop(length, body, (tf.constant(0), tuple(states), tuple(p.empty() for p in all_pieces)))
+    _, states, stores = loop(length, body, (tf.constant(0), tuple(states), tuple(p.empty() for p in all_pieces)))
     return states, tuple(p.whole(store) for p, store in zip(all_pieces, stores))
 
 
@@ -100,12 +100,13 @@ def overwrite(
 
     current, stores = tuple(s.read(first) for s in steps), tuple(s.store for s in steps)
     start = (tf.constant(0), tuple(states), current, stores, tuple(p.empty() for p in all_pieces))
-    _, states, _, stores, emitted_stores = _loop(length, body, start)
+    _, states, _, stores, emitted_stores = loop(length, body, start)
     written = tuple(s.pieces.whole(store) for s, store in zip(steps, stores))
     return states, written, tuple(p.whole(store) for p, store in zip(all_pieces, emitted_stores))
 
 
-def _loop(length: int, body: Callable[..., Any], start: Any) -> Any:
+def loop(length: int, body: Callable[..., Any], start: Any) -> Any:
+    """Run ``body`` ``length`` times; its first argument, and the first of ``start``, counts the turns."""
     return tf.while_loop(lambda k, *_: k < length, body, start, maximum_iterations=length, parallel_iterations=1)
 
 
