@@ -3,7 +3,8 @@
 Two sections are equal if they call the same operations with the same arguments in the same order, wired in the same
 way, and differ at most in where they slice their input (``TimeSlice`` layers of equal length). Seen from a run of equal
 sections, each value from outside plays one role in all of them: handed on by the section before, a slice that moves on
-by its own length, or shared by all.
+by its own length, or shared by all. Sections of *twins*, layers that differ in nothing but the values of their weights (see
+``twins``), can be a run too: the weights of all sections, stacked, are then one more input that each takes its share of.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..layers.time_slice import TimeSlice
 from .graph import Call, Graph, Key, Ref
 from .sections import Section
+from .twins import kind_of, twins_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +31,8 @@ class Run:
     ``calls`` is what one section does (the first one's, without its slices). ``arguments`` are the values that the loop is
     given, ``parameters`` the keys under which the section's calls know them, ``roles`` how they go together. ``returns``
     are the keys of a section's outputs, ``requests`` what the loop gives back, and ``results`` what each of them stands
-    for: one value, or one per section, each with the keys under which it is known.
+    for: one value, or one per section, each with the keys under which it is known. ``twins`` has, for each layer with
+    weights of its own, that layer of every section.
     """
 
     sections: tuple[Section, ...]
@@ -40,6 +43,7 @@ class Run:
     returns: tuple[Key, ...]
     requests: tuple[Request, ...]
     results: tuple[tuple[tuple[Key, ...], ...], ...]
+    twins: tuple[tuple[keras.layers.Layer, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class _Slot:
 class _Shape:
     """What a section does, apart from which values it does it to."""
 
-    def __init__(self, section: Section) -> None:
+    def __init__(self, section: Section, *, with_twins: bool) -> None:
         slices = {
             call.outputs[0]: call
             for call in section.calls
@@ -87,9 +91,16 @@ class _Shape:
         # A slice that is read outside too would have to be made once per section after all.
         self.can_repeat = section.recomputed and not any(key in slices for key in section.outputs)
         self.form = [
-            (id(call.operation), keras.tree.map_structure(lambda leaf: _form(leaf, number), (call.args, call.kwargs)))
-            for call in self.calls
+            (identity, keras.tree.map_structure(lambda leaf: _form(leaf, number), (call.args, call.kwargs)))
+            for call, identity in zip(self.calls, self._identities(with_twins=with_twins))
         ]
+
+    def _identities(self, *, with_twins: bool) -> list[Any]:
+        """Return what the operation of each call must be equal in: with twins, in what it is and where it was used before."""
+        operations = [call.operation for call in self.calls]
+        if not with_twins:
+            return [id(operation) for operation in operations]
+        return [(operations.index(operation), kind_of(operation)) for operation in operations]
 
     def position(self, key: Key) -> int | None:
         """Return which of the values that the section makes ``key`` is, directly or through a checkpoint."""
@@ -112,12 +123,12 @@ def _form(leaf: Any, number: dict[Key, tuple[str, int]]) -> Any:
     return number[leaf.key] if isinstance(leaf, Ref) else leaf
 
 
-def find_runs(sections: Sequence[Section], graph: Graph) -> list[Section | Run]:
-    """Return ``sections`` with every two or more equal consecutive ones replaced by a Run."""
+def find_runs(sections: Sequence[Section], graph: Graph, *, with_twins: bool = False) -> list[Section | Run]:
+    """Return ``sections`` with every two or more equal consecutive ones (``with_twins``, twins too) replaced by a Run."""
     waiting = list(sections)
     found: list[Section | Run] = []
     while waiting:
-        shapes = [_Shape(section) for section in waiting]
+        shapes = [_Shape(section, with_twins=with_twins) for section in waiting]
         count, roles = _longest(shapes)
         if count < 2:
             found.append(waiting.pop(0))
@@ -218,6 +229,7 @@ def _run(
         returns=tuple(head.made[position] for position in positions),
         requests=tuple(Last(at[p]) if is_last else Joined(at[p], axis) for p, axis, is_last in requests),
         results=tuple(results),
+        twins=twins_of([[call.operation for call in shape.calls] for shape in shapes]),
     )
 
 

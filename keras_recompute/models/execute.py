@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from ..engine.compiler import under_xla
 from ..engine.joint import join
 from ..engine.levels import outline_levels
 from ..engine.lower import lower
-from ..engine.outline import Carried, Joined, can_be_outlined, section_spec
+from ..engine.outline import Carried, Joined, Sliced, can_be_outlined, section_spec
 from ..engine.partition import Partition, partition
 from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_replay_sources
@@ -23,6 +24,7 @@ from .distribute import distributed
 from .equal import Run, find_runs
 from .graph import Call, Graph, Key, Values
 from .sections import Section, cut, uncut
+from .twins import stacked_weights, standing_in
 
 _END = "end"  # what comes after the last checkpoint, in the names of operations
 
@@ -36,14 +38,15 @@ class Plan:
     levels: int = 1
 
     @classmethod
-    def of(cls, graph: Graph, levels: int = 1, *, replays_end: bool = False) -> Plan:
+    def of(cls, graph: Graph, levels: int = 1, *, replays_end: bool = False, with_twins: bool = False) -> Plan:
         """Return the plan that recomputes the sections of ``graph``, equal ones as ``levels`` nested loops.
 
         With ``replays_end`` what comes after the last checkpoint is recomputed too: for a part of a model behind which
-        other parts run before its backward pass.
+        other parts run before its backward pass. ``with_twins`` makes sections that differ in the values of their weights
+        equal too.
         """
         graph = distributed(graph)
-        return cls(graph, tuple(find_runs(cut(graph, replays_end=replays_end), graph)), levels)
+        return cls(graph, tuple(find_runs(cut(graph, replays_end=replays_end), graph, with_twins=with_twins)), levels)
 
     @classmethod
     def without_recomputation(cls, graph: Graph) -> Plan:
@@ -103,17 +106,19 @@ def _run_section(section: Section, values: Values, name: str, policy: Policy | N
 
 def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: int) -> None:
     arguments = [values[key] for key in run.arguments]
-    signature = [section_spec(value, role) for value, role in zip(arguments, run.roles)]
     masks = [mask_of(value) for value in arguments]
     if all(mask is None for mask in masks):
+        weights = stacked_weights(run.twins)
+        arguments, roles = [*arguments, *weights], (*run.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights))
+        signature = [section_spec(value, role) for value, role in zip(arguments, roles)]
         stored = {role.output for role in run.roles if isinstance(role, Carried)}
         stored.update(request.output for request in run.requests if isinstance(request, Joined))
-        part, aside = _partition(run.calls, run.parameters, run.returns, signature, masks, sorted(stored), save_replay_sources)
+        part, aside = _partition(
+            run.calls, run.parameters, run.returns, signature, masks, sorted(stored), save_replay_sources, run.twins
+        )
         if not aside and can_be_outlined(part):
             counts = equal_groups(len(run.sections), levels)
-            results = outline_levels(
-                part, arguments, counts=counts, roles=run.roles, requests=run.requests, batch=batch, name=name
-            )
+            results = outline_levels(part, arguments, counts=counts, roles=roles, requests=run.requests, batch=batch, name=name)
             for request, keys, result in zip(run.requests, run.results, results):
                 is_stack = isinstance(request, Joined) and request.axis is None
                 for known_as, value in zip(keys, tf.unstack(result) if is_stack else [result]):
@@ -134,20 +139,26 @@ def _partition(
     masks: Sequence[tf.Tensor | None],
     at_hand: Sequence[int],
     policy: Policy | None,
+    twins: Sequence[Sequence[keras.layers.Layer]] = (),
 ) -> tuple[Partition, Aside]:
-    """Trace ``calls`` as a function from ``parameters``, then their masks, to ``returns``, then what goes beside them."""
+    """Trace ``calls`` as a function from ``parameters``, then their masks, to ``returns``, then what goes beside them.
+
+    With ``twins`` it takes their weights in place of the masks, and is the same for all of them.
+    """
     aside = Aside(calls)
 
     def section(*tensors: tf.Tensor) -> list[tf.Tensor]:
         values: Values = dict(zip(parameters, tensors))
-        given = iter(tensors[len(parameters) :])
+        beside = tensors[len(parameters) :]
+        given = iter(beside)
         for key, mask in zip(parameters, masks):
             if mask is not None:
                 values[key]._keras_mask = next(given)
 
         def run() -> list[tf.Tensor]:
-            for call in calls:
-                call.run(values)
+            with standing_in(twins, beside) if twins else contextlib.nullcontext():
+                for call in calls:
+                    call.run(values)
             return [values[key] for key in returns]
 
         return aside.gather(run)

@@ -15,7 +15,7 @@ from .aside import Aside, mask_of
 from .execute import Plan, execute
 from .graph import read_graph
 
-_LEVELS = "_keras_recompute_levels"  # attribute of a clone's outputs, since Keras hands over nothing else
+_OPTIONS = "_keras_recompute_options"  # attribute of a clone's outputs, since Keras hands over nothing else
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
@@ -28,13 +28,13 @@ class Model(keras.Model):
     is the plain model's. Warns with a RecomputeWarning where there are checkpoints but none saves memory.
     """
 
-    _levels = 1
+    _levels, _scan_layers = 1, False
     _training_pass = False  # Keras runs the graph once while it constructs the model
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._eager_training_passes: dict[tuple[int, ...], tuple[Any, Aside]] = {}
-        self._levels = max(getattr(t, _LEVELS, 1) for t in self.outputs)
+        self._levels, self._scan_layers = max(getattr(t, _OPTIONS, (1, False)) for t in self.outputs)
         self._plan = self._make_plan()
 
     @property
@@ -56,24 +56,45 @@ class Model(keras.Model):
         if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
             raise InvalidArgumentError(f"recomputation_levels is {levels!r}: it counts loops, so give a whole number from 1 on")
         self._levels = levels
+        self._replan()
+
+    @property
+    def scan_layers(self) -> bool:
+        """Whether sections whose layers differ in nothing but the values of their weights become one loop.
+
+        The program, the time to compile it, and what the process keeps of it then do not grow with the number of sections;
+        but a step holds the weights of these sections, and their gradients, once more. Layers are compared by type,
+        configuration and the shapes of their weights; those that draw random numbers or keep statistics are not taken.
+        """
+        return self._scan_layers
+
+    @scan_layers.setter
+    def scan_layers(self, scan: bool) -> None:
+        if not isinstance(scan, bool):
+            raise InvalidArgumentError(f"scan_layers is {scan!r}: give True or False")
+        self._scan_layers = scan
+        self._replan()
+
+    def _replan(self) -> None:
         self._plan = self._make_plan()
         self._eager_training_passes.clear()
         self.train_function = None
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "recomputation_levels": self._levels}
+        return {**super().get_config(), "recomputation_levels": self._levels, "scan_layers": self._scan_layers}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Model:
         config = dict(config)
-        levels = config.pop("recomputation_levels", 1)
+        levels, scan = config.pop("recomputation_levels", 1), config.pop("scan_layers", False)
         model = super().from_config(config, custom_objects=custom_objects)
-        model.recomputation_levels = levels
+        model._levels, model._scan_layers = levels, scan
+        model._replan()
         return model
 
     def _make_plan(self) -> Plan:
         graph = read_graph(self)
-        plan = Plan.of(graph, self._levels)
+        plan = Plan.of(graph, self._levels, with_twins=self._scan_layers)
         marks = [call for call in graph.calls if isinstance(call.operation, RecomputationCheckpoint)]
         if marks and not plan.recomputes:
             warnings.warn(
@@ -99,7 +120,7 @@ class Model(keras.Model):
             outputs = super()._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)
             for output in keras.tree.flatten(outputs):
                 if isinstance(output, keras.KerasTensor):  # keras.models.clone_model constructs the clone on these
-                    setattr(output, _LEVELS, self._levels)
+                    setattr(output, _OPTIONS, (self._levels, self._scan_layers))
             return outputs
         outputs = self._run_sections(flat)
         return keras.tree.pack_sequence_as(self._outputs_struct, outputs)

@@ -1,0 +1,161 @@
+"""``Model.scan_layers``: sections of twin layers as one loop, with the gradients of the plain model."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_recompute as kr
+from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.liveness import profile
+
+X = np.random.default_rng(0).standard_normal((2, 5, 4)).astype("float32")
+JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+
+
+def block(x):
+    y = keras.layers.LayerNormalization()(x)
+    y = kr.MultiHeadAttention(2, 3)(y, y)
+    x = keras.layers.Add()([x, y])
+    return keras.layers.Dense(4, activation="gelu")(x)
+
+
+def build(blocks=5, one_block=block, scan=True, kind=kr.Model):
+    x = inputs = keras.Input(X.shape[1:], batch_size=len(X))
+    for number in range(blocks):
+        x = one_block(x)
+        if number < blocks - 1:
+            x = kr.RecomputationCheckpoint()(x)
+    model = kind(inputs, x)
+    random = np.random.default_rng(1)
+    model.set_weights([0.5 * random.standard_normal(w.shape) for w in model.get_weights()])
+    if kind is kr.Model:
+        model.scan_layers = scan
+    return model
+
+
+def names(model):
+    return [name for name, _ in model.plan.named_steps]
+
+
+def loss_and_gradients(model, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(tf.sin(model(x, training=True)))
+    return [loss, *tape.gradient(loss, [x, *(v.value for v in model.trainable_variables)])]
+
+
+def assert_equal_to_plain(model, plain, jit):
+    function = tf.function(loss_and_gradients, jit_compile=jit, autograph=False)
+    for n, (a, b) in enumerate(zip(function(model, tf.constant(X)), loss_and_gradients(plain, tf.constant(X)), strict=True)):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4, err_msg=f"result {n}")
+
+
+@JIT
+@pytest.mark.parametrize("levels", [1, 2])
+def test_twins_become_one_loop_with_the_gradients_of_the_plain_model(jit, levels):
+    model = build()
+    model.recomputation_levels = levels
+    assert names(model) == ["sections-0-3", ""]
+    assert_equal_to_plain(model, build(kind=keras.Model), jit)
+
+
+def test_eager_and_higher_derivatives():
+    def curvature(model):
+        x = tf.constant(X)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            slope = tf.reduce_sum(tf.square(loss_and_gradients(model, x)[1]))
+        return tape.gradient(slope, x)
+
+    model, plain = build(3), build(3, kind=keras.Model)
+    for a, b in zip(loss_and_gradients(model, tf.constant(X)), loss_and_gradients(plain, tf.constant(X)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(curvature(model), curvature(plain), rtol=1e-3, atol=1e-3)
+
+
+def test_a_loop_trains_as_the_plain_model_does():
+    histories = []
+    for model in (build(), build(kind=keras.Model)):
+        model.compile(keras.optimizers.Adam(0.01), "mse", jit_compile=True)
+        histories.append(model.fit(X, np.ones_like(X), epochs=3, verbose=0).history["loss"])
+    np.testing.assert_allclose(*histories, rtol=1e-4)
+
+
+def test_layers_that_all_sections_share_and_layers_used_twice():
+    shared = keras.layers.Dense(4, activation="tanh")
+
+    def one_block(x):
+        own = keras.layers.Dense(4, use_bias=False)
+        return keras.layers.Add()([own(shared(own(x))), x])
+
+    def both():
+        model = build(4, one_block)
+        plain = keras.Model(model.inputs, model.outputs)
+        return model, plain
+
+    model, plain = both()
+    assert names(model) == ["sections-0-2", ""]
+    assert_equal_to_plain(model, plain, jit=False)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        lambda: [keras.layers.Dense(4), keras.layers.Dropout(0.5, seed=1)],
+        lambda: [keras.layers.BatchNormalization()],
+        lambda: [keras.layers.Dense(4), keras.layers.Lambda(lambda t: 2 * t)],
+        lambda: [keras.layers.Dense(4, activity_regularizer="l2")],
+        lambda: [keras.layers.Dense(4, trainable=False)],
+        lambda: [keras.Sequential([keras.layers.Dense(4)])],
+    ],
+    ids=["random numbers", "statistics", "function", "losses", "frozen", "model"],
+)
+def test_what_one_layer_cannot_stand_for_stays_apart(layers):
+    def one_block(x):
+        for layer in layers():
+            x = layer(x)
+        return x
+
+    assert names(build(4, one_block)) == ["section-0", "section-1", "section-2", ""]
+
+
+def test_layers_of_other_sizes_or_functions_stay_apart():
+    sizes = iter([3, 3, 5, 5, 5, 1])
+    model = build(6, lambda x: keras.layers.Dense(4)(keras.layers.Dense(next(sizes))(x)))
+    assert names(model) == ["sections-0-1", "sections-2-4", ""]
+    functions = iter(["relu", "tanh", "tanh"])
+    model = build(3, lambda x: keras.layers.Dense(4)(keras.layers.Dense(4, next(functions))(x)))
+    assert names(model) == ["section-0", "section-1", ""]
+
+
+def test_without_it_nothing_changes():
+    assert names(build(3, scan=False)) == ["section-0", "section-1", ""]
+
+
+def test_the_program_does_not_grow_with_the_number_of_sections():
+    def instructions(blocks, scan):
+        model = build(
+            blocks, lambda x: keras.layers.Dense(4, activation="gelu")(keras.layers.LayerNormalization()(x)), scan=scan
+        )
+        step = tf.function(lambda x: loss_and_gradients(model, x), jit_compile=True, autograph=False)
+        return len(profile(step, tf.constant(X)).steps)
+
+    grows, stays = ([instructions(blocks, scan) for blocks in (3, 6)] for scan in (False, True))
+    assert stays[1] - stays[0] < (grows[1] - grows[0]) / 4
+
+
+def test_it_is_kept_by_saving_loading_and_cloning(tmp_path):
+    model = build(3)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for other in (loaded, keras.models.clone_model(model)):
+        assert other.scan_layers
+        assert names(other) == names(model)
+
+
+def test_a_wrong_value_is_said():
+    with pytest.raises(InvalidArgumentError, match="scan_layers is 1: give True or False"):
+        build(3).scan_layers = 1
