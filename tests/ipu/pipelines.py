@@ -24,23 +24,34 @@ def configure(*, recompute: bool = True) -> None:
     config.configure_ipu_system()
 
 
-def layers_of(stages: int, checkpoints: int, length: int, batch: int) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-    """Return input and output of a recurrent network in ``stages`` stages, its first stage cut by checkpoints."""
+def recurrent(inputs: keras.KerasTensor, checkpoints: int) -> keras.KerasTensor:
+    """Return the outputs of a recurrent layer that is cut by checkpoints."""
     import ipu_tensorflow_addons.keras.layers as ipu_layers
 
     from keras_recompute.layers.time_slice import TimeSlice
 
+    layer = ipu_layers.PopnnLSTM(UNITS, return_sequences=True, return_state=True)
+    steps, state, outputs = inputs.shape[1] // (checkpoints + 1), None, []
+    for n in range(checkpoints + 1):
+        output, *state = layer(TimeSlice(n * steps, (n + 1) * steps)(inputs), initial_state=state)
+        outputs.append(output)
+        if n < checkpoints:
+            state = ipu_layers.RecomputationCheckpoint()(state)
+    return keras.layers.Concatenate(axis=1)(outputs) if checkpoints else outputs[0]
+
+
+def layers_of(stages: int, checkpoints: int | None, length: int, batch: int) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    """Return input and output of a network in ``stages`` stages, its first one recurrent and cut by checkpoints.
+
+    With ``checkpoints`` None it is a dense layer, which compiles sooner.
+    """
+    import ipu_tensorflow_addons.keras.layers as ipu_layers
+
     in_stage = tf.keras.ipu.PipelineStage
     inputs = keras.Input((length, FEATURES), batch_size=batch)
     with in_stage(0):
-        recurrent = ipu_layers.PopnnLSTM(UNITS, return_sequences=True, return_state=True)
-        steps, state, outputs = length // (checkpoints + 1), None, []
-        for n in range(checkpoints + 1):
-            output, *state = recurrent(TimeSlice(n * steps, (n + 1) * steps)(inputs), initial_state=state)
-            outputs.append(output)
-            if n < checkpoints:
-                state = ipu_layers.RecomputationCheckpoint()(state)
-        x = keras.layers.Concatenate(axis=1)(outputs) if checkpoints else outputs[0]
+        is_dense = checkpoints is None
+        x = keras.layers.Dense(UNITS, activation="tanh")(inputs) if is_dense else recurrent(inputs, checkpoints)
     for stage in range(1, stages - 1):
         with in_stage(stage):
             x = keras.layers.Dense(UNITS, activation="tanh")(x)
@@ -53,7 +64,7 @@ def layers_of(stages: int, checkpoints: int, length: int, batch: int) -> tuple[k
 
 def pipelined(
     stages: int = 2,
-    checkpoints: int = 2,
+    checkpoints: int | None = None,
     *,
     recompute: bool = True,
     steps: int = 2,
