@@ -7,7 +7,8 @@
     python3 benchmarks/compare.py --table                         both READMEs' tables and plots, from results/*.json
 
 Every peer runs in a process of its own, and rounds are interleaved (A B C A B C), so that a machine that is busy for a
-while slows all of them. Times are medians over the rounds; only ratios within one run mean anything.
+while slows all of them. Times are medians over the rounds; only ratios within one run mean anything. Peers that are there
+for completeness run in the first round only, unless --peers names them; what fails is named and not tried again.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from comparison import Comparison, disagreements, plot, table, write_readme  # noqa: E402
-from peers import PEERS  # noqa: E402
+from comparison import Comparison, disagreements, table, write_readme  # noqa: E402
+from peers import PEERS, takes_part  # noqa: E402
+from plot import plot  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: E402
 from workloads import TINY, WORKLOADS, Workload  # noqa: E402
@@ -69,28 +71,37 @@ def compare(
 ) -> Comparison:
     """Run all peers in turns; return what they measured."""
     runs = [
-        (name, count) for count in checkpoints for name in peers if (PEERS[name].recomputes if count else PEERS[name].plain)
+        (name, count) for count in checkpoints for name in peers if takes_part(name, count, is_recurrent=workload.is_recurrent)
     ]
-    rates: list[float] = []
+    again = [run for run in runs if PEERS[run[0]].main or arguments.peers != tuple(PEERS)]
+    rounds = [runs, *[again] * (arguments.rounds - 1)]
+    rates: list[dict] = []
     rows: dict[tuple[str, int], list[dict]] = {run: [] for run in runs}
-    failures: list[str] = []
+    failures: dict[tuple[str, int], str] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
     with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
-        bar = progress.add_task(workload.name, total=arguments.rounds * len(runs))
-        for number in range(arguments.rounds):
-            rates.append(_child(["--rate"])["flops_per_second"])
-            for name, count in runs:
-                progress.update(bar, description=f"{workload.name}: {name}, {count} checkpoints")
-                if not any(failure.startswith(f"{name}, {count} checkpoints") for failure in failures):
+        bar = progress.add_task(workload.name, total=sum(map(len, rounds)))
+        for number, turns in enumerate(rounds, start=1):
+            rates.append(_child(["--rate"]))
+            for name, count in turns:
+                label = f"{workload.name}: {name}, {count} checkpoints"
+                progress.update(bar, description=label)
+                if (name, count) not in failures:
                     try:
-                        row = _child([name, workload.name, str(count), str(arguments.steps)])
-                        rows[name, count].append(row)
-                        if not errors.is_terminal:
-                            errors.print(f"round {number + 1}: {name}, {count} checkpoints: {row['step_seconds']:.3f} s")
+                        rows[name, count].append(_child([name, workload.name, str(count), str(arguments.steps)]))
+                        said = f"{rows[name, count][-1]['step_seconds']:.3f} s"
                     except RuntimeError as error:
-                        failures.append(f"{name}, {count} checkpoints failed: {error}")
+                        failures[name, count] = said = f"failed: {error}"
+                    if not errors.is_terminal:
+                        errors.print(f"round {number}: {label}: {said}", markup=False, highlight=False)
                 progress.advance(bar)
-    return Comparison(workload.name, rates, [_median(some) for some in rows.values() if some], failures)
+    return Comparison(
+        workload=workload.name,
+        flops_per_second=[rate["flops_per_second"] for rate in rates],
+        rows=[_median(some) for some in rows.values() if some],
+        failures=[f"{name}, {count} checkpoints {why}" for (name, count), why in failures.items()],
+        device=rates[0]["device"],
+    )
 
 
 def _median(rows: list[dict]) -> dict:
@@ -116,6 +127,8 @@ def _child(command: list[str]) -> dict:
         )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"it took more than {SECONDS_LIMIT} seconds") from None
+    if done.returncode < 0:
+        raise RuntimeError(f"it was ended by signal {-done.returncode}; 9 comes where memory runs out")
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
     return json.loads(done.stdout.splitlines()[-1])

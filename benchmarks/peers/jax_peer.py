@@ -1,29 +1,47 @@
-"""JAX: scans, a scan over sections of ``jax.checkpoint`` of scans, and blocks under ``jax.checkpoint``."""
+"""JAX: scans over timesteps or blocks, and with checkpoints a scan over ``jax.checkpoint`` of such scans.
+
+Blocks are stacked and scanned, as is usual for deep models: checkpoints between blocks written one after the other save
+nothing on a CPU. Sequences are time-major, so that nothing is turned in a step.
+"""
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from workloads import RATE, WEIGHTS_PER_BLOCK, Workload, data, weights
 
-from . import Peer
+from . import DeviceMemory, Peer
 
 
 def build(name: str, workload: Workload, checkpoints: int) -> Peer:
-    """Return the peer, its step to be compiled when it is first taken."""
-    del name
-    model = _recurrent if workload.is_recurrent else _transformer
+    """Return the peer, its step to be compiled when it is first taken.
+
+    The inputs of a recurrent model are projected by one product per section, or, with ``jax-in-loop``, a timestep at a time.
+    """
+    jax.config.update("jax_default_matmul_precision", "float32")  # on a GPU, all peers compute in float32
+    if workload.is_recurrent:
+        model = partial(_recurrent, workload, checkpoints, in_loop=name == "jax-in-loop")
+    else:
+        model = partial(_transformer, checkpoints)
 
     def loss(parameters, x, y):
-        return jnp.mean((model(workload, checkpoints, parameters, x) - y) ** 2)
+        return jnp.mean((model(parameters, x) - y) ** 2)
 
     def step(parameters, x, y):
         value, gradients = jax.value_and_grad(loss)(parameters, x, y)
         norm = jnp.sqrt(sum(jnp.sum(g * g) for g in gradients))
         return [p - RATE * g for p, g in zip(parameters, gradients)], value, norm
 
-    x, y = (jnp.asarray(array) for array in data(workload))
-    state = [jnp.asarray(array) for array in weights(workload)]
+    arrays, n = weights(workload), WEIGHTS_PER_BLOCK
+    if workload.is_recurrent:
+        x, y = (jnp.asarray(array.swapaxes(0, 1)) for array in data(workload))
+    else:
+        x, y = (jnp.asarray(array) for array in data(workload))
+        arrays = [np.stack(arrays[i::n]) for i in range(n)]
+    state = [jnp.asarray(array) for array in arrays]
     compiled = jax.jit(step, donate_argnums=0)
 
     def run() -> tuple[float, float]:
@@ -34,51 +52,62 @@ def build(name: str, workload: Workload, checkpoints: int) -> Peer:
     def temporary_bytes() -> int:
         return compiled.lower(state, x, y).compile().memory_analysis().temp_size_in_bytes
 
-    return Peer(run, temporary_bytes, _device_bytes)
+    return Peer(run, temporary_bytes, device_memory())
 
 
-def _device_bytes() -> tuple[int, int] | None:
-    statistics = jax.devices()[0].memory_stats()  # None on a CPU
-    return (statistics["bytes_in_use"], statistics["peak_bytes_in_use"]) if statistics else None
+def device_memory() -> DeviceMemory | None:
+    """Return the allocator of the first GPU, if there is one."""
+    device = jax.devices()[0]
+    if not device.memory_stats():  # None on a CPU
+        return None
+    return DeviceMemory(lambda: device.memory_stats()["bytes_in_use"], lambda: device.memory_stats()["peak_bytes_in_use"])
 
 
-def _recurrent(workload, checkpoints, parameters, x):
+def _scan(section, carry, steps, checkpoints):
+    """Scan ``steps`` by ``section``; with checkpoints, by equal parts of which each is replayed."""
+    if not checkpoints:
+        return section(carry, steps)
+    parts = jax.tree.map(lambda a: a.reshape(checkpoints + 1, -1, *a.shape[1:]), steps)
+    # In a scan nothing needs to be done against merging a section with its replay.
+    carry, outputs = jax.lax.scan(jax.checkpoint(section, prevent_cse=False), carry, parts)
+    return carry, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), outputs)
+
+
+def _recurrent(workload, checkpoints, parameters, x, *, in_loop):
     kernel, recurrent, bias, dense, dense_bias = parameters
-    units, batch = workload.units, workload.batch
+    is_lstm = workload.kind == "lstm"
 
-    def lstm(state, x_t):
+    def projected(x):
+        return x @ kernel + (bias if is_lstm else bias[0])
+
+    def lstm(state, z):
         h, c = state
-        i, f, g, o = jnp.split(x_t @ kernel + h @ recurrent + bias, 4, axis=-1)
+        i, f, g, o = jnp.split(z + h @ recurrent, 4, axis=-1)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
         return (h, c), h
 
-    def gru(state, x_t):
+    def gru(state, z):
         (h,) = state
-        xz, xr, xh = jnp.split(x_t @ kernel + bias[0], 3, axis=-1)
+        xz, xr, xh = jnp.split(z, 3, axis=-1)
         hz, hr, hh = jnp.split(h @ recurrent + bias[1], 3, axis=-1)
         z, r = jax.nn.sigmoid(xz + hz), jax.nn.sigmoid(xr + hr)
         h = z * h + (1 - z) * jnp.tanh(xh + r * hh)
         return (h,), h
 
-    cell = {"lstm": lstm, "gru": gru}[workload.kind]
-    zeros = jnp.zeros((batch, units))
-    state = (zeros, zeros) if workload.kind == "lstm" else (zeros,)
-    steps = jnp.swapaxes(x, 0, 1)
-    if checkpoints:
-        sections = steps.reshape(checkpoints + 1, -1, *steps.shape[1:])
-        section = jax.checkpoint(lambda state, part: jax.lax.scan(cell, state, part))
-        _, outputs = jax.lax.scan(section, state, sections)
-        outputs = outputs.reshape(-1, batch, units)
-    else:
-        _, outputs = jax.lax.scan(cell, state, steps)
-    return jnp.swapaxes(outputs, 0, 1) @ dense + dense_bias
+    cell = lstm if is_lstm else gru
+
+    def section(state, part):
+        if in_loop:
+            return jax.lax.scan(lambda state, x_t: cell(state, projected(x_t)), state, part)
+        return jax.lax.scan(cell, state, projected(part))
+
+    zeros = jnp.zeros((workload.batch, workload.units))
+    _, outputs = _scan(section, (zeros, zeros) if is_lstm else (zeros,), x, checkpoints)
+    return outputs @ dense + dense_bias
 
 
-def _transformer(workload, checkpoints, parameters, x):
-    n = WEIGHTS_PER_BLOCK
-    blocks = [parameters[i * n : (i + 1) * n] for i in range(workload.blocks)]
-
+def _transformer(checkpoints, parameters, x):
     def normalised(x, scale, offset):
         mean = x.mean(-1, keepdims=True)
         return (x - mean) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-3) * scale + offset
@@ -90,15 +119,7 @@ def _transformer(workload, checkpoints, parameters, x):
         y = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
         x = x + jnp.einsum("bthd,hdw->btw", y, p[8]) + p[9]
         y = normalised(x, p[10], p[11])
-        return x + jax.nn.gelu(y @ p[12] + p[13], approximate=False) @ p[14] + p[15]
+        return x + jax.nn.gelu(y @ p[12] + p[13], approximate=False) @ p[14] + p[15], None
 
-    def section(x, some):
-        for p in some:
-            x = block(x, p)
-        return x
-
-    if not checkpoints:
-        return section(x, blocks)
-    for begin, end in workload.sections(checkpoints):
-        x = jax.checkpoint(section)(x, blocks[begin:end])
+    x, _ = _scan(lambda x, blocks: jax.lax.scan(block, x, blocks), x, parameters, checkpoints)
     return x

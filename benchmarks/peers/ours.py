@@ -15,6 +15,18 @@ from .tensorflow_step import peer
 def build(name: str, workload: Workload, checkpoints: int) -> Peer:
     """Return the peer, compiled by XLA."""
     del name
+    return trained(workload, model(workload, checkpoints))
+
+
+def trained(workload: Workload, some_model: kr.Model) -> Peer:
+    """Return the peer that trains a model, from the weights that all peers start with."""
+    some_model.set_weights(weights(workload))
+    variables = [v.value for v in some_model.trainable_variables]
+    return peer(workload, lambda x: some_model(x, training=True), variables, jit=True)
+
+
+def model(workload: Workload, checkpoints: int, levels: int = 1) -> kr.Model:
+    """Return the model with its checkpoints, in equal sections, placed by hand."""
     inputs = keras.Input((workload.length, workload.features), batch_size=workload.batch)
     sections = workload.sections(checkpoints)
     if workload.is_recurrent:
@@ -32,7 +44,6 @@ def build(name: str, workload: Workload, checkpoints: int) -> Peer:
                 x = block_layers(workload, x, kr.MultiHeadAttention)
             if number < checkpoints:
                 x = kr.RecomputationCheckpoint()(x)
-    model = kr.Model(inputs, x)
-    model.set_weights(weights(workload))
-    variables = [v.value for v in model.trainable_variables]
-    return peer(workload, lambda x: model(x, training=True), variables, jit=True)
+    made = kr.Model(inputs, x)
+    made.recomputation_levels, made.scan_layers = levels, True
+    return made

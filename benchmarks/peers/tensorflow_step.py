@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import tensorflow as tf
 from workloads import RATE, Workload, data
 
-from . import Peer
+from . import DeviceMemory, Peer
 
 
 def peer(workload: Workload, forward: Callable[[tf.Tensor], tf.Tensor], variables: list[Any], *, jit: bool) -> Peer:
     """Return the peer that trains ``variables`` through ``forward``, in one ``tf.function``."""
-    x, y = (tf.constant(array) for array in data(workload))
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # on a GPU, all peers compute in float32
+    x, y = _tensors(workload)
 
     @tf.function(jit_compile=jit, autograph=False)
     def step(x, y):
@@ -33,11 +35,21 @@ def peer(workload: Workload, forward: Callable[[tf.Tensor], tf.Tensor], variable
 
         return profile(step, x, y).allocated_temporary_bytes
 
-    return Peer(lambda: tuple(float(value) for value in step(x, y)), temporary_bytes, _device_bytes)
+    return Peer(lambda: tuple(float(value) for value in step(x, y)), temporary_bytes, device_memory())
 
 
-def _device_bytes() -> tuple[int, int] | None:
+@cache  # a planner makes several peers, and what one leaves behind would not be seen when the next is measured
+def _tensors(workload: Workload) -> tuple[tf.Tensor, ...]:
+    return tuple(tf.constant(array) for array in data(workload))
+
+
+def device_memory() -> DeviceMemory | None:
+    """Return the allocator of the first GPU, if there is one."""
     if not tf.config.list_logical_devices("GPU"):
         return None
-    statistics = tf.config.experimental.get_memory_info("GPU:0")
-    return statistics["current"], statistics["peak"]
+    statistics = tf.config.experimental
+    return DeviceMemory(
+        lambda: statistics.get_memory_info("GPU:0")["current"],
+        lambda: statistics.get_memory_info("GPU:0")["peak"],
+        lambda: statistics.reset_memory_stats("GPU:0"),
+    )

@@ -1,20 +1,30 @@
-"""PyTorch: ``nn.LSTM`` and ``nn.GRU``, sections and blocks under ``torch.utils.checkpoint``."""
+"""PyTorch, eager: ``nn.LSTM`` and ``nn.GRU``, sections and blocks under ``torch.utils.checkpoint``, without reentry, as its
+documentation recommends. Nothing is random here, so the state of random numbers is not kept. Sequences are time-major, the
+layers' own layout. PyTorch takes all cores by itself.
+"""
 
 from __future__ import annotations
+
+from functools import partial
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from workloads import RATE, WEIGHTS_PER_BLOCK, Workload, data, weights
 
-from . import Peer
+from . import DeviceMemory, Peer
+
+replayed = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 
 
 def build(name: str, workload: Workload, checkpoints: int) -> Peer:
     """Return the peer."""
     del name
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.backends.cudnn.allow_tf32 = False  # on a GPU, all peers compute in float32
     x, y = (torch.from_numpy(array).to(device) for array in data(workload))
+    if workload.is_recurrent:
+        x, y = x.transpose(0, 1).contiguous(), y.transpose(0, 1).contiguous()
     model = (_Recurrent if workload.is_recurrent else _Transformer)(workload, checkpoints).to(device)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
 
@@ -26,13 +36,14 @@ def build(name: str, workload: Workload, checkpoints: int) -> Peer:
         optimizer.step()
         return loss.item(), norm.item()
 
-    return Peer(run, lambda: None, _device_bytes)
+    return Peer(run, lambda: None, device_memory())
 
 
-def _device_bytes() -> tuple[int, int] | None:
+def device_memory() -> DeviceMemory | None:
+    """Return the allocator of the first GPU, if there is one."""
     if not torch.cuda.is_available():
         return None
-    return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+    return DeviceMemory(torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, torch.cuda.reset_peak_memory_stats)
 
 
 class _Recurrent(nn.Module):
@@ -40,7 +51,7 @@ class _Recurrent(nn.Module):
         super().__init__()
         kernel, recurrent, bias, dense, dense_bias = (torch.from_numpy(array) for array in weights(workload))
         layer = {"lstm": nn.LSTM, "gru": nn.GRU}[workload.kind]
-        self.layer = layer(workload.features, workload.units, batch_first=True)
+        self.layer = layer(workload.features, workload.units)
         self.dense = nn.Linear(workload.units, 1)
         order = [0, 1, 2, 3] if workload.kind == "lstm" else [1, 0, 2]  # Keras's GRU has the update gate first
 
@@ -65,9 +76,9 @@ class _Recurrent(nn.Module):
             return self.dense(self.layer(x)[0])
         state, outputs = None, []
         for begin, end in self.sections:
-            y, state = checkpoint(self.layer, x[:, begin:end], state, use_reentrant=False)
+            y, state = replayed(self.layer, x[begin:end], state)
             outputs.append(y)
-        return self.dense(torch.cat(outputs, dim=1))
+        return self.dense(torch.cat(outputs))
 
 
 class _Transformer(nn.Module):
@@ -81,7 +92,7 @@ class _Transformer(nn.Module):
         if self.sections is None:
             return self._run(x, 0, len(self.blocks))
         for begin, end in self.sections:
-            x = checkpoint(self._run, x, begin, end, use_reentrant=False)
+            x = replayed(self._run, x, begin, end)
         return x
 
     def _run(self, x, begin, end):

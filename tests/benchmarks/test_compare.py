@@ -2,15 +2,20 @@
 
 import importlib
 import json
+from types import SimpleNamespace
 
 import compare
+import one_peer
 import pytest
-from comparison import Comparison, disagreements, plot, table
-from peers import PEERS
+from comparison import Comparison, disagreements, table
+from peers import ON_DEVICE, PEERS, DeviceMemory, Peer, ours, planned, takes_part, tensorflow_step
+from plot import STYLES, plot
 from workloads import WORKLOADS
 
+import keras_recompute as kr
 
-def row(peer, checkpoints, *, seconds=1.0, loss=2.0, norm=3.0, temporaries=None, measured=2**20):
+
+def row(peer, checkpoints, *, seconds=1.0, loss=2.0, norm=3.0, temporaries=None, measured=2**20, method="VmHWM", **more):
     return {
         "peer": peer,
         "workload": "tiny-lstm",
@@ -21,6 +26,8 @@ def row(peer, checkpoints, *, seconds=1.0, loss=2.0, norm=3.0, temporaries=None,
         "step_seconds_of_rounds": [seconds, 2 * seconds],
         "temporary_bytes": temporaries,
         "measured_bytes": measured,
+        "measured_by": method,
+        **more,
     }
 
 
@@ -59,6 +66,15 @@ def test_a_table_has_a_row_for_every_run():
     assert lines[3].endswith("| 3.00 MiB |  |")
 
 
+def test_a_table_names_plans_and_failures_and_can_leave_out_who_is_there_for_completeness():
+    rows = [row("torch", 1), row("ours-planned", 1, plan="7 checkpoints", step_seconds_of_rounds=[1.0])]
+    comparison = Comparison("tiny-lstm", [1e9], rows, failures=["jax, 1 checkpoints failed: it took more than 900 seconds"])
+    text = table(comparison)
+    assert "| 1 | keras_recompute, planned: 7 checkpoints | 1.00 | " in text
+    assert text.endswith("\n\njax, 1 checkpoints failed: it took more than 900 seconds")
+    assert len(table(comparison, main_only=True).splitlines()) == 3
+
+
 def test_the_fraction_is_of_the_best_rate():
     workload = WORKLOADS["tiny-lstm"]
     comparison = Comparison("tiny-lstm", [1e3, 2e3], [])
@@ -73,12 +89,114 @@ def test_who_computes_something_else_is_named():
     ]
 
 
+def test_who_ran_on_another_device_is_named():
+    rows = [row("keras", 0, method=ON_DEVICE), row("jax", 0), row("ours", 0, method=ON_DEVICE)]
+    assert disagreements(Comparison("tiny-lstm", [1.0], rows)) == ["jax, 0 checkpoints: it ran on a CPU, others on a GPU"]
+
+
+def test_who_takes_part_in_what():
+    def of(checkpoints, is_recurrent):
+        return {name for name in PEERS if takes_part(name, checkpoints, is_recurrent=is_recurrent)}
+
+    assert of(0, True) == {"keras", "keras-jit", "jax", "jax-in-loop", "torch", "ours"}
+    assert of(7, False) == {"recompute-grad", "recompute-grad-jit", "remat", "jax", "torch", "ours", "ours-planned"}
+    assert set(STYLES) == {name for name in PEERS if PEERS[name].main}
+
+
 def test_figures_are_kept_and_drawn(tmp_path):
     comparison = Comparison("tiny-lstm", [1.0], [row("keras", 0), row("ours", 1), row("ours", 3, measured=None)])
     (tmp_path / "figures.json").write_text(comparison.to_json())
     assert Comparison.read(tmp_path / "figures.json") == comparison
     plot(comparison, tmp_path / "figures.png")
     assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_memory_of_a_gpu_is_that_of_its_allocator_in_the_timed_steps(monkeypatch):
+    held, peak = 100, [100]
+    taken = iter((0, 900, 50, 60))  # by the tiny model, the first step, and the timed ones
+
+    def step():
+        peak[0] = max(peak[0], held + next(taken))
+        return 2.0, 3.0
+
+    peer = Peer(step, lambda: None, DeviceMemory(lambda: held, lambda: peak[0], lambda: peak.__setitem__(0, held)))
+    monkeypatch.setattr(importlib, "import_module", lambda _: SimpleNamespace(build=lambda *_: peer, __version__="1"))
+    measured = one_peer.measure("torch", "tiny-lstm", 0, steps=2)
+    assert (measured["measured_bytes"], measured["measured_by"], measured["timed_steps"]) == (60, ON_DEVICE, 2)
+
+
+def test_tensorflow_and_its_gpu(monkeypatch):
+    asked = []
+
+    class Statistics:
+        def __getattr__(self, name):
+            return lambda device: asked.append((name, device)) or {"current": 3, "peak": 8}
+
+    devices = SimpleNamespace(list_logical_devices=lambda kind: [kind], experimental=Statistics())
+    monkeypatch.setattr(tensorflow_step.tf, "config", devices)
+    device = tensorflow_step.device_memory()
+    assert (device.held_bytes(), device.peak_bytes()) == (3, 8)
+    device.forget_peak()
+    assert asked == [("get_memory_info", "GPU:0")] * 2 + [("reset_memory_stats", "GPU:0")]
+
+
+def test_of_long_steps_fewer_are_taken(monkeypatch):
+    clock = iter(range(0, 1000, 11))
+    monkeypatch.setattr(one_peer.time, "perf_counter", lambda: next(clock))
+    peer = Peer(lambda: (1.0, 1.0), lambda: 7)
+    monkeypatch.setattr(importlib, "import_module", lambda _: SimpleNamespace(build=lambda *_: peer, __version__="1"))
+    measured = one_peer.measure("torch", "tiny-lstm", 0, steps=3)
+    assert (measured["timed_steps"], measured["step_seconds"], measured["temporary_bytes"]) == (1, 11, 7)
+
+
+def checkpoints_of(model):
+    return sum(isinstance(layer, kr.RecomputationCheckpoint) for layer in model.layers)
+
+
+def test_the_planner_takes_the_fastest_cut_that_needs_what_the_checkpoints_by_hand_do(monkeypatch):
+    needed = {0: 900, 1: 500, 3: 300, 7: 200, 15: 190, 31: 180}
+    monkeypatch.setattr(planned, "_needed_bytes", lambda _, model: needed[checkpoints_of(model)])
+    monkeypatch.setattr(planned, "predicted_peak_bytes", lambda *, checkpoints, **_: needed[checkpoints])
+    workload = WORKLOADS["tiny-lstm"]
+    assert planned.build("ours-planned", workload, 3).plan == "3 checkpoints"
+    needed[1] = 300  # now fewer do
+    chosen = planned.build("ours-planned", workload, 3)
+    assert chosen.plan == "1 checkpoint"
+    assert chosen.step() == pytest.approx(ours.build("ours", workload, 0).step(), rel=1e-5)
+
+
+def test_the_leanest_plan_of_layers_is_taken_where_none_fits(monkeypatch):
+    asked = []
+
+    def needed_bytes(_, model):
+        asked.append((1000 - checkpoints_of(model) if asked else 1, checkpoints_of(model)))  # first of all by hand
+        return asked[-1][0]
+
+    monkeypatch.setattr(planned, "_needed_bytes", needed_bytes)
+    plan = planned.build("ours-planned", WORKLOADS["tiny-transformer"], 1).plan
+    assert plan == f"{max(count for _, count in asked[1:])} checkpoints"
+
+
+def test_a_failure_is_named_and_not_tried_again(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def child(command):
+        asked.append(command[0])
+        if command == ["--rate"]:
+            return {"flops_per_second": 1e9, "device": "a double"}
+        if command[0] == "keras":
+            raise RuntimeError("it was ended by signal 9")
+        return row(command[0], int(command[2]))
+
+    monkeypatch.setattr(compare, "_child", child)
+    monkeypatch.setattr(compare, "PEERS", {name: PEERS[name] for name in ("keras", "keras-jit", "ours")})
+    monkeypatch.setattr(compare, "_missing", lambda _: [])
+    out = tmp_path / "out.json"
+    assert compare.main(["--workload", "tiny-lstm", "--checkpoints", "0", "--rounds", "3", "--json", str(out)]) == 1
+    # keras-jit is no main peer: one round
+    assert asked == ["--rate", "keras", "keras-jit", "ours", "--rate", "ours", "--rate", "ours"]
+    assert Comparison.read(out).failures == ["keras, 0 checkpoints failed: it was ended by signal 9"]
+    assert "keras, 0 checkpoints failed: it was ended by signal 9" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
