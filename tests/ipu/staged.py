@@ -112,7 +112,9 @@ def trained_plainly(stages: int, *, microbatches: int, updates: int, mean: bool 
         with tf.GradientTape() as tape:
             y_pred = model(x, training=True)
             loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=w, training=True)
-        return loss, tape.gradient(loss, variables), y_pred
+        model._loss_tracker.update_state(loss, sample_weight=BATCH)
+        model.compute_metrics(x, y, y_pred, sample_weight=w)
+        return loss, tape.gradient(loss, variables)
 
     losses = []
     model.reset_metrics()
@@ -121,9 +123,7 @@ def trained_plainly(stages: int, *, microbatches: int, updates: int, mean: bool 
         for m in range(update * microbatches, (update + 1) * microbatches):
             rows = slice(m * BATCH, (m + 1) * BATCH)
             part = [[tf.constant(a[rows]) for a in group] for group in (x, y, weights)]
-            loss, gradients, y_pred = gradients_of(*part)
-            model._loss_tracker.update_state(loss, sample_weight=BATCH)
-            model.compute_metrics(part[0], part[1], y_pred, sample_weight=part[2])
+            loss, gradients = gradients_of(*part)
             total = gradients if total is None else [p + q for p, q in zip(total, gradients)]
             seen.append(float(loss))
         if mean:

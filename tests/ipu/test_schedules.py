@@ -35,7 +35,6 @@ def plain():
         *((s, "Interleaved", THEN) for s in (2, 3, 4)),
         *((s, "Sequential", BETWEEN) for s in (2, 3, 4)),
         (3, "Interleaved", None),
-        (4, "Sequential", None),
     ],
 )
 def test_losses_after_twenty_updates_are_those_of_the_plain_model(plain, stages, schedule, mode):

@@ -11,7 +11,7 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 
 from keras_recompute.errors import InvalidArgumentError, RecomputeWarning  # noqa: E402
-from keras_recompute.liveness import capture_fit, compile_program, profile, reconcile  # noqa: E402
+from keras_recompute.liveness import capture_fit, profile, reconcile  # noqa: E402
 from keras_recompute.liveness.keras_step import compiled_functions, traces  # noqa: E402
 from keras_recompute.liveness.reconcile import UNEXPLAINED  # noqa: E402
 
@@ -19,7 +19,7 @@ BATCH, FEATURES, UNITS, F32 = 16, 32, 64, 4
 WEIGHTS = FEATURES * UNITS + UNITS + UNITS + 1
 
 
-def dense(jit_compile=True, optimizer="adam", **options):
+def dense(jit_compile=True, optimizer="sgd", **options):
     """Return a compiled model of two layers with ``WEIGHTS`` weights, and a batch for it."""
     inputs = keras.Input((FEATURES,))
     x = keras.layers.Dense(UNITS, activation="tanh", name="hidden")(inputs)
@@ -36,7 +36,7 @@ def figures(program):
 
 
 def test_a_model_is_profiled_without_being_trained():
-    model, x, y = dense()
+    model, x, y = dense(optimizer="adam")
     before = [w.copy() for w in model.get_weights()]
     program = profile(model, x, y)
     assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights()))
@@ -163,4 +163,3 @@ def test_a_recomputing_model_needs_less():
     plain, saved = (profile(build(cls), *batch) for cls in (keras.Model, Model))
     assert saved.not_always_live_peak_bytes < 0.8 * plain.not_always_live_peak_bytes
     assert "recompute" in {step.phase for step in saved.steps}
-    assert compile_program(build(Model), *batch).serialized

@@ -65,9 +65,9 @@ LAYERS = {
     "square": lambda a, _b, _s: keras.ops.square(a) * 0.5,
     "name": lambda a, _b, _s: Named()(a),
 }
-# Recurrent layers and attention are traced for long, so the others come three times as often.
+# Recurrent layers and attention are traced for long, so the others come eight times as often.
 SLOW = ("lstm", "gru", "fused lstm", "fused gru", "attention")
-KINDS = [*SLOW, *3 * [kind for kind in LAYERS if kind not in SLOW], *(f"shared {n}" for n in range(SHARED))]
+KINDS = [*SLOW, *8 * [kind for kind in LAYERS if kind not in SLOW], *3 * [f"shared {n}" for n in range(SHARED)]]
 # One step of a recipe: what is done, to which of the values made so far (counted from the latest), and whether it is marked.
 STEPS = st.tuples(st.sampled_from(KINDS), st.integers(0, 3), st.integers(0, 3), st.booleans())
 # From 3 to 12 layers, more often few: tracing is what takes the time.
