@@ -14,7 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # The tests keep both cores busy by themselves: NumPy's threads would only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Nearly all programs run once. What they hold and compute is settled before LLVM optimises their machine code, so it does
-# not: a tenth of all time. Names the option to have it done: XLA_FLAGS=--xla_backend_optimization_level=3
+# not: a tenth of all time. XLA_FLAGS=--xla_backend_optimization_level=3 has it done as for users.
 if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 # Graphs are hundreds of thousands of objects that stay: looking for cycles among them often is another tenth.
