@@ -6,6 +6,7 @@ other targets run these and all the others.
 
 import gc
 import os
+import signal
 import sys
 
 import pytest
@@ -38,6 +39,9 @@ def pytest_cmdline_main(config):
 
 
 def pytest_configure(config):
+    # What a shell starts in the background ignores Control-C, and so would the scripts that the tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "ipus(n): the test runs on every target; on IPUs it needs n of them")
 
 
