@@ -30,12 +30,19 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("runs")
 
 
+@pytest.fixture(scope="module")
+def plain_runs():
+    return {}
+
+
 @pytest.fixture(scope="module", params=["lstm-text", "gru-constant"])
-def plain(request, folder):
-    """The run that the others must equal: no checkpoints, nothing recomputed."""
+def plain(request, folder, plain_runs):
+    """The run that the others must equal: no checkpoints, nothing recomputed. Made once, in whatever order tests come."""
     cell, data = request.param.split("-")
     options = ["--cell", cell, "--data", data]
-    return options, run(folder, *options, "--checkpoints", "0", "--no-recompute", name=f"plain-{cell}")
+    if cell not in plain_runs:
+        plain_runs[cell] = run(folder, *options, "--checkpoints", "0", "--no-recompute", name=f"plain-{cell}")
+    return options, plain_runs[cell]
 
 
 # 48 steps: 8 sections of 6; 7 do not divide them: 6 of 7 and 1 of 6; 16 of 3 as 4 groups of 4, or 4 of 2 of 2.
