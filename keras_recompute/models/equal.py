@@ -70,6 +70,7 @@ class _Shape:
     """What a section does, apart from which values it does it to."""
 
     def __init__(self, section: Section, *, with_twins: bool) -> None:
+        self.section, self._with_twins = section, with_twins
         slices = {
             call.outputs[0]: call
             for call in section.calls
@@ -92,13 +93,13 @@ class _Shape:
         self.can_repeat = section.recomputed and not any(key in slices for key in section.outputs)
         self.form = [
             (identity, keras.tree.map_structure(lambda leaf: _form(leaf, number), (call.args, call.kwargs)))
-            for call, identity in zip(self.calls, self._identities(with_twins=with_twins))
+            for call, identity in zip(self.calls, self._identities())
         ]
 
-    def _identities(self, *, with_twins: bool) -> list[Any]:
+    def _identities(self) -> list[Any]:
         """Return what the operation of each call must be equal in: with twins, in what it is and where it was used before."""
         operations = [call.operation for call in self.calls]
-        if not with_twins:
+        if not self._with_twins:
             return [id(operation) for operation in operations]
         return [(operations.index(operation), kind_of(operation)) for operation in operations]
 
@@ -111,6 +112,11 @@ class _Shape:
         """Return the keys under which value number ``position`` is known outside."""
         key = self.made[position]
         return (key, *(after for after, before in self.passed_on.items() if before == key))
+
+    def with_joined(self, absorbed: set[Key]) -> _Shape:
+        """Return the shape of the section without its inputs ``absorbed`` by a loop before it: itself where it has none."""
+        section = _with_joined(self.section, absorbed)
+        return self if section is self.section else _Shape(section, with_twins=self._with_twins)
 
 
 def _slot(key: Key, call: Call | None) -> _Slot:
@@ -125,16 +131,15 @@ def _form(leaf: Any, number: dict[Key, tuple[str, int]]) -> Any:
 
 def find_runs(sections: Sequence[Section], graph: Graph, *, with_twins: bool = False) -> list[Section | Run]:
     """Return ``sections`` with every two or more equal consecutive ones (``with_twins``, twins too) replaced by a Run."""
-    waiting = list(sections)
+    waiting = [_Shape(section, with_twins=with_twins) for section in sections]
     found: list[Section | Run] = []
     while waiting:
-        shapes = [_Shape(section, with_twins=with_twins) for section in waiting]
-        count, roles = _longest(shapes)
+        count, roles = _longest(waiting)
         if count < 2:
-            found.append(waiting.pop(0))
+            found.append(waiting.pop(0).section)
             continue
         equal, after = waiting[:count], waiting[count:]
-        run = _run(equal, shapes[:count], roles, after, graph)
+        run = _run(equal, roles, [shape.section for shape in after], graph)
         found.append(run)
         absorbed = {
             known_as[0]
@@ -142,7 +147,7 @@ def find_runs(sections: Sequence[Section], graph: Graph, *, with_twins: bool = F
             if isinstance(request, Joined) and request.axis is not None
             for known_as in keys[1:]
         }
-        waiting = [_with_joined(section, absorbed) for section in after]
+        waiting = [shape.with_joined(absorbed) for shape in after]
     return found
 
 
@@ -196,9 +201,7 @@ def _role(slot: int, shapes: Sequence[_Shape]) -> Role | None:
     return Carried(output) if not handed_on and output is not None and first.length is None else None
 
 
-def _run(
-    equal: Sequence[Section], shapes: Sequence[_Shape], roles: Sequence[Role], after: Sequence[Section], graph: Graph
-) -> Run:
+def _run(shapes: Sequence[_Shape], roles: Sequence[Role], after: Sequence[Section], graph: Graph) -> Run:
     head = shapes[0]
     carried = [role.output for role in roles if isinstance(role, Carried)]
     read_after = [call for section in after for call in section.calls]
@@ -221,7 +224,7 @@ def _run(
     positions = sorted({*carried, *(position for position, _, _ in requests)})
     at = {position: i for i, position in enumerate(positions)}
     return Run(
-        sections=tuple(equal),
+        sections=tuple(shape.section for shape in shapes),
         calls=head.calls,
         arguments=tuple(slot.key for slot in head.slots),
         parameters=tuple(slot.parameter for slot in head.slots),

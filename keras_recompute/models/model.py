@@ -88,8 +88,9 @@ class Model(keras.Model):
         config = dict(config)
         levels, scan = config.pop("recomputation_levels", 1), config.pop("scan_layers", False)
         model = super().from_config(config, custom_objects=custom_objects)
-        model._levels, model._scan_layers = levels, scan
-        model._replan()
+        model.recomputation_levels = levels
+        if scan != model.scan_layers:
+            model.scan_layers = scan
         return model
 
     def _make_plan(self) -> Plan:
