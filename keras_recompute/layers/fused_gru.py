@@ -24,6 +24,7 @@ from .scan import (
     forward,
     matrix_gradient,
     overwrite,
+    product_of_both,
     rows_product,
     rows_product_gradient,
     shifted,
@@ -48,18 +49,21 @@ def _gru_reset_after(
     inputs: tf.Tensor, h0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
 ) -> tuple[Tensors, Callable[..., Tensors]]:
     units = h0.shape[-1]
-    kernels, input_bias = _columns(kernel, units), _columns(bias[0], units)
-    projected = [rows_product(inputs, k) + b for k, b in zip(kernels, input_bias)]
+    kernels, recurrent = _columns(kernel, units), _columns(recurrent_kernel, units)
+    bias_zr, bias_a = _columns(bias[0], units)
+    recurrent_bias_zr, recurrent_bias_a = _columns(bias[1], units)
+    projected = [rows_product(inputs, k) for k in kernels]
 
-    def gates_from(x_zr: tf.Tensor, x_a: tf.Tensor, product: tf.Tensor) -> Tensors:
-        p_zr, p_a = _columns(product, units)
-        zr = tf.sigmoid(x_zr + p_zr)
+    def gates_from(sum_zr: tf.Tensor, x_a: tf.Tensor, p_a: tf.Tensor) -> Tensors:
+        # Biases are added where the values are at hand: before the loop it costs a pass over all of them.
+        zr = tf.sigmoid(sum_zr + (bias_zr + recurrent_bias_zr))
         # The candidate's product is kept: the gradient of the reset gate needs it.
-        return zr, tf.tanh(x_a + zr[..., units:] * p_a), p_a
+        return zr, tf.tanh(x_a + bias_a + zr[..., units:] * (p_a + recurrent_bias_a)), p_a
 
     def advance(x: Tensors, h: tf.Tensor) -> Tensors:
         x_zr, x_a = x
-        zr, a, p_a = gates_from(x_zr, x_a, tf.matmul(h, recurrent_kernel) + bias[1])
+        p_zr, p_a = _columns(tf.matmul(h, recurrent_kernel), units)
+        zr, a, p_a = gates_from(x_zr + p_zr, x_a, p_a)
         z = zr[:, :units]
         return zr, a, p_a, z * h + (1 - z) * a
 
@@ -74,9 +78,9 @@ def _gru_reset_after(
     outputs, h = cheaper_alone([outputs, h], alone)
 
     def again() -> Tensors:
-        product = rows_product(shifted(h0, outputs), recurrent_kernel) + bias[1]
-        x_zr, x_a = (rows_product(inputs, k) + b for k, b in zip(kernels, input_bias))
-        return gates_from(x_zr, x_a, product)
+        before = shifted(h0, outputs)
+        sum_zr = product_of_both(inputs, before, kernels[0], recurrent[0])
+        return gates_from(sum_zr, rows_product(inputs, kernels[1]), rows_product(before, recurrent[1]))
 
     zr, a, p_a = cheaper_replay([zr, a, p_a], again, given=[outputs])
 
@@ -90,7 +94,7 @@ def _gru_reset_after(
             z, r = tf.split(zr, 2, axis=-1)
             dh = dh + d_outputs_at.read(t)
             da = dh * (1 - z) * (1 - a * a)
-            d_zr = tf.concat([dh * (before_at.read(t) - a), da * p_a], axis=-1) * (zr * (1 - zr))
+            d_zr = tf.concat([dh * (before_at.read(t) - a), da * (p_a + recurrent_bias_a)], axis=-1) * (zr * (1 - zr))
             d_p_a = da * r
             dh = dh * z + tf.matmul(tf.concat([d_zr, d_p_a], axis=-1), turned)
             return (dh,), (d_zr, da, d_p_a), ()
@@ -110,12 +114,12 @@ def _gru_reset_before(
 ) -> tuple[Tensors, Callable[..., Tensors]]:
     units = h0.shape[-1]
     kernels, biases, (of_gates, of_candidate) = (_columns(w, units) for w in (kernel, bias, recurrent_kernel))
-    projected = [rows_product(inputs, k) + b for k, b in zip(kernels, biases)]
+    projected = [rows_product(inputs, k) for k in kernels]
 
     def advance(x: Tensors, h: tf.Tensor) -> Tensors:
-        zr = tf.sigmoid(x[0] + tf.matmul(h, of_gates))
+        zr = tf.sigmoid(x[0] + tf.matmul(h, of_gates) + biases[0])
         z, r = tf.split(zr, 2, axis=-1)
-        a = tf.tanh(x[1] + tf.matmul(r * h, of_candidate))
+        a = tf.tanh(x[1] + tf.matmul(r * h, of_candidate) + biases[1])
         return zr, a, z * h + (1 - z) * a
 
     def keeping(_: tf.Tensor, x: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
@@ -130,9 +134,8 @@ def _gru_reset_before(
 
     def again() -> Tensors:
         before = shifted(h0, outputs)
-        x_zr, x_a = (rows_product(inputs, k) + b for k, b in zip(kernels, biases))
-        zr = tf.sigmoid(x_zr + rows_product(before, of_gates))
-        return zr, tf.tanh(x_a + rows_product(zr[..., units:] * before, of_candidate))
+        zr = tf.sigmoid(product_of_both(inputs, before, kernels[0], of_gates) + biases[0])
+        return zr, tf.tanh(product_of_both(inputs, zr[..., units:] * before, kernels[1], of_candidate) + biases[1])
 
     zr, a = cheaper_replay([zr, a], again, given=[outputs])
 

@@ -28,6 +28,7 @@ from .scan import (
     forward,
     matrix_gradient,
     overwrite,
+    product_of_both,
     rows_product,
     rows_product_gradient,
     shifted,
@@ -52,13 +53,12 @@ def _lstm(
     inputs: tf.Tensor, h0: tf.Tensor, c0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
 ) -> tuple[Tensors, Callable[..., Tensors]]:
     length, units = inputs.shape[1], h0.shape[-1]
-    projected = rows_product(inputs, kernel) + bias
+    projected = rows_product(inputs, kernel)
 
     def advance(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> Tensors:
-        gates = _activate(x + tf.matmul(h, recurrent_kernel))
-        i, f, a, o = tf.split(gates, 4, axis=-1)
-        c = f * c + i * a
-        return gates, o * tf.tanh(c), c
+        # The bias is added here, where the values are at hand: before the loop it costs a pass over all of them.
+        gates, c = _gates_and_cell(x + tf.matmul(h, recurrent_kernel) + bias, c)
+        return gates, gates[:, 3 * units :] * tf.tanh(c), c
 
     def keeping(_: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
         gates, h, c = advance(*current, *states)
@@ -78,9 +78,14 @@ def _lstm(
     outputs, h, c = cheaper_alone([outputs, h, c], alone)
 
     def again() -> Tensors:
-        rows = tf.concat([inputs, shifted(h0, outputs)], axis=-1)
-        all_gates = _activate(rows_product(rows, tf.concat([kernel, recurrent_kernel], axis=0)) + bias)
-        return all_gates, _cells(all_gates, c0)
+        summed = product_of_both(inputs, shifted(h0, outputs), kernel, recurrent_kernel)
+
+        def step(_: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
+            gates, c = _gates_and_cell(current[0] + bias, *states)
+            return (c,), (gates,), (c,)
+
+        _, (gates,), (cells,) = overwrite(step, (c0,), [summed], [units])
+        return gates, cells
 
     gates, cells = cheaper_replay([gates, cells], again, given=[outputs])
 
@@ -107,6 +112,13 @@ def _lstm(
     return (outputs, h, c), gradient
 
 
+def _gates_and_cell(z: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the gates of one step from the sum that they are functions of, and the cell state after it."""
+    gates = _activate(z)
+    i, f, a, _ = tf.split(gates, 4, axis=-1)
+    return gates, f * c + i * a
+
+
 def _activate(z: tf.Tensor) -> tf.Tensor:
     """Return the gates: sigmoid of all but the candidate, which is a tanh.
 
@@ -123,16 +135,3 @@ def _slopes(gates: tf.Tensor) -> tf.Tensor:
     units = gates.shape[-1] // 4
     is_candidate = tf.constant([0.0] * (2 * units) + [1.0] * units + [0.0] * units, gates.dtype)
     return (gates + is_candidate) * (1 - gates)
-
-
-def _cells(gates: tf.Tensor, c0: tf.Tensor) -> tf.Tensor:
-    """Return the cell states from all gates: the only part that stays sequential, and it has no product."""
-    gates_at = Steps(gates)
-
-    def step(t: tf.Tensor, c: tf.Tensor) -> tuple[States, Tensors]:
-        i, f, a, _ = tf.split(gates_at.read(t), 4, axis=-1)
-        c = f * c + i * a
-        return (c,), (c,)
-
-    _, (cells,) = forward(step, (c0,), gates.shape[1], (c0.shape[-1],))
-    return cells

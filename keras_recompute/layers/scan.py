@@ -33,6 +33,11 @@ def rows_product(sequence: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     return tf.reshape(product, [-1, sequence.shape[1], matrix.shape[-1]])
 
 
+def product_of_both(a: tf.Tensor, b: tf.Tensor, matrix_of_a: tf.Tensor, matrix_of_b: tf.Tensor) -> tf.Tensor:
+    """Return ``a matrix_of_a + b matrix_of_b`` of every step as one product, whose parts need no array of their own."""
+    return rows_product(tf.concat([a, b], axis=-1), tf.concat([matrix_of_a, matrix_of_b], axis=0))
+
+
 def rows_product_gradient(sequence: tf.Tensor, matrix: tf.Tensor, gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the gradients of ``sequence`` and ``matrix`` from that of ``rows_product``."""
     d_rows = tf.matmul(_rows(gradient), matrix, transpose_b=True)
