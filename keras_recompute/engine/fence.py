@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from .compiler import under_xla
+from .zeros import zeros_like
 
 # A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass one on).
 _NEVER = 0x7FD5_AA5A
@@ -40,7 +41,7 @@ def fenced(
         return body(inputs)
     # The other branch is never taken, but a compiler must believe that it could be.
     is_usual = tf.logical_not(tf.reduce_any([never(t) for t in tokens]))
-    results = tf.cond(is_usual, lambda: body(inputs), lambda: [tf.zeros_like(t) for t in like])
+    results = tf.cond(is_usual, lambda: body(inputs), lambda: [zeros_like(t) for t in like])
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 

@@ -27,6 +27,7 @@ from .partition import Partition
 from .pieces import Dimension, Pieces, embed, flows, take, with_flows
 from .program import in_default_graph
 from .sink import sunk
+from .zeros import zeros, zeros_like
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class _Loop:
             boundaries = [p.put(p.empty(), 0, state) for p, state in zip(self.states, states)]
             saved = [p.empty() for p in self.saved]
         joined = [p.empty() for p in self.joined.values()]
-        final = [tf.zeros(self._pieces(1, outputs[o]).shape, outputs[o].dtype) for o in self.final]
+        final = [zeros(self._pieces(1, outputs[o]).shape, outputs[o].dtype) for o in self.final]
         _, states, boundaries, saved, joined, final = tf.while_loop(
             lambda s, *_: s < count,
             body,
@@ -200,12 +201,12 @@ class _Loop:
                     sums = [total + found[p] for total, p in zip(sums, shared)]
             return s - 1, state_gradients, piece_gradients, sums
 
-        no_gradients = [tf.zeros_like(values[p]) for p in self.carried]
+        no_gradients = [zeros_like(values[p]) for p in self.carried]
         start = (
             tf.constant(count - 1),
             [self._last_gradient(o, zero, result_gradients) for o, zero in zip(self.carried.values(), no_gradients)],
             [p.empty() for p in pieces],
-            [tf.zeros_like(values[p]) for p in shared],
+            [zeros_like(values[p]) for p in shared],
         )
         _, state_gradients, piece_gradients, sums = tf.while_loop(
             lambda s, *_: s >= 0, body, start, maximum_iterations=count, parallel_iterations=1
@@ -228,7 +229,7 @@ class _Loop:
             known.update((o, p.get(joined[o], s)) for o, p in self.joined.items())
             # Of what is neither handed on nor joined the last section's alone is read.
             outputs = [
-                known[o] if o in known else last[o] if o in last else tf.zeros(self._pieces(1, made).shape, made.dtype)
+                known[o] if o in known else last[o] if o in last else zeros(self._pieces(1, made).shape, made.dtype)
                 for o, made in enumerate(self.part.joint.trace.outputs)
             ]
             stored = [p.get(store, s) for p, store in zip(self.saved, saved)]
@@ -267,10 +268,10 @@ class _Loop:
             if isinstance(request, Joined) and request.output == output:
                 parts.append(self.joined[output].of(gradient, s))
             elif request.output == output and output in self.final:
-                parts.append(tf.where(s == self.count - 1, gradient, tf.zeros_like(gradient)))
+                parts.append(tf.where(s == self.count - 1, gradient, tf.zeros([], gradient.dtype)))
         if not parts:  # nobody reads it
             made = self.part.joint.trace.outputs[output]
-            return tf.zeros(self._pieces(1, made).shape, made.dtype)
+            return zeros(self._pieces(1, made).shape, made.dtype)
         return tf.add_n(parts) if len(parts) > 1 else parts[0]
 
     def _last_gradient(self, output: int, zero: tf.Tensor, result_gradients: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -16,6 +16,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.ops.tensor_array_ops import build_ta_with_new_flow
 
 from .compiler import under_xla
+from .zeros import zeros, zeros_like
 
 Index = Union[int, tf.Tensor]
 Dimension = Union[int, tf.Tensor]
@@ -43,7 +44,7 @@ class Pieces:
                 sizes = [self.count, *sizes]
             else:
                 sizes[self.axis] *= self.count
-            return tf.zeros(sizes, self.dtype)
+            return zeros(sizes, self.dtype)
         element_shape = [d if isinstance(d, int) else None for d in self.shape]
         return tf.TensorArray(self.dtype, size=self.count, element_shape=element_shape, clear_after_read=False)
 
@@ -138,7 +139,7 @@ def _split(whole: tf.Tensor, axis: int, length: int) -> tf.Tensor:
 def _gradient_of_update(operation: tf.Operation, gradient: tf.Tensor) -> list[tf.Tensor | None]:
     """Return the gradients of the store, without what was overwritten, and of the piece."""
     _, piece, begin = operation.inputs
-    outside = gen_xla_ops.xla_dynamic_update_slice(gradient, tf.zeros_like(piece), begin)
+    outside = gen_xla_ops.xla_dynamic_update_slice(gradient, zeros_like(piece), begin)
     return [outside, tf.slice(gradient, begin, tf.shape(piece)), None]
 
 

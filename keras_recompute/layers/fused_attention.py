@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..engine.pieces import Dimension, Pieces, dimensions
+from ..engine.zeros import zeros
 from .by_hand import by_hand
 from .scan import Tensors, loop
 
@@ -144,7 +145,7 @@ def in_turns(
         made = tuple(p.put(store, i, part) for p, store, part in zip(results, made, parts))
         return i + 1, made, tuple(s + term for s, term in zip(sums, terms))
 
-    start = tuple(p.empty() for p in results), tuple(tf.zeros(shape, dtype) for shape, dtype in summed)
+    start = tuple(p.empty() for p in results), tuple(zeros(shape, dtype) for shape, dtype in summed)
     _, made, sums = loop(count, body, (tf.constant(0), *start))
     return tuple(p.whole(store) for p, store in zip(results, made)), sums
 

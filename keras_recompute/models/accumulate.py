@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..engine.zeros import zeros_like
 from ..phases import update_scope
 
 
@@ -89,7 +90,7 @@ def accumulated_gradients(model: keras.Model, feed: Any, accumulation: Accumulat
             sums = [accumulated(accumulation.reduction, s, g, m - first) for s, g in zip(sums, gradients)]
             return m + 1, sums, total + loss
 
-        sums = [tf.zeros_like(v) for v in variables]
+        sums = [zeros_like(v) for v in variables]
         _, sums, total = _repeat(microbatch, first, accumulation.steps, sums, tf.constant(0.0))
         return sums, total, tf.zeros((0,), tf.int32)
 

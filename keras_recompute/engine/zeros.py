@@ -1,0 +1,33 @@
+"""Zeros that exist only where the compiled program makes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from .compiler import under_xla
+
+_SMALL = 4096
+
+
+def zeros(shape: Sequence[int | tf.Tensor], dtype: tf.DType) -> tf.Tensor:
+    """Return zeros of ``shape``, whose dimensions may be scalar tensors.
+
+    Before XLA sees a graph, TensorFlow computes all of it that reads no input, so that ``tf.zeros`` is made in memory and
+    stays there: over 100 MiB for a small transformer. Under XLA large zeros are an empty tensor padded by an operation that
+    TensorFlow has no kernel for, which XLA turns into the broadcast that ``tf.zeros`` becomes too.
+    """
+    if not under_xla() or not all(isinstance(d, int) for d in shape) or math.prod(shape) < _SMALL:
+        return tf.zeros(shape, dtype)
+    rest = [0] * (len(shape) - 1)
+    nothing, none = tf.zeros([0, *shape[1:]], dtype), [0, *rest]
+    return gen_xla_ops.xla_pad(nothing, tf.zeros([], dtype), [shape[0], *rest], none, none)
+
+
+def zeros_like(tensor: tf.Tensor) -> tf.Tensor:
+    """Return zeros of the type and shape of ``tensor``."""
+    is_plain = tensor.shape.is_fully_defined() and tensor.dtype not in (tf.variant, tf.resource)
+    return zeros(tensor.shape.as_list(), tensor.dtype) if is_plain else tf.zeros_like(tensor)

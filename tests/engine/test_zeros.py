@@ -1,0 +1,93 @@
+"""Zeros are made by the compiled program alone, not by TensorFlow before it."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_recompute as kr
+from keras_recompute.engine.zeros import zeros, zeros_like
+
+LARGE = 4096  # elements
+
+
+def needed(nodes, results):
+    """Return those of ``nodes`` that ``results`` are computed from, which are all that TensorFlow keeps."""
+    by_name, names = {node.name: node for node in nodes}, list(results)
+    found = {}
+    while names:
+        name = names.pop().lstrip("^").split(":")[0]
+        if name in by_name and name not in found:
+            found[name] = by_name[name]
+            names.extend(by_name[name].input)
+    return found.values()
+
+
+def nodes_that_run(graph):
+    """Return the nodes of ``graph`` and of all functions that it calls, directly or through one another."""
+    definition = graph.as_graph_def(add_shapes=True)
+    nodes = list(needed(definition.node, [t.op.name for t in graph.outputs]))
+    for function in definition.library.function:
+        nodes += needed(function.node_def, [*function.ret.values(), *function.control_ret.values()])
+    return nodes
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+@pytest.mark.parametrize("shape", [(), (3,), (64, 64), (2, 64, 64), (0, 8192)])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.int32], ids=lambda d: d.name)
+def test_zeros_are_zeros(shape, dtype, jit):
+    @tf.function(jit_compile=jit, autograph=False)
+    def made(x):
+        return zeros(shape, dtype), zeros_like(x)
+
+    for found in made(tf.ones(shape, dtype)):
+        assert (found.shape, found.dtype) == (shape, dtype)
+        np.testing.assert_array_equal(tf.cast(found, tf.float32), np.zeros(shape))
+
+
+def test_a_dimension_may_be_known_only_later():
+    @tf.function(jit_compile=True, autograph=False, input_signature=[tf.TensorSpec([None, 64])])
+    def made(x):
+        return zeros([tf.shape(x)[0], 64], x.dtype) + x
+
+    assert made(tf.ones([128, 64])).shape == (128, 64)
+
+
+def recurrent(x):
+    for _ in range(3):
+        x = kr.LSTM(16, return_sequences=True)(x)
+        x = kr.RecomputationCheckpoint()(x)
+    return kr.GRU(16)(x)
+
+
+def attentive(x):
+    for _ in range(3):
+        y = kr.MultiHeadAttention(2, 8)(x, x)
+        x = keras.layers.Dense(16)(keras.layers.Dense(64, activation="gelu")(x + y))
+        x = kr.RecomputationCheckpoint()(x)
+    return keras.layers.Dense(16)(x)
+
+
+@pytest.mark.parametrize("layers", [recurrent, attentive])
+@pytest.mark.parametrize("scan_layers", [False, True])
+def test_tensorflow_makes_no_large_zeros_before_xla_compiles(layers, scan_layers):
+    inputs = keras.Input((64, 16), batch_size=16)
+    model = kr.Model(inputs, layers(inputs))
+    model.scan_layers = scan_layers
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(model(x, training=True)))
+        return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+    large = [
+        (node.name, node.op)
+        for node in nodes_that_run(step.get_concrete_function(tf.TensorSpec([16, 64, 16])).graph)
+        if node.op in ("Fill", "ZerosLike", "BroadcastTo", "Const")
+        for shape in node.attr["_output_shapes"].list.shape
+        if np.prod([d.size for d in shape.dim]) >= LARGE
+    ]
+    assert not large, "TensorFlow computes these before it compiles, and keeps them"
