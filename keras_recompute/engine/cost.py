@@ -18,6 +18,12 @@ CHEAP = frozenset(VIEWS).union(
     "Sub Tile Transpose ZerosLike".split(),
 )
 
+# Functions of single elements that take longer than arithmetic, but a fraction of the time of a product.
+ELEMENTWISE = frozenset(
+    "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Elu Erf Erfc Exp Expm1 Log Log1p Pow Selu Sigmoid Sin Sinh Softplus".split()
+    + "Softsign Tan Tanh Xlogy".split()
+)
+
 
 def known_elements(tensor: tf.Tensor) -> int:
     """Return the number of elements but for dimensions that are only known when the program runs, such as the batch."""

@@ -4,6 +4,9 @@ Of a convolution, the normalisation behind it and the activation behind that a g
 the third follow from the first by arithmetic on elements, which takes a fraction of the time of the products around it.
 So where all residuals are kept, those need not be; and where a section is replayed, they are made when they are read and
 not before, which needs a fence: a compiler would merge them with those that the replay itself reads.
+
+What is kept is a smallest cut between the products and the residuals: of the gelu of a product, for which a gradient reads
+four arrays, that is the product alone.
 """
 
 from __future__ import annotations
@@ -13,58 +16,80 @@ from typing import Any
 
 import tensorflow as tf
 
-from .cost import CHEAP, known_elements
+from .cost import CHEAP, ELEMENTWISE, known_elements
+from .cut import minimum_cut
 from .marks import equal_values
 from .policies import Policy
 
 _SOURCES = 2  # what is made again is made from so many values at most: a long sum would be added up anew for each of its terms
-_STEPS = 64  # by so many operations at most
+_STEPS = 64  # by so many operations one after the other at most
 
 
 def all_but_cheap(residuals: Iterable[tf.Tensor], given: Set[Any]) -> Policy:
-    """Return the policy that saves of ``residuals`` those that do not follow by arithmetic from others, or from ``given``.
+    """Return the policy that saves the fewest bytes from which all ``residuals`` follow by arithmetic on elements.
 
     No other tensor passes on a residual; ``given`` are references to tensors that are at hand.
     """
-    ordered = sorted(residuals, key=lambda t: t.op._id)  # each after those it is made from
-    known = {t.ref() for t in ordered} | given
-    made_from: dict[Any, set[Any]] = {}
-    for tensor in ordered:
-        sources = _sources(tensor, known, made_from)
-        if sources is not None:
-            made_from[tensor.ref()] = sources
-    saved = {t.ref() for t in ordered} - made_from.keys()
+    chains = _Chains(given)
+    wanted = {t.ref() for t in residuals}
+    for reference in wanted:
+        chains.follow(reference.deref())
+    saved = minimum_cut(chains.bytes, chains.edges, chains.beginnings, wanted)
 
     def policy(value: tf.Tensor) -> bool:
         origin = _origin(value)
-        return origin.ref() in saved or (origin.ref() not in made_from and origin.op.type not in CHEAP)
+        return origin.ref() in saved or origin.op.type not in _AGAIN
 
     return policy
 
 
-def _sources(value: tf.Tensor, known: Set[Any], made_from: dict[Any, set[Any]]) -> set[Any] | None:
-    """Return the few values that ``value`` follows from by cheap operations; None if it does not.
+_AGAIN = CHEAP | ELEMENTWISE
 
-    Inputs smaller than ``value`` do not count. ``made_from`` has the sources of values that are not saved.
-    """
-    size, found = known_elements(value), set[Any]()
-    waiting = [value]
-    for _ in range(_STEPS):
-        if not waiting:
-            return found
-        operation = waiting.pop().op
-        if operation.type not in CHEAP:
-            return None
-        for tensor in map(_origin, operation.inputs):
-            if known_elements(tensor) < size:
+
+class _Chains:
+    """The operations that lead from what must be kept or is given to the residuals, as a graph of tensors."""
+
+    def __init__(self, given: Set[Any]) -> None:
+        self._given = given
+        self._sources: dict[Any, frozenset[Any]] = {}
+        self._steps: dict[Any, int] = {}
+        self.bytes: dict[Any, int] = {}
+        self.edges: list[tuple[Any, Any]] = []
+        self.beginnings: set[Any] = set()
+
+    def follow(self, residual: tf.Tensor) -> None:
+        """Enter ``residual`` and all that it is made from, each after those."""
+        waiting = [residual]
+        while waiting:
+            tensor = waiting[-1]
+            reference = tensor.ref()
+            inputs = [] if self._is_beginning(tensor) else list(map(_origin, tensor.op.inputs))
+            missing = [t for t in inputs if t.ref() not in self._sources]
+            if missing and reference not in self._sources:
+                waiting.extend(missing)
                 continue
-            if tensor.ref() in known:
-                found |= made_from.get(tensor.ref(), {tensor.ref()})
-            else:
-                waiting.append(tensor)
-        if len(found) > _SOURCES:
-            return None
-    return None
+            waiting.pop()
+            if reference not in self._sources:
+                self._enter(tensor, inputs)
+
+    def _is_beginning(self, tensor: tf.Tensor) -> bool:
+        return tensor.ref() in self._given or tensor.op.type not in _AGAIN
+
+    def _enter(self, tensor: tf.Tensor, inputs: list[tf.Tensor]) -> None:
+        reference, size = tensor.ref(), known_elements(tensor)
+        alone = frozenset([reference])
+        self._sources[reference], self._steps[reference] = alone, 0
+        if reference in self._given or tensor.op.type == "Const":
+            return
+        self.bytes[reference] = size * tensor.dtype.size
+        large = [t.ref() for t in inputs if known_elements(t) >= size]
+        sources = frozenset().union(*(self._sources[t] for t in large))
+        steps = 1 + max((self._steps[t.ref()] for t in inputs), default=0)
+        if self._is_beginning(tensor) or len(sources) > _SOURCES or steps > _STEPS:
+            self.beginnings.add(reference)
+            return
+        self._sources[reference], self._steps[reference] = sources, steps
+        self.edges.extend((t.ref(), reference) for t in inputs if t.ref() in self.bytes)
 
 
 def _origin(tensor: tf.Tensor) -> tf.Tensor:

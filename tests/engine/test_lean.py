@@ -67,9 +67,23 @@ def test_a_long_sum_is_not_added_up_anew_for_each_term():
             x += tf.tanh(x @ w)
         return tf.sin(x)
 
-    # tanh(x), a tanh per term, and every second of the four sums, which would need three of those and more
+    # a tanh per term, and every second of the four sums, which would need three of those and more; tanh(x) follows from x
     assert sorted(saved(terms, save_everything)) == ["AddV2"] * 4 + ["Tanh"] * 5
-    assert sorted(saved(terms, None)) == ["AddV2"] * 2 + ["Tanh"] * 5
+    assert sorted(saved(terms, None)) == ["AddV2"] * 2 + ["Tanh"] * 4
+
+
+def test_of_a_gelu_the_one_value_is_saved_that_all_others_follow_from():
+    def two(x):
+        return tf.nn.gelu(tf.nn.gelu(x @ W[0] + SCALES[0]) @ W[1] + SCALES[1])
+
+    # x / 2, -x / sqrt 2, erfc of that, and of the first gelu the result, for the product behind it
+    assert sorted(saved(two, save_everything)) == ["Erfc"] * 2 + ["Mul"] * 5
+    assert saved(two, None) == ["AddV2", "AddV2"]
+
+
+def test_nothing_is_computed_twice_where_that_saves_nothing():
+    # tanh of the product would follow from the product, which is as large.
+    assert saved(lambda x: tf.tanh(x @ W[0]) @ W[1], None) == ["Tanh"]
 
 
 def test_what_follows_from_an_input_is_not_saved():
