@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -32,7 +34,12 @@ def source_of(operation: tf.Operation) -> Source | None:
     original = original_of(operation)
     if original is not operation:
         return source_of(original)
-    for frame in reversed(list(operation.traceback or ())):
+    return source_among(operation.traceback or ())
+
+
+def source_among(frames: Iterable[Any]) -> Source | None:
+    """Return the innermost line of the user's code among the frames of a traceback, outermost first."""
+    for frame in reversed(list(frames)):
         if not frame.filename.startswith((*_PACKAGES, "<frozen")):
             return Source(os.path.basename(frame.filename), frame.lineno, frame.name or "<lambda>")
     return None

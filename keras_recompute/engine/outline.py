@@ -27,6 +27,7 @@ from .partition import Partition
 from .pieces import Dimension, Pieces, embed, flows, take, with_flows
 from .program import in_default_graph
 from .sink import sunk
+from .tracebacks import sharing_tracebacks
 from .zeros import zeros, zeros_like
 
 
@@ -145,6 +146,7 @@ class _Loop:
         """Return the requested results, then the stores that the backward loop reads."""
         count, outputs = self.count, self.part.joint.trace.outputs
 
+        @sharing_tracebacks
         def body(s: tf.Tensor, states: Any, boundaries: Any, saved: Any, joined: Any, _: Any) -> tuple[Any, ...]:
             with tf.name_scope(forward_scope(self.name)):
                 results = self.part.forward.write(self._section_inputs(values, s, states))
@@ -186,6 +188,7 @@ class _Loop:
         shared = [p for p in produced if isinstance(self.roles[p], Shared)]
         outgoing = [o for o, dy in enumerate(joint.output_gradients) if dy is not None]
 
+        @sharing_tracebacks
         def body(s: tf.Tensor, state_gradients: Any, piece_gradients: Any, sums: Any) -> tuple[Any, ...]:
             with tf.name_scope("checkpoint"):
                 states = [p.get(store, s) for p, store in zip(self.states, boundaries)]

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..engine.pieces import Dimension, Pieces, dimensions
+from ..engine.tracebacks import sharing_tracebacks
 
 States = tuple[tf.Tensor, ...]
 Tensors = tuple[tf.Tensor, ...]
@@ -112,6 +113,7 @@ def overwrite(
 
 def loop(length: int, body: Callable[..., Any], start: Any) -> Any:
     """Run ``body`` ``length`` times; its first argument, and the first of ``start``, counts the turns."""
+    body = sharing_tracebacks(body)
     return tf.while_loop(lambda k, *_: k < length, body, start, maximum_iterations=length, parallel_iterations=1)
 
 

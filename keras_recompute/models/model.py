@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..engine.tracebacks import sharing_tracebacks
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from .aside import Aside, mask_of
@@ -106,6 +107,7 @@ class Model(keras.Model):
             )
         return plan
 
+    @sharing_tracebacks
     def call(self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
         """Run the model as Keras does; with ``training`` its sections through the engine."""
         self._training_pass = bool(training)
