@@ -7,14 +7,14 @@ hundred shapes and written down in elements: ``units`` H, ``features`` F, ``outp
 * Always: the weights W, the optimiser's values, the gradients of the microbatches so far, W again.
 * While a section is back-propagated: W at each level, for the sections so far; states at the borders of the sections and of the
   groups around them; the outputs g H of the sections of one group, from which their gates follow by one product; the share of
-  a group in the input and in the gradient of the logits; for the LSTM the kernels joined, (F + H) G H. On top comes the
-  largest of the moments that ``_section_elements`` lists.
+  a group in the input and in the gradient of the logits; the kernels joined, (F + H) 4 H, of the GRU (F + H) 2 H. On top
+  comes the largest of the moments that ``_section_elements`` lists.
 * When the loss is differentiated: 3 V per row (logits, their exponentials, their gradient), of which V stays as the gradient;
   of a squared error 2 V. With one level the outputs A H are alive then too.
 * Sections of two lengths make two loops: what one of them has ready, W, waits for the other.
 * With one section, or everything kept, the activations of all rows: ``_kept_elements``.
 
-Within 3 % of what is compiled for most shapes, within 10 % for all that were tried (``benchmarks/predictions.py``).
+Within 3 % of what is compiled for most shapes, within 5 % for all that were tried (``benchmarks/predictions.py``).
 Source of the recurrence's plan: Appleyard, Kocisky and Blunsom 2016; of the sections: Chen et al. 2016.
 """
 
@@ -89,6 +89,11 @@ class _Network:
         return self.units * _GATES[self.cell] * self.units
 
     @property
+    def kernels_joined(self) -> int:
+        """Elements of the kernels of all gates, or of the GRU's two, for inputs and states side by side."""
+        return (self.features + self.units) * (4 if self.is_lstm else 2) * self.units
+
+    @property
     def weights(self) -> int:
         biases = _GATES[self.cell] * self.units * (1 if self.is_lstm else 2)
         dense = (self.units + 1) * self.outputs
@@ -106,8 +111,7 @@ def _sections_peak_elements(network: _Network, rows: int, lengths: Counter[int],
     counts = {length: equal_groups(count, levels) for length, count in lengths.items()}
     state = batch * units * _STATES[network.cell]
     lasting = sum((loops[0] + 1) * state for loops in counts.values()) + network.weights * (len(counts) - 1)
-    if network.is_lstm:
-        lasting += network.kernel + network.recurrent_kernel
+    lasting += network.kernels_joined
     lasting += sum(length * batch * count * units for length, count in lengths.items() if len(counts[length]) == 1)
     peaks = [3 * rows * network.outputs]
     for length, loops in counts.items():
@@ -130,13 +134,12 @@ def _section_elements(network: _Network, rows: int) -> int:
     if network.is_lstm:
         moments = [
             rows * (2 * features + 2 * units),  # inputs and outputs, and their rows joined
-            rows * 9 * units,  # the product of all gates, the gates, and the cell states
+            rows * (features + 5 * units),  # those rows and their product, over which the gates are written
             rows * (4 * units + features) + network.kernel,  # the gates' gradients, and of the kernel
             rows * 5 * units + network.recurrent_kernel,
         ]
     else:
         moments = [
-            rows * (8 * units + features),  # two products and the gates, each written over the one before
             rows * (5 * units + features) + network.kernel,
             rows * (7 * units + features) + network.recurrent_kernel,  # turned round, for the states' gradients
             rows * 5 * units + 2 * network.recurrent_kernel,  # and its gradient
@@ -153,7 +156,10 @@ def _kept_elements(network: _Network, rows: int, section: int, *, recompute: boo
     """
     units, features = network.units, network.features
     if recompute:
-        forward, backward = rows * units, rows * (features + (11 if network.is_lstm else 10) * units)
+        # inputs and outputs, beside one another too for the product of all gates, and that; of the GRU what its loop reads
+        forward, backward = rows * units, rows * (2 * features + (7 if network.is_lstm else 6) * units) + network.kernels_joined
+        if not network.is_lstm:
+            backward = max(backward, rows * (features + 9 * units))
     elif network.is_lstm:
         # gates, cell states, outputs; then the gradients of the gates of one section
         forward = rows * (features + 6 * units)
