@@ -113,9 +113,17 @@ def section_spec(argument: tf.Tensor, role: Role) -> tf.TensorSpec:
     return tf.TensorSpec(shape, argument.dtype)
 
 
-def can_be_outlined(part: Partition) -> bool:
-    """Whether a loop can store what the section hands on: plain tensors, unknown at most in their first dimension."""
-    stored = (*part.joint.trace.outputs, *part.saved)
+def can_be_outlined(part: Partition, roles: Sequence[Role] = ()) -> bool:
+    """Whether a loop can store what the section hands on: plain tensors, unknown at most in their first dimension.
+
+    And whether the first section takes the type that the others are handed, by ``roles``: in mixed precision it may take the
+    model's float32 inputs, and hand on bfloat16.
+    """
+    trace = part.joint.trace
+    carried = [(trace.differentiable[p], trace.outputs[r.output]) for p, r in enumerate(roles) if isinstance(r, Carried)]
+    if any(taken.dtype != handed_on.dtype for taken, handed_on in carried):
+        return False
+    stored = (*trace.outputs, *part.saved)
     return all(t.dtype != tf.variant and t.shape.rank is not None and None not in t.shape.as_list()[1:] for t in stored)
 
 

@@ -116,7 +116,7 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: in
         part, aside = _partition(
             run.calls, run.parameters, run.returns, signature, masks, sorted(stored), save_replay_sources, run.twins
         )
-        if not aside and can_be_outlined(part):
+        if not aside and can_be_outlined(part, roles):
             counts = equal_groups(len(run.sections), levels)
             results = outline_levels(part, arguments, counts=counts, roles=roles, requests=run.requests, batch=batch, name=name)
             for request, keys, result in zip(run.requests, run.results, results):
