@@ -62,14 +62,14 @@ class _Chains:
         waiting = [residual]
         while waiting:
             tensor = waiting[-1]
-            reference = tensor.ref()
+            if tensor.ref() in self._sources:
+                waiting.pop()
+                continue
             inputs = [] if self._is_beginning(tensor) else list(map(_origin, tensor.op.inputs))
             missing = [t for t in inputs if t.ref() not in self._sources]
-            if missing and reference not in self._sources:
+            if missing:
                 waiting.extend(missing)
-                continue
-            waiting.pop()
-            if reference not in self._sources:
+            else:
                 self._enter(tensor, inputs)
 
     def _is_beginning(self, tensor: tf.Tensor) -> bool:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from ..errors import InvalidProgramError
 from ..phases import COPIES
 from .marks import is_alternative
+from .purity import called_by
 from .trace import Port
 
 
@@ -123,11 +124,10 @@ def _called(nodes: Iterable[Any], functions: Iterable[Any]) -> list[Any]:
     found: dict[str, Any] = {}
     waiting = list(nodes)
     while waiting:
-        for attribute in waiting.pop().attr.values():
-            for called in (attribute.func, *attribute.list.func):
-                if called.name in by_name and called.name not in found:
-                    found[called.name] = by_name[called.name]
-                    waiting.extend(by_name[called.name].node_def)
+        for name in called_by(waiting.pop()):
+            if name in by_name and name not in found:
+                found[name] = by_name[name]
+                waiting.extend(by_name[name].node_def)
     return list(found.values())
 
 

@@ -53,9 +53,7 @@ class Purity:
         return definition is not None and not definition.is_stateful
 
     def _calls_only_pure(self, node: Any) -> bool:
-        called = [a.func.name for a in node.attr.values() if a.HasField("func")]
-        called += [f.name for a in node.attr.values() for f in a.list.func]
-        return all(self._named_function_is_pure(name) for name in called)
+        return all(self._named_function_is_pure(name) for name in called_by(node))
 
     def _named_function_is_pure(self, name: str) -> bool:
         if name not in self._function_is_pure:
@@ -68,3 +66,9 @@ class Purity:
         if name not in self._functions:  # differentiation adds functions after the graph was traced
             self._functions = {f.signature.name: f for f in self._graph.as_graph_def().library.function}
         return self._functions.get(name)
+
+
+def called_by(node: Any) -> list[str]:
+    """Return the names of the functions that the operation of a NodeDef calls."""
+    called = [a.func.name for a in node.attr.values() if a.HasField("func")]
+    return called + [f.name for a in node.attr.values() for f in a.list.func]

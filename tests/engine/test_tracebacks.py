@@ -56,6 +56,5 @@ def test_without_tensorflows_function_tracebacks_stay_as_they_are(monkeypatch):
     def build():
         return tf.sin(tf.constant(1.0)) + 1.0
 
-    with tf.Graph().as_default() as graph:
-        build()
+    graph = tf.function(build, jit_compile=True, autograph=False).get_concrete_function().graph
     assert len(distinct(graph.get_operations())) > 1
