@@ -24,9 +24,9 @@ from ..phases import backward_scope, forward_scope
 from .gradient import Tensors, with_both_gradients
 from .lower import recalled
 from .partition import Partition
-from .pieces import Dimension, Pieces, embed, flows, take, with_flows
+from .pieces import Dimension, Pieces, embed, flows, with_flows
 from .program import in_default_graph
-from .sink import sunk
+from .sink import taken
 from .tracebacks import sharing_tracebacks
 from .zeros import zeros, zeros_like
 
@@ -261,7 +261,7 @@ class _Loop:
             if isinstance(role, Carried):
                 inputs.append(state_of[p])
             elif isinstance(role, Sliced):
-                inputs.append(take(sunk(value), role.axis, role.start + s * role.length, role.length))
+                inputs.append(taken(value, role.axis, role.start + s * role.length, role.length))
             else:
                 inputs.append(value)
         return inputs
