@@ -24,6 +24,12 @@ ELEMENTWISE = frozenset(
     + "Softsign Tan Tanh Xlogy".split()
 )
 
+PRODUCTS = frozenset(
+    "BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv2DBackpropFilter Conv2DBackpropInput Conv3D Einsum MatMul".split()
+    + "Conv3DBackpropFilterV2 Conv3DBackpropInputV2 DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter".split()
+    + "DepthwiseConv2dNativeBackpropInput XlaDot XlaDotV2".split()
+)
+
 
 def known_elements(tensor: tf.Tensor) -> int:
     """Return the number of elements but for dimensions that are only known when the program runs, such as the batch."""

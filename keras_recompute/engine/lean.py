@@ -22,6 +22,7 @@ from .marks import equal_values
 from .policies import Policy
 
 _SOURCES = 2  # what is made again is made from so many values at most: a long sum would be added up anew for each of its terms
+_BYTE = 4096  # what a byte costs, against 1 for a value that arithmetic makes
 _STEPS = 64  # by so many operations one after the other at most
 
 
@@ -34,7 +35,7 @@ def all_but_cheap(residuals: Iterable[tf.Tensor], given: Set[Any]) -> Policy:
     wanted = {t.ref() for t in residuals}
     for reference in wanted:
         chains.follow(reference.deref())
-    saved = minimum_cut(chains.bytes, chains.edges, chains.beginnings, wanted)
+    saved = minimum_cut(chains.costs, chains.edges, chains.beginnings, wanted)
 
     def policy(value: tf.Tensor) -> bool:
         origin = _origin(value)
@@ -53,7 +54,7 @@ class _Chains:
         self._given = given
         self._sources: dict[Any, frozenset[Any]] = {}
         self._steps: dict[Any, int] = {}
-        self.bytes: dict[Any, int] = {}
+        self.costs: dict[Any, int] = {}
         self.edges: list[tuple[Any, Any]] = []
         self.beginnings: set[Any] = set()
 
@@ -81,7 +82,8 @@ class _Chains:
         self._sources[reference], self._steps[reference] = alone, 0
         if reference in self._given or tensor.op.type == "Const":
             return
-        self.bytes[reference] = size * tensor.dtype.size
+        # Of equal sizes not the one that follows by arithmetic: a fence that reads it would keep what it follows from as well.
+        self.costs[reference] = _BYTE * size * tensor.dtype.size + (tensor.op.type in CHEAP)
         large = [t.ref() for t in inputs if known_elements(t) >= size]
         sources = frozenset().union(*(self._sources[t] for t in large))
         steps = 1 + max((self._steps[t.ref()] for t in inputs), default=0)
@@ -89,7 +91,7 @@ class _Chains:
             self.beginnings.add(reference)
             return
         self._sources[reference], self._steps[reference] = sources, steps
-        self.edges.extend((t.ref(), reference) for t in inputs if t.ref() in self.bytes)
+        self.edges.extend((t.ref(), reference) for t in inputs if t.ref() in self.costs)
 
 
 def _origin(tensor: tf.Tensor) -> tf.Tensor:

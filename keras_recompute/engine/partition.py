@@ -5,12 +5,14 @@ What is saved between them is decided in ``decisions``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
+from .apart import with_operands_apart
 from .compiler import under_xla
 from .cost import LOOPS, known_elements
 from .decisions import saved_values
@@ -49,12 +51,16 @@ class Partition:
     def backpropagate(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Write the backward program, fed by ``values``, into the default graph and return the gradients that are not None."""
         if self.stages is None:
-            return self.backward.write(values)
+            return self._write_gradient(self.backward, values)
         replay, gradient = self.stages
         n = len(self.backward.ports)
         made = replay.write(values[: len(replay.ports)])
         like = [value for value, g in zip(values, self.joint.gradients) if g is not None]
-        return fenced(gradient.write, [*values[:n], *made], after=made, like=like)
+        return fenced(functools.partial(self._write_gradient, gradient), [*values[:n], *made], after=made, like=like)
+
+    def _write_gradient(self, gradient: Program, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        program = with_operands_apart(gradient, self.joint.backward) if under_xla() else gradient
+        return program.write(values)
 
     @property
     def replayed(self) -> tuple[tf.Operation, ...]:

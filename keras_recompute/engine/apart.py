@@ -1,0 +1,96 @@
+"""What products read is made apart from what arithmetic on the same values reads.
+
+Behind a gelu of x a gradient reads the result, in the product with which it finds the gradient of the weights, and functions of
+x in the slope of the gelu. Both contain erfc of x, and a compiler that finds it twice keeps one: an array from the first use
+to the second, beside another for the result. It takes less to make erfc again where it is read. So the operands of products
+are made from copies of x of which the compiler cannot know that they equal x until it is done looking for what to merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from .cost import CHEAP, ELEMENTWISE, PRODUCTS
+from .marks import equal_values, passes_on
+from .program import Program, inputs_of, operations_between
+
+
+@dataclass(frozen=True, eq=False)
+class OperandsApart:
+    """A program in two: ``operands`` reads the ports with the numbers ``read``; ``rest`` takes its results behind all ports."""
+
+    operands: Program
+    rest: Program
+    read: tuple[int, ...]
+
+    def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Do what ``Program.write`` does for the whole program."""
+        copies = gen_xla_ops.xla_optimization_barrier([values[number] for number in self.read])
+        return self.rest.write([*values, *self.operands.write(copies)])
+
+
+def with_operands_apart(program: Program, backward: Set[tf.Operation]) -> Program | OperandsApart:
+    """Return ``program``, with the operands of products made apart where that spares an array."""
+    chains = _Chains(program, backward)
+    operands = [tensor for tensor in chains.operands() if chains.shares_a_function(tensor)]
+    if not operands:
+        return program
+    made = _between(program, operands, program.ports)
+    read = {t.ref() for op in made.operations for t in inputs_of(op, program.replays)}
+    numbers = tuple(number for number, port in enumerate(program.ports) if any(t.ref() in read for t in port))
+    made = _between(program, operands, [program.ports[number] for number in numbers])
+    rest = _between(program, program.outputs, [*program.ports, *((t,) for t in operands)])
+    return OperandsApart(made.check(), rest.check(), numbers)
+
+
+class _Chains:
+    """What a program makes by arithmetic on elements from its ports alone, and who reads it."""
+
+    def __init__(self, program: Program, backward: Set[tf.Operation]) -> None:
+        self._backward = backward
+        self._replays = program.replays
+        self._readers: dict[Any, list[tf.Operation]] = {}
+        given = {t.ref() for port in program.ports for t in port}
+        self._made: dict[Any, tf.Operation] = {}
+        for operation in program.operations:
+            inputs = inputs_of(operation, program.replays)
+            for tensor in inputs:
+                self._readers.setdefault(tensor.ref(), []).append(operation)
+            is_made = operation not in backward and (operation.type in CHEAP | ELEMENTWISE or passes_on(operation))
+            if is_made and all(t.ref() in given or t.ref() in self._made or t.op.type == "Const" for t in inputs):
+                self._made.update((t.ref(), operation) for t in operation.outputs)
+
+    def operands(self) -> list[tf.Tensor]:
+        """Return what is made for products, once each."""
+        read_by = {r: [op for op in readers if op.type in PRODUCTS] for r, readers in self._readers.items() if r in self._made}
+        return [reference.deref() for reference, products in read_by.items() if products]
+
+    def shares_a_function(self, operand: tf.Tensor) -> bool:
+        """Whether ``operand`` contains a function that is read on its own too, and is not itself read that way."""
+        if any(self._is_read_by_arithmetic(t) for t in equal_values(operand)):
+            return False
+        seen: set[Any] = set()
+        waiting = [operand]
+        while waiting:
+            tensor = waiting.pop()
+            if tensor.ref() in seen or tensor.ref() not in self._made:
+                continue
+            seen.add(tensor.ref())
+            if tensor.op.type in ELEMENTWISE and self._is_read_by_arithmetic(tensor):
+                return True
+            waiting.extend(inputs_of(tensor.op, self._replays))
+        return False
+
+    def _is_read_by_arithmetic(self, tensor: tf.Tensor) -> bool:
+        readers = self._readers.get(tensor.ref(), ())
+        return any(op in self._backward and op.type not in PRODUCTS for op in readers)
+
+
+def _between(program: Program, outputs: Sequence[tf.Tensor], ports: Sequence[tuple[tf.Tensor, ...]]) -> Program:
+    operations = operations_between(outputs, ports, program.handles, replays=program.replays)
+    return Program(program.graph, tuple(ports), program.handles, operations, tuple(outputs), program.replays)
