@@ -34,6 +34,7 @@ class Program:
     outputs: tuple[tf.Tensor, ...]
     replays: frozenset[tf.Operation] = frozenset()
     _definition: list[tuple[bytes, set[str]]] = field(default_factory=list, repr=False)
+    _called: set[str] = field(default_factory=set, repr=False)
 
     def check(self) -> Program:
         """Return the program itself, or raise InvalidProgramError naming what does not fit.
@@ -80,6 +81,8 @@ class Program:
             input_map = {name: in_default_graph(value) for name, value in feeds.items() if name in read}
             scope = _scope_for(made)
             _remember_copies(scope, self.graph)
+            for name in self._called:
+                tf.compat.v1.get_default_graph()._add_function_recursive(self.graph._get_function(name))
             imported = tf.graph_util.import_graph_def(
                 graph_def, input_map=input_map, return_elements=wanted, name=f"{scope}/" if scope else ""
             )
@@ -92,17 +95,16 @@ class Program:
     def definition(self) -> tuple[Any, set[str]]:
         """Return the operations as a GraphDef, and the names of all tensors that they read. Made once, on first use.
 
-        It is kept as bytes, a sixth of what the object takes.
+        It is kept as bytes, a sixth of what the object takes. The functions that they call are not in it: a graph that
+        imports a library keeps all of what it was read from, and makes its own copy of functions that others have too.
         """
         if not self._definition:
             names = {op.name for op in self.operations}
-            source = self.graph.as_graph_def()
-            graph_def = tf.compat.v1.GraphDef(versions=source.versions)
-            nodes = {node.name: node for node in source.node}
+            graph_def = tf.compat.v1.GraphDef(versions=self.graph.graph_def_versions)
             read: set[str] = set()
             for operation in self.operations:
                 node = graph_def.node.add()
-                node.CopyFrom(nodes[operation.name])
+                node.CopyFrom(operation.node_def)
                 # Colocation and control edges to operations that stay behind would dangle.
                 inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
                 node.attr.pop("_class", None)
@@ -112,23 +114,10 @@ class Program:
                 del node.input[:]
                 node.input.extend(inputs)
                 read.update(t.name for t in inputs_of(operation, self.replays))
-            graph_def.library.function.extend(_called(graph_def.node, source.library.function))
+            self._called.update(name for node in graph_def.node for name in called_by(node) if self.graph._is_function(name))
             self._definition.append((graph_def.SerializeToString(), read))
         serialized, read = self._definition[0]
         return tf.compat.v1.GraphDef.FromString(serialized), read
-
-
-def _called(nodes: Iterable[Any], functions: Iterable[Any]) -> list[Any]:
-    """Return those of ``functions`` that ``nodes`` call, directly or through one another: each graph copies all it is given."""
-    by_name = {function.signature.name: function for function in functions}
-    found: dict[str, Any] = {}
-    waiting = list(nodes)
-    while waiting:
-        for name in called_by(waiting.pop()):
-            if name in by_name and name not in found:
-                found[name] = by_name[name]
-                waiting.extend(by_name[name].node_def)
-    return list(found.values())
 
 
 def _scope_for(names: Iterable[str]) -> str:

@@ -23,7 +23,6 @@ class Purity:
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
-        self._functions: dict[str, Any] = {}
         self._function_is_pure: dict[str, bool] = {}
         self._assigned: set[Any] = set()
         for operation in graph.get_operations():
@@ -58,14 +57,12 @@ class Purity:
     def _named_function_is_pure(self, name: str) -> bool:
         if name not in self._function_is_pure:
             self._function_is_pure[name] = True  # a recursive call adds nothing of its own
-            function = self._function(name)
-            self._function_is_pure[name] = function is not None and all(self._node_is_pure(node) for node in function.node_def)
+            # Differentiation adds functions after the graph was traced. ``as_graph_def()`` has them too, but leaves a copy of
+            # the definition of each with it, and of nested ones with every function around them.
+            function = self._graph._get_function(name)
+            is_known = function is not None
+            self._function_is_pure[name] = is_known and all(self._node_is_pure(n) for n in function.definition.node_def)
         return self._function_is_pure[name]
-
-    def _function(self, name: str) -> Any:
-        if name not in self._functions:  # differentiation adds functions after the graph was traced
-            self._functions = {f.signature.name: f for f in self._graph.as_graph_def().library.function}
-        return self._functions.get(name)
 
 
 def called_by(node: Any) -> list[str]:

@@ -204,14 +204,15 @@ def test_which_operations_are_pure(is_pure):
 def test_a_function_that_calls_itself_is_no_trap():
     """Purity walks the call graph, which may have circles; a made-up one here, since TensorFlow makes few."""
 
+    class Function:
+        definition = tf.compat.v1.GraphDef().library.function.add()
+
+    node = Function.definition.node_def.add(op="PartitionedCall", name="again")
+    node.attr["f"].func.name = "circle"
+
     class Library:
-        def as_graph_def(self):
-            graph_def = tf.compat.v1.GraphDef()
-            function = graph_def.library.function.add()
-            function.signature.name = "circle"
-            node = function.node_def.add(op="PartitionedCall", name="again")
-            node.attr["f"].func.name = "circle"
-            return graph_def
+        def _get_function(self, name):
+            return Function if name == "circle" else None
 
         def get_operations(self):
             return []
