@@ -44,6 +44,16 @@ class Run:
     requests: tuple[Request, ...]
     results: tuple[tuple[tuple[Key, ...], ...], ...]
     twins: tuple[tuple[keras.layers.Layer, ...], ...] = ()
+    inside: tuple[Any, ...] = ()  # the steps of ``calls``, where parts of them are loops
+
+    @property
+    def recomputed(self) -> bool:
+        return self.sections[0].recomputed
+
+    @property
+    def graph(self) -> Graph:
+        """What one section does."""
+        return Graph(self.parameters, self.returns, self.calls)
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,7 @@ class _Shape:
                     self.slots.append(_slot(key, slices.get(key)))
         self.outputs = section.outputs
         # A slice that is read outside too would have to be made once per section after all.
-        self.can_repeat = section.recomputed and not any(key in slices for key in section.outputs)
+        self.can_repeat = bool(self.calls) and not any(key in slices for key in section.outputs)
         self.form = [
             (identity, keras.tree.map_structure(lambda leaf: _form(leaf, number), (call.args, call.kwargs)))
             for call, identity in zip(self.calls, self._identities())
@@ -182,7 +192,8 @@ def _longest(shapes: Sequence[_Shape]) -> tuple[int, tuple[Role, ...]]:
 def _roles(shapes: Sequence[_Shape]) -> tuple[Role, ...] | None:
     """Return the role of each slot if all ``shapes`` are equal, else None."""
     head = shapes[0]
-    if not all(s.can_repeat and s.form == head.form and len(s.slots) == len(head.slots) for s in shapes):
+    alike = (s.section.recomputed == head.section.recomputed and s.form == head.form for s in shapes)
+    if not all(alike) or not all(s.can_repeat and len(s.slots) == len(head.slots) for s in shapes):
         return None
     roles = [_role(i, shapes) for i in range(len(head.slots))]
     return None if any(role is None for role in roles) else tuple(role for role in roles if role is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import keras
 import tensorflow as tf
@@ -22,7 +22,8 @@ from ..planning.multilevel import equal_groups
 from .aside import Aside, mask_of
 from .distribute import distributed
 from .equal import Run, find_runs
-from .graph import Call, Graph, Key, Values
+from .graph import Graph, Values
+from .repeats import loops_inside
 from .sections import Section, cut, uncut
 from .twins import stacked_weights, standing_in
 
@@ -43,10 +44,13 @@ class Plan:
 
         With ``replays_end`` what comes after the last checkpoint is recomputed too: for a part of a model behind which
         other parts run before its backward pass. ``with_twins`` makes sections that differ in the values of their weights
-        equal too.
+        equal too, and loops of equal blocks inside sections.
         """
         graph = distributed(graph)
-        return cls(graph, tuple(find_runs(cut(graph, replays_end=replays_end), graph, with_twins=with_twins)), levels)
+        steps = find_runs(cut(graph, replays_end=replays_end), graph, with_twins=with_twins)
+        if with_twins:
+            steps = [replace(step, inside=loops_inside(step.graph)) for step in steps]
+        return cls(graph, tuple(steps), levels)
 
     @classmethod
     def without_recomputation(cls, graph: Graph) -> Plan:
@@ -56,7 +60,12 @@ class Plan:
     @property
     def recomputes(self) -> bool:
         """Whether anything is recomputed at all."""
-        return any(isinstance(step, Run) or step.recomputed for step in self.steps)
+        return any(step.recomputed for step in self.steps)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it runs what the model itself runs."""
+        return not self.recomputes and not any(step.inside for step in self.steps)
 
     @property
     def named_steps(self) -> list[tuple[str, Section | Run]]:
@@ -83,14 +92,24 @@ def execute(plan: Plan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             _run_equal(step, values, batch, name, plan.levels)
         elif step.recomputed:
             _run_section(step, values, name, save_replay_sources)
-        elif step is plan.steps[-1] and plan.recomputes and under_xla():
+        elif step is plan.steps[-1] and not plan.is_plain and under_xla():
             # Nothing of it is replayed, but it stands behind a fence as the sections do. Otherwise a compiler puts off the
             # gradients of its weights, and what they need stays in memory through the replay of all sections before it.
             _run_section(step, values, _END, None)
         else:
-            for call in step.calls:
-                call.run(values)
+            _run_calls(step, values, name or _END)
     return [values[key] for key in graph.outputs]
+
+
+def _run_calls(step: Section | Run, values: Values, name: str) -> None:
+    """Run what a step does as it stands, but for the loops inside."""
+    batch = dimensions(next(iter(values.values())))[0]
+    for part in step.inside or [step]:
+        if isinstance(part, Run) and part is not step:
+            _run_equal(part, values, batch, name, levels=1)
+        else:
+            for call in part.calls:
+                call.run(values)
 
 
 def _run_section(section: Section, values: Values, name: str, policy: Policy | None) -> None:
@@ -99,7 +118,7 @@ def _run_section(section: Section, values: Values, name: str, policy: Policy | N
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in (*arguments, *(m for m in masks if m is not None))]
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
     at_hand = section.at_hand
-    part, aside = _partition(section.calls, section.inputs, section.outputs, signature, masks, at_hand, policy)
+    part, aside = _partition(section, signature, masks, at_hand, policy, name)
     results = lower(part, [*arguments, *(m for m in masks if m is not None)], name=name)
     values.update(zip(section.outputs, aside.restore(results)))
 
@@ -113,9 +132,8 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: in
         signature = [section_spec(value, role) for value, role in zip(arguments, roles)]
         stored = {role.output for role in run.roles if isinstance(role, Carried)}
         stored.update(request.output for request in run.requests if isinstance(request, Joined))
-        part, aside = _partition(
-            run.calls, run.parameters, run.returns, signature, masks, sorted(stored), save_replay_sources, run.twins
-        )
+        policy = save_replay_sources if run.recomputed else None
+        part, aside = _partition(run, signature, masks, sorted(stored), policy, name)
         if not aside and can_be_outlined(part, roles):
             counts = equal_groups(len(run.sections), levels)
             results = outline_levels(part, arguments, counts=counts, roles=roles, requests=run.requests, batch=batch, name=name)
@@ -125,41 +143,42 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: in
                     values.update(dict.fromkeys(known_as, value))
             return
     for number, section in enumerate(run.sections):
-        _run_section(section, values, f"{name}.{number}", save_replay_sources)
+        if run.recomputed:
+            _run_section(section, values, f"{name}.{number}", save_replay_sources)
+        else:
+            _run_calls(section, values, name)
     for request, keys in zip(run.requests, run.results):
         if isinstance(request, Joined) and request.axis is not None:
             values[keys[0][0]] = tf.concat([values[key] for key, *_ in keys], request.axis)
 
 
 def _partition(
-    calls: Sequence[Call],
-    parameters: Sequence[Key],
-    returns: Sequence[Key],
+    step: Section | Run,
     signature: Sequence[tf.TensorSpec],
     masks: Sequence[tf.Tensor | None],
     at_hand: Sequence[int],
     policy: Policy | None,
-    twins: Sequence[Sequence[keras.layers.Layer]] = (),
+    name: str,
 ) -> tuple[Partition, Aside]:
-    """Trace ``calls`` as a function from ``parameters``, then their masks, to ``returns``, then what goes beside them.
+    """Trace what ``step`` does, as a function of its inputs, then their masks, to its outputs, then what goes beside them.
 
-    With ``twins`` it takes their weights in place of the masks, and is the same for all of them.
+    With twins it takes their weights in place of the masks, and is the same for all of them.
     """
-    aside = Aside(calls)
+    graph, twins = step.graph, step.twins if isinstance(step, Run) else ()
+    aside = Aside(graph.calls)
 
     def section(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        values: Values = dict(zip(parameters, tensors))
-        beside = tensors[len(parameters) :]
+        values: Values = dict(zip(graph.inputs, tensors))
+        beside = tensors[len(graph.inputs) :]
         given = iter(beside)
-        for key, mask in zip(parameters, masks):
+        for key, mask in zip(graph.inputs, masks):
             if mask is not None:
                 values[key]._keras_mask = next(given)
 
         def run() -> list[tf.Tensor]:
             with standing_in(twins, beside) if twins else contextlib.nullcontext():
-                for call in calls:
-                    call.run(values)
-            return [values[key] for key in returns]
+                _run_calls(step, values, name)
+            return [values[key] for key in graph.outputs]
 
         return aside.gather(run)
 

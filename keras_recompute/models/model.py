@@ -63,8 +63,9 @@ class Model(keras.Model):
     def scan_layers(self) -> bool:
         """Whether sections whose layers differ in nothing but the values of their weights become one loop.
 
-        The program, the time to compile it, and what the process keeps of it then do not grow with the number of sections;
-        but a step holds the weights of these sections, and their gradients, once more. Layers are compared by type,
+        So do such blocks inside a section, or in a model without checkpoints: there nothing is recomputed that would not be
+        otherwise, but for functions of elements. The program, the time to compile it, and what the process keeps of it then
+        do not grow with the number of blocks; outside XLA, a step holds their weights once more. Layers are compared by type,
         configuration and the shapes of their weights; those that draw random numbers or keep statistics are not taken.
         """
         return self._scan_layers
@@ -119,7 +120,7 @@ class Model(keras.Model):
     def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
         """Keras's way through its graph, replaced in the training pass."""
         flat = keras.tree.flatten(inputs)
-        if not (self._training_pass and self._plan.recomputes and all(isinstance(t, tf.Tensor) for t in flat)):
+        if not (self._training_pass and not self._plan.is_plain and all(isinstance(t, tf.Tensor) for t in flat)):
             outputs = super()._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)
             for output in keras.tree.flatten(outputs):
                 if isinstance(output, keras.KerasTensor):  # keras.models.clone_model constructs the clone on these

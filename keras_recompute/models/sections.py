@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from .graph import Call, Graph, Key
@@ -23,7 +24,8 @@ from .graph import Call, Graph, Key
 class Section:
     """Calls that run together. ``inputs`` come from outside, ``outputs`` are read outside; ``recomputed`` in between.
 
-    ``leaving`` are outputs that are read behind the graph alone, of which it is not known that they are kept.
+    ``leaving`` are outputs that are read behind the graph alone, of which it is not known that they are kept. ``inside`` are
+    the steps of the section where parts of it are loops (see ``repeats``).
     """
 
     calls: tuple[Call, ...]
@@ -31,6 +33,12 @@ class Section:
     outputs: tuple[Key, ...]
     recomputed: bool
     leaving: frozenset[Key] = frozenset()
+    inside: tuple[Any, ...] = ()
+
+    @property
+    def graph(self) -> Graph:
+        """What the section does."""
+        return Graph(self.inputs, self.outputs, self.calls)
 
     @property
     def at_hand(self) -> tuple[int, ...]:
@@ -40,7 +48,12 @@ class Section:
 
 def uncut(graph: Graph) -> tuple[Section, ...]:
     """Return ``graph`` as one section in which nothing is recomputed."""
-    return tuple(_with_borders([(list(graph.calls), False)], graph))
+    return divided(graph, [graph.calls])
+
+
+def divided(graph: Graph, groups: Iterable[Sequence[Call]]) -> tuple[Section, ...]:
+    """Return ``groups`` of the calls of ``graph``, in running order, as sections in which nothing is recomputed."""
+    return tuple(_with_borders([(list(calls), False) for calls in groups], graph))
 
 
 def cut(graph: Graph, *, replays_end: bool = False) -> tuple[Section, ...]:

@@ -1,0 +1,77 @@
+"""Where the calls of a section repeat themselves, as the blocks of a deep model do: one loop can run all of them.
+
+Nothing is recomputed in such a loop that is not without it; what the gradient reads is stored turn by turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .equal import Run, find_runs
+from .graph import Call, Graph
+from .sections import Section, divided
+from .twins import kind_of
+
+_LONGEST = 256  # calls in one block
+
+
+def loops_inside(graph: Graph) -> tuple[Section | Run, ...]:
+    """Return the calls of ``graph`` with blocks that repeat themselves, but for the values of weights, as loops.
+
+    Empty where there are none.
+    """
+    steps = tuple(find_runs(divided(graph, _groups(graph.calls)), graph, with_twins=True))
+    return steps if any(isinstance(step, Run) for step in steps) else ()
+
+
+def _groups(calls: Sequence[Call]) -> list[list[Call]]:
+    """Return ``calls`` in groups, in order: the turns of what repeats itself, and what lies before, between and behind."""
+    found = _longest_repetition(calls)
+    if found is None:
+        return [list(calls)] if calls else []
+    ends = [found.start + turn * found.period for turn in range(found.count + 1)]
+    turns = [list(calls[a:b]) for a, b in zip(ends, ends[1:])]
+    return [*_groups(calls[: found.start]), *turns, *_groups(calls[ends[-1] :])]
+
+
+@dataclass(frozen=True)
+class _Repetition:
+    start: int
+    period: int
+    count: int
+
+
+def _longest_repetition(calls: Sequence[Call]) -> _Repetition | None:
+    """Return the repetition that covers the most calls; of those the one with the shortest period, cut where least crosses."""
+    kinds = _numbered_kinds(calls)
+    best: _Repetition | None = None
+    for period in range(1, min(len(kinds) // 2, _LONGEST) + 1):
+        equal = 0  # calls that equal the one a period before them, up to here
+        for n in range(period, len(kinds) + 1):
+            if n < len(kinds) and kinds[n] == kinds[n - period]:
+                equal += 1
+                continue
+            count = equal // period + 1
+            if count > 1 and (best is None or count * period > best.count * best.period):
+                starts = range(n - equal - period, n - count * period + 1)
+                best = _Repetition(min(starts, key=lambda s: _crossing(calls, s + period)), period, count)
+            equal = 0
+    return best
+
+
+def _numbered_kinds(calls: Sequence[Call]) -> list[int]:
+    known: list[object] = []
+    numbers = []
+    for call in calls:
+        kind = kind_of(call.operation)
+        if kind not in known:
+            known.append(kind)
+        numbers.append(known.index(kind))
+    return numbers
+
+
+def _crossing(calls: Sequence[Call], position: int) -> int:
+    """Return how many values made before ``position`` are read from there on."""
+    made = {key for call in calls[:position] for key in call.outputs}
+    return len(made & {key for call in calls[position:] for key in call.inputs})
