@@ -6,10 +6,16 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_recompute as kr
 import recompute_lstm
 from keras_recompute.example.arguments import parse_arguments
 from keras_recompute.example.cuts import Cut, cuts
 from keras_recompute.example.session import Session
+from keras_recompute.liveness import profile
 from keras_recompute.planning import Chain, mixed_plan, simulate
 from keras_recompute.sizes import format_bytes
 
@@ -24,6 +30,36 @@ def test_the_python_runs(capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert "within 4.00 MiB" in first
     assert second.startswith("('dense")
+
+
+def test_the_loss_inside_the_sections_leaves_no_outputs_whole():
+    code = next(block for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "SquaredErrors" in block)
+    names = {"keras": keras, "kr": kr}
+    exec(compile(code, "docs/choosing.md", "exec"), names)
+    inside, (x, y) = names["with_loss"], names["with_loss"].inputs
+    assert [name for name, _ in inside.plan.named_steps] == ["sections-0-14", ""]
+
+    sequences, *_ = names["lstm"](x)
+    outside = kr.Model(x, names["dense"](sequences))
+    batch, whole = 8, 8 * 256 * 128 * 4  # sequences, bytes of all outputs: 1 MiB
+    data = [np.random.default_rng(0).standard_normal((batch, *t.shape[1:])).astype("float32") for t in (x, y)]
+
+    def inside_step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(inside([x, y], training=True)) / (256 * 128)
+        return loss, tape.gradient(loss, [v.value for v in inside.trainable_variables])
+
+    def outside_step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((outside(x, training=True) - y) ** 2) / (256 * 128)
+        return loss, tape.gradient(loss, [v.value for v in inside.trainable_variables])
+
+    signature = [tf.TensorSpec(array.shape) for array in data]
+    assert profile(inside_step, *signature).not_always_live_peak_bytes < whole
+    assert profile(outside_step, *signature).not_always_live_peak_bytes > 2 * whole
+    found, expected = (tf.function(f, jit_compile=True)(*map(tf.constant, data)) for f in (inside_step, outside_step))
+    for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_the_commands_are_understood():
