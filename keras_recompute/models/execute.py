@@ -103,13 +103,16 @@ def execute(plan: Plan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 def _run_calls(step: Section | Run, values: Values, name: str) -> None:
     """Run what a step does as it stands, but for the loops inside."""
-    batch = dimensions(next(iter(values.values())))[0]
-    for part in step.inside or [step]:
-        if isinstance(part, Run) and part is not step:
+    if not step.inside:
+        for call in step.calls:
+            call.run(values)
+        return
+    batch = next((dimensions(value)[0] for value in values.values() if value.shape.rank), 1)
+    for part in step.inside:
+        if isinstance(part, Run):
             _run_equal(part, values, batch, name, levels=1)
         else:
-            for call in part.calls:
-                call.run(values)
+            _run_calls(part, values, name)
 
 
 def _run_section(section: Section, values: Values, name: str, policy: Policy | None) -> None:

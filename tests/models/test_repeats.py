@@ -82,6 +82,20 @@ def test_masks_go_through_blocks_that_could_be_a_loop():
     assert_equal_to_plain(with_mask(kr.Model), with_mask(keras.Model), jit=True)
 
 
+def test_a_value_without_dimensions_may_cross_into_a_section():
+    def with_total(kind):
+        def scaled(x):
+            x = keras.layers.Dense(4)(x)
+            total = keras.ops.tanh(keras.ops.sum(x))
+            if kind is kr.Model:
+                total, x = kr.RecomputationCheckpoint()([total, x])
+            return pre_normalised(total * x)
+
+        return model_of(3, kind=kind, before=scaled)
+
+    assert_equal_to_plain(with_total(kr.Model), with_total(keras.Model), jit=True)
+
+
 def test_a_step_keeps_no_more_and_its_program_does_not_grow_with_the_blocks():
     def program(blocks, scan):
         model = model_of(blocks, scan=scan)
