@@ -48,6 +48,7 @@ class Run:
 
     @property
     def recomputed(self) -> bool:
+        """Whether the backward pass replays its sections, or finds what it reads stored turn by turn."""
         return self.sections[0].recomputed
 
     @property
