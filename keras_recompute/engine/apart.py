@@ -17,7 +17,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from .cost import CHEAP, ELEMENTWISE, PRODUCTS
 from .marks import equal_values, passes_on
-from .program import Program, inputs_of, operations_between
+from .program import Program, inputs_of, operations_between, program_between
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +40,12 @@ def with_operands_apart(program: Program, backward: Set[tf.Operation]) -> Progra
     operands = [tensor for tensor in chains.operands() if chains.shares_a_function(tensor)]
     if not operands:
         return program
-    made = _between(program, operands, program.ports)
-    read = {t.ref() for op in made.operations for t in inputs_of(op, program.replays)}
+    operations = operations_between(operands, program.ports, program.handles, replays=program.replays)
+    read = {t.ref() for op in operations for t in inputs_of(op, program.replays)}
     numbers = tuple(number for number, port in enumerate(program.ports) if any(t.ref() in read for t in port))
-    made = _between(program, operands, [program.ports[number] for number in numbers])
-    rest = _between(program, program.outputs, [*program.ports, *((t,) for t in operands)])
-    return OperandsApart(made.check(), rest.check(), numbers)
+    made = program_between(program, [program.ports[number] for number in numbers], operands, replays=program.replays)
+    ports = [*program.ports, *((t,) for t in operands)]
+    return OperandsApart(made, program_between(program, ports, program.outputs, replays=program.replays), numbers)
 
 
 class _Chains:
@@ -56,19 +56,19 @@ class _Chains:
         self._replays = program.replays
         self._readers: dict[Any, list[tf.Operation]] = {}
         given = {t.ref() for port in program.ports for t in port}
-        self._made: dict[Any, tf.Operation] = {}
+        self._made: set[Any] = set()
         for operation in program.operations:
             inputs = inputs_of(operation, program.replays)
             for tensor in inputs:
                 self._readers.setdefault(tensor.ref(), []).append(operation)
             is_made = operation not in backward and (operation.type in CHEAP | ELEMENTWISE or passes_on(operation))
             if is_made and all(t.ref() in given or t.ref() in self._made or t.op.type == "Const" for t in inputs):
-                self._made.update((t.ref(), operation) for t in operation.outputs)
+                self._made.update(t.ref() for t in operation.outputs)
 
     def operands(self) -> list[tf.Tensor]:
         """Return what is made for products, once each."""
-        read_by = {r: [op for op in readers if op.type in PRODUCTS] for r, readers in self._readers.items() if r in self._made}
-        return [reference.deref() for reference, products in read_by.items() if products]
+        read = (r for r, readers in self._readers.items() if any(op.type in PRODUCTS for op in readers))
+        return [reference.deref() for reference in read if reference in self._made]
 
     def shares_a_function(self, operand: tf.Tensor) -> bool:
         """Whether ``operand`` contains a function that is read on its own too, and is not itself read that way."""
@@ -89,8 +89,3 @@ class _Chains:
     def _is_read_by_arithmetic(self, tensor: tf.Tensor) -> bool:
         readers = self._readers.get(tensor.ref(), ())
         return any(op in self._backward and op.type not in PRODUCTS for op in readers)
-
-
-def _between(program: Program, outputs: Sequence[tf.Tensor], ports: Sequence[tuple[tf.Tensor, ...]]) -> Program:
-    operations = operations_between(outputs, ports, program.handles, replays=program.replays)
-    return Program(program.graph, tuple(ports), program.handles, operations, tuple(outputs), program.replays)

@@ -21,8 +21,8 @@ from .joint import Joint
 from .lean import all_but_cheap
 from .marks import copies, equal_values, is_alternative
 from .policies import Decision, Policy, save_everything
-from .program import Program, operations_between
-from .trace import Port, Trace
+from .program import Program, operations_between, program_between
+from .trace import Port
 
 _WORTH = 0.8  # a backward program is run in two stages if that keeps at most this part of what it reads
 
@@ -88,35 +88,16 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
     saved = tuple(value for value, _ in decided)
     effects = [op for op in trace.graph.get_operations() if op not in joint.backward and not trace.purity.is_pure(op)]
     targets = (*trace.outputs, *saved)
-    forward = _program(trace, trace.ports, targets, always=effects)
+    forward = program_between(trace, trace.ports, targets, always=effects)
     operations = forward.operations
     made_anyway = frozenset(op for op in operations if is_alternative(op) and _is_made_anyway(op, operations, joint))
     if made_anyway:
-        forward = _program(trace, trace.ports, targets, always=effects, replays=made_anyway)
+        forward = program_between(trace, trace.ports, targets, always=effects, replays=made_anyway)
     backward_ports = (*trace.ports, *(_port_of(t, given) for t in saved), *kept, *incoming)
-    backward = _program(trace, backward_ports, tuple(gradients), replays=replays)
+    backward = program_between(trace, backward_ports, tuple(gradients), replays=replays)
     offloaded = frozenset(n for n, (_, decision) in enumerate(decided) if decision is Decision.OFFLOAD)
     stages = _stages(joint, backward, incoming) if under_xla() else None
     return Partition(joint, forward, backward, saved, offloaded, tuple(at_hand), stages)
-
-
-def _program(
-    trace: Trace,
-    ports: tuple[Port, ...],
-    outputs: tuple[tf.Tensor, ...],
-    *,
-    always: Sequence[tf.Operation] = (),
-    replays: frozenset[tf.Operation] = frozenset(),
-) -> Program:
-    """Return the program that computes ``outputs`` from ``ports``, checked."""
-    return Program(
-        graph=trace.graph,
-        ports=ports,
-        handles=trace.handles,
-        operations=operations_between(outputs, ports, trace.handles, always=always, replays=replays),
-        outputs=outputs,
-        replays=replays,
-    ).check()
 
 
 def _residuals(joint: Joint, gradients: Sequence[tf.Tensor], available: set[Any]) -> list[tf.Tensor]:
@@ -136,9 +117,9 @@ def _stages(joint: Joint, backward: Program, incoming: Sequence[Port]) -> tuple[
         return None
     ports = backward.ports[: len(backward.ports) - len(incoming)]
     given = {t.ref() for port in ports for t in port}
-    replay = _program(joint.trace, ports, made, replays=replays)
+    replay = program_between(joint.trace, ports, made, replays=replays)
     all_ports = (*backward.ports, *(_port_of(value, given) for value in made))
-    return replay, _program(joint.trace, all_ports, backward.outputs, replays=replays)
+    return replay, program_between(joint.trace, all_ports, backward.outputs, replays=replays)
 
 
 def _known_bytes(tensor: tf.Tensor) -> int:

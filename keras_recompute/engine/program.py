@@ -140,6 +140,25 @@ def _remember_copies(scope: str, original: Any) -> None:
         getattr(graph, COPIES)[f"{scope}/"] = original
 
 
+def program_between(
+    source: Any,
+    ports: Sequence[Port],
+    outputs: Sequence[tf.Tensor],
+    *,
+    always: Iterable[tf.Operation] = (),
+    replays: frozenset[tf.Operation] = frozenset(),
+) -> Program:
+    """Return the program that computes ``outputs`` from ``ports``, checked. ``source``, a trace or program, has the graph."""
+    return Program(
+        graph=source.graph,
+        ports=tuple(ports),
+        handles=source.handles,
+        operations=operations_between(outputs, ports, source.handles, always=always, replays=replays),
+        outputs=tuple(outputs),
+        replays=replays,
+    ).check()
+
+
 def operations_between(
     targets: Iterable[tf.Tensor],
     ports: Iterable[Port],

@@ -26,7 +26,7 @@ _LARGE = 16384  # elements from which on a choice is worth the operations that T
 def taken(whole: tf.Tensor, axis: int, begin: Index, length: int) -> tf.Tensor:
     """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, in the loop body under construction."""
     stacked = _stacked(whole)
-    if stacked and axis == length - 1 == 0:
+    if stacked and axis == 0 and length == 1:
         return _chosen(stacked, begin)[None]
     return take(sunk(whole), axis, begin, length)
 

@@ -28,7 +28,7 @@ def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     while True:
         sections = {n: leading[n] & ~done for n in range(len(calls)) if not done >> n & 1}
         sizes = {n: (section & counted).bit_count() for n, section in sections.items()}
-        kept = {n: _kept(done | sections[n], calls) for n, size in sizes.items() if 2 * size >= count}
+        kept = {n: values_kept(done | sections[n], calls) for n, size in sizes.items() if 2 * size >= count}
         left = {n: (counted & ~(done | sections[n])).bit_count() for n in kept}
         places = [n for n, values in kept.items() if values and 2 * left[n] >= count]
         long = [n for n in places if sizes[n] >= count]
@@ -56,7 +56,7 @@ def ancestors(calls: Sequence[Call]) -> list[int]:
     return leading
 
 
-def _kept(done: int, calls: Sequence[Call]) -> int:
+def values_kept(done: int, calls: Sequence[Call]) -> int:
     """Return how many values the calls in ``done`` hand to others."""
     made = {key for n, call in enumerate(calls) if done >> n & 1 for key in call.outputs}
     read = {key for n, call in enumerate(calls) if not done >> n & 1 for key in call.inputs}

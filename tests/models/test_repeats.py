@@ -13,7 +13,7 @@ from keras_recompute.models.equal import Run
 from keras_recompute.models.graph import read_graph
 from keras_recompute.models.repeats import loops_inside
 
-from .test_scan_layers import JIT, X, assert_equal_to_plain, block, loss_and_gradients
+from .test_scan_layers import JIT, X, assert_equal_to_plain, block, loss_and_gradients, made
 
 
 def model_of(blocks, checkpoint_after=(), *, scan=True, one_block=block, kind=kr.Model, before=None, after=None):
@@ -23,12 +23,7 @@ def model_of(blocks, checkpoint_after=(), *, scan=True, one_block=block, kind=kr
         x = one_block(x)
         if number in checkpoint_after:
             x = kr.RecomputationCheckpoint()(x)
-    model = kind(inputs, after(x) if after else x)
-    random = np.random.default_rng(1)
-    model.set_weights([0.5 * random.standard_normal(w.shape) for w in model.get_weights()])
-    if kind is kr.Model:
-        model.scan_layers = scan
-    return model
+    return made(kind, inputs, after(x) if after else x, scan)
 
 
 def steps_of(model):

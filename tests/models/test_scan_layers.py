@@ -28,7 +28,12 @@ def build(blocks=5, one_block=block, scan=True, kind=kr.Model):
         x = one_block(x)
         if number < blocks - 1:
             x = kr.RecomputationCheckpoint()(x)
-    model = kind(inputs, x)
+    return made(kind, inputs, x, scan)
+
+
+def made(kind, inputs, outputs, scan):
+    """Return the model, with the same weights whatever its kind."""
+    model = kind(inputs, outputs)
     random = np.random.default_rng(1)
     model.set_weights([0.5 * random.standard_normal(w.shape) for w in model.get_weights()])
     if kind is kr.Model:
