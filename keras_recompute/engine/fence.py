@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from .compiler import under_xla
+from .once import constant
 from .zeros import zeros_like
 
 # A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass one on).
@@ -40,12 +41,24 @@ def fenced(
     if not tokens or not like:
         return body(inputs)
     # The other branch is never taken, but a compiler must believe that it could be.
-    is_usual = tf.logical_not(tf.reduce_any([never(t) for t in tokens]))
+    is_usual = tf.logical_not(never(tokens))
     results = tf.cond(is_usual, lambda: body(inputs), lambda: [zeros_like(t) for t in like])
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
-def never(tensor: tf.Tensor) -> tf.Tensor:
-    """Return a scalar that is False, computed from the first element of ``tensor`` so that no compiler can know it."""
-    first = tf.cast(tf.reshape(tensor, [-1])[0], tf.float32)
-    return tf.equal(tf.bitcast(first, tf.int32), _NEVER)
+def never(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return a scalar that is False, computed from the first element of each of ``tensors`` so that no compiler can know it.
+
+    By few operations: a fence waits for a gradient of every weight.
+    """
+    firsts = [tf.cast(_first(t), tf.float32) for t in tensors]
+    return tf.reduce_any(tf.equal(tf.bitcast(tf.concat(firsts, axis=0), tf.int32), _NEVER))
+
+
+def _first(tensor: tf.Tensor) -> tf.Tensor:
+    """Return the first element of ``tensor``, ``(1,)``."""
+    rank = tensor.shape.rank
+    if rank is None:
+        return tf.reshape(tensor, [-1])[:1]
+    element = tf.slice(tensor, constant((0,) * rank), constant((1,) * rank)) if rank else tensor
+    return element if rank == 1 else tf.reshape(element, constant((1,)))

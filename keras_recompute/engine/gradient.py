@@ -44,10 +44,10 @@ def with_gradient(
     # What compute does is of no concern to a tape: it would differentiate a part of it, and see another part not at all.
     with record.stop_recording():
         results = list(compute())
-        passed = [*results, *inputs]
         graph = tf.compat.v1.get_default_graph()
         with graph.gradient_override_map({"IdentityN": _REGISTERED}):
-            outputs = tf.identity_n(passed)
+            passed = tf.identity_n([*results, *inputs])
+    outputs = passed[: len(results)]
 
     def padded(*output_gradients: tf.Tensor | None) -> list[tf.Tensor | None]:
         return [None] * len(results) + list(gradient(*output_gradients[: len(results)]))
@@ -55,8 +55,9 @@ def with_gradient(
     if not hasattr(graph, _ATTRIBUTE):
         setattr(graph, _ATTRIBUTE, {})
     getattr(graph, _ATTRIBUTE)[outputs[0].op.name] = _Known(padded, is_checkpoint)
-    record.record_operation(name, outputs, passed, padded)
-    return outputs[: len(results)]
+    # Of the results alone: a tape makes zeros for everything that is recorded and has no gradient.
+    record.record_operation(name, outputs, inputs, gradient)
+    return outputs
 
 
 def with_both_gradients(

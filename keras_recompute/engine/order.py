@@ -109,7 +109,7 @@ def _pass_on_after(
         if not reading or not result.dtype.is_floating or known_elements(result) > _MUCH * freed:
             continue
         with tf.name_scope(f"{operation.name}/passed_on/"):
-            passed_on = tf.where(tf.reduce_any([never(t) for t in finished]), tf.zeros([], result.dtype), result)
+            passed_on = tf.where(never(finished), tf.zeros([], result.dtype), result)
         _let_read(passed_on, instead_of=result, readers=reading)
 
 

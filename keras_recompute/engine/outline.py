@@ -23,6 +23,7 @@ import tensorflow as tf
 from ..phases import backward_scope, forward_scope
 from .gradient import Tensors, with_both_gradients
 from .lower import recalled
+from .once import plus, times
 from .partition import Partition
 from .pieces import Dimension, Pieces, embed, flows, with_flows
 from .program import in_default_graph
@@ -261,7 +262,7 @@ class _Loop:
             if isinstance(role, Carried):
                 inputs.append(state_of[p])
             elif isinstance(role, Sliced):
-                inputs.append(taken(value, role.axis, role.start + s * role.length, role.length))
+                inputs.append(taken(value, role.axis, plus(times(s, role.length), role.start), role.length))
             else:
                 inputs.append(value)
         return inputs

@@ -16,6 +16,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.ops.tensor_array_ops import build_ta_with_new_flow
 
 from .compiler import under_xla
+from .once import along, constant, times
 from .zeros import zeros, zeros_like
 
 Index = Union[int, tf.Tensor]
@@ -60,8 +61,9 @@ class Pieces:
         if isinstance(store, tf.TensorArray):
             return store.write(number, piece)
         if self.axis is None:
-            return gen_xla_ops.xla_dynamic_update_slice(store, piece[None], _begin(number, 0, store.shape.rank))
-        begin = _begin(number * self.shape[self.axis], self.axis, store.shape.rank)
+            begin = along(0, number, store.shape.rank)
+            return gen_xla_ops.xla_dynamic_update_slice(store, tf.expand_dims(piece, constant(0)), begin)
+        begin = along(self.axis, times(number, self.shape[self.axis]), store.shape.rank)
         return gen_xla_ops.xla_dynamic_update_slice(store, piece, begin)
 
     def get(self, store: Any, number: Index) -> tf.Tensor:
@@ -75,7 +77,7 @@ class Pieces:
         if self.axis is None:
             return tf.squeeze(take(whole, 0, number, 1), 0)
         length = self.shape[self.axis]
-        return take(whole, self.axis, number * length, length)
+        return take(whole, self.axis, times(number, length), length)
 
     def whole(self, store: Any) -> tf.Tensor:
         """Return all pieces as one tensor: ``(count, *shape)``, or ``shape`` with ``count`` times its size along ``axis``."""
@@ -107,7 +109,7 @@ def take(whole: tf.Tensor, axis: int, begin: Index, length: int) -> tf.Tensor:
     """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, which may be computed."""
     size = [-1 if d is None else d for d in whole.shape]
     size[axis] = length
-    return tf.slice(whole, _begin(begin, axis, whole.shape.rank), size)
+    return tf.slice(whole, along(axis, begin, whole.shape.rank), constant(tuple(size)))
 
 
 def embed(part: tf.Tensor, whole: tf.Tensor, axis: int, start: int) -> tf.Tensor:
@@ -116,10 +118,6 @@ def embed(part: tf.Tensor, whole: tf.Tensor, axis: int, start: int) -> tf.Tensor
     if start == 0 and after == 0:
         return part
     return tf.pad(part, [(start, after) if i == axis else (0, 0) for i in range(whole.shape.rank)])
-
-
-def _begin(position: Index, axis: int, rank: int) -> tf.Tensor:
-    return tf.stack([position if i == axis else 0 for i in range(rank)])
 
 
 def _joined(stacked: tf.Tensor, axis: int) -> tf.Tensor:

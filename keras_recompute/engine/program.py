@@ -14,9 +14,12 @@ import tensorflow as tf
 
 from ..errors import InvalidProgramError
 from ..phases import COPIES
+from .cost import known_elements
 from .marks import is_alternative
 from .purity import called_by
 from .trace import Port
+
+_FEW = 64  # elements of a constant that is compared with others
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,24 +103,47 @@ class Program:
         """
         if not self._definition:
             names = {op.name for op in self.operations}
+            once = self._each_constant_once()
+            copied = names - once.keys()
             graph_def = tf.compat.v1.GraphDef(versions=self.graph.graph_def_versions)
             read: set[str] = set()
             for operation in self.operations:
+                if operation.name not in copied:
+                    continue
                 node = graph_def.node.add()
                 node.CopyFrom(operation.node_def)
                 # Colocation and control edges to operations that stay behind would dangle.
-                inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
+                inputs = [once.get(name, name) for name in node.input if not name.startswith("^") or name[1:] in copied]
                 node.attr.pop("_class", None)
                 if is_alternative(operation):
                     inputs = [inputs[1 if operation in self.replays else 0]]
                     del node.attr["T"].list.type[1:]
                 del node.input[:]
                 node.input.extend(inputs)
-                read.update(t.name for t in inputs_of(operation, self.replays))
+                read.update(t.name for t in inputs_of(operation, self.replays) if t.op.name not in once)
             self._called.update(name for node in graph_def.node for name in called_by(node) if self.graph._is_function(name))
             self._definition.append((graph_def.SerializeToString(), read))
         serialized, read = self._definition[0]
         return tf.compat.v1.GraphDef.FromString(serialized), read
+
+    def _each_constant_once(self) -> dict[str, str]:
+        """Return the names of constants that another one of the program is equal to, each with the other's name.
+
+        A traced function makes the sizes and axes that it gives to operations anew for each, half of all its operations.
+        """
+        fixed = {t.op for t in self.outputs} | {t.op for port in self.ports for t in port}
+        first: dict[bytes, str] = {}
+        same: dict[str, str] = {}
+        constants = [op for op in self.operations if op.type == "Const" and op not in fixed]
+        for operation in constants:
+            if known_elements(operation.outputs[0]) <= _FEW:
+                node = operation.node_def
+                node.name = ""
+                node.attr.pop("_class", None)
+                kept = first.setdefault(node.SerializeToString(deterministic=True), operation.name)
+                if kept != operation.name:
+                    same[operation.name] = kept
+        return same
 
 
 def _scope_for(names: Iterable[str]) -> str:

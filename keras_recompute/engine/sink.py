@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from .compiler import under_xla
 from .cost import known_elements
+from .once import constant, equals
 from .pieces import Index, take
 from .program import Program
 
@@ -27,7 +28,7 @@ def taken(whole: tf.Tensor, axis: int, begin: Index, length: int) -> tf.Tensor:
     """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, in the loop body under construction."""
     stacked = _stacked(whole)
     if stacked and axis == 0 and length == 1:
-        return _chosen(stacked, begin)[None]
+        return tf.expand_dims(_chosen(stacked, begin), constant(0))
     return take(sunk(whole), axis, begin, length)
 
 
@@ -64,7 +65,7 @@ def _chosen(tensors: list[tf.Tensor], number: Index) -> tf.Tensor:
     """Return ``tensors[number]``. Compilers make one pass over what is chosen of a chain of choices between two."""
     chosen, *others = tensors
     for n, other in enumerate(others, start=1):
-        chosen = tf.where(tf.equal(number, n), other, chosen)
+        chosen = tf.where(equals(number, n), other, chosen)
     return chosen
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from .compiler import under_xla
+from .once import along, once
 
 _SMALL = 4096
 
@@ -22,9 +23,8 @@ def zeros(shape: Sequence[int | tf.Tensor], dtype: tf.DType) -> tf.Tensor:
     """
     if not under_xla() or not all(isinstance(d, int) for d in shape) or math.prod(shape) < _SMALL:
         return tf.zeros(shape, dtype)
-    rest = [0] * (len(shape) - 1)
-    nothing, none = tf.zeros([0, *shape[1:]], dtype), [0, *rest]
-    return gen_xla_ops.xla_pad(nothing, tf.zeros([], dtype), [shape[0], *rest], none, none)
+    nothing, below = once(tf.zeros, (0, *shape[1:]), dtype), along(0, 0, len(shape))
+    return gen_xla_ops.xla_pad(nothing, once(tf.zeros, (), dtype), along(0, shape[0], len(shape)), below, below)
 
 
 def zeros_like(tensor: tf.Tensor) -> tf.Tensor:

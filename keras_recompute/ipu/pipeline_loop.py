@@ -64,7 +64,7 @@ class PipelineLoop:
         """
         slots = self._slots(variables)
         # The compiler must not know that a position always has a microbatch, as under Sequential.
-        around = _Around(self, feed, first, variables, always=tf.logical_not(never(feed[0])))
+        around = _Around(self, feed, first, variables, always=tf.logical_not(never([feed[0]])))
 
         def turn(t: tf.Tensor, state: _State) -> tuple[tf.Tensor, _State]:
             work = _Turn(around, t, state)
@@ -238,8 +238,7 @@ class _Turn:
             slots.append(slot)
         if slots:
             # What runs next waits for the sums, so that the gradients are gone by then.
-            done = [never(self._sums[slot]) for slot in slots]
-            self._count += tf.cast(tf.reduce_any(done), tf.int32)
+            self._count += tf.cast(never([self._sums[slot] for slot in slots]), tf.int32)
 
     def _branch(self, position: int, m: tf.Tensor, work: Callable[[], list[tf.Tensor]], like: Sequence[Any]) -> list[tf.Tensor]:
         """Return ``work()`` if there is a microbatch ``m``, else zeros; note in the log that it ran."""

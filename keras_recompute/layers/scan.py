@@ -25,7 +25,7 @@ class Steps:
 
     def read(self, t: tf.Tensor) -> tf.Tensor:
         """Return step ``t``, ``(batch, size)``."""
-        return self.pieces.get(self.store, t)[:, 0]
+        return tf.squeeze(self.pieces.get(self.store, t), axis=1)
 
 
 def rows_product(sequence: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
@@ -100,7 +100,7 @@ def overwrite(
         states, written, emitted = step(t, current, states)
         stores = tuple(s.pieces.put(store, t, w[:, None]) for s, store, w in zip(steps, stores, written))
         following = tf.clip_by_value(t + ahead, 0, length - 1)
-        current = tuple(s.pieces.get(store, following)[:, 0] for s, store in zip(steps, stores))
+        current = tuple(tf.squeeze(s.pieces.get(store, following), axis=1) for s, store in zip(steps, stores))
         emitted_stores = tuple(p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, emitted_stores, emitted))
         return k + 1, tuple(states), current, stores, emitted_stores
 

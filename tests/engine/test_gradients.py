@@ -223,3 +223,21 @@ def test_an_unknown_batch_size(jit):
             loss = tf.reduce_sum(chain(x) ** 2)
         for ours, plain in zip(gradient(x), tape.gradient(loss, [W, V]), strict=True):
             np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-5)
+
+
+def test_a_tape_makes_zeros_for_no_input():
+    """A tape makes them for all that a call returns and nobody differentiates, which is to be the results alone."""
+    run = through_engine(lambda x, *weights: (tf.add_n([x, *weights]), tf.cos(x)))
+
+    def zeros_made(inputs):
+        @tf.function(autograph=False)
+        def step(*inputs):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                used, _ = run(*inputs)
+            return tape.gradient(used, inputs)
+
+        operations = step.get_concrete_function(*[tf.TensorSpec((3, 1000))] * inputs).graph.get_operations()
+        return sum(op.type in ("Fill", "ZerosLike") for op in operations)
+
+    assert zeros_made(20) == zeros_made(2)

@@ -111,6 +111,38 @@ def test_a_program_brings_the_functions_that_it_calls_and_no_others():
     assert set() < backward < {f.signature.name for f in part.joint.trace.graph.as_graph_def().library.function}
 
 
+def test_equal_constants_are_copied_once():
+    """A traced function makes sizes and axes anew for every operation; in the end they are half of all operations."""
+
+    def function(x):
+        for _ in range(3):
+            x = tf.reshape(tf.sin(x * 2.0), [-1]) + tf.constant([1.0, 2.0])  # both 2.0, -1 and [1, 2] three times
+        return x, tf.constant([1.0, 2.0])
+
+    part = parted(function, [tf.TensorSpec((2,))])
+
+    @tf.function
+    def run(x):
+        return part.forward.write([x])
+
+    concrete = run.get_concrete_function(tf.TensorSpec((2,)))
+    assert sum(op.type == "Const" for op in part.forward.operations) == 10
+    assert operation_count(concrete, "Const") == 3
+    x = tf.constant([0.3, 0.7])
+    for ours, plain in zip(concrete(x), function(x)):
+        np.testing.assert_allclose(ours, plain, rtol=1e-6)
+
+
+def test_constants_that_differ_in_type_or_shape_are_not_equal():
+    def function(x):
+        return tf.cast(x, tf.float64) * tf.constant(1, tf.float64) + tf.cast(x * 1.0, tf.float64) + tf.constant([1], tf.float64)
+
+    part = parted(function, [tf.TensorSpec((2,))])
+    x = tf.constant([0.3, 0.7])
+    run = tf.function(lambda x: part.forward.write([x])[0])
+    np.testing.assert_array_equal(run(x), function(x))
+
+
 def test_effects_are_part_of_the_forward_program_and_not_of_the_backward_one():
     def function(x):
         tf.print("seen")

@@ -1,0 +1,81 @@
+"""Small operations of the graph under construction that it needs once, however often they are asked for.
+
+Every operation of a graph costs the process some kilobytes for as long as the graph lives, and as much again for every
+function around it. Positions, sizes and axes are asked for by hundreds of slices, and there are few different ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Union
+
+import tensorflow as tf
+
+Number = Union[int, tf.Tensor]
+
+_ATTRIBUTE = "_keras_recompute_once"
+
+
+def once(make: Callable[..., tf.Tensor], *given: Any) -> tf.Tensor:
+    """Return ``make(*given)`` as it was first made in the graph under construction.
+
+    ``make`` is a function of a module, without effects, that reads ``given`` alone: tensors and other values.
+    """
+    if tf.executing_eagerly():
+        return make(*given)
+    graph = tf.compat.v1.get_default_graph()
+    if not hasattr(graph, _ATTRIBUTE):
+        setattr(graph, _ATTRIBUTE, {})
+    known: dict[Hashable, tf.Tensor] = getattr(graph, _ATTRIBUTE)
+    key = (make, *(g.ref() if isinstance(g, tf.Tensor) else g for g in given))
+    if key not in known:
+        with tf.control_dependencies(None), tf.name_scope("once/"):
+            known[key] = make(*given)
+    return known[key]
+
+
+def constant(value: Hashable, dtype: tf.DType | None = None) -> tf.Tensor:
+    """Return ``value``, a number or a tuple of them."""
+    return once(tf.constant, value, dtype)
+
+
+def times(number: Number, factor: int) -> Number:
+    """Return ``number * factor``."""
+    if isinstance(number, int):
+        return number * factor
+    return number if factor == 1 else once(_product, number, factor)
+
+
+def plus(number: Number, term: int) -> Number:
+    """Return ``number + term``."""
+    if isinstance(number, int):
+        return number + term
+    return number if term == 0 else once(_sum, number, term)
+
+
+def equals(number: tf.Tensor, other: int) -> tf.Tensor:
+    """Return whether ``number == other``."""
+    return once(_equal, number, other)
+
+
+def along(axis: int, position: Number, rank: int) -> tf.Tensor:
+    """Return ``position`` along ``axis`` and 0 along the others of ``rank``."""
+    if isinstance(position, int):
+        return constant(tuple(position if i == axis else 0 for i in range(rank)))
+    return once(_along, position, axis, rank)
+
+
+def _product(number: tf.Tensor, factor: int) -> tf.Tensor:
+    return number * constant(factor, number.dtype)
+
+
+def _sum(number: tf.Tensor, term: int) -> tf.Tensor:
+    return number + constant(term, number.dtype)
+
+
+def _equal(number: tf.Tensor, other: int) -> tf.Tensor:
+    return tf.equal(number, constant(other, number.dtype))
+
+
+def _along(position: tf.Tensor, axis: int, rank: int) -> tf.Tensor:
+    return tf.stack([position if i == axis else constant(0, position.dtype) for i in range(rank)])
