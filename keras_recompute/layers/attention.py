@@ -95,6 +95,4 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             attention_mask = tf.cast(attention_mask, tf.bool)
             while attention_mask.shape.rank < 4:
                 attention_mask = tf.expand_dims(attention_mask, -3)
-        query, key, value = (tf.transpose(t, [0, 2, 1, 3]) for t in (query, key, value))  # heads first
-        out = attention(query, key, value, attention_mask, scale=float(self._inverse_sqrt_key_dim))
-        return tf.transpose(out, [0, 2, 1, 3]), None
+        return attention(query, key, value, attention_mask, scale=float(self._inverse_sqrt_key_dim)), None

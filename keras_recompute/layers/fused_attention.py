@@ -24,7 +24,7 @@ from .scan import Tensors, loop
 
 TURN_BYTES = 2**22  # of the probabilities of one turn: what a cache holds, and large enough for a product
 _UNKNOWN_BATCH = 32
-_HEADS, _QUERIES = 1, 2  # axes
+_QUERIES, _HEADS = 1, 2  # axes
 Whole = tuple[tuple[Dimension, ...], tf.DType]  # shape and type of a tensor
 # Takes the pieces of one turn; returns what is joined along the axis, and what is summed over all turns.
 Turn = Callable[..., tuple[Tensors, Tensors]]
@@ -33,15 +33,17 @@ Turn = Callable[..., tuple[Tensors, Tensors]]
 def attention(
     query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask: tf.Tensor | None, *, scale: float, turn_bytes: int = TURN_BYTES
 ) -> tf.Tensor:
-    """Return softmax(scale query key^T) value, ``(batch, heads, queries, value size)``, in ``value``'s type.
+    """Return softmax(scale query key^T) value, ``(batch, queries, heads, value size)``, in ``value``'s type.
 
-    Shapes: query ``(batch, heads, queries, size)``, key ``(batch, heads, keys, size)``, value ``(batch, heads, keys, value
+    Shapes: query ``(batch, queries, heads, size)``, key ``(batch, keys, heads, size)``, value ``(batch, keys, heads, value
     size)``; all but the batch static. mask: booleans that broadcast to ``(batch, heads, queries, keys)``; where False, a query
     does not see a key, and a query that sees none takes the mean of all values. The softmax is computed in float32 at least.
     Source: Vaswani et al. 2017, section 3.2.1.
+
+    The heads' rows are brought together turn by turn, so that no array of another order stands beside the whole ones.
     """
-    mask = None if mask is None else tf.convert_to_tensor(mask)
-    batch, heads, queries, keys = query.shape[0] or _UNKNOWN_BATCH, query.shape[1], query.shape[2], key.shape[2]
+    mask = None if mask is None else _reordered(tf.convert_to_tensor(mask))
+    batch, queries, heads, keys = query.shape[0] or _UNKNOWN_BATCH, query.shape[1], query.shape[2], key.shape[1]
     per_query = batch * keys * _wide(query.dtype).size
     together = max(d for d in range(1, heads + 1) if heads % d == 0 and (d == 1 or d * queries * per_query <= turn_bytes))
     turns = 1 if together > 1 else math.ceil(queries * per_query / turn_bytes)
@@ -51,7 +53,7 @@ def attention(
     # A query added to fill the last turn has a gradient of zeros, and so adds nothing to any other.
     padded = [_padded(t, turns * rows) for t in (query, *([] if mask is None else [mask]))]
     (out,) = by_hand(recurrence.with_gradient, padded[0], key, value, *padded[1:], count=1, name="attention")
-    return out[:, :, :queries]
+    return out[:, :queries]
 
 
 class _Attention:
@@ -78,15 +80,16 @@ class _Attention:
             return [_like(query, value.dtype, value.shape[-1]), number, number]
 
         def of_heads(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, *mask: tf.Tensor) -> tuple[Tensors, Tensors]:
-            turned = tf.linalg.matrix_transpose(key)
+            columns, value = tf.transpose(key, [0, 2, 3, 1]), _reordered(value)
 
-            def of_queries(query: tf.Tensor, *mask: tf.Tensor) -> tuple[Tensors, Tensors]:
-                scores = _scores(query, turned, *mask)
+            def of_queries(*of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
+                query, *mask = map(_reordered, of_query)
+                scores = _scores(query, columns, *mask)
                 largest = tf.reduce_max(scores, axis=-1, keepdims=True)
                 weights = tf.exp((scores - largest) * self._scale)
                 total = tf.reduce_sum(weights, axis=-1, keepdims=True)
                 out = tf.matmul(tf.cast(weights, value.dtype), value) / tf.cast(total, value.dtype)
-                return (out, largest, total), ()
+                return (_reordered(out), _reordered(largest), _reordered(total)), ()
 
             return in_turns(of_queries, self._query_turns, _QUERIES, [query, *mask], results(query))
 
@@ -96,12 +99,12 @@ class _Attention:
         """Return the gradients of query, key and value: Dao et al. 2022, appendix B.2."""
 
         def of_heads(key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
+            key, value = _reordered(key), _reordered(value)
             turned = tf.linalg.matrix_transpose(key)
 
-            def of_queries(
-                query: tf.Tensor, out: tf.Tensor, largest: tf.Tensor, total: tf.Tensor, d_out: tf.Tensor, *mask: tf.Tensor
-            ) -> tuple[Tensors, Tensors]:
-                mask = tuple(tf.linalg.matrix_transpose(m) for m in mask)
+            def of_queries(*of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
+                query, out, largest, total, d_out, *mask = map(_reordered, of_query)
+                mask = [tf.linalg.matrix_transpose(m) for m in mask]
                 scores = _scores(key, tf.linalg.matrix_transpose(query), *mask)
                 weights = tf.exp((scores - tf.linalg.matrix_transpose(largest)) * self._scale)
                 weights *= tf.linalg.matrix_transpose(1 / total)
@@ -116,11 +119,11 @@ class _Attention:
                     d_scores = tf.where(mask[0], d_scores, tf.zeros([], d_scores.dtype))
                 d_scores = tf.cast(d_scores, key.dtype)
                 d_query = tf.linalg.matrix_transpose(tf.matmul(turned, d_scores))
-                return (d_query,), (tf.matmul(d_scores, query), d_value)
+                return (_reordered(d_query),), (tf.matmul(d_scores, query), d_value)
 
             like = [_like(of_query[0])], [_like(key), _like(value)]
             (d_query,), sums = in_turns(of_queries, self._query_turns, _QUERIES, of_query, *like)
-            return (d_query, *sums), ()
+            return (d_query, *map(_reordered, sums)), ()
 
         tensors = [key, value, *of_query]
         return in_turns(of_heads, self._head_turns, _HEADS, tensors, [_like(of_query[0]), _like(key), _like(value)])[0]
@@ -158,6 +161,11 @@ def _pieces(whole: Whole, count: int, axis: int) -> Pieces:
 def _like(tensor: tf.Tensor, dtype: tf.DType | None = None, last: int | None = None) -> Whole:
     *shape, size = dimensions(tensor)
     return (*shape, last or size), dtype or tensor.dtype
+
+
+def _reordered(tensor: tf.Tensor) -> tf.Tensor:
+    """Return ``(batch, heads, length, size)`` as ``(batch, length, heads, size)``, and the other way round."""
+    return tf.transpose(tensor, [0, 2, 1, 3])
 
 
 def _scores(rows: tf.Tensor, columns: tf.Tensor, *mask: tf.Tensor) -> tf.Tensor:

@@ -44,8 +44,10 @@ def run(query, key, value, mask, d_out, scale, turn_bytes, jit):
             out = attention(query, key, value, mask, scale=scale, turn_bytes=turn_bytes)
         return (out, *tape.gradient(out, [query, key, value], d_out))
 
-    arguments = [tf.constant(a) for a in (query, key, value, d_out)]
-    return both(*arguments) if jit is None else tf.function(both, jit_compile=jit, autograph=False)(*arguments)
+    # The formula has the heads in front of the length.
+    arguments = [tf.constant(np.swapaxes(a, 1, 2)) for a in (query, key, value, d_out)]
+    found = both(*arguments) if jit is None else tf.function(both, jit_compile=jit, autograph=False)(*arguments)
+    return [np.swapaxes(a, 1, 2) for a in found]
 
 
 @settings(max_examples=20, deadline=None)
