@@ -34,7 +34,7 @@ def once(make: Callable[..., tf.Tensor], *given: Any) -> tf.Tensor:
     return known[key]
 
 
-def constant(value: Hashable, dtype: tf.DType | None = None) -> tf.Tensor:
+def constant(value: Hashable, dtype: tf.DType = tf.int32) -> tf.Tensor:
     """Return ``value``, a number or a tuple of them."""
     return once(tf.constant, value, dtype)
 
