@@ -113,7 +113,9 @@ class Program:
                 node = graph_def.node.add()
                 node.CopyFrom(operation.node_def)
                 # Colocation and control edges to operations that stay behind would dangle.
-                inputs = [once.get(name, name) for name in node.input if not name.startswith("^") or name[1:] in copied]
+                inputs = [name for name in node.input if not name.startswith("^") or name[1:] in copied]
+                # TensorFlow writes the first output of an operation as its name, and after some of its rewrites with ":0".
+                inputs = [once.get(name[:-2] if name.endswith(":0") else name, name) for name in inputs]
                 node.attr.pop("_class", None)
                 if is_alternative(operation):
                     inputs = [inputs[1 if operation in self.replays else 0]]

@@ -133,6 +133,17 @@ def test_equal_constants_are_copied_once():
         np.testing.assert_allclose(ours, plain, rtol=1e-6)
 
 
+def test_an_input_that_tensorflow_has_rewritten_is_found_among_equal_constants():
+    """It is then written with the number of the output, as the inputs of a loop are when it is differentiated."""
+    part = parted(lambda x: tf.sin(x * 2.0) + tf.cos(x * 2.0), [tf.TensorSpec((2,))])
+    for op in part.forward.operations:
+        if op.type == "Mul":
+            op._update_input(1, op.inputs[1])
+    assert any(name.endswith(":0") for op in part.forward.operations for name in op.node_def.input), "nothing was rewritten"
+    x = tf.constant([0.3, 0.7])
+    np.testing.assert_allclose(tf.function(part.forward.write)([x])[0], np.sin(2 * x) + np.cos(2 * x), rtol=1e-6)
+
+
 def test_constants_that_differ_in_type_or_shape_are_not_equal():
     def function(x):
         return tf.cast(x, tf.float64) * tf.constant(1, tf.float64) + tf.cast(x * 1.0, tf.float64) + tf.constant([1], tf.float64)
