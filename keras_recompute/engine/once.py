@@ -43,19 +43,19 @@ def times(number: Number, factor: int) -> Number:
     """Return ``number * factor``."""
     if isinstance(number, int):
         return number * factor
-    return number if factor == 1 else once(_product, number, factor)
+    return number if factor == 1 else once(tf.multiply, number, constant(factor, number.dtype))
 
 
 def plus(number: Number, term: int) -> Number:
     """Return ``number + term``."""
     if isinstance(number, int):
         return number + term
-    return number if term == 0 else once(_sum, number, term)
+    return number if term == 0 else once(tf.add, number, constant(term, number.dtype))
 
 
 def equals(number: tf.Tensor, other: int) -> tf.Tensor:
     """Return whether ``number == other``."""
-    return once(_equal, number, other)
+    return once(tf.equal, number, constant(other, number.dtype))
 
 
 def along(axis: int, position: Number, rank: int) -> tf.Tensor:
@@ -63,18 +63,6 @@ def along(axis: int, position: Number, rank: int) -> tf.Tensor:
     if isinstance(position, int):
         return constant(tuple(position if i == axis else 0 for i in range(rank)))
     return once(_along, position, axis, rank)
-
-
-def _product(number: tf.Tensor, factor: int) -> tf.Tensor:
-    return number * constant(factor, number.dtype)
-
-
-def _sum(number: tf.Tensor, term: int) -> tf.Tensor:
-    return number + constant(term, number.dtype)
-
-
-def _equal(number: tf.Tensor, other: int) -> tf.Tensor:
-    return tf.equal(number, constant(other, number.dtype))
 
 
 def _along(position: tf.Tensor, axis: int, rank: int) -> tf.Tensor:

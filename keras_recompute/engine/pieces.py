@@ -16,10 +16,9 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.ops.tensor_array_ops import build_ta_with_new_flow
 
 from .compiler import under_xla
-from .once import along, constant, times
+from .once import Number, along, constant, times
 from .zeros import zeros, zeros_like
 
-Index = Union[int, tf.Tensor]
 Dimension = Union[int, tf.Tensor]
 
 
@@ -56,7 +55,7 @@ class Pieces:
         stacked = whole if self.axis is None else _split(whole, self.axis, self.shape[self.axis])
         return self.empty().unstack(stacked)
 
-    def put(self, store: Any, number: Index, piece: tf.Tensor) -> Any:
+    def put(self, store: Any, number: Number, piece: tf.Tensor) -> Any:
         """Return ``store`` with ``piece``, of this object's ``shape``, as piece ``number``. Use what is returned alone."""
         if isinstance(store, tf.TensorArray):
             return store.write(number, piece)
@@ -66,13 +65,13 @@ class Pieces:
         begin = along(self.axis, times(number, self.shape[self.axis]), store.shape.rank)
         return gen_xla_ops.xla_dynamic_update_slice(store, piece, begin)
 
-    def get(self, store: Any, number: Index) -> tf.Tensor:
+    def get(self, store: Any, number: Number) -> tf.Tensor:
         """Return piece ``number`` of ``store``; it must have been written."""
         if isinstance(store, tf.TensorArray):
             return store.read(number)
         return self.of(store, number)
 
-    def of(self, whole: tf.Tensor, number: Index) -> tf.Tensor:
+    def of(self, whole: tf.Tensor, number: Number) -> tf.Tensor:
         """Return piece ``number`` of the tensor that holds all of them."""
         if self.axis is None:
             return tf.squeeze(take(whole, 0, number, 1), 0)
@@ -105,7 +104,7 @@ def dimensions(tensor: tf.Tensor) -> tuple[Dimension, ...]:
     return tuple(static) if None not in static else tuple(tf.shape(tensor)[i] if d is None else d for i, d in enumerate(static))
 
 
-def take(whole: tf.Tensor, axis: int, begin: Index, length: int) -> tf.Tensor:
+def take(whole: tf.Tensor, axis: int, begin: Number, length: int) -> tf.Tensor:
     """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, which may be computed."""
     size = [-1 if d is None else d for d in whole.shape]
     size[axis] = length

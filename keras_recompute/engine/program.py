@@ -122,7 +122,7 @@ class Program:
                     del node.attr["T"].list.type[1:]
                 del node.input[:]
                 node.input.extend(inputs)
-                read.update(t.name for t in inputs_of(operation, self.replays) if t.op.name not in once)
+                read.update(t.name for t in inputs_of(operation, self.replays))
             self._called.update(name for node in graph_def.node for name in called_by(node) if self.graph._is_function(name))
             self._definition.append((graph_def.SerializeToString(), read))
         serialized, read = self._definition[0]

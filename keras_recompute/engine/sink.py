@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from .compiler import under_xla
 from .cost import known_elements
-from .once import constant, equals
-from .pieces import Index, take
+from .once import Number, constant, equals
+from .pieces import take
 from .program import Program
 
 # Operations whose first input is the data and whose other inputs only say which part of it.
@@ -24,7 +24,7 @@ _SELECTIONS = ("Identity", "StridedSlice", "Slice", "GatherV2", "Squeeze", "Expa
 _LARGE = 16384  # elements from which on a choice is worth the operations that TensorFlow writes down for it
 
 
-def taken(whole: tf.Tensor, axis: int, begin: Index, length: int) -> tf.Tensor:
+def taken(whole: tf.Tensor, axis: int, begin: Number, length: int) -> tf.Tensor:
     """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, in the loop body under construction."""
     stacked = _stacked(whole)
     if stacked and axis == 0 and length == 1:
@@ -61,7 +61,7 @@ def _stacked(whole: tf.Tensor) -> list[tf.Tensor]:
     return list(whole.op.inputs) if known_elements(whole.op.inputs[0]) >= _LARGE else []
 
 
-def _chosen(tensors: list[tf.Tensor], number: Index) -> tf.Tensor:
+def _chosen(tensors: list[tf.Tensor], number: Number) -> tf.Tensor:
     """Return ``tensors[number]``. Compilers make one pass over what is chosen of a chain of choices between two."""
     chosen, *others = tensors
     for n, other in enumerate(others, start=1):
