@@ -4,7 +4,7 @@ Sections that differ at most in where they slice their input share their forward
 size, compile time and peak then do not grow with their number (Poplar calls this function outlining), and since a
 compiler never moves work out of a loop's body into its surroundings, nothing of one section outlives it except
 
-* *boundary states*: what one section hands to the next, stored per section: the checkpoints;
+* *boundary states*: what one section hands to the next, stored per boundary: the checkpoints;
 * *saved* values, where the policy or the purity rule asks for them, stored per section;
 * what the caller asks for: a section's outputs joined along an axis, stacked, or the last ones alone.
 
@@ -21,6 +21,7 @@ from typing import Any, Union
 import tensorflow as tf
 
 from ..phases import backward_scope, forward_scope
+from .boundaries import Boundaries
 from .gradient import Tensors, with_both_gradients
 from .lower import recalled
 from .once import plus, times
@@ -144,7 +145,9 @@ class _Loop:
         self.roles = roles + (Shared(),) * (len(trace.ports) - len(roles))
         # port number -> number of the output that feeds it in the next section
         self.carried = {p: r.output for p, r in enumerate(self.roles) if isinstance(r, Carried)}
-        self.states = [self._pieces(count + 1, trace.outputs[o]) for o in self.carried.values()]
+        self.boundaries = [
+            Boundaries(count, self._shape(trace.outputs[o]), trace.outputs[o].dtype) for o in self.carried.values()
+        ]
         self.saved = [self._pieces(count, value) for value in part.saved]
         asked = [r for r in requests if isinstance(r, Joined)]
         self.joined = {r.output: self._pieces(count, trace.outputs[r.output], r.axis) for r in asked}
@@ -159,19 +162,19 @@ class _Loop:
         def body(s: tf.Tensor, states: Any, boundaries: Any, saved: Any, joined: Any, _: Any) -> tuple[Any, ...]:
             with tf.name_scope(forward_scope(self.name)):
                 results = self.part.forward.write(self._section_inputs(values, s, states))
-            states = [results[o] for o in self.carried.values()]
             with tf.name_scope("checkpoint"):
-                boundaries = [p.put(store, s + 1, state) for p, store, state in zip(self.states, boundaries, states)]
+                boundaries = [b.put(store, s, state) for b, store, state in zip(self.boundaries, boundaries, states)]
                 saved = [p.put(store, s, value) for p, store, value in zip(self.saved, saved, results[len(outputs) :])]
             joined = [p.put(store, s, results[o]) for (o, p), store in zip(self.joined.items(), joined)]
-            return s + 1, states, boundaries, saved, joined, [results[o] for o in self.final]
+            states, final = [results[o] for o in self.carried.values()], [results[o] for o in self.final]
+            return s + 1, states, boundaries, saved, joined, final
 
         states = [values[p] for p in self.carried]
         with tf.name_scope("checkpoint"):
-            boundaries = [p.put(p.empty(), 0, state) for p, state in zip(self.states, states)]
+            boundaries = [b.empty() for b in self.boundaries]
             saved = [p.empty() for p in self.saved]
         joined = [p.empty() for p in self.joined.values()]
-        final = [zeros(self._pieces(1, outputs[o]).shape, outputs[o].dtype) for o in self.final]
+        final = [self._no(o) for o in self.final]
         _, states, boundaries, saved, joined, final = tf.while_loop(
             lambda s, *_: s < count,
             body,
@@ -182,7 +185,7 @@ class _Loop:
         last = dict(zip((*self.carried.values(), *self.final), (*states, *final)))
         whole = {o: p.whole(store) for (o, p), store in zip(self.joined.items(), joined)}
         results = [whole[r.output] if isinstance(r, Joined) else last[r.output] for r in self.requests]
-        return results, boundaries, saved, dict(zip(self.joined, joined))
+        return results, boundaries, states, saved, dict(zip(self.joined, joined))
 
     def backward(
         self, values: Sequence[tf.Tensor], stores: Sequence[Any], result_gradients: Sequence[tf.Tensor]
@@ -190,7 +193,7 @@ class _Loop:
         """Return the gradient of every port: the sections replayed and back-propagated, last to first."""
         part, count = self.part, self.count
         joint = part.joint
-        boundaries, saved, joined = stores
+        boundaries, ends, saved, joined = stores
         produced = [p for p, g in enumerate(joint.gradients) if g is not None]
         sliced = {p: role for p, role in enumerate(self.roles) if p in produced and isinstance(role, Sliced)}
         pieces = [self._pieces(count, joint.trace.differentiable[p], role.axis) for p, role in sliced.items()]
@@ -200,9 +203,10 @@ class _Loop:
         @sharing_tracebacks
         def body(s: tf.Tensor, state_gradients: Any, piece_gradients: Any, sums: Any) -> tuple[Any, ...]:
             with tf.name_scope("checkpoint"):
-                states = [p.get(store, s) for p, store in zip(self.states, boundaries)]
+                firsts = [values[p] for p in self.carried]
+                states = [b.entering(store, s, first) for b, store, first in zip(self.boundaries, boundaries, firsts)]
                 stored = [p.get(store, s) for p, store in zip(self.saved, saved)]
-                kept = self._kept_outputs(s, boundaries, joined)
+                kept = self._kept_outputs(s, boundaries, ends, joined)
             incoming = [self._incoming(o, s, state_gradients, result_gradients) for o in outgoing]
             with tf.name_scope(backward_scope(self.name)):
                 inputs = self._section_inputs(values, s, states)
@@ -232,18 +236,16 @@ class _Loop:
 
     def recalled(self, values: Sequence[tf.Tensor], results: Sequence[tf.Tensor], stores: Sequence[Any]) -> list[tf.Tensor]:
         """Return ``results`` section by section, not in a loop, so that they can be differentiated more than once."""
-        boundaries, saved, joined = stores
+        boundaries, ends, saved, joined = stores
         last = {r.output: result for r, result in zip(self.requests, results) if isinstance(r, Last)}
         sections: list[list[tf.Tensor]] = []
         for s in range(self.count):
             states = [sections[-1][o] for o in self.carried.values()] if sections else [values[p] for p in self.carried]
-            known = dict(zip(self.carried.values(), (p.get(store, s + 1) for p, store in zip(self.states, boundaries))))
+            known = self._left(tf.constant(s), boundaries, ends)
             known.update((o, p.get(joined[o], s)) for o, p in self.joined.items())
             # Of what is neither handed on nor joined the last section's alone is read.
-            outputs = [
-                known[o] if o in known else last[o] if o in last else zeros(self._pieces(1, made).shape, made.dtype)
-                for o, made in enumerate(self.part.joint.trace.outputs)
-            ]
+            numbers = range(len(self.part.joint.trace.outputs))
+            outputs = [known[o] if o in known else last[o] if o in last else self._no(o) for o in numbers]
             stored = [p.get(store, s) for p, store in zip(self.saved, saved)]
             inputs = self._section_inputs(values, tf.constant(s), states)
             sections.append(recalled(self.part, inputs, [*outputs, *stored], name=f"{self.name}.{s}"))
@@ -267,9 +269,16 @@ class _Loop:
                 inputs.append(value)
         return inputs
 
-    def _kept_outputs(self, s: tf.Tensor, boundaries: Sequence[Any], joined: Mapping[int, Any]) -> list[tf.Tensor]:
-        after = {o: p.get(store, s + 1) for o, p, store in zip(self.carried.values(), self.states, boundaries)}
-        return [after[o] if o in after else self.joined[o].get(joined[o], s) for o in self.part.at_hand]
+    def _kept_outputs(
+        self, s: tf.Tensor, boundaries: Sequence[Any], ends: Sequence[tf.Tensor], joined: Mapping[int, Any]
+    ) -> list[tf.Tensor]:
+        left = self._left(s, boundaries, ends)
+        return [left[o] if o in left else self.joined[o].get(joined[o], s) for o in self.part.at_hand]
+
+    def _left(self, s: tf.Tensor, boundaries: Sequence[Any], ends: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
+        """Return by their numbers the outputs that section s hands on, of the last section those at the end of the loop."""
+        outputs = self.carried.values()
+        return {o: b.leaving(store, s, end) for o, b, store, end in zip(outputs, self.boundaries, boundaries, ends)}
 
     def _incoming(
         self, output: int, s: tf.Tensor, state_gradients: Sequence[tf.Tensor], result_gradients: Sequence[tf.Tensor]
@@ -282,8 +291,7 @@ class _Loop:
             elif request.output == output and output in self.final:
                 parts.append(tf.where(s == self.count - 1, gradient, tf.zeros([], gradient.dtype)))
         if not parts:  # nobody reads it
-            made = self.part.joint.trace.outputs[output]
-            return zeros(self._pieces(1, made).shape, made.dtype)
+            return self._no(output)
         return tf.add_n(parts) if len(parts) > 1 else parts[0]
 
     def _last_gradient(self, output: int, zero: tf.Tensor, result_gradients: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -291,5 +299,12 @@ class _Loop:
         return tf.add_n(wanted) if wanted else zero
 
     def _pieces(self, count: int, value: tf.Tensor, axis: int | None = None) -> Pieces:
-        shape = tuple(self.batch if d is None else d for d in value.shape)
-        return Pieces(count, shape, value.dtype, axis)
+        return Pieces(count, self._shape(value), value.dtype, axis)
+
+    def _no(self, output: int) -> tf.Tensor:
+        """Return zeros in place of an output or of its gradient."""
+        made = self.part.joint.trace.outputs[output]
+        return zeros(self._shape(made), made.dtype)
+
+    def _shape(self, value: tf.Tensor) -> tuple[Dimension, ...]:
+        return tuple(self.batch if d is None else d for d in value.shape)

@@ -1,0 +1,50 @@
+"""The states between the sections of a loop, which are its checkpoints.
+
+``count`` sections have ``count - 1`` boundaries between them. What enters the first section and what leaves the last one are
+not stored beside them: the caller has them, as the argument and the result that they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from .once import once
+from .pieces import Dimension, Pieces
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """Where one state, of ``shape``, is kept at every boundary between ``count`` sections."""
+
+    count: int
+    shape: tuple[Dimension, ...]
+    dtype: tf.DType
+
+    @property
+    def _pieces(self) -> Pieces:
+        return Pieces(max(self.count - 1, 1), self.shape, self.dtype)
+
+    def empty(self) -> Any:
+        """Return a store for ``put``, as ``Pieces.empty`` does."""
+        return self._pieces.empty()
+
+    def put(self, store: Any, s: tf.Tensor, state: tf.Tensor) -> Any:
+        """Return ``store`` with the state that enters section ``s``. Sections are put in order."""
+        # What enters the first section lies where the first boundary belongs, and is overwritten by it.
+        return self._pieces.put(store, once(_before, s), state)
+
+    def entering(self, store: Any, s: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+        """Return the state that enters section ``s``; of the first one that is ``first``."""
+        return tf.where(once(tf.greater, s, 0), self._pieces.get(store, once(_before, s)), first)
+
+    def leaving(self, store: Any, s: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+        """Return the state that leaves section ``s``; of the last one that is ``last``."""
+        boundary = once(tf.minimum, s, max(self.count - 2, 0))
+        return tf.where(once(tf.less, s, self.count - 1), self._pieces.get(store, boundary), last)
+
+
+def _before(s: tf.Tensor) -> tf.Tensor:
+    return tf.maximum(s - 1, 0)
