@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util, record
 
 from ..errors import InvalidProgramError, UnsupportedError
+from .graph_state import graph_state
 from .program import in_default_graph
 
 Tensors = Sequence[tf.Tensor]
@@ -52,9 +53,7 @@ def with_gradient(
     def padded(*output_gradients: tf.Tensor | None) -> list[tf.Tensor | None]:
         return [None] * len(results) + list(gradient(*output_gradients[: len(results)]))
 
-    if not hasattr(graph, _ATTRIBUTE):
-        setattr(graph, _ATTRIBUTE, {})
-    getattr(graph, _ATTRIBUTE)[outputs[0].op.name] = _Known(padded, is_checkpoint)
+    graph_state(graph, _ATTRIBUTE)[outputs[0].op.name] = _Known(padded, is_checkpoint)
     # Of the results alone: a tape makes zeros for everything that is recorded and has no gradient.
     record.record_operation(name, outputs, inputs, gradient)
     return outputs
@@ -123,7 +122,7 @@ def _second_derivative(
 
 def is_checkpointed_call(operation: tf.Operation) -> bool:
     """Whether ``operation`` carries the gradient of a checkpointed function."""
-    known: dict[str, _Known] = getattr(operation.graph, _ATTRIBUTE, {})
+    known: dict[str, _Known] = graph_state(operation.graph, _ATTRIBUTE)
     return operation.name in known and known[operation.name].is_checkpoint
 
 
@@ -139,7 +138,7 @@ def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
 
 @tf.RegisterGradient(_REGISTERED)
 def _registered_gradient(operation: tf.Operation, *output_gradients: tf.Tensor) -> Any:
-    known: dict[str, _Known] = getattr(operation.graph, _ATTRIBUTE, {})
+    known: dict[str, _Known] = graph_state(operation.graph, _ATTRIBUTE)
     if operation.name not in known:
         raise InvalidProgramError(
             f"{operation.name!r} was copied out of the graph in which its gradient is known. Differentiate where the "

@@ -11,6 +11,8 @@ from typing import Any, Union
 
 import tensorflow as tf
 
+from .graph_state import graph_state
+
 Number = Union[int, tf.Tensor]
 
 _ATTRIBUTE = "_keras_recompute_once"
@@ -23,10 +25,7 @@ def once(make: Callable[..., tf.Tensor], *given: Any) -> tf.Tensor:
     """
     if tf.executing_eagerly():
         return make(*given)
-    graph = tf.compat.v1.get_default_graph()
-    if not hasattr(graph, _ATTRIBUTE):
-        setattr(graph, _ATTRIBUTE, {})
-    known: dict[Hashable, tf.Tensor] = getattr(graph, _ATTRIBUTE)
+    known: dict[Hashable, tf.Tensor] = graph_state(tf.compat.v1.get_default_graph(), _ATTRIBUTE)
     key = (make, *(g.ref() if isinstance(g, tf.Tensor) else g for g in given))
     if key not in known:
         with tf.control_dependencies(None), tf.name_scope("once/"):

@@ -15,6 +15,7 @@ import tensorflow as tf
 from ..errors import InvalidProgramError
 from ..phases import COPIES
 from .cost import known_elements
+from .graph_state import graph_state
 from .marks import is_alternative
 from .purity import called_by
 from .trace import Port
@@ -161,11 +162,9 @@ def _scope_for(names: Iterable[str]) -> str:
 
 def _remember_copies(scope: str, original: Any) -> None:
     """Note in the graph under construction that what it holds under ``scope`` is copied from the graph ``original``."""
-    graph = tf.compat.v1.get_default_graph()
-    if not hasattr(graph, COPIES):
-        setattr(graph, COPIES, {})
+    copies = graph_state(tf.compat.v1.get_default_graph(), COPIES)
     if scope:
-        getattr(graph, COPIES)[f"{scope}/"] = original
+        copies[f"{scope}/"] = original
 
 
 def program_between(

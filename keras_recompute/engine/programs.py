@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import RecomputeWarning
+from .graph_state import graph_state
 
 LIMIT = 64
 _ATTRIBUTE = "_keras_recompute_programs"
@@ -52,10 +53,7 @@ class Programs:
 def programs_of(function: Callable[..., Any], otherwise: Any) -> Programs:
     """Return the programs of calls of ``function`` from here; those of ``otherwise`` if it can keep none itself."""
     if not tf.executing_eagerly():
-        graph = tf.compat.v1.get_default_graph()
-        if not hasattr(graph, _ATTRIBUTE):
-            setattr(graph, _ATTRIBUTE, Programs())
-        return getattr(graph, _ATTRIBUTE)
+        return graph_state(tf.compat.v1.get_default_graph(), _ATTRIBUTE, Programs)
     owner = getattr(function, "__self__", function)
     if not hasattr(owner, "__dict__") or isinstance(owner, type):
         owner = otherwise

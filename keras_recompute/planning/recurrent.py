@@ -110,7 +110,7 @@ def _sections_peak_elements(network: _Network, rows: int, lengths: Counter[int],
     batch, units = network.batch, network.units
     counts = {length: equal_groups(count, levels) for length, count in lengths.items()}
     state = batch * units * _STATES[network.cell]
-    lasting = sum((loops[0] + 1) * state for loops in counts.values()) + network.weights * (len(counts) - 1)
+    lasting = sum(loops[0] * state for loops in counts.values()) + network.weights * (len(counts) - 1)
     lasting += network.kernels_joined
     lasting += sum(length * batch * count * units for length, count in lengths.items() if len(counts[length]) == 1)
     peaks = [3 * rows * network.outputs]
@@ -119,7 +119,7 @@ def _sections_peak_elements(network: _Network, rows: int, lengths: Counter[int],
         for outer, inner in zip(loops, loops[1:]):
             group //= outer
             share = group * ((1 if network.symbols else network.features) + network.outputs)
-            within += share + (inner + 1) * state
+            within += share + inner * state
         if len(loops) > 1:
             within += group * units
         section = length * batch
