@@ -24,7 +24,7 @@ from .scan import Tensors, loop
 
 TURN_BYTES = 2**22  # of the probabilities of one turn: what a cache holds, and large enough for a product
 _UNKNOWN_BATCH = 32
-_QUERIES, _HEADS = 1, 2  # axes
+_QUERIES, _HEADS = 1, 2  # axes, of numbers per query the other way round: (batch, heads, queries)
 Whole = tuple[tuple[Dimension, ...], tf.DType]  # shape and type of a tensor
 # Takes the pieces of one turn; returns what is joined along the axis, and what is summed over all turns.
 Turn = Callable[..., tuple[Tensors, Tensors]]
@@ -64,20 +64,24 @@ class _Attention:
 
     def with_gradient(self, *tensors: tf.Tensor) -> tuple[Tensors, Callable[..., Tensors]]:
         query, key, value, *mask = tensors
-        out, largest, total = self._forward(query, key, value, mask)
+        out, largest, log_total = self._forward(query, key, value, mask)
 
         def gradient(d_out: tf.Tensor) -> Tensors:
-            found = self._backward(key, value, (query, out, largest, total, d_out, *mask))
+            found = self._backward(key, value, (query, out, largest, log_total, d_out, *mask))
             return *found, *(None for _ in mask)
 
         return (out,), gradient
 
     def _forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask: Sequence[tf.Tensor]) -> Tensors:
-        """Return the results, and per query the largest score and the sum of all exp(scale (score - largest))."""
+        """Return the results, and per query the largest score and the logarithm of the sum of all exp(scale (score - largest)).
+
+        Those two are ``(batch, heads, queries)``: the gradient reads them along the queries.
+        """
 
         def results(query: tf.Tensor) -> list[Whole]:
-            number = _like(query, _wide(query.dtype), 1)
-            return [_like(query, value.dtype, value.shape[-1]), number, number]
+            batch, queries, heads, _ = dimensions(query)
+            number = (batch, heads, queries), _wide(query.dtype)
+            return [_like(query, value.shape[-1]), number, number]
 
         def of_heads(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, *mask: tf.Tensor) -> tuple[Tensors, Tensors]:
             columns, value = tf.transpose(key, [0, 2, 3, 1]), _reordered(value)
@@ -89,7 +93,7 @@ class _Attention:
                 weights = tf.exp((scores - largest) * self._scale)
                 total = tf.reduce_sum(weights, axis=-1, keepdims=True)
                 out = tf.matmul(tf.cast(weights, value.dtype), value) / tf.cast(total, value.dtype)
-                return (_reordered(out), _reordered(largest), _reordered(total)), ()
+                return (_reordered(out), largest[..., 0], tf.math.log(total[..., 0])), ()
 
             return in_turns(of_queries, self._query_turns, _QUERIES, [query, *mask], results(query))
 
@@ -102,12 +106,14 @@ class _Attention:
             key, value = _reordered(key), _reordered(value)
             turned = tf.linalg.matrix_transpose(key)
 
-            def of_queries(*of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
-                query, out, largest, total, d_out, *mask = map(_reordered, of_query)
+            def of_queries(
+                query: tf.Tensor, out: tf.Tensor, largest: tf.Tensor, log_total: tf.Tensor, *more: tf.Tensor
+            ) -> tuple[Tensors, Tensors]:
+                query, out, d_out, *mask = map(_reordered, (query, out, *more))
                 mask = [tf.linalg.matrix_transpose(m) for m in mask]
                 scores = _scores(key, tf.linalg.matrix_transpose(query), *mask)
-                weights = tf.exp((scores - tf.linalg.matrix_transpose(largest)) * self._scale)
-                weights *= tf.linalg.matrix_transpose(1 / total)
+                # Divided by the sum in the exponent: by a product it would be another pass over the probabilities.
+                weights = tf.exp((scores - largest[:, :, None]) * self._scale - log_total[:, :, None])
                 d_value = tf.matmul(tf.cast(weights, value.dtype), d_out)
                 d_weights = tf.cast(tf.matmul(value, tf.linalg.matrix_transpose(d_out)), weights.dtype)
                 if out.dtype == weights.dtype:
@@ -134,12 +140,12 @@ def in_turns(
 ) -> tuple[Tensors, Tensors]:
     """Call ``turn`` on ``count`` equal pieces of ``tensors`` along ``axis``, one turn after the other.
 
-    A tensor of size 1 along ``axis`` is given whole each time. Returns the results joined along ``axis``, of the shapes and
-    types ``joined``, and the summed ones.
+    Tensors of rank 3 have their axes 1 and 2 the other way round. One of size 1 along ``axis`` is given whole each time.
+    Returns the results joined along ``axis``, of the shapes and types ``joined``, and the summed ones.
     """
     if count == 1:
         return turn(*tensors)
-    pieces = [None if t.shape[axis] == 1 else _pieces(_like(t), count, axis) for t in tensors]
+    pieces = [None if t.shape[_axis(axis, t.shape.rank)] == 1 else _pieces(_like(t), count, axis) for t in tensors]
     stores = [t if p is None else p.full(t) for p, t in zip(pieces, tensors)]
     results = [_pieces(whole, count, axis) for whole in joined]
 
@@ -155,12 +161,18 @@ def in_turns(
 
 def _pieces(whole: Whole, count: int, axis: int) -> Pieces:
     shape, dtype = whole
+    axis = _axis(axis, len(shape))
     return Pieces(count, tuple(d // count if i == axis else d for i, d in enumerate(shape)), dtype, axis)
 
 
-def _like(tensor: tf.Tensor, dtype: tf.DType | None = None, last: int | None = None) -> Whole:
+def _axis(axis: int, rank: int) -> int:
+    """Return where ``axis``, queries or heads, is in a tensor of ``rank``: numbers per query have no size, and heads first."""
+    return axis if rank == 4 else _QUERIES + _HEADS - axis
+
+
+def _like(tensor: tf.Tensor, last: Dimension | None = None) -> Whole:
     *shape, size = dimensions(tensor)
-    return (*shape, last or size), dtype or tensor.dtype
+    return (*shape, size if last is None else last), tensor.dtype
 
 
 def _reordered(tensor: tf.Tensor) -> tf.Tensor:
