@@ -107,7 +107,8 @@ class Schedule:
     def _sources(self, instruction: Any) -> Sequence[int]:
         """Return the ids of what ``instruction`` reads.
 
-        For a value that a loop hands to its body that is what the loop got, for one out of a branch what the branch made.
+        For a value that a loop hands to its body that is what the turn before made, or what the loop got at first; for one out
+        of a branch what the branch made.
         """
         if instruction.opcode == "get-tuple-element":
             giver = self.instructions[instruction.operand_ids[0]]
@@ -116,8 +117,10 @@ class Schedule:
                 return [root.operand_ids[instruction.tuple_index] if root.opcode == "tuple" else root.id for root in roots]
             loop = self.callers.get(self.home[instruction.id])
             if loop is not None and self.instructions[instruction.operand_ids[0]].opcode == "parameter":
+                handed_on = self.instructions[self.computations[self.home[instruction.id]].root_id]
                 start = self.instructions[loop.operand_ids[0]]
-                return [start.operand_ids[instruction.tuple_index]] if start.opcode == "tuple" else [start.id]
+                ends = [given for given in (handed_on, start) if given.opcode == "tuple"]
+                return [given.operand_ids[instruction.tuple_index] for given in ends] or [start.id]
         return instruction.operand_ids
 
     def _walk(self, computation: Any, caller: Origin | None, inside: str | None, section: str | None, seen: set[int]) -> None:
