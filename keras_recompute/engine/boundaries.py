@@ -42,7 +42,7 @@ class Boundaries:
 
     def leaving(self, store: Any, s: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
         """Return the state that leaves section ``s``; of the last one that is ``last``."""
-        boundary = once(tf.minimum, s, max(self.count - 2, 0))
+        boundary = once(tf.minimum, s, self._pieces.count - 1)
         return tf.where(once(tf.less, s, self.count - 1), self._pieces.get(store, boundary), last)
 
 

@@ -122,7 +122,7 @@ def _second_derivative(
 
 def is_checkpointed_call(operation: tf.Operation) -> bool:
     """Whether ``operation`` carries the gradient of a checkpointed function."""
-    known: dict[str, _Known] = graph_state(operation.graph, _ATTRIBUTE)
+    known: dict[str, _Known] = getattr(operation.graph, _ATTRIBUTE, {})
     return operation.name in known and known[operation.name].is_checkpoint
 
 
@@ -138,7 +138,7 @@ def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
 
 @tf.RegisterGradient(_REGISTERED)
 def _registered_gradient(operation: tf.Operation, *output_gradients: tf.Tensor) -> Any:
-    known: dict[str, _Known] = graph_state(operation.graph, _ATTRIBUTE)
+    known: dict[str, _Known] = getattr(operation.graph, _ATTRIBUTE, {})
     if operation.name not in known:
         raise InvalidProgramError(
             f"{operation.name!r} was copied out of the graph in which its gradient is known. Differentiate where the "

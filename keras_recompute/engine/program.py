@@ -162,9 +162,8 @@ def _scope_for(names: Iterable[str]) -> str:
 
 def _remember_copies(scope: str, original: Any) -> None:
     """Note in the graph under construction that what it holds under ``scope`` is copied from the graph ``original``."""
-    copies = graph_state(tf.compat.v1.get_default_graph(), COPIES)
     if scope:
-        copies[f"{scope}/"] = original
+        graph_state(tf.compat.v1.get_default_graph(), COPIES)[f"{scope}/"] = original
 
 
 def program_between(

@@ -67,7 +67,7 @@ class _Attention:
         out, largest, log_total = self._forward(query, key, value, mask)
 
         def gradient(d_out: tf.Tensor) -> Tensors:
-            found = self._backward(key, value, (query, out, largest, log_total, d_out, *mask))
+            found = self._backward(key, value, (query, out, d_out, largest, log_total, *mask))
             return *found, *(None for _ in mask)
 
         return (out,), gradient
@@ -107,11 +107,11 @@ class _Attention:
             turned = tf.linalg.matrix_transpose(key)
 
             def of_queries(
-                query: tf.Tensor, out: tf.Tensor, largest: tf.Tensor, log_total: tf.Tensor, *more: tf.Tensor
+                query: tf.Tensor, out: tf.Tensor, d_out: tf.Tensor, largest: tf.Tensor, log_total: tf.Tensor, *mask: tf.Tensor
             ) -> tuple[Tensors, Tensors]:
-                query, out, d_out, *mask = map(_reordered, (query, out, *more))
-                mask = [tf.linalg.matrix_transpose(m) for m in mask]
-                scores = _scores(key, tf.linalg.matrix_transpose(query), *mask)
+                query, out, d_out = map(_reordered, (query, out, d_out))
+                turned_mask = [tf.linalg.matrix_transpose(_reordered(m)) for m in mask]
+                scores = _scores(key, tf.linalg.matrix_transpose(query), *turned_mask)
                 # Divided by the sum in the exponent: by a product it would be another pass over the probabilities.
                 weights = tf.exp((scores - largest[:, :, None]) * self._scale - log_total[:, :, None])
                 d_value = tf.matmul(tf.cast(weights, value.dtype), d_out)
@@ -122,7 +122,7 @@ class _Attention:
                     mean = tf.reduce_sum(weights * d_weights, axis=-2, keepdims=True)
                 d_scores = weights * (d_weights - mean) * self._scale
                 if mask:
-                    d_scores = tf.where(mask[0], d_scores, tf.zeros([], d_scores.dtype))
+                    d_scores = tf.where(turned_mask[0], d_scores, tf.zeros([], d_scores.dtype))
                 d_scores = tf.cast(d_scores, key.dtype)
                 d_query = tf.linalg.matrix_transpose(tf.matmul(turned, d_scores))
                 return (_reordered(d_query),), (tf.matmul(d_scores, query), d_value)

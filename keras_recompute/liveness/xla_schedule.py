@@ -114,13 +114,12 @@ class Schedule:
             giver = self.instructions[instruction.operand_ids[0]]
             if giver.opcode in ("conditional", "call"):
                 roots = [self.instructions[self.computations[c].root_id] for c in giver.called_computation_ids]
-                return [root.operand_ids[instruction.tuple_index] if root.opcode == "tuple" else root.id for root in roots]
+                return [_element(root, instruction.tuple_index) for root in roots]
             loop = self.callers.get(self.home[instruction.id])
             if loop is not None and self.instructions[instruction.operand_ids[0]].opcode == "parameter":
-                handed_on = self.instructions[self.computations[self.home[instruction.id]].root_id]
-                start = self.instructions[loop.operand_ids[0]]
-                ends = [given for given in (handed_on, start) if given.opcode == "tuple"]
-                return [given.operand_ids[instruction.tuple_index] for given in ends] or [start.id]
+                body = self.computations[loop.called_computation_ids[0]]
+                given = self.instructions[body.root_id], self.instructions[loop.operand_ids[0]]
+                return [_element(value, instruction.tuple_index) for value in given]
         return instruction.operand_ids
 
     def _walk(self, computation: Any, caller: Origin | None, inside: str | None, section: str | None, seen: set[int]) -> None:
@@ -189,3 +188,8 @@ class Schedule:
                 return known.name if known else None
             instruction = self.instructions[instruction.operand_ids[0]]
         return None if instruction.metadata.op_name in _NO_OP_NAMES else instruction.metadata.op_name
+
+
+def _element(value: Any, index: int) -> int:
+    """Return the id of element ``index`` of a tuple, or that of the value itself where no instruction lists its elements."""
+    return value.operand_ids[index] if value.opcode == "tuple" else value.id
