@@ -8,6 +8,10 @@ exception that a caller would expect, so that ``except ValueError`` keeps workin
 class RecomputeError(Exception):
     """The root: ``except RecomputeError`` catches all that this project raises on purpose."""
 
+    # AutoGraph raises an error of a function that it converted again by its class only where that is made by one message,
+    # which it takes from this.
+    __init__ = Exception.__init__
+
 
 class InvalidArgumentError(RecomputeError, ValueError):
     """An argument has a value that cannot work."""

@@ -8,6 +8,7 @@ Source: ``jax.checkpoint``; Chen et al. 2016, "Training Deep Nets with Sublinear
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,14 @@ class Checkpointed:
         if name == "__wrapped__":  # not yet there while an instance is copied
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The signature of the function itself, for those who look before they call, such as keras.layers.Lambda."""
+        try:
+            return inspect.signature(self.__wrapped__)
+        except (TypeError, ValueError) as error:  # of functions written in C
+            raise AttributeError("__signature__") from error
 
     def __get__(self, instance: Any, owner: Any = None) -> Checkpointed:
         """Bind to an object, so that a method can be decorated."""
@@ -177,7 +186,14 @@ def converted(function: Callable[..., Any]) -> Callable[..., Any]:
     convert = tf.__internal__.autograph.tf_convert(function, enabled)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with enabled:  # the engine traces with AutoGraph turned off, for its own functions
-            return convert(*args, **kwargs)
+        try:
+            with enabled:  # the engine traces with AutoGraph turned off, for its own functions
+                return convert(*args, **kwargs)
+        except Exception as error:
+            # AutoGraph has an error of its own in place of a class that it cannot make by one message.
+            original = error.__context__
+            if hasattr(error, "ag_error_metadata") and original is not None and not isinstance(error, type(original)):
+                raise original from None
+            raise
 
     return call

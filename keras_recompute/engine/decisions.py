@@ -27,10 +27,13 @@ from .scopes import scope_decision
 
 
 def saved_values(
-    joint: Joint, policy: Policy, targets: Iterable[tf.Tensor], available: set[Any]
+    joint: Joint, policy: Policy, targets: Iterable[tf.Tensor], available: set[Any], *, replays_all: bool = False
 ) -> tuple[list[tuple[tf.Tensor, Decision]], frozenset[tf.Operation]]:
-    """Return the forward values to save or offload, and the marked operations to replay by their alternative."""
-    decision_about = _Decisions(joint, policy, available)
+    """Return the forward values to save or offload, and the marked operations to replay by their alternative.
+
+    With ``replays_all`` only the first of the rules of ``_Decisions`` saves anything.
+    """
+    decision_about = _Decisions(joint, policy, available, replays_all)
     saved: dict[Any, tf.Tensor] = {}
     replays: set[tf.Operation] = set()
     seen: set[Any] = set()
@@ -68,11 +71,12 @@ class _Decisions:
     5. the policy decides: about the value, or any of its copies, of which one may bear a name.
     """
 
-    def __init__(self, joint: Joint, policy: Policy, available: set[Any]) -> None:
+    def __init__(self, joint: Joint, policy: Policy, available: set[Any], replays_all: bool) -> None:
         self._joint = joint
         self._policy = policy
         self._available = available
-        self._shapes = () if under_xla() else SHAPES
+        self._replays_all = replays_all
+        self._shapes = () if replays_all or under_xla() else SHAPES
         self._made: dict[Any, Decision] = {}
 
     def __call__(self, value: tf.Tensor) -> Decision:
@@ -84,6 +88,8 @@ class _Decisions:
     def _decide(self, value: tf.Tensor) -> Decision:
         if not self._joint.trace.purity.is_pure(value.op) or value.op.type in self._shapes:
             return Decision.SAVE
+        if self._replays_all or value.dtype == tf.resource:
+            return Decision.RECOMPUTE
         if value.op.type in VIEWS and self._is_at_hand(value.op.inputs[0]):
             return Decision.RECOMPUTE
         scoped = scope_decision(value.op)

@@ -56,9 +56,11 @@ def never(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _first(tensor: tf.Tensor) -> tf.Tensor:
-    """Return the first element of ``tensor``, ``(1,)``."""
+    """Return the first element of ``tensor``, ``(1,)``, or ``(0,)`` if it turns out to have none."""
     rank = tensor.shape.rank
     if rank is None:
         return tf.reshape(tensor, [-1])[:1]
+    if not tensor.shape.is_fully_defined():
+        return tf.reshape(tf.slice(tensor, constant((0,) * rank), tf.minimum(tf.shape(tensor), 1)), [-1])
     element = tf.slice(tensor, constant((0,) * rank), constant((1,) * rank)) if rank else tensor
     return element if rank == 1 else tf.reshape(element, constant((1,)))

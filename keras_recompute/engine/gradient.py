@@ -50,12 +50,16 @@ def with_gradient(
             passed = tf.identity_n([*results, *inputs])
     outputs = passed[: len(results)]
 
-    def padded(*output_gradients: tf.Tensor | None) -> list[tf.Tensor | None]:
-        return [None] * len(results) + list(gradient(*output_gradients[: len(results)]))
+    def dense(*output_gradients: Any) -> Sequence[tf.Tensor | None]:
+        # What is gathered from a result has a sparse gradient. Programs exchange plain tensors.
+        return gradient(*(g if g is None else tf.convert_to_tensor(g) for g in output_gradients))
+
+    def padded(*output_gradients: Any) -> list[tf.Tensor | None]:
+        return [None] * len(results) + list(dense(*output_gradients[: len(results)]))
 
     graph_state(graph, _ATTRIBUTE)[outputs[0].op.name] = _Known(padded, is_checkpoint)
     # Of the results alone: a tape makes zeros for everything that is recorded and has no gradient.
-    record.record_operation(name, outputs, inputs, gradient)
+    record.record_operation(name, outputs, inputs, dense)
     return outputs
 
 

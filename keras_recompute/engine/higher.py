@@ -49,11 +49,12 @@ def _derivative(part: Partition) -> Partition:
         structure=None,
         purity=Purity(trace.graph),
     )
-    higher = partition(join(again), save_nothing)
-    impure = [t for t in higher.saved if not again.purity.is_pure(t.op)]
-    if impure:
+    # There is no forward pass of its own that could save anything: the backward program of ``part`` has been written.
+    higher = partition(join(again), save_nothing, replays_all=True)
+    if higher.saved:
+        impure = higher.saved[0].op
         raise UnsupportedError(
-            f"a derivative of the backward pass needs the result of {impure[0].op.name!r} ({impure[0].op.type}), which may "
+            f"a derivative of the backward pass needs the result of {impure.name!r} ({impure.type}), which may "
             f"not be run a second time and was not kept by the first pass. Mark it with checkpoint_name and save that "
             f"name, or take it as an argument."
         )

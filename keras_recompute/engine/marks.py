@@ -5,6 +5,7 @@ Both are ordinary operations of the graph, known by the name they carry, so they
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,7 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 
-_NAMED = "recomputation_name."
+from ..errors import InvalidArgumentError
+
+_NAMED, _END_OF_NAME = "recomputation_name", "named"
+# TensorFlow puts a number behind names that are taken.
+_MARK = re.compile(rf"(?:^|/){_NAMED}\.([^/]*)\.{_END_OF_NAME}(?:_\d+)?$")
 _ALTERNATIVE = "recomputation_alternative"
 _traced: ContextVar[Any] = ContextVar("traced", default=None)
 
@@ -33,14 +38,21 @@ def is_traced() -> bool:
 
 
 def checkpoint_name(value: tf.Tensor, name: str) -> tf.Tensor:
-    """Return ``value`` itself, marked with ``name`` for the policies that save or recompute by name."""
-    return tf.identity(value, name=_NAMED + name)
+    """Return ``value`` itself, marked with ``name`` for the policies that save or recompute by name.
+
+    Several values may have one name. Raises InvalidArgumentError for a ``name`` that is no string, or empty.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidArgumentError(f"checkpoint_name(value, {name!r}): give a name, a string such as 'half'")
+    # An operation's name has few characters. Any other is written as its code point between dots.
+    written = re.sub(r"[^A-Za-z0-9_-]", lambda found: f".{ord(found[0]):x}.", name)
+    return tf.identity(value, name=f"{_NAMED}.{written}.{_END_OF_NAME}")
 
 
 def name_of(tensor: tf.Tensor) -> str | None:
     """Return the name that ``tensor`` was marked with, or None."""
-    last = tensor.op.name.rsplit("/", 1)[-1]
-    return last[len(_NAMED) :] if tensor.op.type == "Identity" and last.startswith(_NAMED) else None
+    found = _MARK.search(tensor.op.name) if tensor.op.type == "Identity" else None
+    return found and re.sub(r"\.([0-9a-f]+)\.", lambda code: chr(int(code[1], 16)), found[1])
 
 
 def cheaper_replay(

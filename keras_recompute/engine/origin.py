@@ -40,9 +40,14 @@ def source_of(operation: tf.Operation) -> Source | None:
 def source_among(frames: Iterable[Any]) -> Source | None:
     """Return the innermost line of the user's code among the frames of a traceback, outermost first."""
     for frame in reversed(list(frames)):
-        if not frame.filename.startswith((*_PACKAGES, "<frozen")):
+        if is_of_user(frame):
             return Source(os.path.basename(frame.filename), frame.lineno, frame.name or "<lambda>")
     return None
+
+
+def is_of_user(frame: Any) -> bool:
+    """Whether a frame of a traceback is neither TensorFlow's, nor Keras's, nor this package's."""
+    return not frame.filename.startswith((*_PACKAGES, "<frozen"))
 
 
 def type_text(dtype: str, shape: tuple[int | None, ...] | None) -> str:

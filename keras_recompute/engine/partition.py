@@ -68,11 +68,12 @@ class Partition:
         return tuple(op for op in self.backward.operations if op not in self.joint.backward and op.type != "Const")
 
 
-def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = ()) -> Partition:
+def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (), replays_all: bool = False) -> Partition:
     """Split ``joint`` by ``policy`` (see ``policies``) into two programs that have passed the check.
 
     Without a policy all is saved that the gradient could not make again at next to no cost (see ``lean``).
-    ``at_hand`` are the numbers of the outputs that the caller keeps until the backward pass for reasons of its own. Raises
+    ``at_hand`` are the numbers of the outputs that the caller keeps until the backward pass for reasons of its own. With
+    ``replays_all`` nothing is saved but what may not run twice, whatever the policy, scopes and shapes. Raises
     InvalidProgramError where a program does not fit together.
     """
     trace = joint.trace
@@ -84,7 +85,7 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
     available = given | {t.ref() for port in (*kept, *incoming) for t in port}
     if policy is None:
         policy = all_but_cheap(_residuals(joint, gradients, available), available)
-    decided, replays = saved_values(joint, policy, gradients, available)
+    decided, replays = saved_values(joint, policy, gradients, available, replays_all=replays_all)
     saved = tuple(value for value, _ in decided)
     effects = [op for op in trace.graph.get_operations() if op not in joint.backward and not trace.purity.is_pure(op)]
     targets = (*trace.outputs, *saved)

@@ -12,13 +12,14 @@ and so is a shape, whose few bytes would otherwise cost the replay of the tensor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Union
 
 import tensorflow as tf
 
+from ..errors import InvalidArgumentError
 from .marks import is_replay_source, name_of
 
 
@@ -132,8 +133,11 @@ save_matmuls_without_batch_dims = SaveMatmuls(batch_dims=False)
 
 
 def save_names(*names: str) -> SaveNames:
-    """Return the policy that saves only the values marked with one of ``names`` (see ``checkpoint_name``)."""
-    return SaveNames(frozenset(names))
+    """Return the policy that saves only the values marked with one of ``names`` (see ``checkpoint_name``).
+
+    Raises InvalidArgumentError for what is no string.
+    """
+    return SaveNames(_checked("save_names", names))
 
 
 def save_all_but_names(*names: str) -> SaveAllButNames:
@@ -141,12 +145,34 @@ def save_all_but_names(*names: str) -> SaveAllButNames:
 
     Values without a mark are recomputed, as under ``jax.checkpoint_policies.save_any_names_but_these``.
     """
-    return SaveAllButNames(frozenset(names))
+    return SaveAllButNames(_checked("save_all_but_names", names))
 
 
 def save_and_offload_names(*, save: tuple[str, ...] = (), offload: tuple[str, ...] = ()) -> SaveNames:
-    """Return the policy that saves the values marked ``save`` where they are and those marked ``offload`` on the host."""
-    return SaveNames(frozenset(save), frozenset(offload))
+    """Return the policy that saves the values marked ``save`` where they are and those marked ``offload`` on the host.
+
+    Raises InvalidArgumentError for a name that is in both.
+    """
+    for parameter, names in (("save", save), ("offload", offload)):
+        if isinstance(names, str):
+            raise InvalidArgumentError(
+                f"save_and_offload_names({parameter}={names!r}): give names in a tuple, {parameter}=({names!r},)"
+            )
+    policy = SaveNames(_checked("save_and_offload_names", save), _checked("save_and_offload_names", offload))
+    both = policy.names & policy.offloaded
+    if both:
+        raise InvalidArgumentError(
+            f"save_and_offload_names: {', '.join(map(repr, sorted(both)))} is to be saved and offloaded: give each name once"
+        )
+    return policy
+
+
+def _checked(function: str, names: Iterable[str]) -> frozenset[str]:
+    """Return ``names`` as a set. Raises InvalidArgumentError for what is no name."""
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise InvalidArgumentError(f"{function}: {name!r} is no name: give strings that checkpoint_name marks values with")
+    return frozenset(names)
 
 
 def either(first: Policy, second: Policy) -> Policy:

@@ -6,19 +6,21 @@ outputs; ``check`` proves that these fit together, ``write`` copies the operatio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import handle_data_util
 
 from ..errors import InvalidProgramError
 from ..phases import COPIES
+from .by_value import ByValue, called_by, original_handle
 from .cost import known_elements
 from .graph_state import graph_state
 from .marks import is_alternative
-from .purity import called_by
 from .trace import Port
+from .tracebacks import copy_traceback
 
 _FEW = 64  # elements of a constant that is compared with others
 
@@ -26,6 +28,8 @@ _FEW = 64  # elements of a constant that is compared with others
 @dataclass(frozen=True, eq=False)
 class Program:
     """Operations of ``graph`` that compute ``outputs`` from one value per port, plus the external handles.
+
+    For a handle that stands in a port, ``by_value`` has the type and shape of the value that is given instead.
 
     ``replays`` holds the operations of ``marks.cheaper_replay`` and ``marks.cheaper_alone`` that take their alternative
     here; others of that kind take the plain value.
@@ -37,8 +41,9 @@ class Program:
     operations: tuple[tf.Operation, ...]
     outputs: tuple[tf.Tensor, ...]
     replays: frozenset[tf.Operation] = frozenset()
+    by_value: Mapping[Any, tf.TensorSpec] = field(default_factory=dict)
     _definition: list[tuple[bytes, set[str]]] = field(default_factory=list, repr=False)
-    _called: set[str] = field(default_factory=set, repr=False)
+    _called: list[Any] = field(default_factory=list, repr=False)
 
     def check(self) -> Program:
         """Return the program itself, or raise InvalidProgramError naming what does not fit.
@@ -70,9 +75,11 @@ class Program:
         feeds: dict[str, tf.Tensor] = {}
         for port, value in zip(self.ports, values):
             for tensor in port:
-                if tensor.dtype != value.dtype or not tensor.shape.is_compatible_with(value.shape):
+                expected = self.by_value.get(tensor.ref(), tensor)
+                if expected.dtype != value.dtype or not expected.shape.is_compatible_with(value.shape):
                     raise InvalidProgramError(
-                        f"{tensor.name!r} is {tensor.dtype.name}{tensor.shape} but was given {value.dtype.name}{value.shape}"
+                        f"{tensor.name!r} is {expected.dtype.name}{expected.shape} but was given "
+                        f"{value.dtype.name}{value.shape}"
                     )
                 feeds[tensor.name] = value
         feeds.update((placeholder.name, external) for placeholder, external in self.handles)
@@ -85,11 +92,12 @@ class Program:
             input_map = {name: in_default_graph(value) for name, value in feeds.items() if name in read}
             scope = _scope_for(made)
             _remember_copies(scope, self.graph)
-            for name in self._called:
-                tf.compat.v1.get_default_graph()._add_function_recursive(self.graph._get_function(name))
-            imported = tf.graph_util.import_graph_def(
-                graph_def, input_map=input_map, return_elements=wanted, name=f"{scope}/" if scope else ""
-            )
+            for function in self._called:
+                tf.compat.v1.get_default_graph()._add_function_recursive(function)
+            copied = [op for op in self.operations if op.type != "Const"]
+            imported, copies = _import(graph_def, input_map, scope, wanted, [op.name for op in copied])
+            for operation, copy in zip(copied, copies):
+                _complete(copy, operation)
         result = dict(zip(wanted, imported))
         for tensor in self.outputs:
             if tensor.name in result:  # copying infers shapes anew, and knows less about values that stand outside
@@ -108,11 +116,14 @@ class Program:
             copied = names - once.keys()
             graph_def = tf.compat.v1.GraphDef(versions=self.graph.graph_def_versions)
             read: set[str] = set()
+            by_value = ByValue(self.graph)
             for operation in self.operations:
                 if operation.name not in copied:
                     continue
                 node = graph_def.node.add()
                 node.CopyFrom(operation.node_def)
+                found = inputs_of(operation, self.replays)
+                read.update(t.name for t in found)
                 # Colocation and control edges to operations that stay behind would dangle.
                 inputs = [name for name in node.input if not name.startswith("^") or name[1:] in copied]
                 # TensorFlow writes the first output of an operation as its name, and after some of its rewrites with ":0".
@@ -121,10 +132,16 @@ class Program:
                 if is_alternative(operation):
                     inputs = [inputs[1 if operation in self.replays else 0]]
                     del node.attr["T"].list.type[1:]
+                handles = {n: t for n, t in enumerate(found) if t.dtype == tf.resource}
+                for number, handle in handles.items():
+                    inputs[number] = handle.name
                 del node.input[:]
                 node.input.extend(inputs)
-                read.update(t.name for t in inputs_of(operation, self.replays))
-            self._called.update(name for node in graph_def.node for name in called_by(node) if self.graph._is_function(name))
+                values = {n: self.by_value[t.ref()] for n, t in handles.items() if t.ref() in self.by_value}
+                if values:
+                    by_value.rewrite(node, values)
+            called = {name for node in graph_def.node for name in called_by(node)}
+            self._called.extend(by_value.functions.get(name) or self.graph._get_function(name) for name in called)
             self._definition.append((graph_def.SerializeToString(), read))
         serialized, read = self._definition[0]
         return tf.compat.v1.GraphDef.FromString(serialized), read
@@ -147,6 +164,27 @@ class Program:
                 if kept != operation.name:
                     same[operation.name] = kept
         return same
+
+
+def _import(
+    graph_def: Any, input_map: Mapping[str, tf.Tensor], scope: str, tensors: Sequence[str], operations: Sequence[str]
+) -> tuple[list[tf.Tensor], list[tf.Operation]]:
+    """Copy ``graph_def`` into the default graph; return what became of its ``tensors`` and ``operations``."""
+    elements = [*tensors, *operations]
+    found = tf.graph_util.import_graph_def(graph_def, input_map, elements, name=f"{scope}/" if scope else "")
+    return found[: len(tensors)], found[len(tensors) :]
+
+
+def _complete(copy: tf.Operation, original: tf.Operation) -> None:
+    """Give ``copy`` what TensorFlow keeps beside operations and does not copy with them.
+
+    That is the traceback, which an error of the running program shows, and the types of the elements of lists, which
+    vectorised maps (``tf.vectorized_map``, ``batch_jacobian``) ask for.
+    """
+    copy_traceback(original, copy)
+    for made, tensor in zip(copy.outputs, original.outputs):
+        if tensor.dtype == tf.variant:
+            handle_data_util.copy_handle_data(tensor, made)
 
 
 def _scope_for(names: Iterable[str]) -> str:
@@ -182,6 +220,7 @@ def program_between(
         operations=operations_between(outputs, ports, source.handles, always=always, replays=replays),
         outputs=tuple(outputs),
         replays=replays,
+        by_value=source.by_value,
     ).check()
 
 
@@ -222,7 +261,7 @@ def inputs_of(operation: tf.Operation, replays: frozenset[tf.Operation]) -> list
     """Return what ``operation`` reads in a program in which the marked operations ``replays`` take their alternative."""
     if is_alternative(operation):
         return [operation.inputs[1 if operation in replays else 0]]
-    return list(operation.inputs)
+    return [original_handle(t) if t.dtype == tf.resource else t for t in operation.inputs]
 
 
 def in_default_graph(value: tf.Tensor) -> tf.Tensor:

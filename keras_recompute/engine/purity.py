@@ -4,18 +4,21 @@ The engine's one rule about state: **only pure operations are ever replayed; the
 A random mask is therefore recomputed from its saved seed, a batch norm updates its statistics once, a print prints once.
 
 TensorFlow marks operations as stateful by their type. Two corrections are needed: reading a variable that the function
-never assigns is pure, and an operation that calls functions (a loop, a branch, a call) is as pure as what it calls.
+never assigns is pure, and an operation that calls functions (a loop, a branch, a call) is as pure as what it calls, and
+assigns of its arguments what these do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
-_PURE_ALTHOUGH_MARKED = ("Placeholder", "PartitionedCall", "StatefulPartitionedCall", "While", "If", "Case")
+from .by_value import BRANCHES, CALLING, PASSING_ON, READS, called_by
+
+_PURE_ALTHOUGH_MARKED = ("Placeholder", *CALLING)
 
 
 class Purity:
@@ -24,12 +27,13 @@ class Purity:
     def __init__(self, graph: Any) -> None:
         self._graph = graph
         self._function_is_pure: dict[str, bool] = {}
+        self._assigned_arguments: dict[str, set[int]] = {}
         self._assigned: set[Any] = set()
         for operation in graph.get_operations():
-            if operation.type in _READS or not operation._is_stateful:
-                continue
-            if operation.type not in _PURE_ALTHOUGH_MARKED or not self._calls_only_pure(operation.node_def):
-                self._assigned.update(t.ref() for t in operation.inputs if t.dtype == tf.resource)
+            handles = [number for number, t in enumerate(operation.inputs) if t.dtype == tf.resource]
+            if handles:
+                assigned = self._assigned_inputs(operation.node_def, handles)
+                self._assigned.update(operation.inputs[number].ref() for number in assigned)
 
     def is_assigned(self, handle: tf.Tensor) -> bool:
         """Whether the function may change what ``handle`` refers to."""
@@ -44,7 +48,7 @@ class Purity:
         return self._node_is_pure(operation.node_def)
 
     def _node_is_pure(self, node: Any) -> bool:
-        if node.op in _READS:
+        if node.op in READS:
             return True
         if node.op in _PURE_ALTHOUGH_MARKED:
             return self._calls_only_pure(node)
@@ -64,8 +68,23 @@ class Purity:
             self._function_is_pure[name] = is_known and all(self._node_is_pure(n) for n in function.definition.node_def)
         return self._function_is_pure[name]
 
+    def _assigned_inputs(self, node: Any, handles: Iterable[int]) -> set[int]:
+        """Return which of the inputs ``handles`` of ``node`` it may change: all, unless it only reads or hands them on."""
+        if node.op in CALLING:
+            own = 1 if node.op in BRANCHES else 0  # the first input of a branch says which function to call
+            assigned = set().union(*map(self._assigned_by_function, called_by(node)))
+            return {number for number in handles if number - own in assigned}
+        is_read = node.op in READS and not node.attr["batch_dims"].i
+        return set() if is_read or node.op in PASSING_ON else set(handles)
 
-def called_by(node: Any) -> list[str]:
-    """Return the names of the functions that the operation of a NodeDef calls."""
-    called = [a.func.name for a in node.attr.values() if a.HasField("func")]
-    return called + [f.name for a in node.attr.values() for f in a.list.func]
+    def _assigned_by_function(self, name: str) -> set[int]:
+        if name not in self._assigned_arguments:
+            self._assigned_arguments[name] = set()
+            definition = self._graph._get_function(name).definition
+            resource = tf.resource.as_datatype_enum
+            handles = {a.name: number for number, a in enumerate(definition.signature.input_arg) if a.type == resource}
+            for node in definition.node_def:
+                data = [source for source in node.input if not source.startswith("^")]
+                given = {number: handles[source] for number, source in enumerate(data) if source in handles}
+                self._assigned_arguments[name].update(given[number] for number in self._assigned_inputs(node, given))
+        return self._assigned_arguments[name]

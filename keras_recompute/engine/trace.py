@@ -3,9 +3,10 @@
 A traced function has three kinds of input, and the later steps treat them differently:
 
 * *arguments*: the tensors it was called with;
-* *variables*: the value of one that is only read, read once before the call, becomes an input like any other. The
-  backward pass then sees the value that the forward pass saw, whatever was assigned in between. One that the function
-  assigns is an input that stands for no tensor, through which its gradient leaves;
+* *variables*: the value of one that is only read, read once before the call, becomes an input like any other, wherever
+  the reads stand (see ``by_value``). The backward pass then sees the value that the forward pass saw, whatever was
+  assigned in between. One that the function assigns is an input that stands for no tensor, through which its gradient
+  leaves;
 * *handles*: variables that the function assigns, tables, generators. They keep their identity and their order.
 
 Tensors of an outer graph that the function closed over (*captures*) are inputs too.
@@ -14,7 +15,7 @@ Tensors of an outer graph that the function closed over (*captures*) are inputs 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from .marks import traced
 from .purity import Purity
 
 # One input of a program: the tensors of the traced graph that one value from outside stands for. A variable that is
-# read three times is three tensors and one value; one that is assigned is one value, and read where it always was.
+# read three times is three tensors, its handle, and one value; one that is assigned is one value, and read where it always was.
 Port = tuple[tf.Tensor, ...]
 
 
@@ -34,7 +35,8 @@ class Trace:
 
     ``ports`` are its explicit inputs in the order arguments, variables, captures; ``differentiable`` holds, for each
     port, the tensor whose gradient is the port's gradient (for a variable its handle, which also collects what is read
-    inside loops and branches). Where there are fewer of them, the last ports have no gradient.
+    inside loops and branches). Where there are fewer of them, the last ports have no gradient. ``by_value`` has the type
+    and shape of the value for each handle that stands in a port, by the handle's reference.
     """
 
     graph: Any
@@ -46,6 +48,7 @@ class Trace:
     outputs: tuple[tf.Tensor, ...]
     structure: Any
     purity: Purity
+    by_value: Mapping[Any, tf.TensorSpec]
 
     @property
     def arguments(self) -> tuple[tf.Tensor, ...]:
@@ -72,17 +75,22 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> T
     variable_of = {id(variable.handle): variable for variable in graph.variables}
 
     variables, variable_ports, variable_handles, captures, handles = [], [], [], [], []
+    by_value: dict[Any, tf.TensorSpec] = {}
     for external, internal in graph.captures:
         if external.dtype not in (tf.resource, tf.variant):
             captures.append((external, internal))
             continue
-        handles.append((internal, external))
-        if id(external) in variable_of:
-            is_assigned = purity.is_assigned(internal)
-            reads = () if is_assigned else tuple(op for op in internal.consumers() if op.type == "ReadVariableOp")
-            variables.append(variable_of[id(external)])
+        variable = variable_of.get(id(external))
+        is_only_read = variable is not None and not purity.is_assigned(internal)
+        if not is_only_read:
+            handles.append((internal, external))
+        if variable is not None:
+            reads = [op.outputs[0] for op in internal.consumers() if op.type == "ReadVariableOp"]
+            variables.append(variable)
             variable_handles.append(internal)
-            variable_ports.append(tuple(op.outputs[0] for op in reads))
+            variable_ports.append((*reads, internal) if is_only_read else ())
+            if is_only_read:
+                by_value[internal.ref()] = tf.TensorSpec(variable.shape, variable.dtype)
 
     return Trace(
         graph=graph,
@@ -94,4 +102,5 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> T
         outputs=tuple(graph.outputs),
         structure=concrete.structured_outputs,
         purity=purity,
+        by_value=by_value,
     )

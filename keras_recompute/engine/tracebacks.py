@@ -1,21 +1,23 @@
 """One traceback for all operations that a call from the user's code makes.
 
 TensorFlow notes for every operation by which calls it was made, and writes all of them out once XLA compiles it: in a model
-some forty frames, 7 KiB, for thousands of operations that differ in what TensorFlow, Keras and this package called.
+some forty frames, 7 KiB, for thousands of operations that differ in what TensorFlow, Keras and this package called. Copies
+of operations have none of their own; outside XLA, where errors of a running program show them, they are given the original's.
 """
 
 from __future__ import annotations
 
+import _thread
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.client import pywrap_tf_session
-from tensorflow.python.util import tf_stack
+from tensorflow.python.util import _tf_stack, tf_stack
 
 from .compiler import under_xla
-from .origin import source_among, source_of
+from .origin import is_of_user, source_among, source_of
 
 Result = TypeVar("Result")
 # TensorFlow's own, and not public: where a version has none, operations keep the tracebacks that they have.
@@ -39,6 +41,40 @@ def sharing_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
         return result
 
     return run
+
+
+def copy_traceback(original: tf.Operation, copy: tf.Operation) -> None:
+    """Let ``copy`` show the lines of the user's that made ``original``. Not under XLA, which would write all of them out."""
+    if _set_traceback is None or under_xla() or not original.traceback:
+        return
+    lines = tuple(
+        (frame.filename, frame.lineno, frame.name) for frame in original.traceback.get_user_frames() if is_of_user(frame)
+    )
+    if lines:
+        _set_traceback(copy._c_op, _traceback_of(lines)[0])
+
+
+@functools.cache  # for ever: a traceback refers to code that it does not keep alive
+def _traceback_of(lines: tuple[tuple[str, int, str], ...]) -> tuple[Any, list[Any]]:
+    """Return the traceback that shows ``lines``, each a file, a line number and a function's name, outermost first; its code.
+
+    TensorFlow takes only tracebacks of code that is running. So code runs that bears the names of the lines, as Jinja's does
+    for errors in templates, in a thread of its own, in which no other code is running.
+    """
+    codes: list[Any] = []
+    found: list[Any] = []
+    done = _thread.allocate_lock()
+    extract = functools.partial(_tf_stack.extract_stack, _tf_stack.PyBindSourceMap(), _tf_stack.PyBindFileSet(), 0)
+    names: dict[str, Any] = {"found": found, "extract": extract, "done": done}
+    text = "found.append(extract()) or done.release()"
+    for file, number, function in reversed(lines):
+        code = compile("\n" * (number - 1) + text, file, "eval").replace(co_name=function)
+        codes.append(code)
+        text, names = "call()", {"call": functools.partial(eval, code, names)}
+    done.acquire()
+    _thread.start_new_thread(names["call"], ())
+    done.acquire()
+    return found[0], codes
 
 
 def _share(operations: list[tf.Operation]) -> None:

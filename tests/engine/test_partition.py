@@ -125,8 +125,8 @@ def test_ports_come_as_arguments_variables_captures():
     assert len(traced.arguments) == 1
     assert traced.variables == (W,)
     assert [c is outer for c in traced.captures] == [True]
-    # The variable is read twice: two tensors, one value.
-    assert [len(port) for port in traced.ports] == [1, 2, 1]
+    # The variable is read twice: two tensors and its handle, one value.
+    assert [len(port) for port in traced.ports] == [1, 3, 1]
     values = traced.values([tf.zeros(X.shape)])
     assert [tuple(v.shape) for v in values] == [(16, 4), (4, 8), (8,)]
 

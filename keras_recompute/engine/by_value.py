@@ -1,0 +1,231 @@
+"""Variables by value: what reads a variable through its handle is rewritten to read a tensor.
+
+A traced function refers to a variable by its handle, and operations that call functions (a loop, a branch, a nested
+``tf.function``) hand it on to reads far inside. Replayed as they stand they would see what was assigned since the forward
+pass. A program that is given the variable's value instead sees the same value in both passes, wherever the read stands:
+handles become values in the operations, in the functions that these call, and in the functions that those call in turn.
+
+Only copies are rewritten, on their way into another graph; the traced graph itself, in which users' gradients refer to
+tensors, stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
+from tensorflow.python.framework import op_def_registry
+
+from ..errors import InvalidProgramError
+from .cost import LOOPS
+
+_OF_VALUES = {
+    "ReadVariableOp": "Identity",
+    "ResourceGather": "Gather",
+    "ResourceGatherNd": "GatherNd",
+    "VariableShape": "Shape",
+}
+READS = tuple(_OF_VALUES)
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+CALLING = (*LOOPS, *BRANCHES, *CALLS)
+PASSING_ON = ("Identity", "IdentityN")
+_STATELESS = {
+    "While": "StatelessWhile",
+    "If": "StatelessIf",
+    "Case": "StatelessCase",
+    "StatefulPartitionedCall": "PartitionedCall",
+}
+
+# Number of an input or output -> the type and shape of the value that stands there instead of a handle.
+Values = Mapping[int, tf.TensorSpec]
+
+
+class ByValue:
+    """Rewrites operations of ``graph``, and collects in ``functions`` by name what they call from then on."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._rewritten: dict[str, tuple[dict[int, tf.TensorSpec], bool]] = {}
+        self.functions: dict[str, Any] = {}
+
+    def rewrite(self, node: Any, given: Values) -> dict[int, tf.TensorSpec]:
+        """Rewrite ``node``, a NodeDef, in place for inputs that are now values; return its outputs that are values too."""
+        if node.op in _OF_VALUES:
+            _read(node, *given.values())
+            return {}
+        if node.op in CALLING:
+            return self._calling(node, given)
+        if node.op in PASSING_ON:
+            _set_types(node, "T", given)
+            return dict(given)
+        raise InvalidProgramError(f"{node.name!r} ({node.op}) reads a variable in a way that has no counterpart on its value")
+
+    def _calling(self, node: Any, given: Values) -> dict[int, tf.TensorSpec]:
+        attributes = [attr for attr in node.attr.values() if attr.HasField("func") or attr.list.func]
+        called = [f for attr in attributes for f in ([attr.func] if attr.HasField("func") else attr.list.func)]
+        # The first input of a branch says which of the functions to call.
+        own = 1 if node.op in BRANCHES else 0
+        arguments = {number - own: spec for number, spec in given.items()}
+        returned: dict[int, tf.TensorSpec] = {}
+        has_state = False
+        for function in called:
+            function.name, outputs, state = self._called(function.name, arguments)
+            has_state |= state
+            returned.update(outputs)
+        for name in ("_read_only_resource_inputs", "_gradient_op_type"):
+            node.attr.pop(name, None)
+        if node.op in LOOPS:
+            returned = arguments  # a loop hands on what it was given
+            _set_types(node, "T", returned)
+        else:
+            _set_types(node, "Tin", arguments)
+            _set_types(node, "Tout", returned)
+        shapes = node.attr["output_shapes"].list.shape if "output_shapes" in node.attr else ()
+        for number, spec in returned.items() if shapes else ():
+            shapes[number].CopyFrom(spec.shape.as_proto())
+        if not has_state:
+            node.op = _STATELESS.get(node.op, node.op)
+        return returned
+
+    def _called(self, name: str, arguments: Values) -> tuple[str, dict[int, tf.TensorSpec], bool]:
+        """Return the name of ``name`` with values as ``arguments``, the outputs that are values, and whether it has state."""
+        definition = self._graph._get_function(name).definition
+        described = repr(sorted((number, spec.dtype.name, str(spec.shape)) for number, spec in arguments.items()))
+        digest = hashlib.sha256(definition.SerializeToString(deterministic=True) + described.encode()).hexdigest()
+        new_name = f"{name}_by_value_{digest[:16]}"
+        if new_name not in self._rewritten:
+            definition.signature.name = new_name
+            self._rewritten[new_name] = self._rewrite_function(definition, arguments)
+            self.functions[new_name] = self._registered(definition)
+        outputs, has_state = self._rewritten[new_name]
+        return new_name, outputs, has_state
+
+    def _rewrite_function(self, definition: Any, arguments: Values) -> tuple[dict[int, tf.TensorSpec], bool]:
+        signature = definition.signature
+        values: dict[str, tf.TensorSpec] = {}
+        for number, spec in arguments.items():
+            argument = signature.input_arg[number]
+            argument.type = spec.dtype.as_datatype_enum
+            argument.ClearField("handle_data")
+            shapes = definition.arg_attr[number].attr["_output_shapes"].list
+            shapes.ClearField("shape")
+            shapes.shape.append(spec.shape.as_proto())
+            definition.resource_arg_unique_id.pop(number, None)
+            values[argument.name] = spec
+        renamed: dict[str, str] = {}
+        for node in _in_order(definition.node_def):
+            data = [name for name in node.input if not name.startswith("^")]
+            given = {number: values[name] for number, name in enumerate(data) if name in values}
+            if not given:
+                continue
+            if node.op == "ReadVariableOp":
+                renamed[f"{node.name}:value:0"] = f"{node.name}:output:0"
+            outputs = self.rewrite(node, given)
+            node.attr.pop("_output_shapes", None)
+            values.update((f"{node.name}:output:{number}", spec) for number, spec in outputs.items())
+        for node in definition.node_def:
+            for number, name in enumerate(node.input):
+                node.input[number] = renamed.get(name, name)
+        outputs = {}
+        for number, result in enumerate(signature.output_arg):
+            source = renamed.get(definition.ret[result.name], definition.ret[result.name])
+            definition.ret[result.name] = source
+            if source in values:
+                result.type = values[source].dtype.as_datatype_enum
+                result.ClearField("handle_data")
+                outputs[number] = values[source]
+        for name in ("forward_function_name", "backward_function_name"):
+            definition.attr.pop(name, None)
+        has_state = any(self._has_state(node) for node in definition.node_def)
+        signature.is_stateful = has_state
+        return outputs, has_state
+
+    def _registered(self, definition: Any) -> Any:
+        """Return the function ``definition`` as graphs take it, known to TensorFlow for as long as one of them has it."""
+        children: dict[Any, Any] = {}
+        for name in (name for node in definition.node_def for name in called_by(node)):
+            child = self.functions.get(name) or self._graph._get_function(name)
+            children.update((other.name, other) for other in (child, *child.children))
+        known, name = context.context(), definition.signature.name
+        if not known.has_function(name.encode()):
+            known.add_function_def(definition)
+        return AtomicFunction(name, known, None, list(children.values()))
+
+    def _has_state(self, node: Any) -> bool:
+        known = op_def_registry.get(node.op)
+        return known is None or known.is_stateful
+
+
+def original_handle(tensor: tf.Tensor) -> tf.Tensor:
+    """Return the handle that ``tensor`` is: a loop, a call and an Identity hand on those that they are given."""
+    while True:
+        number = _handed_on(tensor.op.node_def, tensor.value_index, tensor.graph)
+        if number is None:
+            return tensor
+        tensor = tensor.op.inputs[number]
+
+
+def _handed_on(node: Any, output: int, graph: Any) -> int | None:
+    """Return the number of the input that is, as it was given, the output with this number; None if there is none."""
+    if node.op in LOOPS or node.op in PASSING_ON:
+        return output
+    if node.op not in CALLS:
+        return None
+    definition = graph._get_function(node.attr["f"].func.name).definition
+    arguments = {argument.name: number for number, argument in enumerate(definition.signature.input_arg)}
+    nodes = {inner.name: inner for inner in definition.node_def}
+    source = definition.ret[definition.signature.output_arg[output].name]
+    while source not in arguments:
+        name, *_, position = source.split(":")
+        number = _handed_on(nodes[name], int(position), graph)
+        if number is None:
+            return None
+        source = nodes[name].input[number]
+    return arguments[source]
+
+
+def _read(node: Any, spec: tf.TensorSpec) -> None:
+    """Turn a read by handle into the operation that reads a value."""
+    attributes = dict(node.attr)
+    node.op = _OF_VALUES[node.op]
+    for name in attributes:
+        if name not in ("Tindices", "validate_indices", "out_type", "_class"):
+            del node.attr[name]
+    if node.op == "GatherNd":
+        node.attr.pop("validate_indices", None)
+    node.attr["Tparams" if node.op in ("Gather", "GatherNd") else "T"].type = spec.dtype.as_datatype_enum
+
+
+def _set_types(node: Any, name: str, specs: Values) -> None:
+    types = node.attr[name]
+    if types.type:  # one type for the only input
+        (spec,) = specs.values()
+        types.type = spec.dtype.as_datatype_enum
+    for number, spec in specs.items() if types.list.type else ():
+        types.list.type[number] = spec.dtype.as_datatype_enum
+
+
+def _in_order(nodes: Iterable[Any]) -> list[Any]:
+    """Return the nodes of a function, each after those whose results it reads."""
+    named = {node.name: node for node in nodes}
+    order: dict[str, Any] = {}
+    stack = [(name, False) for name in reversed(named)]
+    while stack:
+        name, expanded = stack.pop()
+        if expanded:
+            order.setdefault(name, named[name])
+        elif name in named and name not in order:
+            stack.append((name, True))
+            stack.extend((source.split(":")[0], False) for source in named[name].input if not source.startswith("^"))
+    return list(order.values())
+
+
+def called_by(node: Any) -> list[str]:
+    """Return the names of the functions that the operation of a NodeDef calls."""
+    called = [a.func.name for a in node.attr.values() if a.HasField("func")]
+    return called + [f.name for a in node.attr.values() for f in a.list.func]
