@@ -16,10 +16,12 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.eager import record
 
 from ..errors import InvalidArgumentError
 from .advice import advise, check_names
 from .ambient import ambient
+from .attributes import used_by
 from .gradient import refuse_forward_mode
 from .joint import join
 from .lower import lower
@@ -110,27 +112,40 @@ class Checkpointed:
         key = (Same(self.__wrapped__), _key(self.policy), template, tuple(signature), ambient())
         make = self._eager if tf.executing_eagerly() else self._graph
         programs = programs_of(self.__wrapped__, self)
-        return programs.get(key, lambda: make(signature, template), name=self.__name__)(tensors)
+        uses = used_by(self.__wrapped__, template.others)
+        return programs.get(key, lambda: make(signature, template), uses=uses, name=self.__name__)(tensors)
 
     def _graph(self, signature: Sequence[tf.TensorSpec], template: Template) -> Callable[[Sequence[tf.Tensor]], Any]:
         built = self.build(converted(self.__wrapped__), signature, template)
         return lambda tensors: built.results.pack(lower(built.part, tensors, name=section_name(self.__name__)))
 
     def _eager(self, signature: Sequence[tf.TensorSpec], template: Template) -> Callable[[Sequence[tf.Tensor]], Any]:
-        results: list[Template] = []
+        built: list[Built] = []
         function = converted(self.__wrapped__)
 
         def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            built = self.build(function, signature, template)
-            results.append(built.results)
-            return lower(built.part, tensors, name=section_name(self.__name__))
+            built[:] = built or [self.build(function, signature, template)]
+            return lower(built[0].part, tensors, name=section_name(self.__name__))
 
-        concrete = tf.function(call, autograph=False).get_concrete_function(*signature)
+        # For each number of an argument that has no gradient, whether it is asked for one (see ``undifferentiable``).
+        concrete: dict[tuple[int, ...], Any] = {(): tf.function(call, autograph=False).get_concrete_function(*signature)}
+
+        def program(tensors: Sequence[tf.Tensor]) -> Any:
+            refused = [n for n in built[0].part.joint.refused if n < len(tensors)]
+            unasked = tuple(n for n in refused if not record.should_record_backprop([tensors[n]]))
+            if unasked not in concrete:
+
+                def without(*tensors: tf.Tensor) -> list[tf.Tensor]:
+                    return call(*(tf.stop_gradient(t) if n in unasked else t for n, t in enumerate(tensors)))
+
+                concrete[unasked] = tf.function(without, autograph=False).get_concrete_function(*signature)
+            return concrete[unasked]
 
         def run(tensors: Sequence[tf.Tensor]) -> Any:
+            chosen = program(tensors) if built[0].part.joint.refused else concrete[()]
             # Inside the program a tangent would be lost without a word.
-            refuse_forward_mode([*tensors, *concrete.captured_inputs], self.__name__)
-            return results[-1].pack(concrete(*tensors))
+            refuse_forward_mode([*tensors, *chosen.captured_inputs], self.__name__)
+            return built[0].results.pack(chosen(*tensors))
 
         return run
 

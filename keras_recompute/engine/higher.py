@@ -49,8 +49,11 @@ def _derivative(part: Partition) -> Partition:
         structure=None,
         purity=Purity(trace.graph),
     )
+    joined = join(again)
+    for port in set(joined.refused) - set(joint.refused):
+        raise LookupError(joined.refused[port])  # an operation that has a first derivative only
     # There is no forward pass of its own that could save anything: the backward program of ``part`` has been written.
-    higher = partition(join(again), save_nothing, replays_all=True)
+    higher = partition(joined, save_nothing, replays_all=True)
     if higher.saved:
         impure = higher.saved[0].op
         raise UnsupportedError(

@@ -6,7 +6,7 @@ keep. The next step decides which of them are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import tensorflow as tf
 from .compiler import under_xla
 from .order import finish_layer_by_layer
 from .trace import Trace
+from .undifferentiable import in_front_of, without_gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,13 +24,15 @@ class Joint:
 
     ``output_gradients`` has one placeholder per output that can have a gradient, else None; ``gradients`` has one tensor
     per differentiable port of the trace, or None where no output depends on it. ``backward`` are the operations that
-    differentiation added; everything else is forward.
+    differentiation added; everything else is forward. ``refused`` are the ports in front of an operation without a gradient,
+    with the reason (see ``undifferentiable``).
     """
 
     trace: Trace
     output_gradients: tuple[tf.Tensor | None, ...]
     gradients: tuple[tf.Tensor | None, ...]
     backward: frozenset[tf.Operation]
+    refused: Mapping[int, str]
 
 
 def join(trace: Trace) -> Joint:
@@ -43,19 +46,35 @@ def join(trace: Trace) -> Joint:
         )
     pairs = [(y, dy) for y, dy in zip(trace.outputs, output_gradients) if dy is not None]
     with graph.as_default():
-        found = tf.gradients(
-            [y for y, _ in pairs],
-            list(trace.differentiable),
-            grad_ys=[dy for _, dy in pairs],
-            unconnected_gradients="none",
-        )
+        found, refused = _differentiate(trace, pairs)
         # A gather from a variable has a sparse gradient. Programs exchange plain tensors, so it is made dense here.
         gradients = tuple(None if g is None else tf.convert_to_tensor(g) for g in found)
     if under_xla():
         with graph.as_default():
             wanted = [g for g in gradients if g is not None]
             finish_layer_by_layer(_added(graph, forward), [dy for _, dy in pairs], wanted)
-    return Joint(trace, output_gradients, gradients, _added(graph, forward))
+    return Joint(trace, output_gradients, gradients, _added(graph, forward), refused)
+
+
+def _differentiate(trace: Trace, pairs: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> tuple[list[Any], dict[int, str]]:
+    """Return the gradient of every differentiable port, and the ports that are refused one, with the reason."""
+    forward, outputs, incoming = trace.graph.get_operations(), [y for y, _ in pairs], [dy for _, dy in pairs]
+    blocking: list[tf.Operation] = []
+    refused: dict[int, str] = {}
+    for attempt in range(3):
+        stops = [t for op in blocking for t in op.outputs]
+        try:
+            found = tf.gradients(outputs, list(trace.differentiable), grad_ys=incoming, stop_gradients=stops or None)
+        except LookupError as error:
+            # First those that stand in the function itself, then those in a loop or branch.
+            blocking = without_gradient(forward, inside=attempt > 0)
+            refused = dict.fromkeys(in_front_of(blocking, trace.differentiable), str(error))
+            if attempt == 2:
+                raise
+        else:
+            break
+    # Of what is refused a part of the gradient may be known, which is of no use.
+    return [None if port in refused else g for port, g in enumerate(found)], refused
 
 
 def _added(graph: Any, forward: Sequence[tf.Operation]) -> frozenset[tf.Operation]:

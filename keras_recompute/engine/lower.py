@@ -19,11 +19,12 @@ from .higher import derivative
 from .offload import fetch, store
 from .partition import Partition
 from .program import in_default_graph
+from .undifferentiable import refusing, with_zeros
 
 
 def lower(part: Partition, arguments: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
     """Write a call of the partitioned function into the default graph and return its flat outputs."""
-    values = [in_default_graph(value) for value in part.joint.trace.values(arguments)]
+    values = refusing([in_default_graph(value) for value in part.joint.trace.values(arguments)], part.joint.refused)
 
     def forward() -> Sequence[tf.Tensor]:
         with tf.name_scope(forward_scope(name)):
@@ -49,7 +50,8 @@ def _call(
     n_outputs = len(part.joint.trace.outputs)
 
     def gradient(*result_gradients: tf.Tensor) -> list[tf.Tensor | None]:
-        return _backpropagate(part, values, kept, result_gradients[:n_outputs], name)
+        found = _backpropagate(part, values, kept, result_gradients[:n_outputs], name)
+        return with_zeros(found, values, part.joint.refused)
 
     # The saved values are results too, so that no derivative finds a way past the gradient given here.
     results = with_gradient(forward, gradient, inputs=values, name=name, is_checkpoint=True)

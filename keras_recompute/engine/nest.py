@@ -99,6 +99,11 @@ class Template:
             start += slot.count
         return tf.nest.pack_sequence_as(self.structure, leaves)
 
+    @property
+    def others(self) -> list[Any]:
+        """What is in the nest beside tensors."""
+        return [slot.value for slot in self.slots if isinstance(slot, _Static)]
+
     def paths(self, parameters: Sequence[str] = ()) -> list[str]:
         """Return for each tensor its place in ``(args, kwargs)``, such as ``params[0]``, given the parameters' names."""
         args, kwargs = self.structure

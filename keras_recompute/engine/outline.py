@@ -30,6 +30,7 @@ from .pieces import Dimension, Pieces, embed, flows, with_flows
 from .program import in_default_graph
 from .sink import taken
 from .tracebacks import sharing_tracebacks
+from .undifferentiable import refusing, with_zeros
 from .zeros import zeros, zeros_like
 
 
@@ -90,7 +91,8 @@ def outline(
     ``can_be_outlined``).
     """
     loop = _Loop(part, count, tuple(roles), tuple(requests), batch, name)
-    values = [in_default_graph(value) for value in part.joint.trace.values(arguments)]
+    refused = part.joint.refused
+    values = refusing([in_default_graph(value) for value in part.joint.trace.values(arguments)], refused)
     n_results = len(requests)
     stores: list[Any] = []
 
@@ -99,7 +101,8 @@ def outline(
         return [*results, *flows(stores)]
 
     def gradient(values: Tensors, made: Tensors, result_gradients: Sequence[Any]) -> list[tf.Tensor | None]:
-        return loop.backward(values, with_flows(stores, made[n_results:]), result_gradients)
+        found = loop.backward(values, with_flows(stores, made[n_results:]), result_gradients)
+        return with_zeros(found, values, refused)
 
     def again(values: Tensors, made: Tensors) -> list[tf.Tensor]:
         return loop.recalled(values, made[:n_results], with_flows(stores, made[n_results:]))

@@ -125,7 +125,9 @@ class Program:
                 found = inputs_of(operation, self.replays)
                 read.update(t.name for t in found)
                 # Colocation and control edges to operations that stay behind would dangle.
-                inputs = [name for name in node.input if not name.startswith("^") or name[1:] in copied]
+                # What differentiation adds to a loop's inputs stands behind its control edges, where an import expects none.
+                inputs = [name for name in node.input if not name.startswith("^")]
+                control = [name for name in node.input if name.startswith("^") and name[1:] in copied]
                 # TensorFlow writes the first output of an operation as its name, and after some of its rewrites with ":0".
                 inputs = [once.get(name[:-2] if name.endswith(":0") else name, name) for name in inputs]
                 node.attr.pop("_class", None)
@@ -136,7 +138,7 @@ class Program:
                 for number, handle in handles.items():
                     inputs[number] = handle.name
                 del node.input[:]
-                node.input.extend(inputs)
+                node.input.extend([*inputs, *control])
                 values = {n: self.by_value[t.ref()] for n, t in handles.items() if t.ref() in self.by_value}
                 if values:
                     by_value.rewrite(node, values)

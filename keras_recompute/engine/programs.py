@@ -15,7 +15,9 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import RecomputeWarning
+from .attributes import Attributes
 from .graph_state import graph_state
+from .nest import Same
 
 LIMIT = 64
 _ATTRIBUTE = "_keras_recompute_programs"
@@ -26,16 +28,23 @@ class Programs:
 
     def __init__(self) -> None:
         self._programs: OrderedDict[Any, Any] = OrderedDict()
+        self._attributes: OrderedDict[Any, Attributes] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._programs)
 
-    def get(self, key: Any, make: Callable[[], Any], *, name: str) -> Any:
-        """Return the program for ``key``, made by ``make()`` if there is none."""
-        if key in self._programs:
-            self._programs.move_to_end(key)
-            return self._programs[key]
-        program = self._programs[key] = make()
+    def get(self, key: Any, make: Callable[[], Any], *, uses: tuple[Any, ...], name: str) -> Any:
+        """Return the program for ``key`` and the attributes that the objects ``uses`` have now, made by ``make()`` if there
+        is none.
+        """
+        used = tuple(map(Same, uses))
+        attributes = self._attributes_of(used, uses)
+        found = (key, used, attributes.number())
+        if found in self._programs:
+            self._programs.move_to_end(found)
+            return self._programs[found]
+        program = make()
+        self._programs[key, used, attributes.number_after_trace()] = program
         if len(self._programs) > LIMIT:
             self._programs.popitem(last=False)
             warnings.warn(
@@ -45,6 +54,14 @@ class Programs:
                 stacklevel=4,
             )
         return program
+
+    def _attributes_of(self, key: tuple[Same, ...], uses: tuple[Any, ...]) -> Attributes:
+        if key not in self._attributes:
+            self._attributes[key] = Attributes(uses)
+            if len(self._attributes) > LIMIT:
+                self._attributes.popitem(last=False)
+        self._attributes.move_to_end(key)
+        return self._attributes[key]
 
     def __reduce__(self) -> Any:
         return Programs, ()  # a copy of a function or layer makes its own

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -53,18 +53,21 @@ class Surroundings:
                 stacklevel=6,
             )
 
-    def _held(self) -> Iterator[tuple[str, Any]]:
-        if self._function is None:
-            return
-        code = self._function.__code__
-        for name, cell in zip(code.co_freevars, self._function.__closure__ or ()):
-            try:
-                yield name, cell.cell_contents
-            except ValueError:  # not set yet
-                continue
-        for name in code.co_names:
-            if name in self._function.__globals__:
-                yield name, self._function.__globals__[name]
+    def _held(self) -> Iterable[tuple[str, Any]]:
+        return () if self._function is None else names_held(self._function)
+
+
+def names_held(function: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names that a Python function closes over or finds among its globals, and what they hold."""
+    code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not set yet
+            continue
+    for name in code.co_names:
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
 
 
 def _plain(function: Any) -> Any:

@@ -8,13 +8,18 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.eager import record
 
+from ..engine.ambient import ambient
+from ..engine.attributes import Attributes
+from ..engine.programs import Programs
 from ..engine.tracebacks import sharing_tracebacks
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from .aside import Aside, mask_of
 from .execute import Plan, execute
 from .graph import read_graph
+from .listing import in_plain_order
 
 _OPTIONS = "_keras_recompute_options"  # attribute of a clone's outputs, since Keras hands over nothing else
 
@@ -30,17 +35,24 @@ class Model(keras.Model):
     """
 
     _levels, _scan_layers = 1, False
+    _planned_for = -1  # the number of the layers' attributes
     _training_pass = False  # Keras runs the graph once while it constructs the model
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._eager_training_passes: dict[tuple[int, ...], tuple[Any, Aside]] = {}
+        self._operations: list[Any] = in_plain_order(self.operations, self.outputs)
+        self._layers = self.layers
+        self._eager_training_passes = Programs()
         self._levels, self._scan_layers = max(getattr(t, _OPTIONS, (1, False)) for t in self.outputs)
-        self._plan = self._make_plan()
+        self._attributes = Attributes(tuple(self._layers))
+        self._replan()
 
     @property
     def plan(self) -> Plan:
         """What the training pass runs: which layers form which section, and which sections share a program."""
+        # Layers that were equal but for their weights may not be so any more.
+        if self._scan_layers and self._planned_for != self._attributes.number():
+            self._planned_for, self._plan = self._attributes.number(), self._make_plan()
         return self._plan
 
     @property
@@ -78,8 +90,8 @@ class Model(keras.Model):
         self._replan()
 
     def _replan(self) -> None:
-        self._plan = self._make_plan()
-        self._eager_training_passes.clear()
+        self._planned_for, self._plan = self._attributes.number(), self._make_plan()
+        self._eager_training_passes = Programs()
         self.train_function = None
 
     def get_config(self) -> dict[str, Any]:
@@ -120,7 +132,7 @@ class Model(keras.Model):
     def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
         """Keras's way through its graph, replaced in the training pass."""
         flat = keras.tree.flatten(inputs)
-        if not (self._training_pass and not self._plan.is_plain and all(isinstance(t, tf.Tensor) for t in flat)):
+        if not (self._training_pass and not self.plan.is_plain and all(isinstance(t, tf.Tensor) for t in flat)):
             outputs = super()._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)
             for output in keras.tree.flatten(outputs):
                 if isinstance(output, keras.KerasTensor):  # keras.models.clone_model constructs the clone on these
@@ -131,22 +143,31 @@ class Model(keras.Model):
 
     def _run_sections(self, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if not tf.executing_eagerly():
-            return execute(self._plan, flat)
+            return execute(self.plan, flat)
         masked = tuple(number for number, value in enumerate(flat) if mask_of(value) is not None)
-        if masked not in self._eager_training_passes:
-            self._eager_training_passes[masked] = _eager_training_pass(self._plan, masked)
-        function, aside = self._eager_training_passes[masked]
-        return aside.restore(function(*flat, *(mask_of(flat[number]) for number in masked)))
+        # An operation without a gradient may stand behind an input: none is asked for where nobody wants it.
+        unasked = tuple(number for number, value in enumerate(flat) if not record.should_record_backprop([value]))
+        tensors = [*flat, *(mask_of(flat[number]) for number in masked)]
+        signature = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
+        function, aside = self._eager_training_passes.get(
+            (masked, unasked, signature, ambient()),
+            lambda: _eager_training_pass(self.plan, masked, unasked, signature),
+            uses=tuple(self._layers),
+            name=self.name,
+        )
+        return aside.restore(function(*tensors))
 
 
-def _eager_training_pass(plan: Plan, masked: Sequence[int]) -> tuple[Any, Aside]:
+def _eager_training_pass(
+    plan: Plan, masked: Sequence[int], unasked: Sequence[int], signature: Sequence[tf.TensorSpec]
+) -> tuple[Any, Aside]:
     """Return the training pass as a graph, since the engine writes graphs, from inputs and the masks of some of them."""
     aside = Aside(plan.graph.calls)
 
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        inputs = tensors[: len(plan.graph.inputs)]
+        inputs = [tf.stop_gradient(t) if n in unasked else t for n, t in enumerate(tensors[: len(plan.graph.inputs)])]
         for number, mask in zip(masked, tensors[len(inputs) :]):
             inputs[number]._keras_mask = mask
         return aside.gather(lambda: execute(plan, inputs))
 
-    return tf.function(run, autograph=False), aside
+    return tf.function(run, autograph=False).get_concrete_function(*signature), aside

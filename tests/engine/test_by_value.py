@@ -146,6 +146,25 @@ def test_what_only_reads_stays_apart_from_what_assigns():
     assert counter.numpy() == before + 2  # a loop of two turns, run once
 
 
+def test_a_loop_behind_an_assignment_of_what_it_reads():
+    counter = tf.Variable(0.0)
+
+    def function(x):
+        counter.assign_add(1.0)
+        return tf.sin(tf.exp(repeated(lambda y: tf.sin(y) * counter, x)))
+
+    def run(function):
+        counter.assign(0.5)
+        with tf.GradientTape() as tape:
+            x = tf.constant(X)
+            tape.watch(x)
+            y = function(x)
+        return [y, *tape.gradient(y, [x, counter])]
+
+    for expected, actual in zip(run(function), run(checkpoint(function))):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
 def test_an_embedding_and_a_recurrent_layer_of_keras():
     layers = keras.Sequential([keras.layers.Embedding(7, 4), keras.layers.GRU(3)])
     ids = np.array([[1, 2, 3], [4, 4, 0]])

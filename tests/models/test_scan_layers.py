@@ -180,3 +180,19 @@ def test_it_is_kept_by_saving_loading_and_cloning(tmp_path):
 def test_a_wrong_value_is_said():
     with pytest.raises(InvalidArgumentError, match="scan_layers is 1: give True or False"):
         build(3).scan_layers = 1
+
+
+def test_blocks_of_which_one_has_lora_are_no_loop_any_more():
+    blocks = [keras.layers.Dense(4, activation="tanh") for _ in range(4)]
+    inputs = x = keras.Input((4,))
+    for block in blocks:
+        x = kr.RecomputationCheckpoint()(block(x))
+    model = kr.Model(inputs, keras.layers.Dense(1)(x))
+    model.scan_layers = True
+    data = np.ones((2, 4), np.float32)
+    before = model(data, training=True)
+    blocks[1].enable_lora(2)
+    blocks[1].lora_kernel_b.assign(np.ones_like(blocks[1].lora_kernel_b))
+    after = model(data, training=True)
+    np.testing.assert_allclose(after, model(data, training=False), rtol=1e-5)
+    assert np.abs(np.subtract(after, before)).max() > 1e-3

@@ -1,0 +1,149 @@
+"""The attributes of the objects that a call uses: what it depends on without being given it.
+
+A Keras layer computes what its attributes say: whether it trains, its quantization, its LoRA weights, the rate of a dropout.
+A function is traced for them as they are, and belongs to them: a call finds the program of what the attributes are now.
+
+They are looked at in every eager call. So a look costs little where nothing was set since the last one: it compares
+identities only. What a layer sets itself whenever it is traced, such as a count of its calls, does not count.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from .nest import Same
+from .side_effects import names_held
+
+_CONTAINERS = (list, tuple, dict, set)
+_WITHOUT_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+_PLAIN = (bool, int, float, str, bytes, type(None))
+# Of what every Keras layer and model has, that on which its call depends.
+_OF_EVERY_LAYER = frozenset({"_trainable", "_dtype_policy", "_trainable_variables", "_non_trainable_variables", "_layers"})
+_OF_TRAINING = frozenset({"optimizer", "history", "stop_training", "_compile_config", "_compile_trainable_state"})
+_OURS = "_keras_recompute"  # what our own attributes begin with
+
+
+def used_by(function: Callable[..., Any], given: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the objects whose attributes a call of ``function`` uses, as far as that can be seen from outside.
+
+    These are the object that it is, or is a method of, layers and tensors that it closes over or finds among its globals, and
+    objects among the arguments ``given``.
+    """
+    while isinstance(function, functools.partial):
+        given = (*given, *function.args, *function.keywords.values())
+        function = function.func
+    owner = getattr(function, "__self__", None)
+    found = [owner] if owner is not None else [] if inspect.isfunction(function) else [function]
+    plain = getattr(function, "__func__", function)
+    for _, value in names_held(plain) if inspect.isfunction(plain) else ():
+        values = value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else (value,)
+        found += [each for each in values if isinstance(each, (keras.layers.Layer, tf.Tensor))]
+    found += [each for each in given if hasattr(each, "__dict__") and not isinstance(each, _WITHOUT_STATE)]
+    return tuple(found)
+
+
+class Attributes:
+    """The attributes of ``roots``, and of the layers in them; ``number`` is equal where they are."""
+
+    def __init__(self, roots: tuple[Any, ...]) -> None:
+        self._roots = roots
+        self._numbers: dict[Hashable, int] = {}
+        self._set_by_calls: set[tuple[int, str]] = set()
+        self._number = -1
+        self._parts: list[_Part] = []
+
+    def number(self) -> int:
+        """Return a number that was returned before where the attributes are as they were then, and only there."""
+        for part in self._parts:
+            if not part.is_unchanged():
+                break
+        else:
+            if self._parts:
+                return self._number
+        self._look()
+        return self._number
+
+    def number_after_trace(self) -> int:
+        """Return the number that they have now, after a trace that began when ``number`` was last asked for."""
+        for part in self._parts:
+            self._set_by_calls.update((id(part.owner), name) for name in part.set_since())
+        self._look()
+        return self._number
+
+    def _look(self) -> None:
+        self._parts = [_Part(owner) for root in self._roots for owner in _owners(root)]
+        state = tuple(
+            (Same(part.owner), *((name, _frozen(value)) for name, value in part.counted(self._set_by_calls)))
+            for part in self._parts
+        )
+        self._number = self._numbers.setdefault(state, len(self._numbers))
+
+
+class _Part:
+    """The attributes of one object as they were when this was made."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self._now = vars(owner)
+        self._before = dict(self._now)
+        self._was_built = getattr(owner, "built", True)
+        values = [value for _, value in self.counted(frozenset())]
+        containers = [value for value in values if isinstance(value, _CONTAINERS) and type(value) is not tuple]
+        self._holds = [self._now, *(value for value in containers if isinstance(value, dict))]
+        self._lists = [value for value in containers if not isinstance(value, dict)]
+        self._identities = self._look()
+
+    def _look(self) -> list[tuple[int, ...]]:
+        return [(*map(id, held.values()),) for held in self._holds] + [(*map(id, items),) for items in self._lists]
+
+    def is_unchanged(self) -> bool:
+        """Whether nothing was set since."""
+        return self._look() == self._identities
+
+    def set_since(self) -> Iterator[str]:
+        """Yield the attributes that were set since, but for those of a layer that was built since."""
+        for name, value in self._now.items() if self._was_built else ():
+            if name not in self._before or self._before[name] is not value:
+                yield name
+
+    def counted(self, set_by_calls: set[tuple[int, str]] | frozenset[Any]) -> Iterator[tuple[str, Any]]:
+        """Yield the attributes on which a call depends."""
+        common = _common(isinstance(self.owner, keras.Model)) if isinstance(self.owner, keras.layers.Layer) else ()
+        for name, value in self._now.items():
+            if name not in common and not name.startswith(_OURS) and (id(self.owner), name) not in set_by_calls:
+                yield name, value
+
+
+def _owners(root: Any) -> Iterator[Any]:
+    """Yield the objects whose attributes count: ``root``, and where it is a layer those that it consists of."""
+    if isinstance(root, keras.layers.Layer):
+        yield from dict.fromkeys(root._flatten_layers())
+    elif hasattr(root, "__dict__") and not isinstance(root, tf.Tensor):
+        yield root
+        for value in vars(root).values():
+            if isinstance(value, keras.layers.Layer):
+                yield from _owners(value)
+
+
+@functools.cache
+def _common(is_model: bool) -> frozenset[str]:
+    """Return the names of what every layer, or every model, has and on which no call depends."""
+    names = frozenset(vars(keras.layers.Layer())) - _OF_EVERY_LAYER
+    return names | (frozenset(vars(keras.Model())) - _OF_EVERY_LAYER) | _OF_TRAINING if is_model else names
+
+
+def _frozen(value: Any) -> Hashable:
+    if isinstance(value, _PLAIN):
+        return type(value), repr(value) if isinstance(value, float) else value
+    if isinstance(value, dict):
+        return dict, tuple((_frozen(key), _frozen(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return list, tuple(map(_frozen, value))
+    return Same(value)

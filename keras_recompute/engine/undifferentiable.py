@@ -1,0 +1,105 @@
+"""Operations without a gradient, such as those that augment images: what lies behind them can be differentiated all the same.
+
+TensorFlow asks for the gradient of an operation only if it leads to something whose gradient is wanted. The engine
+differentiates for all inputs of a function at once. So where an operation has no gradient, back-propagation stops at it, and
+the inputs in front of it are *refused*: they go through an operation whose gradient raises TensorFlow's error, which is asked
+for only where a gradient of such an input is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+from .by_value import CALLING, called_by
+from .gradient import with_gradient
+
+
+def without_gradient(operations: Iterable[tf.Operation], *, inside: bool) -> list[tf.Operation]:
+    """Return those of ``operations`` that have no gradient; if ``inside``, those too that call a function with such a one."""
+    return [
+        op
+        for op in operations
+        if any(t.dtype.is_floating or t.dtype.is_complex for t in op.outputs)
+        and ((not _is_registered(op.type) and _has_none(op)) or (inside and _calls_one(op.node_def, op.graph, set())))
+    ]
+
+
+def _has_none(operation: tf.Operation) -> bool:
+    try:
+        ops.get_gradient_function(operation)
+    except LookupError:
+        return operation.type not in CALLING
+    return False
+
+
+def _is_registered(kind: str) -> bool:
+    try:
+        ops.gradient_registry.lookup(kind)
+    except LookupError:
+        return False
+    return True
+
+
+def _calls_one(node: Any, graph: Any, seen: set[str]) -> bool:
+    for name in set(called_by(node)) - seen:
+        seen.add(name)
+        nodes = graph._get_function(name).definition.node_def
+        for inner in nodes:
+            kind = inner.attr["_gradient_op_type"].s.decode() if "_gradient_op_type" in inner.attr else inner.op
+            if inner.op in CALLING:
+                if _calls_one(inner, graph, seen):
+                    return True
+            elif inner.input and not _is_registered(kind):
+                return True
+    return False
+
+
+def in_front_of(blocking: Iterable[tf.Operation], tensors: Sequence[tf.Tensor]) -> tuple[int, ...]:
+    """Return the numbers of those of ``tensors`` that the operations ``blocking`` are made from."""
+    needed, waiting = set(), [t for op in blocking for t in op.inputs]
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.ref() not in needed:
+            needed.add(tensor.ref())
+            waiting.extend(tensor.op.inputs)
+    return tuple(number for number, tensor in enumerate(tensors) if tensor.ref() in needed)
+
+
+def refusing(values: Sequence[tf.Tensor], refused: Mapping[int, str]) -> list[tf.Tensor]:
+    """Return ``values``; the gradient of one that is ``refused``, by its number, raises LookupError with the reason."""
+    return [
+        _refusing(value, refused[number]) if number in refused and _may_be_asked(value) else value
+        for number, value in enumerate(values)
+    ]
+
+
+def _may_be_asked(value: tf.Tensor) -> bool:
+    """Whether ``value`` is made from anything but constants without passing a ``tf.stop_gradient``."""
+    seen, waiting = set(), [value.op]
+    while waiting:
+        operation = waiting.pop()
+        if operation in seen or operation.type == "StopGradient":
+            continue
+        seen.add(operation)
+        if operation.type in ("Placeholder", "ReadVariableOp"):
+            return True
+        waiting.extend(t.op for t in operation.inputs)
+    return False
+
+
+def _refusing(value: tf.Tensor, reason: str) -> tf.Tensor:
+    def gradient(_: tf.Tensor) -> list[tf.Tensor | None]:
+        raise LookupError(reason)
+
+    return with_gradient(lambda: [tf.identity(value)], gradient, inputs=[value], name="no_gradient")[0]
+
+
+def with_zeros(
+    gradients: Sequence[tf.Tensor | None], values: Sequence[tf.Tensor], refused: Mapping[int, str]
+) -> list[tf.Tensor | None]:
+    """Return ``gradients``, with zeros in the place of the ``refused`` ones, so that somebody asks for the error."""
+    return [tf.zeros_like(values[number]) if number in refused else g for number, g in enumerate(gradients)]

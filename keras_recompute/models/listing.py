@@ -1,0 +1,66 @@
+"""The order in which a model lists its layers, and so its weights: that of the model without checkpoints.
+
+Keras lists layers by their distance from the outputs, then in the order in which it meets them on its way from the outputs to
+the inputs. A checkpoint in one of two branches would add to the distance of what is in front of it, and layers of the branches
+change places: weights would be loaded, by position, into the layers of another branch. So a checkpoint counts no distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+
+
+def in_plain_order(operations: Sequence[Any], outputs: Sequence[keras.KerasTensor]) -> list[Any]:
+    """Return the ``operations`` of a functional model in the order of the model without its checkpoint layers.
+
+    A checkpoint layer stands behind the layer that it keeps the result of.
+    """
+    nodes = _nodes_before(outputs)
+    met: dict[Any, int] = {}
+    for node in nodes[0]:
+        met.setdefault(node.operation, len(met))
+    distance: dict[Any, int] = {}  # of nodes
+    farthest: dict[Any, int] = {}  # of operations
+    for node in reversed(nodes[1]):
+        distance[node] = max(distance.get(node, 0), farthest.get(node.operation, 0))
+        farthest[node.operation] = distance[node]
+        step = 0 if isinstance(node.operation, RecomputationCheckpoint) else 1
+        for before in node.parent_nodes:
+            distance[before] = max(distance.get(before, 0), distance[node] + step)
+
+    def place(operation: Any) -> tuple[int, int, bool]:
+        keeps = None
+        if isinstance(operation, RecomputationCheckpoint):
+            keeps = next(
+                (n.operation for node in operation._inbound_nodes for n in node.parent_nodes if n.operation in met), None
+            )
+        return -farthest.get(operation, 0), met.get(keeps or operation, -1), keeps is not None
+
+    return sorted(operations, key=place)
+
+
+def _nodes_before(outputs: Sequence[keras.KerasTensor]) -> tuple[list[Any], list[Any]]:
+    """Return the nodes that lead to ``outputs`` in the order in which a walk from there meets them, and leaves them."""
+    met: dict[Any, None] = {}
+    left: list[Any] = []
+    for output in outputs:
+        stack = [(_node_of(output), False)]
+        while stack:
+            node, is_left = stack.pop()
+            if is_left:
+                left.append(node)
+            elif node is not None and node not in met:
+                met[node] = None
+                stack.append((node, True))
+                stack.extend((_node_of(t), False) for t in reversed(() if node.is_input else node.input_tensors))
+    return list(met), left
+
+
+def _node_of(tensor: keras.KerasTensor) -> Any:
+    operation, node_index, _ = tensor._keras_history
+    return operation._inbound_nodes[node_index] if operation else None
