@@ -13,15 +13,8 @@ section everything is recomputed. The number of checkpoints changes the memory, 
 Runs on stock TensorFlow (target xla), and beside the Poplar SDK on an IPU (ipu) or its simulator (ipu-model).
 """
 
-import os
-import sys
-import threading
-
-from keras_recompute.errors import InvalidArgumentError, RecomputeError
-from keras_recompute.example.arguments import check_outputs, parse_arguments
-from keras_recompute.example.data import SYMBOLS, read_text
-from keras_recompute.example.session import Session
-from keras_recompute.example.sweep import Sweep
+from keras_recompute.example.data import SYMBOLS
+from keras_recompute.example.run import leave, run
 from keras_recompute.planning import section_lengths
 
 
@@ -81,50 +74,13 @@ def build_model(tf, arguments):
 
 
 def main(argv=None):
-    """Run the script; return 0, 1 if training failed, 2 if it was asked for something impossible, 130 if interrupted."""
-    try:
-        arguments = parse_arguments(argv, __doc__)
-        check_outputs(arguments)
-        text = read_text(arguments) if arguments.data == "text" else None
-    except SystemExit as stop:  # --help
-        return stop.code or 0
-    except RecomputeError as error:
-        print(f"recompute_lstm.py: {error}", file=sys.stderr)
-        return 2
-    session = (Session if arguments.sweep is None else Sweep)(arguments, build_model)
-    failures = []
+    """Run the script; return its exit code.
 
-    def work():
-        try:
-            session.train(text)
-        except BaseException as error:  # handed to the main thread, which decides what to say
-            failures.append(error)
-
-    # A compiled program cannot be interrupted, but the thread that waits for it can.
-    worker = threading.Thread(target=work, name="training", daemon=True)
-    try:
-        worker.start()
-        while worker.is_alive():
-            worker.join(0.2)
-        if failures:
-            raise failures[0]
-        session.report()
-    except KeyboardInterrupt:
-        session.write_json()
-        print(
-            f"recompute_lstm.py: interrupted after {len(session.seconds)} updates; what was reported is kept", file=sys.stderr
-        )
-        return 130
-    except RecomputeError as error:
-        session.write_json()
-        print(f"recompute_lstm.py: {error}", file=sys.stderr)
-        return 2 if isinstance(error, InvalidArgumentError) else 1
-    return 0
+    That is 0; 1 if training failed, or its figures could be neither printed nor written as asked for; 2 if it was asked for
+    something impossible; and 128 and the number of the signal if one ended it, which is 130 for Control-C.
+    """
+    return run(argv, __doc__, build_model)
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # An interrupted program still computes in its thread; waiting for it could take long.
-    os._exit(code) if code == 130 else sys.exit(code)
+    leave(main())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import tempfile
 from pathlib import Path
 from typing import Callable, NoReturn, Sequence
 
@@ -16,6 +15,7 @@ MICROBATCHES_PER_EPOCH = {"text": 40, "constant": 4}  # constant: the published 
 LEARNING_RATE = {"text": 0.01, "constant": 0.001}
 AUTO = "auto"
 CHECKPOINTS, SWEEP = 7, "0,1,3,7,15,31,63"
+LARGEST_SEED = 2**32 - 1  # NumPy's and Keras's generators take 32 bits
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,8 +25,8 @@ class Parser(argparse.ArgumentParser):
         raise InvalidArgumentError(f"{message} (--help lists the options)")
 
 
-def whole_number(at_least: int) -> Callable[[str], int]:
-    """Return a converter to whole numbers of at least ``at_least``."""
+def whole_number(at_least: int, at_most: float = math.inf) -> Callable[[str], int]:
+    """Return a converter to whole numbers from ``at_least`` to ``at_most``."""
 
     def convert(text: str) -> int:
         try:
@@ -35,6 +35,8 @@ def whole_number(at_least: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
         if number < at_least:
             raise argparse.ArgumentTypeError(f"{number} is too small: the least is {at_least}")
+        if number > at_most:
+            raise argparse.ArgumentTypeError(f"{number} is too large: the most is {at_most}")
         return number
 
     return convert
@@ -108,7 +110,9 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> argparse.
         "--steps-per-epoch", type=whole_number(1), metavar="N", help="microbatches per epoch (text: 40, constant: 4)"
     )
     training.add_argument("--learning-rate", type=positive_number, metavar="X", help="(text: Adam 0.01, constant: SGD 0.001)")
-    training.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of weights and data (0)")
+    training.add_argument(
+        "--seed", type=whole_number(0, LARGEST_SEED), default=0, metavar="N", help="seed of weights and data (0)"
+    )
     training.add_argument(
         "--target", choices=("auto", "xla", "ipu", "ipu-model"), default="auto", help="where to run (auto: ipu if there)"
     )
@@ -197,24 +201,3 @@ def choose_target(wanted: str) -> str:
             f"Python environment, or take --target xla"
         )
     return wanted
-
-
-def check_outputs(arguments: argparse.Namespace) -> None:
-    """Find out before training whether the results can be written. Raises InvalidArgumentError."""
-    for option, path in (("--report", arguments.report), ("--json", arguments.json)):
-        if path is None:
-            continue
-        if path.exists() and not arguments.force:
-            raise InvalidArgumentError(
-                f"{option} {path}: it exists already; choose another name, or write over it with --force"
-            )
-        if path.exists() and path.is_dir() != (option == "--report"):
-            raise InvalidArgumentError(f"{option} {path}: that is {'a folder' if path.is_dir() else 'a file'}")
-        folder = next(parent for parent in (path if path.is_dir() else path.parent, *path.parents) if parent.exists())
-        if option == "--json" and folder != path.parent:
-            raise InvalidArgumentError(f"{option} {path}: the folder {path.parent} does not exist; make it first")
-        try:
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            raise InvalidArgumentError(f"{option} {path}: {folder} cannot be written ({error.strerror})") from None

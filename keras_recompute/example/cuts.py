@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from dataclasses import dataclass
 
 from ..planning import section_lengths
 from ..planning.multilevel import equal_groups
+from .arguments import AUTO
 
 MOST_LEVELS, MOST_SECTIONS = 3, 1024  # more levels gain nothing, more sections take minutes to build
 
@@ -57,6 +59,15 @@ class Cut:
                     f"numbers, such as {4**self.levels - 1}"
                 )
         return found
+
+
+def named_cuts(arguments: argparse.Namespace) -> list[Cut]:
+    """Return the plans that the command line names: one, those of a sweep, or none where it leaves the choice open."""
+    if arguments.sweep is not None:
+        return [Cut(0, recompute=False), *(Cut(checkpoints, arguments.levels) for checkpoints in arguments.sweep)]
+    if arguments.checkpoints == AUTO:
+        return []
+    return [Cut(arguments.checkpoints, arguments.levels, not arguments.no_recompute)]
 
 
 def cuts(steps: int, *, levels: int | None = None) -> list[Cut]:

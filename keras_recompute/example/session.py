@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import platform
 import statistics
-import sys
 import time
 from typing import Any, Callable, Iterator
 
 from ..errors import RecomputeError
 from ..liveness import Program
-from ..planning import predicted_peak_bytes
+from ..report.output import complain
 from ..sizes import format_bytes
 from .arguments import AUTO
 from .choosing import Choice, choose
 from .cuts import Cut
-from .data import SYMBOLS, element_spec, make_dataset
+from .data import Text, element_spec, make_dataset
+from .json_file import write_figures
 from .poplar_report import PoplarReports
+from .room import check_fits, predicted_bytes
 
 CAPACITY_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
 
@@ -62,7 +62,7 @@ class Session:
         if not self.arguments.quiet:
             print(text, flush=True)
 
-    def train(self, text: bytes | None) -> None:
+    def train(self, text: Text | None) -> None:
         """Choose the plan if asked to, compile, and fit."""
         self.load()
         if self.arguments.checkpoints == AUTO:
@@ -72,7 +72,7 @@ class Session:
             if self.arguments.target == "xla":
                 self.compile()
         for warning in self.cut.warnings(self.arguments.seq_len):
-            print(f"warning: {warning}", file=sys.stderr)
+            complain(f"warning: {warning}")
         if not self.arguments.compile_only:
             self.fit(text)
             if self.poplar:
@@ -161,9 +161,11 @@ class Session:
         """What the compiled program needs: always-live bytes, and what the allocator reserves for all others."""
         return self.program.always_live_bytes + self.program.allocated_temporary_bytes
 
-    def fit(self, text: bytes | None) -> None:
-        """Train, with a line of progress per update."""
+    def fit(self, text: Text | None) -> None:
+        """Train, with a line of progress per update. Raises InvalidArgumentError where this machine has not the memory."""
         arguments = self.arguments
+        if self.program:
+            check_fits(self.needed_bytes, arguments)
         progress = self.tf.keras.callbacks.LambdaCallback(
             on_train_batch_begin=lambda *_, **__: self.begin(), on_train_batch_end=lambda _, logs: self.end(logs)
         )
@@ -219,10 +221,10 @@ class Session:
             )
 
     def report(self) -> None:
-        """Print the figures and write the files that were asked for."""
+        """Print the figures and write the report that was asked for. Raises ReportError where it cannot be written."""
         arguments, results = self.arguments, self.results
         if self.program:
-            from ..report import memory_rows, print_liveness, print_memory, write_report
+            from ..report import memory_rows, print_liveness, print_memory
 
             if not arguments.quiet:
                 print_liveness(self.program)
@@ -234,8 +236,6 @@ class Session:
                 )
                 print_memory(rows)
                 print()
-            if arguments.report:
-                write_report(self.program, arguments.report, title=self.title())
         if results["losses"]:
             print(f"loss: {results['losses'][-1]:.4f} (at first {results['losses'][0]:.4f})")
             print(f"seconds per step: {results['step_seconds']:.3f}")
@@ -247,18 +247,14 @@ class Session:
                 f"always-live: {format_bytes(results['always_live_bytes'])}"
             )
         if arguments.report and self.program:
+            from ..report import write_report
+
+            write_report(self.program, arguments.report, title=self.title())
             print(f"report: {arguments.report / 'liveness.png'}")
-        self.write_json()
 
     def write_json(self) -> None:
-        """Write the figures, whole or not at all."""
-        path = self.arguments.json
-        if path is None:
-            return
-        from ..report.files import replacing
-
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(self.results, indent=1) + "\n", encoding="utf-8")
+        """Write the figures so far to --json. Raises ReportError where that cannot be."""
+        write_figures(self.results, self.arguments.json)
 
     def title(self) -> str:
         """Return what the report is about, for its picture."""
@@ -268,17 +264,4 @@ class Session:
 
     def predicted_bytes(self, cut: Cut, batch_size: int | None = None) -> int:
         """Return the peak that is predicted for ``cut`` of this network."""
-        arguments, is_text = self.arguments, self.arguments.data == "text"
-        return predicted_peak_bytes(
-            cell=arguments.cell,
-            steps=arguments.seq_len,
-            checkpoints=cut.checkpoints,
-            levels=cut.levels,
-            recompute=cut.recompute,
-            batch=batch_size or arguments.batch_size,
-            features=arguments.features,
-            units=arguments.units,
-            outputs=SYMBOLS if is_text else 1,
-            embedded_symbols=SYMBOLS if is_text else 0,
-            optimizer_slots=2 if is_text else 0,  # Adam's moments
-        )
+        return predicted_bytes(self.arguments, cut, batch_size)

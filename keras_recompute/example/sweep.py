@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import platform
-import sys
 from dataclasses import asdict
 from typing import Any, Callable
 
 from ..planning.within import largest_within
+from ..report.output import complain
 from ..report.sweep import SweepRow, sweep_table, write_sweep
 from ..sizes import format_bytes
-from .cuts import Cut
+from .cuts import Cut, named_cuts
+from .data import Text
+from .json_file import write_figures
 from .session import CAPACITY_BYTES, Session
 
 
@@ -26,12 +27,12 @@ class Sweep:
         self.seconds: list[float] = []
         self.versions: dict[str, str] = {"python": platform.python_version()}
 
-    def train(self, text: bytes | None) -> None:
+    def train(self, text: Text | None) -> None:
         """Compile each plan, run it unless told not to, and find the largest batch that it has room for."""
         arguments = self.arguments
-        for cut in [Cut(0, recompute=False), *(Cut(k, arguments.levels) for k in arguments.sweep)]:
+        for cut in named_cuts(arguments):
             for warning in cut.warnings(arguments.seq_len):
-                print(f"warning: {warning}", file=sys.stderr)
+                complain(f"warning: {warning}")
             session = self.session()
             session.build(cut)
             session.compile()
@@ -77,7 +78,7 @@ class Sweep:
         )
 
     def report(self) -> None:
-        """Print the table and write the files that were asked for."""
+        """Print the table and write the report that was asked for. Raises ReportError where it cannot be written."""
         arguments = self.arguments
         print(sweep_table(self.rows, self.capacity_bytes))
         if arguments.report:
@@ -86,16 +87,10 @@ class Sweep:
             )
             for path in write_sweep(self.rows, arguments.report, capacity_bytes=self.capacity_bytes, title=title):
                 print(f"report: {path}")
-        self.write_json()
 
     def write_json(self) -> None:
-        """Write the figures, whole or not at all."""
-        path, arguments = self.arguments.json, self.arguments
-        if path is None:
-            return
-        from ..report.files import replacing
-
+        """Write the figures so far to --json. Raises ReportError where that cannot be."""
+        arguments = self.arguments
         found = {name: getattr(arguments, name) for name in ("cell", "data", "seq_len", "units", "features", "batch_size")}
         found.update(capacity_bytes=self.capacity_bytes, versions=self.versions, rows=[asdict(row) for row in self.rows])
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_figures(found, arguments.json)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidArgumentError, ReportError
-from ..files import PathLike, made_folder, replacing
-from .program import Program
+from ..files import FILE, PathLike, kind, made_folder, read_whole, replacing
+from .program import RECORD_BYTES_AT_MOST, Program
 
 POP_NAME = "profile.pop"
 FORMAT = "keras-recompute profile.pop"
@@ -99,7 +99,7 @@ def write_profile_pop(program: Program, path: PathLike, *, target: IpuTarget | N
 def read_profile_pop(path: PathLike) -> Profile:
     """Read what ``write_profile_pop`` wrote. Raises ReportError for anything else, the Poplar SDK's own files included."""
     try:
-        data = Path(path).read_bytes()
+        data = read_whole(path, at_most_bytes=RECORD_BYTES_AT_MOST)
     except OSError as error:
         raise ReportError(f"no profile could be read from {str(path)!r}: {error.strerror}") from error
     try:
@@ -111,6 +111,8 @@ def read_profile_pop(path: PathLike) -> Profile:
 def is_profile_pop(path: PathLike) -> bool:
     """Return whether the file ``path`` is a ``profile.pop`` of ours, going by its first line; False if it is not there."""
     try:
+        if kind(path) != FILE:  # opening a pipe waits for whoever writes to it
+            return False
         with Path(path).open("rb") as file:
             return _head(file.readline(_FIRST_LINE_AT_MOST)) is not None
     except OSError:

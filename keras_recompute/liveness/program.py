@@ -21,11 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import ReportError
+from ..files import read_whole
 from . import columns
 from .timeline import Timeline
 
 ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT = "always-live", "input-feed", "temporary", "result"
 LIFETIMES = (ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT)
+# A program of 20,000 steps and 50,000 buffers takes 4 MB; read, a record takes some ten times its bytes.
+RECORD_BYTES_AT_MOST = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -169,9 +172,9 @@ class Program:
 
     @staticmethod
     def read(path: str | Path) -> Program:
-        """Read a ``liveness.json``. Raises ReportError where it is missing, unreadable or malformed."""
+        """Read a ``liveness.json``. Raises ReportError where it is missing, unreadable, too large or malformed."""
         try:
-            return Program.from_json(Path(path).read_bytes())
+            return Program.from_json(read_whole(path, at_most_bytes=RECORD_BYTES_AT_MOST))
         except OSError as error:
             raise ReportError(f"no liveness report could be read from {str(path)!r}: {error.strerror}") from error
 

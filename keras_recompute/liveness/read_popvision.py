@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator
 
 from ..errors import ReportError
+from ..files import refuse_endless
 from .categories import OTHER, buffer_category
 from .naming import Names
 from .profile_pop import POP_NAME, is_profile_pop, read_profile_pop
@@ -38,11 +39,14 @@ def read_popvision(source: Any, *, name: str | None = None) -> Program:
     """
     if not isinstance(source, (str, os.PathLike)):
         return _read(source, name or "PopVision report")
-    path = Path(source, POP_NAME) if Path(source).is_dir() else Path(source)
+    path = Path(source, POP_NAME) if os.path.isdir(source) else Path(source)
     if is_profile_pop(path):
         return read_profile_pop(path).program
-    if not path.exists():
-        raise ReportError(f"no profile could be read from {str(path)!r}: No such file or directory")
+    try:
+        refuse_endless(path)  # pva would open it
+        os.stat(path)
+    except OSError as error:
+        raise ReportError(f"no profile could be read from {str(path)!r}: {error.strerror}") from error
     return _read(_opened(path), name or path.resolve().parent.name)
 
 

@@ -17,13 +17,12 @@ serialized program (*.hlo_proto.pb). Tables keep to the width
 of the terminal (COLUMNS); piped output has no lines, no colours and ASCII signs only, where the names have.
 Files go into the folder of the report, or to --output; one that exists is replaced with --force only. XProf needs the
 serialized program: a report written with `write_report(..., serialized=...)` keeps it. The page needs plotly and jinja2.
-Exit code: 0 done, 2 for a report that cannot be read, or a wrong argument.
+Exit code: 0 done, 1 where standard output cannot be written, 2 for a report that cannot be read, or a wrong argument.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 import webbrowser
@@ -39,36 +38,52 @@ from .changes import GROUPINGS
 from .exports import STEPS_NAME, TRACE_NAME, export_csv, export_trace, export_xprof
 from .figures import comparison_figure
 from .finding import Report, read_report, read_reports, serialized_of
+from .output import complain, watched_output
 from .page import PAGE_NAME, write_page
 from .tables import print_buffers, print_comparison, print_groups, print_overview
 from .text import print_liveness
 
 PROGRAM = "python3 -m keras_recompute.liveness"
-FAILED = 2
+DONE, UNHEARD, FAILED, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(argv: Sequence[str] | None = None, *, console: Console | None = None) -> int:
     """Run one command and return the exit code; errors are one line on the standard error stream."""
+    with watched_output() as output:
+        code = _run(argv, console)
+    if output.error is None or isinstance(output.error.__cause__, BrokenPipeError):
+        return code  # a broken pipe: whoever read the output had enough of it, as in `... | head`
+    complain(f"{PROGRAM}: {output.error}")
+    return code or UNHEARD
+
+
+def _run(argv: Sequence[str] | None, console: Console | None) -> int:
     try:
         arguments = _parser().parse_args(argv)
-    except SystemExit as done:
-        return done.code if isinstance(done.code, int) else FAILED
-    try:
         run: Callable[[argparse.Namespace, Console], None] = arguments.run
         run(arguments, console or Console())
-        sys.stdout.flush()
+    except SystemExit as done:  # --help, or a wrong argument
+        return done.code if isinstance(done.code, int) else FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except RecomputeError as error:
-        print(f"{PROGRAM}: {_one_line(error)}", file=sys.stderr)
-        return FAILED
-    except BrokenPipeError:  # whoever read the output had enough of it: `... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+        return _failed(str(error))
+    except MemoryError:
+        return _failed("this machine has not the memory to read or to show that")
+    except OSError as error:  # of a path that no file can have, mostly
+        return _failed(f"{error.filename or 'a file'!r}: {error.strerror or error}")
+    return DONE
+
+
+def _failed(reason: str) -> int:
+    complain(f"{PROGRAM}: {' '.join(reason.split())}")
+    return FAILED
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong in one line; the usage is a --help away."""
-        self.exit(FAILED, f"{PROGRAM}: {' '.join(message.split())} (--help explains)\n")
+        sys.exit(_failed(f"{message} (--help explains)"))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -196,7 +211,3 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
         raise argparse.ArgumentTypeError(f"a whole number from 0 was expected, not {text!r}")
     return int(text)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -23,12 +23,17 @@ from .xplane import xspace
 STEPS_NAME, BUFFERS_NAME, TRACE_NAME = "steps.csv", "buffers.csv", "trace.json"
 _PROCESS, _PHASES, _SECTIONS, _LAYERS, _INSTRUCTIONS = 1, 1, 2, 3, 4
 _HOST = "compiled"  # XProf calls a trace after the host it was taken on; this one was not run
+# A cell that begins with one of these is a formula to a spreadsheet (OWASP, "CSV Injection"); the last one keeps the guard
+# apart from names that begin as it does.
+_GUARDED, _GUARD = ("=", "+", "-", "@", "\t", "\r", "\n", "\0", "'"), "'"
 _NOT_IN_A_FILE_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def export_csv(program: Program, directory: str | os.PathLike[str]) -> list[Path]:
     """Write ``steps.csv`` and ``buffers.csv`` into ``directory``: every step and every buffer, sizes in bytes.
 
+    Text stands in quotation marks. Names come from foreign files, and a spreadsheet computes what begins as a formula does:
+    such a text has ``'`` before it, and so has one that begins with ``'``. Whoever reads the names takes one ``'`` away.
     Raises ReportError where they cannot be written.
     """
     folder = made_folder(directory)
@@ -123,10 +128,15 @@ def _file_name(text: str) -> str:
 
 
 def _table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
+    # A name out of a damaged report may have signs that are in no encoding: they become escapes.
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(header)
-        writer.writerows(rows)
+        writer.writerows([_guarded(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+
+
+def _guarded(text: str) -> str:
+    return _GUARD + text if text.startswith(_GUARDED) else text
 
 
 def _runs(names: Sequence[str | None]) -> list[Span]:

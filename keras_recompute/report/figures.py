@@ -15,7 +15,7 @@ from ..files import replacing
 from ..liveness import Program
 from ..phases import BACKWARD, FORWARD, PHASES, RECOMPUTE, UPDATE
 from ..sizes import parse_bytes
-from .rows import phase_spans, section_spans
+from .rows import phase_spans, printable, section_spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,7 +98,7 @@ def _draw(
         else:
             axes.set_yticklabels([])
     if title:
-        figure.text(0.012, 1 - 0.12 / height, title, fontsize=13, fontweight="bold", color=_LINE, va="top")
+        figure.text(0.012, 1 - 0.12 / height, _as_it_is(title), fontsize=13, fontweight="bold", color=_LINE, va="top")
     _legend(figure, programs)
     with replacing(path) as temporary:
         figure.savefig(temporary, format="png", metadata={"Software": None})
@@ -156,7 +156,7 @@ def _sections(strip: Axes, program: Program, width: float) -> None:
     for number, span in enumerate(section_spans(program)):
         strip.axvspan(span.first, span.last + 1, color=("#D9D9D9", "#F0F0F0")[number % 2], linewidth=0)
         text = _fitting(span.name, width * span.steps / steps)
-        strip.text((span.first + span.last + 1) / 2, 0.45, text, fontsize=7, color=_LINE, ha="center", va="center")
+        strip.text((span.first + span.last + 1) / 2, 0.45, _as_it_is(text), fontsize=7, color=_LINE, ha="center", va="center")
     strip.set_xlim(0, steps)
     strip.set_ylim(0, 1)
     strip.set_yticks([])
@@ -178,6 +178,11 @@ def _fitting(name: str, share: float) -> str:
     return ""
 
 
+def _as_it_is(name: str) -> str:
+    """Return ``name`` for matplotlib to show: what stands between two dollar signs would be set as a formula, or refused."""
+    return printable(name).replace("$", r"\$")
+
+
 def _amount(count: int, unit: str) -> str:
     """Return bytes in the unit of the axis, so that every figure in the picture can be compared at sight."""
     value = count / parse_bytes(f"1{unit}")
@@ -193,7 +198,7 @@ def _headline(axes: Axes, label: str, program: Program, unit: str, first: Progra
         f"{_amount(program.always_live_bytes, unit)} always live + {_amount(program.not_always_live_peak_bytes, unit)} not"
     )
     apart = f"; input feed {_amount(program.input_feed_bytes, unit)} apart" if program.input_feed_bytes else ""
-    axes.text(0, 1.085, label + change, transform=axes.transAxes, fontsize=11, fontweight="bold", color=_LINE)
+    axes.text(0, 1.085, _as_it_is(label) + change, transform=axes.transAxes, fontsize=11, fontweight="bold", color=_LINE)
     axes.text(0, 1.02, made_of + apart, transform=axes.transAxes, fontsize=8.5, color=_MUTED)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..files import made_folder, replacing
+from ..errors import ReportError
+from ..files import FILE, FOLDER, kind, made_folder, refuse_endless, replacing, try_replacing
 from ..liveness import Program
 
+__all__ = ["FILE", "FOLDER", "kind", "made_folder", "refuse_endless", "replacing", "try_replacing", "write_report"]
 JSON_NAME, FIGURE_NAME, SERIALIZED_NAME = "liveness.json", "liveness.png", "liveness.hlo_proto.pb"
 
 
@@ -38,7 +40,7 @@ def write_report(
     liveness_figure(program, figure, title=title)
     written = [data, figure]
     if serialized is None:
-        kept.unlink(missing_ok=True)
+        _remove(kept)
     else:
         with replacing(kept) as temporary:
             temporary.write_bytes(serialized)
@@ -46,5 +48,12 @@ def write_report(
     if page:
         written.append(write_page([(title or program.name, program)], html))
     else:
-        html.unlink(missing_ok=True)
+        _remove(html)
     return written
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ReportError(f"{str(path)!r} is of another report and cannot be removed: {error.strerror}") from error

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Iterator
 
 from ..errors import ReportError
+from ..files import read_whole
 from ..liveness import Program, read_hlo_proto, read_popvision
 from ..liveness.profile_pop import POP_NAME
 from .files import JSON_NAME, SERIALIZED_NAME
 
 PROTO_SUFFIX, POP_SUFFIX = ".pb", ".pop"
+PROTO_BYTES_AT_MOST = 2**31 - 1  # of a message; protobuf reads no larger one
 _IN_FOLDERS = (JSON_NAME, POP_NAME)  # what a folder is looked through for, in this order
 
 
@@ -48,7 +50,7 @@ def serialized_of(report: Report) -> bytes:
     """Return the serialized program that was kept with ``report``. Raises ReportError where none was."""
     kept = report.path if report.path.suffix == PROTO_SUFFIX else report.path.parent / SERIALIZED_NAME
     try:
-        return kept.read_bytes()
+        return read_whole(kept, at_most_bytes=PROTO_BYTES_AT_MOST)
     except OSError as error:
         raise ReportError(
             f"the serialized program {str(kept)!r} is needed and cannot be read ({error.strerror}): keep it with "
@@ -57,7 +59,7 @@ def serialized_of(report: Report) -> bytes:
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return [path]
     for folders in ("", "*/"):
         found = [sorted(path.glob(folders + name)) for name in _IN_FOLDERS]
@@ -77,7 +79,7 @@ def _read(file: Path) -> Report:
             return Report(label or file.name, file, read_popvision(file))
         if file.suffix != PROTO_SUFFIX:
             return Report(label or file.name, file, Program.read(file))
-        data = file.read_bytes()
+        data = read_whole(file, at_most_bytes=PROTO_BYTES_AT_MOST)
         with _start_unheard():
             return Report(label or file.name, file, read_hlo_proto(data))
     except ReportError as error:

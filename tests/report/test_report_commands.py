@@ -162,6 +162,72 @@ def test_what_is_wrong_is_one_line_and_code_2(folders, program, capsys, command,
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.skipif(os.name != "posix", reason="pipes, links and devices as POSIX has them")
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["show", "pipe.json"], "is a pipe"),
+        (["show", "pipe.pop"], "is a pipe"),
+        (["show", "pipe.pb"], "is a pipe"),
+        (["show", "runs/pipe"], "is a pipe"),
+        (["compare", "runs/plain", "pipe.json"], "is a pipe"),
+        (["show", "/dev/zero"], "is a device"),
+        (["export", "runs/plain", "--to", "xprof"], "is a pipe"),
+        (["show", "large.json"], "has 8,589,934,592 bytes, and no report has more than 268,435,456"),
+        (["show", "large.pb"], "has 8,589,934,592 bytes, and no report has more than 2,147,483,647"),
+        (["show", "large.pop"], "has 8,589,934,592 bytes, and no report has more than 268,435,456"),
+        (["show", "foreign.pop"], "pva"),
+        (["show", "x" * 300], "name too long"),
+        (["show", "x" * 300 + ".pop"], "name too long"),
+        (["show", "circle"], "symbolic links"),
+        (["compare", "runs/plain", "runs/plain", "--figure", "x" * 300], "name too long"),
+        (["export", "runs/plain", "--to", "csv", "--output", "x" * 300], "name too long"),
+        (["export", "runs/plain", "--to", "csv", "--output", "circle"], "cannot be made"),
+    ],
+)
+def test_what_may_never_end_and_what_no_file_can_be_called(folders, capsys, command, message):
+    here = folders.parent
+    for name in ("pipe.json", "pipe.pop", "pipe.pb", "runs/plain/liveness.hlo_proto.pb"):
+        os.mkfifo(here / name)
+    (folders / "pipe").mkdir()
+    os.mkfifo(folders / "pipe" / "liveness.json")
+    (here / "circle").symlink_to("circle")
+    for name in ("large.json", "large.pb", "large.pop", "foreign.pop"):
+        (here / name).write_bytes(b'{"format": "keras-recompute profile.pop"}\n' if name == "large.pop" else b"")
+        os.truncate(here / name, 8 * 2**30)  # without a block of the disk
+    assert main(command) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_memory_that_is_not_there_is_told(capsys, monkeypatch):
+    def refused(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("keras_recompute.liveness.program.columns.decode", lambda *_, **__: refused())
+    assert main(["show", "runs/plain"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full")
+@pytest.mark.parametrize(("redirect", "says"), [(">/dev/full", "No space left on device"), (">&-", "is closed")])
+def test_an_output_that_cannot_be_written_is_told_and_files_are_written(tmp_path, redirect, says):
+    command = [sys.executable, "-m", "keras_recompute.liveness", "export", "runs/plain", "--to", "csv"]
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {redirect}', "sh", *command],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert says in done.stderr
+    assert (tmp_path / "runs" / "plain" / "buffers.csv").exists()
+
+
 def test_hostile_names_are_shown_as_they_are(program, tmp_path, capsys):
     hostile = "[/red][bold]a\x1b[2J\nb\u202e[/]"
     buffers = tuple(dataclasses.replace(b, name=hostile, layer=hostile, category=hostile) for b in program.buffers)

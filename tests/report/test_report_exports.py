@@ -40,6 +40,32 @@ def test_csv_keeps_any_name(program, tmp_path):
     assert read(path)[0]["name"] == odd
 
 
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n", "\0", "'"])
+def test_csv_has_no_cell_that_a_spreadsheet_computes(program, tmp_path, begin):
+    """As OWASP has it: text in quotation marks, with an apostrophe before what begins as a formula does."""
+    name = f'{begin}HYPERLINK("http://x","y")'
+    buffers = (dataclasses.replace(program.buffers[0], name=name), *program.buffers[1:])
+    steps = (dataclasses.replace(program.steps[0], instruction=name, layer=name), *program.steps[1:])
+    files = export_csv(dataclasses.replace(program, buffers=buffers, steps=steps), tmp_path)
+    guarded = "\"'" + name.replace('"', '""') + '"'
+    texts = [path.read_bytes().decode() for path in files]
+    assert [text.count(guarded) for text in texts] == [2, 1]
+    assert [text.count(name.replace('"', '""')) for text in texts] == [2, 1]
+    assert texts[1].splitlines()[0] == ",".join(f'"{field.name}"' for field in dataclasses.fields(buffers[0]))
+    if begin != "\0":  # older readers of Python's refuse it
+        rows = read(files[1])
+        assert rows[0]["name"] == "'" + name
+        assert rows[1]["name"] == program.buffers[1].name
+        assert [int(row["size_bytes"]) for row in rows] == [b.size_bytes for b in program.buffers]
+
+
+def test_csv_keeps_numbers_bare_and_has_signs_that_no_encoding_has(program, tmp_path):
+    steps = (dataclasses.replace(program.steps[0], instruction="a\ud800"), *program.steps[1:])
+    path, _ = export_csv(dataclasses.replace(program, steps=steps), tmp_path)
+    first = path.read_text(encoding="utf-8").splitlines()[1]
+    assert first == f'0,"a\\ud800",{5 * MIB},"","","forward","section-0",{15 * MIB}'
+
+
 def test_categories_add_up_to_the_timeline(program):
     sums = category_sums(program)
     assert [sum(column) for column in zip(*sums.values())] == list(program.timeline.total_bytes)

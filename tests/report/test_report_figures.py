@@ -62,6 +62,18 @@ def test_a_picture_says_what_matters(program, tmp_path, texts):
         assert text in texts
 
 
+def test_names_are_shown_as_they_are(program, tmp_path, texts):
+    """Between two dollar signs matplotlib reads a formula, and raises where it is none."""
+    odd = "$x_{$ \\$ \\frac$"
+    steps = tuple(dataclasses.replace(step, section=odd) for step in program.steps)
+    record = dataclasses.replace(program, name=odd, steps=steps)
+    liveness_figure(record, tmp_path / "one.png", title=odd + "\ud800\n")
+    comparison_figure([(odd, record), (odd, record)], tmp_path / "two.png")
+    escaped = odd.replace("$", "\\$")  # matplotlib shows "\\$" as "$"
+    assert escaped + "\\ud800\\n" in texts
+    assert escaped in texts
+
+
 def test_a_capacity_far_above_is_written(program, tmp_path, texts):
     liveness_figure(program, tmp_path / "one.png", capacity_bytes=16 * 1024 * MIB)
     assert "\u2191 capacity 16,384 MiB, above this scale" in texts

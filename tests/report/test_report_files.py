@@ -9,7 +9,7 @@ import pytest
 from keras_recompute.errors import ReportError
 from keras_recompute.liveness import Program
 from keras_recompute.report import write_report
-from keras_recompute.report.files import replacing
+from keras_recompute.report.files import replacing, try_replacing
 
 
 def test_both_files_are_written_and_read_back(program, tmp_path):
@@ -54,3 +54,32 @@ def test_a_folder_that_cannot_be_made_is_refused(program, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ReportError, match="cannot be made"):
         write_report(program, tmp_path / "file" / "report")
+
+
+def test_a_trial_leaves_nothing(tmp_path):
+    try_replacing(tmp_path / "deep" / "folder" / "a.txt")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OSError, match="too long"):
+        try_replacing(tmp_path / "deep" / ("x" * 300) / "a.txt")
+    with pytest.raises(OSError, match="too long"):
+        try_replacing(tmp_path / "deep" / ("x" * 300))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a.txt").write_text("old")
+    try_replacing(tmp_path / "a.txt")
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.txt", "old")]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes as POSIX has them")
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    """A user who may do anything would lose a device to a file of its name."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ReportError, match="it is a pipe, not a file"), replacing(tmp_path / "pipe"):
+        pass
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_what_is_in_the_way_of_a_report_is_told(program, tmp_path):
+    (tmp_path / "liveness.html").mkdir()
+    with pytest.raises(ReportError, match="is of another report and cannot be removed"):
+        write_report(program, tmp_path)

@@ -1,0 +1,96 @@
+"""Whether this machine has room for a run: what the run needs at least, found out before TensorFlow is loaded.
+
+A system refuses memory only where a request is out of all proportion. Else it promises what it does not have, and ends the
+process without a word when that is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+
+from ..errors import InvalidArgumentError
+from ..planning import predicted_peak_bytes
+from ..sizes import format_bytes
+from .cuts import Cut, named_cuts
+from .data import SYMBOLS, data_bytes
+
+_MEMORY, _CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
+
+
+def check_room(arguments: argparse.Namespace) -> None:
+    """Raise InvalidArgumentError where this machine has less memory than the run is predicted to need."""
+    if arguments.target == "xla":  # the step is in the memory of the IPU otherwise
+        check_fits(0, arguments)  # the data first: the prediction counts the sections of a long sequence one by one
+        check_fits(predicted_step_bytes(arguments), arguments)
+
+
+def check_fits(step_bytes: int, arguments: argparse.Namespace) -> None:
+    """Raise InvalidArgumentError where this machine has less memory than ``step_bytes`` and the data of the run."""
+    there = machine_bytes()
+    if there is not None and step_bytes + data_bytes(arguments) > there:
+        raise InvalidArgumentError(
+            f"{needs(step_bytes, arguments)}: lower --batch-size, --seq-len, --units, --features, --gradient-accumulation or "
+            "--steps-per-epoch"
+        )
+
+
+def needs(step_bytes: int, arguments: argparse.Namespace) -> str:
+    """Return in words what the run needs and what there is."""
+    data, there = data_bytes(arguments), machine_bytes()
+    parts = [(step_bytes, "a training step"), (data, "its data")]
+    what = " and ".join(f"{format_bytes(count)} for {part}" for count, part in parts if count)
+    return f"the run needs {what}" + ("" if there is None else f", and this machine has {format_bytes(there)} of memory")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether ``error`` says that memory could not be had, be it Python's, NumPy's or TensorFlow's."""
+    tf = sys.modules.get("tensorflow")
+    return isinstance(error, MemoryError) or (tf is not None and isinstance(error, tf.errors.ResourceExhaustedError))
+
+
+def predicted_step_bytes(arguments: argparse.Namespace) -> int:
+    """Return the predicted peak of the largest training step that will run for certain.
+
+    Where no plan is named, or none will run, that is a single step: the weights and what the optimiser keeps of them.
+    """
+    cuts = [] if arguments.compile_only else named_cuts(arguments)
+    single = argparse.Namespace(**{**vars(arguments), "seq_len": 1, "batch_size": 1})
+    return max([predicted_bytes(arguments, cut) for cut in cuts] or [predicted_bytes(single, Cut(0))])
+
+
+def predicted_bytes(arguments: argparse.Namespace, cut: Cut, batch_size: int | None = None) -> int:
+    """Return the peak that is predicted for ``cut`` of the network."""
+    is_text = arguments.data == "text"
+    return predicted_peak_bytes(
+        cell=arguments.cell,
+        steps=arguments.seq_len,
+        checkpoints=cut.checkpoints,
+        levels=cut.levels,
+        recompute=cut.recompute,
+        batch=batch_size or arguments.batch_size,
+        features=arguments.features,
+        units=arguments.units,
+        outputs=SYMBOLS if is_text else 1,
+        embedded_symbols=SYMBOLS if is_text else 0,
+        optimizer_slots=2 if is_text else 0,  # Adam's moments
+    )
+
+
+def machine_bytes() -> int | None:
+    """Return the memory of this machine with its swap, or what the control group may use of it; None where nothing tells."""
+    try:
+        figures = dict(re.findall(r"^(\w+): +([0-9]+) kB$", _MEMORY.read_text(), re.MULTILINE))
+        there = 1024 * (int(figures["MemTotal"]) + int(figures["SwapTotal"]))  # the kernel counts in KiB and calls them kB
+    except (OSError, KeyError):
+        try:
+            there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, ValueError, OSError):  # Windows has no such function, other systems may not know the names
+            return None
+    try:
+        return min(there, int(_CONTROL_GROUP.read_text()))
+    except (OSError, ValueError):  # no control group, or one without a bound, which says "max"
+        return there

@@ -1,0 +1,127 @@
+"""From the command line to the exit code: check, train, report, and keep the figures however it ends.
+
+What is wrong is one line on the standard error stream. ``python3 -X dev`` shows with it where an error was raised that
+nobody expected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import Any, Callable, NoReturn, Sequence
+
+from ..errors import InvalidArgumentError, RecomputeError, TargetError
+from ..report.output import Output, complain, watched_output
+from .arguments import parse_arguments
+from .data import Text, find_text
+from .outputs import check_outputs
+from .room import check_room, is_out_of_memory, needs, predicted_step_bytes
+from .session import Session
+from .stopping import ignore_signals, stopped_by_signals
+from .sweep import Sweep
+
+PROGRAM = "recompute_lstm.py"
+DONE, FAILED, IMPOSSIBLE, SIGNALLED = 0, 1, 2, 128  # plus the number of the signal, as shells count
+_THREAD = "training"
+Build = Callable[[Any, argparse.Namespace], Any]
+
+
+def run(argv: Sequence[str] | None, documentation: str, build_model: Build) -> int:
+    """Carry out a command line; return DONE, FAILED, IMPOSSIBLE, or SIGNALLED and the number of the signal that ended it."""
+    with stopped_by_signals() as let_signals_pass:
+        session, failures = _carried_out(argv, documentation, build_model, let_signals_pass)
+        if failures:
+            complain(f"{PROGRAM}: {'; '.join(_line(error, session) for error in failures)}")
+    return _exit_code(failures[0], session) if failures else DONE
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with ``code``. A training that was stopped still computes in its thread, and is not waited for."""
+    ignore_signals()
+    if any(thread.name == _THREAD for thread in threading.enumerate()):
+        os._exit(code)
+    sys.exit(code)
+
+
+def _carried_out(
+    argv: Sequence[str] | None, documentation: str, build_model: Build, let_signals_pass: Callable[[], None]
+) -> tuple[Session | Sweep | None, list[BaseException]]:
+    """Return the session, where it came to that, and what went wrong, the first cause first."""
+    session: Session | Sweep | None = None
+    failures: list[BaseException] = []
+    with watched_output() as output:
+        try:
+            arguments = parse_arguments(argv, documentation)
+            text = _checked(arguments)
+            session = (Session if arguments.sweep is None else Sweep)(arguments, build_model)
+            _train(session, text, output)
+            session.report()
+        except SystemExit:  # --help
+            pass
+        except BaseException as error:  # none may take the figures along
+            failures.append(error)
+        let_signals_pass()
+        try:
+            if session is not None:
+                session.write_json()
+        except Exception as error:  # of a file that cannot be written, above all
+            failures.append(error)
+    if output.error is not None and output.error not in failures:
+        failures.append(output.error)
+    return session, failures
+
+
+def _checked(arguments: argparse.Namespace) -> Text | None:
+    """Return the text to learn, if any. Raises InvalidArgumentError for what cannot be done."""
+    check_outputs(arguments)
+    check_room(arguments)
+    return find_text(arguments) if arguments.data == "text" else None
+
+
+def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
+    """Train in a thread: a compiled program cannot be interrupted, but the thread that waits for it can.
+
+    Raises OutputError once nothing can be printed any more, unless there are files to be written.
+    """
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            session.train(text)
+        except BaseException as error:  # handed to the main thread, which decides what to say
+            failures.append(error)
+
+    writes_files = session.arguments.json or session.arguments.report
+    worker = threading.Thread(target=work, name=_THREAD, daemon=True)
+    worker.start()
+    while worker.is_alive():
+        worker.join(0.2)
+        if output.error is not None and not writes_files:
+            raise output.error
+    if failures:
+        raise failures[0]
+
+
+def _exit_code(error: BaseException, session: Session | Sweep | None) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return SIGNALLED + getattr(error, "number", int(signal.SIGINT))
+    is_refused = isinstance(error, InvalidArgumentError) or (session is None and isinstance(error, TargetError))
+    return IMPOSSIBLE if is_refused else FAILED
+
+
+def _line(error: BaseException, session: Session | Sweep | None) -> str:
+    """Return what to say of ``error``."""
+    if isinstance(error, RecomputeError):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt):
+        by = f" by {error}" if str(error) else ""
+        return f"interrupted{by} after {len(session.seconds) if session else 0} updates; what was reported is kept"
+    if session is not None and is_out_of_memory(error):
+        return f"out of memory: {needs(predicted_step_bytes(session.arguments), session.arguments)}"
+    if sys.flags.dev_mode:
+        traceback.print_exception(type(error), error, error.__traceback__)
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"

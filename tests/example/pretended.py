@@ -1,0 +1,32 @@
+"""The script with a training that takes no TensorFlow: two updates, after which --epochs 2 goes on for ever.
+
+Run as a program, it is what the tests end, and what they give no output and no disk to.
+"""
+
+import time
+
+from keras_recompute.example import run as course
+from keras_recompute.example.session import Session
+from keras_recompute.liveness import Buffer, Program, Step
+
+PROGRAM = Program("pretended", "hand", (Step("a", 7), Step("b", 3)), (Buffer("w", 10, 0, 1, "always-live", "weight"),))
+
+
+class Pretended(Session):
+    """A session whose figures are made up."""
+
+    def train(self, _):
+        """Do as if two updates were done."""
+        self.take(PROGRAM)
+        self.results.update(losses=[2.0, 1.0], step_seconds=0.5, predicted_peak_bytes=17)
+        self.seconds += [0.5, 0.5]
+        self.say("update 2/2")
+        while self.arguments.epochs > 1:
+            time.sleep(0.05)
+            self.say("again")
+        self.results["completed"] = True
+
+
+if __name__ == "__main__":
+    course.Session = Pretended
+    course.leave(course.run(None, "A pretended script.\n\nNo more.", None))

@@ -1,0 +1,115 @@
+"""A run that no memory holds is told before training, with what it needs; one that is refused memory later, too."""
+
+import json
+
+import pytest
+from pretended import Pretended
+
+import recompute_lstm
+from keras_recompute.example import room
+from keras_recompute.example import run as course
+
+MANY = "99999999999"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        f"--units {MANY}",
+        f"--units {MANY} --compile-only",
+        f"--units {MANY} --checkpoints auto --memory-budget 1GiB",
+        f"--units {MANY} --sweep 1,3",
+        f"--features {MANY}",
+        f"--batch-size {MANY}",
+        f"--seq-len {MANY}",
+        f"--data constant --seq-len {MANY} --checkpoints 99999999998",
+        f"--data constant --batch-size {MANY}",
+        "--steps-per-epoch 400000000000",
+        f"--data constant --steps-per-epoch {MANY} --gradient-accumulation {MANY}",
+    ],
+)
+def test_what_no_memory_holds_is_told_before_training(arguments, capsys):
+    assert recompute_lstm.main(arguments.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1, err
+    assert "TiB" in err
+    assert "lower --batch-size" in err
+
+
+def test_the_sum_is_of_the_step_and_the_data(monkeypatch, capsys):
+    """One plan, 40 microbatches of an epoch and 4 of a feed, each of 16 x 2048 symbols and as many successors."""
+    data = (40 + 4) * 16 * 2048 * 2 * 4
+    parsed = course.parse_arguments(["--checkpoints", "7"], "")
+    step = Pretended(parsed, None).predicted_bytes(Pretended(parsed, None).cut)
+    monkeypatch.setattr(room, "machine_bytes", lambda: step + data)
+    room.check_room(parsed)
+    monkeypatch.setattr(room, "machine_bytes", lambda: step + data - 1)
+    assert recompute_lstm.main(["--checkpoints", "7"]) == 2
+    assert "the run needs 146 MiB for a training step and 11.0 MiB for its data, and this machine has 157 MiB" in (
+        capsys.readouterr().err
+    )
+
+
+def test_what_is_only_compiled_needs_its_weights(monkeypatch):
+    """A batch that no machine trains is compiled all the same: that is what --compile-only is for."""
+    parsed = course.parse_arguments(["--batch-size", "1000000", "--compile-only"], "")
+    monkeypatch.setattr(room, "machine_bytes", lambda: 64 * 2**20)
+    room.check_room(parsed)
+
+
+def test_the_memory_of_the_machine_is_known_where_something_tells_it(tmp_path, monkeypatch):
+    (tmp_path / "meminfo").write_text("MemTotal:       2048 kB\nMemFree:  1 kB\nSwapTotal:       1024 kB\n")
+    monkeypatch.setattr(room, "_MEMORY", tmp_path / "meminfo")
+    for bound, there in ((None, 3 * 2**20), ("max\n", 3 * 2**20), ("1048576\n", 2**20)):
+        if bound:
+            (tmp_path / "bound").write_text(bound)
+        monkeypatch.setattr(room, "_CONTROL_GROUP", tmp_path / "bound")
+        assert room.machine_bytes() == there
+
+
+def test_memory_that_is_refused_in_training_is_one_line_and_the_figures_stay(monkeypatch, tmp_path, capsys):
+    class Refused(Pretended):
+        def train(self, text):
+            super().train(text)
+            raise MemoryError
+
+    monkeypatch.setattr(course, "Session", Refused)
+    path = tmp_path / "out.json"
+    assert recompute_lstm.main(["--quiet", "--json", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1, err
+    assert "out of memory: the run needs 146 MiB for a training step" in err
+    assert json.loads(path.read_text())["losses"] == [2.0, 1.0]
+
+
+def test_what_nobody_expected_is_one_line_and_the_figures_stay(monkeypatch, tmp_path, capsys):
+    class Broken(Pretended):
+        def train(self, text):
+            super().train(text)
+            raise KeyError("first\nsecond")
+
+    monkeypatch.setattr(course, "Session", Broken)
+    path = tmp_path / "out.json"
+    assert recompute_lstm.main(["--quiet", "--json", str(path)]) == 1
+    assert capsys.readouterr().err == "recompute_lstm.py: KeyError: 'first\\nsecond'\n"
+    assert json.loads(path.read_text())["losses"] == [2.0, 1.0]
+
+
+def test_what_tensorflow_is_refused_is_out_of_memory():
+    tf = pytest.importorskip("tensorflow")
+    assert room.is_out_of_memory(tf.errors.ResourceExhaustedError(None, None, "OOM"))
+    assert not room.is_out_of_memory(tf.errors.InternalError(None, None, "no"))
+
+
+def test_what_compiling_shows_not_to_fit_is_not_run(monkeypatch, tmp_path, capsys):
+    """No plan is named, so that the weights and the data are all that is known before: 95 KiB and 12."""
+    pytest.importorskip("tensorflow")
+    monkeypatch.setattr(room, "machine_bytes", lambda: 200 * 2**10)
+    small = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 --steps-per-epoch 6 --quiet"
+    path = tmp_path / "out.json"
+    assert recompute_lstm.main([*small.split(), *"--checkpoints auto --memory-budget 1GiB --json".split(), str(path)]) == 2
+    assert "this machine has 200 KiB" in capsys.readouterr().err
+    result = json.loads(path.read_text())
+    assert result["peak_bytes"] > 200 * 2**10
+    assert result["losses"] == []
