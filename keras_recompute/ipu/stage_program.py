@@ -172,7 +172,7 @@ def forward_only(work: Work, received: Sequence[tf.TensorSpec], data: Any) -> St
     """Trace ``work`` as ``stage_program`` does, for inference: there is no backward pass, and nothing is saved."""
     traced = _traced(work, received, data)
     none = (None,) * len(traced.differentiable)
-    joint = Joint(traced, (None,) * len(traced.outputs), none, frozenset())
+    joint = Joint(traced, (None,) * len(traced.outputs), none, frozenset(), {})
     return StageProgram(partition(joint, save_nothing), len(received), len(tf.nest.flatten(data)), (), ())
 
 
