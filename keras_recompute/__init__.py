@@ -5,4 +5,8 @@ Names are loaded when they are first used: importing this package, its planner o
 
 import lazy_loader as _lazy
 
+from .registration import register_with_keras as _register_with_keras
+
 __getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
+
+_register_with_keras()

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.function.polymorphism import function_type
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
 from tensorflow.python.framework import op_def_registry
@@ -154,11 +155,19 @@ class ByValue:
         known, name = context.context(), definition.signature.name
         if not known.has_function(name.encode()):
             known.add_function_def(definition)
-        return AtomicFunction(name, known, None, list(children.values()))
+        return AtomicFunction(name, known, _type_of(definition.signature), list(children.values()))
 
     def _has_state(self, node: Any) -> bool:
         known = op_def_registry.get(node.op)
         return known is None or known.is_stateful
+
+
+def _type_of(signature: Any) -> Any:
+    inputs, outputs = (
+        tuple(tf.TensorSpec(None, tf.as_dtype(argument.type)) for argument in arguments)
+        for arguments in (signature.input_arg, signature.output_arg)
+    )
+    return function_type.from_structured_signature((inputs, {}), outputs, {})
 
 
 def original_handle(tensor: tf.Tensor) -> tf.Tensor:

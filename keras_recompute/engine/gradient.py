@@ -1,18 +1,20 @@
 """A gradient of our own for a part of a graph under construction.
 
 This is what ``tf.custom_gradient`` does in graph mode, without its leak: that one enters every use into a registry of
-the process that is never emptied, and with it the graph. Here one entry serves all uses, and finds the function that
-computes the gradient in the graph itself, with which it is freed.
+the process that is never emptied, and with it the graph. Here an entry finds the function that computes the gradient in the
+graph itself, and leaves with it. Every use has one of its own, because a SavedModel stores a gradient per entry.
 """
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util, record
+from tensorflow.python.framework import ops
 
 from ..errors import InvalidProgramError, UnsupportedError
 from .graph_state import graph_state
@@ -22,14 +24,9 @@ Tensors = Sequence[tf.Tensor]
 Gradient = Callable[..., Sequence[tf.Tensor | None]]
 
 
-@dataclass(frozen=True, eq=False)
-class _Known:
-    gradient: Gradient
-    is_checkpoint: bool
-
-
-_REGISTERED = "KerasRecompute"
+_CHECKPOINT, _BY_HAND = "KerasRecompute", "GradientByHand"  # what the names of registered gradients begin with
 _ATTRIBUTE = "_keras_recompute_gradients"
+_numbers = itertools.count()
 
 
 def with_gradient(
@@ -46,21 +43,26 @@ def with_gradient(
     with record.stop_recording():
         results = list(compute())
         graph = tf.compat.v1.get_default_graph()
-        with graph.gradient_override_map({"IdentityN": _REGISTERED}):
-            passed = tf.identity_n([*results, *inputs])
-    outputs = passed[: len(results)]
+        registered = f"{_CHECKPOINT if is_checkpoint else _BY_HAND}-{next(_numbers)}"
+        # Lists have no gradient of their own, and formats to which programs are converted know no Identity of them.
+        tensors = [number for number, result in enumerate(results) if result.dtype != tf.variant]
+        with graph.gradient_override_map({"IdentityN": registered}):
+            passed = tf.identity_n([*(results[number] for number in tensors), *inputs])
+    outputs = passed[: len(tensors)]
 
     def dense(*output_gradients: Any) -> Sequence[tf.Tensor | None]:
         # What is gathered from a result has a sparse gradient. Programs exchange plain tensors.
-        return gradient(*(g if g is None else tf.convert_to_tensor(g) for g in output_gradients))
+        found = {n: g if g is None else tf.convert_to_tensor(g) for n, g in zip(tensors, output_gradients)}
+        return gradient(*(found.get(number) for number in range(len(results))))
 
     def padded(*output_gradients: Any) -> list[tf.Tensor | None]:
-        return [None] * len(results) + list(dense(*output_gradients[: len(results)]))
+        return [None] * len(outputs) + list(dense(*output_gradients[: len(outputs)]))
 
-    graph_state(graph, _ATTRIBUTE)[outputs[0].op.name] = _Known(padded, is_checkpoint)
+    _register(registered, graph, padded)
     # Of the results alone: a tape makes zeros for everything that is recorded and has no gradient.
     record.record_operation(name, outputs, inputs, dense)
-    return outputs
+    through = dict(zip(tensors, outputs))
+    return [through.get(number, result) for number, result in enumerate(results)]
 
 
 def with_both_gradients(
@@ -126,8 +128,7 @@ def _second_derivative(
 
 def is_checkpointed_call(operation: tf.Operation) -> bool:
     """Whether ``operation`` carries the gradient of a checkpointed function."""
-    known: dict[str, _Known] = getattr(operation.graph, _ATTRIBUTE, {})
-    return operation.name in known and known[operation.name].is_checkpoint
+    return operation.type == "IdentityN" and operation.node_def.attr["_gradient_op_type"].s.startswith(_CHECKPOINT.encode())
 
 
 def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
@@ -140,12 +141,21 @@ def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
         )
 
 
-@tf.RegisterGradient(_REGISTERED)
-def _registered_gradient(operation: tf.Operation, *output_gradients: tf.Tensor) -> Any:
-    known: dict[str, _Known] = getattr(operation.graph, _ATTRIBUTE, {})
-    if operation.name not in known:
-        raise InvalidProgramError(
-            f"{operation.name!r} was copied out of the graph in which its gradient is known. Differentiate where the "
-            f"checkpointed function was called, before the graph is copied or saved."
-        )
-    return known[operation.name].gradient(*output_gradients)
+def _register(name: str, graph: Any, gradient: Gradient) -> None:
+    """Enter the gradient of one operation of ``graph`` into TensorFlow's registry, for as long as the graph lives."""
+    graph_state(graph, _ATTRIBUTE)[name] = gradient
+    reference = weakref.ref(graph)
+
+    @tf.RegisterGradient(name)
+    def registered(operation: tf.Operation | None, *output_gradients: Any) -> Any:
+        here = reference()
+        # There is no operation while a SavedModel is written: the gradient is traced to be stored.
+        if here is None or (operation is not None and operation.graph is not here):
+            raise InvalidProgramError(
+                f"{operation and operation.name!r} was copied out of the graph in which its gradient is known. Differentiate "
+                f"where the checkpointed function was called, before the graph is copied, or save it with its gradients "
+                f"(tf.saved_model.SaveOptions(experimental_custom_gradients=True), which is the default)."
+            )
+        return getattr(here, _ATTRIBUTE)[name](*output_gradients)
+
+    weakref.finalize(graph, ops.gradient_registry._registry.pop, name, None).atexit = False

@@ -131,6 +131,8 @@ class Program:
                 # TensorFlow writes the first output of an operation as its name, and after some of its rewrites with ":0".
                 inputs = [once.get(name[:-2] if name.endswith(":0") else name, name) for name in inputs]
                 node.attr.pop("_class", None)
+                # Copies are never differentiated themselves, and gradients written by users refer to the original.
+                node.attr.pop("_gradient_op_type", None)
                 if is_alternative(operation):
                     inputs = [inputs[1 if operation in self.replays else 0]]
                     del node.attr["T"].list.type[1:]
