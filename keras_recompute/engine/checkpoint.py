@@ -42,8 +42,9 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
     as in ``fn`` itself: what may not run twice does not.
 
     ``fn`` is run by Python once per signature (types and shapes of tensors, values of everything else), not at every
-    call, as under ``tf.function``: what it should do each time must be done by TensorFlow. A change of a variable or
-    container around ``fn`` is noticed with a RecomputeWarning.
+    call, as under ``tf.function``: what it should do each time must be done by TensorFlow. It is run again once an attribute
+    was set of a layer, of an object that it is given, or of the object that it is or is a method of (see ``attributes``). A
+    change that ``fn`` makes to a variable or container around it is noticed with a RecomputeWarning.
 
     The returned object has the attributes of ``fn`` (``variables``, ``trainable_variables``, ...), and ``__wrapped__``.
 

@@ -18,9 +18,9 @@ from .placement import after_every
 def checkpointed(model: keras.Model, *, every: int | None = None, at: Iterable[str] | None = None) -> Model:
     """Return ``model`` as a ``keras_recompute.Model``, with checkpoints where they are asked for.
 
-    The two models share layers and weights: training one trains the other. The result is not compiled, and where a model
-    has branches it may list its layers in another order. ``model`` is functional or sequential; its checkpoint layers, if
-    it has any, stay. Either
+    The two models share layers and weights, listed in the same order: training one trains the other, and weight files of one
+    load into the other. The result is not compiled. ``model`` is functional or sequential; its checkpoint layers, if it has
+    any, stay. Either
 
     * ``every=N``: a checkpoint after every N layers; where several values would have to be kept there (inside a residual
       block), after the one of the next N layers, or else of the N / 2 before, behind which the fewest are. ``N`` about the
