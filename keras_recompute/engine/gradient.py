@@ -44,16 +44,13 @@ def with_gradient(
         results = list(compute())
         graph = tf.compat.v1.get_default_graph()
         registered = f"{_CHECKPOINT if is_checkpoint else _BY_HAND}-{next(_numbers)}"
-        # Lists have no gradient of their own, and formats to which programs are converted know no Identity of them.
-        tensors = [number for number, result in enumerate(results) if result.dtype != tf.variant]
         with graph.gradient_override_map({"IdentityN": registered}):
-            passed = tf.identity_n([*(results[number] for number in tensors), *inputs])
-    outputs = passed[: len(tensors)]
+            passed = tf.identity_n([*results, *inputs])
+    outputs = passed[: len(results)]
 
     def dense(*output_gradients: Any) -> Sequence[tf.Tensor | None]:
         # What is gathered from a result has a sparse gradient. Programs exchange plain tensors.
-        found = {n: g if g is None else tf.convert_to_tensor(g) for n, g in zip(tensors, output_gradients)}
-        return gradient(*(found.get(number) for number in range(len(results))))
+        return gradient(*(g if g is None else tf.convert_to_tensor(g) for g in output_gradients))
 
     def padded(*output_gradients: Any) -> list[tf.Tensor | None]:
         return [None] * len(outputs) + list(dense(*output_gradients[: len(outputs)]))
@@ -61,8 +58,7 @@ def with_gradient(
     _register(registered, graph, padded)
     # Of the results alone: a tape makes zeros for everything that is recorded and has no gradient.
     record.record_operation(name, outputs, inputs, dense)
-    through = dict(zip(tensors, outputs))
-    return [through.get(number, result) for number, result in enumerate(results)]
+    return outputs
 
 
 def with_both_gradients(
