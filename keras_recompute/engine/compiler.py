@@ -9,3 +9,8 @@ from tensorflow.python.ops import control_flow_util
 def under_xla() -> bool:
     """Whether the graph under construction is traced for ``jit_compile=True``, in which case XLA's operations exist."""
     return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+def under_xla_on_cpu() -> bool:
+    """Whether that is XLA for a CPU, as far as it can be told: this process has no other device."""
+    return under_xla() and all(device.device_type == "CPU" for device in tf.config.list_logical_devices())

@@ -36,6 +36,8 @@ def fenced(
         with tf.control_dependencies(after):
             inputs = [tf.identity(t) for t in inputs]
         return body(inputs)
+    if _is_vectorised():
+        return body(inputs)
     # Lists and handles have no first element; what is empty has none either.
     tokens = [t for t in after if t.dtype not in (tf.variant, tf.resource) and t.shape.num_elements() != 0]
     if not tokens or not like:
@@ -44,6 +46,14 @@ def fenced(
     is_usual = tf.logical_not(never(tokens))
     results = tf.cond(is_usual, lambda: body(inputs), lambda: [zeros_like(t) for t in like])
     return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def _is_vectorised() -> bool:
+    """Whether the graph under construction is the body of a vectorised map, as a jacobian's is.
+
+    A branch would be taken for some of its turns and not for others, by sizes that XLA does not know.
+    """
+    return "loop_body" in tf.compat.v1.get_default_graph().get_name_scope().split("/")
 
 
 def never(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

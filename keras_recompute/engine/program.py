@@ -6,7 +6,7 @@ outputs; ``check`` proves that these fit together, ``write`` copies the operatio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,12 @@ from tensorflow.python.ops import handle_data_util
 from ..errors import InvalidProgramError
 from ..phases import COPIES
 from .by_value import ByValue, called_by, original_handle
+from .compiler import under_xla_on_cpu
+from .convolutions import faster_in_a_section
 from .cost import known_elements
 from .graph_state import graph_state
 from .marks import is_alternative
+from .splice import spliced
 from .trace import Port
 from .tracebacks import copy_traceback
 
@@ -116,39 +119,43 @@ class Program:
             copied = names - once.keys()
             graph_def = tf.compat.v1.GraphDef(versions=self.graph.graph_def_versions)
             read: set[str] = set()
-            by_value = ByValue(self.graph)
+            by_value, on_cpu = ByValue(self.graph), under_xla_on_cpu()
             for operation in self.operations:
-                if operation.name not in copied:
-                    continue
-                node = graph_def.node.add()
-                node.CopyFrom(operation.node_def)
-                found = inputs_of(operation, self.replays)
-                read.update(t.name for t in found)
-                # Colocation and control edges to operations that stay behind would dangle.
-                # What differentiation adds to a loop's inputs stands behind its control edges, where an import expects none.
-                inputs = [name for name in node.input if not name.startswith("^")]
-                control = [name for name in node.input if name.startswith("^") and name[1:] in copied]
-                # TensorFlow writes the first output of an operation as its name, and after some of its rewrites with ":0".
-                inputs = [once.get(name[:-2] if name.endswith(":0") else name, name) for name in inputs]
-                node.attr.pop("_class", None)
-                # Copies are never differentiated themselves, and gradients written by users refer to the original.
-                node.attr.pop("_gradient_op_type", None)
-                if is_alternative(operation):
-                    inputs = [inputs[1 if operation in self.replays else 0]]
-                    del node.attr["T"].list.type[1:]
-                handles = {n: t for n, t in enumerate(found) if t.dtype == tf.resource}
-                for number, handle in handles.items():
-                    inputs[number] = handle.name
-                del node.input[:]
-                node.input.extend([*inputs, *control])
-                values = {n: self.by_value[t.ref()] for n, t in handles.items() if t.ref() in self.by_value}
-                if values:
-                    by_value.rewrite(node, values)
+                if operation.name in copied:
+                    read.update(t.name for t in inputs_of(operation, self.replays))
+                    faster = faster_in_a_section(operation) if on_cpu else None
+                    inputs = self._input_names(operation, once)
+                    nodes = spliced(operation, faster, inputs) if faster else [self._node(operation, inputs, copied, by_value)]
+                    graph_def.node.extend(nodes)
             called = {name for node in graph_def.node for name in called_by(node)}
             self._called.extend(by_value.functions.get(name) or self.graph._get_function(name) for name in called)
             self._definition.append((graph_def.SerializeToString(), read))
         serialized, read = self._definition[0]
         return tf.compat.v1.GraphDef.FromString(serialized), read
+
+    def _input_names(self, operation: tf.Operation, once: Mapping[str, str]) -> list[str]:
+        """Return the names of what ``operation`` reads, as nodes write them: that of a first output is its operation's."""
+        names = (t.name if t.value_index else t.op.name for t in inputs_of(operation, self.replays))
+        return [once.get(name, name) for name in names]
+
+    def _node(self, operation: tf.Operation, inputs: Iterable[str], copied: Set[str], by_value: ByValue) -> Any:
+        """Return the NodeDef of the copy of ``operation``."""
+        node = operation.node_def
+        # Colocation and control edges to operations that stay behind would dangle. An import expects control edges last, but
+        # what differentiation adds to a loop's inputs stands behind them.
+        control = [name for name in node.input if name.startswith("^") and name[1:] in copied]
+        del node.input[:]
+        node.input.extend([*inputs, *control])
+        node.attr.pop("_class", None)
+        # Copies are never differentiated themselves, and gradients written by users refer to the original.
+        node.attr.pop("_gradient_op_type", None)
+        if is_alternative(operation):
+            del node.attr["T"].list.type[1:]
+        read = enumerate(inputs_of(operation, self.replays))
+        values = {number: self.by_value[t.ref()] for number, t in read if t.ref() in self.by_value}
+        if values:
+            by_value.rewrite(node, values)
+        return node
 
     def _each_constant_once(self) -> dict[str, str]:
         """Return the names of constants that another one of the program is equal to, each with the other's name.

@@ -128,6 +128,25 @@ def test_a_batch_jacobian_of_a_fold():
     np.testing.assert_allclose(jacobian(checkpoint(folded)), jacobian(tf.function(folded)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("decorate", [lambda f: f, tf.function, lambda f: tf.function(f, jit_compile=True)])
+def test_jacobians_in_every_mode(decorate):
+    def jacobian(function, kind):
+        def find(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = function(x)
+            return getattr(tape, kind)(y, x)
+
+        return decorate(find)
+
+    def function(x):
+        return tf.exp(tf.sin(x))
+
+    for kind, x in (("jacobian", X), ("batch_jacobian", tf.reshape(X, [1, 2]))):
+        found = jacobian(checkpoint(function), kind)(x)
+        np.testing.assert_allclose(found, jacobian(function, kind)(x), rtol=1e-5)
+
+
 class OwnError(ValueError):
     """An error that is made by two arguments, so that AutoGraph cannot make one like it."""
 

@@ -1,0 +1,192 @@
+"""Convolutions in the form in which XLA:CPU is fast in a branch or a loop, where sections stand.
+
+XLA:CPU has a fast kernel for convolutions whose image is (batch, space, features) and whose kernel is (space, in, out). It
+brings others into that form in the entry computation only. The gradients that TensorFlow writes are others: in a branch each
+becomes plain loops, 40 to 280 times slower. So they are written in the fast form here, with the same numbers to the bit.
+
+A depthwise convolution is the other way round. It takes so few products for an element that plain loops are 10 to 50 times
+faster than the kernel, which is made for many. Written in another form, the kernel is not taken.
+
+Measured in ``benchmarks/NOTES.md``. Other compilers keep what they have.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.compiler.xla import xla_data_pb2
+
+_OF_IMAGES = ("Conv2DBackpropInput", "Conv3DBackpropInputV2")
+_OF_KERNELS = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
+_DEPTHWISE = "DepthwiseConv2dNative"
+
+
+@dataclass(frozen=True)
+class _Window:
+    """How a kernel moves over an image: everything per dimension of space."""
+
+    image: tuple[int, ...]
+    kernel: tuple[int, ...]
+    result: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]  # padding
+    groups: int
+
+    @property
+    def extents(self) -> list[int]:
+        """The steps of the image that the kernel covers."""
+        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations)]
+
+    @property
+    def spreads(self) -> list[int]:
+        """The steps that the results cover with the strides between them."""
+        return [(m - 1) * s + 1 for m, s in zip(self.result, self.strides)]
+
+
+def faster_in_a_section(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
+    """Return the function of its inputs by which to replace ``operation``; None where it stays as it is."""
+    if operation.type not in (*_OF_IMAGES, *_OF_KERNELS, _DEPTHWISE):
+        return None
+    if operation.get_attr("data_format") not in (b"NHWC", b"NDHWC"):
+        return None
+    is_image, is_kernel = operation.type in _OF_IMAGES, operation.type in _OF_KERNELS
+    image = (operation.outputs if is_image else operation.inputs)[0]
+    kernel = operation.outputs[0] if is_kernel else operation.inputs[1]
+    result = operation.outputs[0] if operation.type == _DEPTHWISE else operation.inputs[2]
+    rank = len(kernel.shape) - 2 if kernel.shape.rank is not None else 0
+    shapes = [tensor.shape[1:] for tensor in (image, result) if tensor.shape.rank] + [kernel.shape]
+    if rank < 1 or len(shapes) < 3 or not all(shape.is_fully_defined() for shape in shapes):
+        return None
+    window = _window(operation, image.shape[1 : rank + 1], kernel.shape, result.shape[1 : rank + 1], image.shape[-1])
+    return functools.partial(_MAKE[operation.type], window)
+
+
+def _window(operation: tf.Operation, image: Any, kernel: Any, result: Any, features: int) -> _Window:
+    rank = len(image)
+    strides, dilations = (tuple(operation.get_attr(name)[1 : rank + 1]) for name in ("strides", "dilations"))
+    extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    before = tuple(max(0, (m - 1) * s + extent - n) // 2 for n, m, s, extent in zip(image, result, strides, extents))
+    padding = operation.get_attr("padding")
+    if padding == b"VALID":
+        before = (0,) * rank
+    elif padding == b"EXPLICIT":
+        before = tuple(operation.get_attr("explicit_paddings")[2 : 2 * rank + 2 : 2])
+    groups = features // kernel[rank] if not operation.type.startswith(_DEPTHWISE) else features
+    return _Window(tuple(image), tuple(kernel[:rank]), tuple(result), strides, dilations, before, groups)
+
+
+def _image_gradient(window: _Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    """Slide the kernel backwards over the gradients of the results, which lie ``strides`` apart."""
+    rank, groups = len(window.image), window.groups
+    inputs, outputs = kernel.shape[rank], kernel.shape[rank + 1] // groups
+    kernel = tf.reshape(tf.reverse(kernel, list(range(rank))), [*window.kernel, inputs, groups, outputs])
+    kernel = tf.transpose(kernel, [*range(rank), rank + 2, rank + 1, rank])
+    kernel = tf.reshape(kernel, [*window.kernel, outputs, groups * inputs])
+    low = [extent - 1 - p for extent, p in zip(window.extents, window.before)]
+    high = [n - m - p + e - 1 for n, m, p, e in zip(window.image, window.spreads, low, window.extents)]
+    return _convolution(dy, kernel, (1,) * rank, list(zip(low, high)), window.strides, window.dilations, groups)
+
+
+def _kernel_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    """Slide the gradients of the results, ``strides`` apart, over the image; the batch is what is summed over."""
+    rank, groups = len(window.image), window.groups
+    image, padding = _as_far_as_it_is_read(window, image)
+    sizes, space = image.shape[1 : rank + 1], range(1, rank + 1)
+    features = image.shape[-1] // groups
+    image = tf.transpose(tf.reshape(image, [-1, *sizes, groups, features]), [rank + 2, *space, rank + 1, 0])
+    image = tf.reshape(image, [features, *sizes, -1])
+    gradient = tf.transpose(dy, [*space, 0, rank + 1])
+    found = _convolution(image, gradient, window.dilations, padding, (1,) * rank, window.strides, groups)
+    return tf.transpose(found, [*space, 0, rank + 1])
+
+
+def _depthwise(window: _Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    spread = zip(window.image, window.spreads, window.extents, window.before)
+    padding = [(p, m + e - 1 - n - p) for n, m, e, p in spread]
+    image, padding = _cropped(image, padding)
+    kernel = tf.reshape(kernel, [1, *window.kernel, -1])
+    ones = (1,) * len(window.image)
+    return _convolution(image, kernel, window.strides, padding, ones, window.dilations, window.groups, kernel_first=True)
+
+
+def _depthwise_kernel_gradient(window: _Window, image: tf.Tensor, sizes: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    rank = len(window.image)
+    image, padding = _as_far_as_it_is_read(window, image)
+    shape, space = image.shape[1 : rank + 1], range(1, rank + 1)
+    image = tf.reshape(tf.transpose(image, [*space, rank + 1, 0]), [1, *shape, -1])
+    ones = (1,) * rank
+    found = _convolution(image, dy, window.dilations, padding, ones, window.strides, window.groups, kernel_first=True)
+    return tf.reshape(found, sizes)
+
+
+_MAKE: dict[str, Callable[..., tf.Tensor]] = {
+    **dict.fromkeys(_OF_IMAGES, _image_gradient),
+    **dict.fromkeys(_OF_KERNELS, _kernel_gradient),
+    _DEPTHWISE: _depthwise,
+    f"{_DEPTHWISE}BackpropFilter": _depthwise_kernel_gradient,
+}
+
+
+def _as_far_as_it_is_read(window: _Window, image: tf.Tensor) -> tuple[tf.Tensor, list[tuple[int, int]]]:
+    """Return ``image`` and the padding around it with which sliding the results over it gives the kernel."""
+    spread = zip(window.image, window.spreads, window.extents, window.before)
+    return _cropped(image, [(p, e - 1 + m - n - p) for n, m, e, p in spread])
+
+
+def _cropped(image: tf.Tensor, padding: Sequence[tuple[int, int]]) -> tuple[tf.Tensor, list[tuple[int, int]]]:
+    """Return ``image`` without what a negative padding cuts off behind, and the padding that is left."""
+    if any(after < 0 for _, after in padding):
+        ends = [n + min(0, after) for n, (_, after) in zip(image.shape[1:], padding)]
+        image = image[(slice(None), *(slice(0, end) for end in ends))]
+    return image, [(before, max(0, after)) for before, after in padding]
+
+
+def _convolution(
+    image: tf.Tensor,
+    kernel: tf.Tensor,
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    image_dilations: Sequence[int],
+    kernel_dilations: Sequence[int],
+    groups: int,
+    *,
+    kernel_first: bool = False,
+) -> tf.Tensor:
+    """Convolve ``image`` (batch, space, features) with ``kernel`` (space, in, out), or (in, space, out)."""
+    made = gen_xla_ops.xla_conv_v2(
+        image,
+        kernel,
+        window_strides=tf.constant(strides),
+        padding=tf.constant(padding),
+        lhs_dilation=tf.constant(image_dilations),
+        rhs_dilation=tf.constant(kernel_dilations),
+        feature_group_count=tf.constant(groups),
+        dimension_numbers=_dimensions(len(strides), kernel_first),
+        precision_config="",
+        preferred_element_type=image.dtype,
+        batch_group_count=1,
+    )
+    space = kernel.shape[1:-1] if kernel_first else kernel.shape[:-2]
+    sizes = [
+        (before + (n - 1) * d + 1 + after - ((k - 1) * e + 1)) // s + 1
+        for n, k, s, (before, after), d, e in zip(image.shape[1:], space, strides, padding, image_dilations, kernel_dilations)
+    ]
+    made.set_shape([image.shape[0], *sizes, kernel.shape[-1]])
+    return made
+
+
+@functools.cache
+def _dimensions(rank: int, kernel_first: bool) -> bytes:
+    numbers: Any = xla_data_pb2.ConvolutionDimensionNumbers(input_feature_dimension=rank + 1, output_feature_dimension=rank + 1)
+    numbers.input_spatial_dimensions.extend(range(1, rank + 1))
+    numbers.output_spatial_dimensions.extend(range(1, rank + 1))
+    numbers.kernel_input_feature_dimension = 0 if kernel_first else rank
+    numbers.kernel_output_feature_dimension = rank + 1
+    numbers.kernel_spatial_dimensions.extend(range(1, rank + 1) if kernel_first else range(rank))
+    return bytes(numbers.SerializeToString())

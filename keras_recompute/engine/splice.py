@@ -1,0 +1,44 @@
+"""In the place of an operation, the operations that do the same: written once per kind and shape, copied as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+_RESULT = "result"
+
+
+def spliced(operation: tf.Operation, make: Callable[..., tf.Tensor], inputs: Sequence[str]) -> list[Any]:
+    """Return the nodes of ``make``, a function of the inputs of ``operation``, that is named and fed as the operation is."""
+    with tf.Graph().as_default() as graph:
+        given = [_stand_in(tensor, number) for number, tensor in enumerate(operation.inputs)]
+        result = make(*given)
+        result.set_shape(operation.outputs[0].shape)
+        tf.identity(result, name=_RESULT)
+        nodes = graph.as_graph_def().node
+    fed = {tensor.op.name: name for tensor, name in zip(given, inputs)}
+    found = []
+    for node in nodes:
+        if node.op == "Placeholder":
+            continue
+        renamed = [_renamed(name, operation.name, fed) for name in node.input]
+        del node.input[:]
+        node.input.extend(renamed)
+        node.name = _renamed(node.name, operation.name, fed)
+        found.append(node)
+    return found
+
+
+def _stand_in(tensor: tf.Tensor, number: int) -> tf.Tensor:
+    return tf.compat.v1.placeholder(tensor.dtype, tensor.shape, name=f"input_{number}")
+
+
+def _renamed(name: str, operation: str, fed: dict[str, str]) -> str:
+    """Return what a node or input ``name`` is called in the place of ``operation``."""
+    if name.startswith("^"):
+        return f"^{_renamed(name[1:], operation, fed)}"
+    if name in fed:
+        return fed[name]
+    return operation if name == _RESULT else f"{operation}/{name}"
