@@ -3,6 +3,19 @@
 A function is traced into a graph (``trace``), differentiated inside it (``joint``), split by a policy into a forward and
 a backward program that pass a check (``partition``, ``program``), and written into the caller's graph, once (``lower``) or
 as the body of a loop over equal sections (``outline``).
+
+====================================================== ==================================================================
+the steps                                              ``checkpoint``, ``trace``, ``joint``, ``partition`` with
+                                                       ``decisions``, ``program``, ``lower``, ``outline``, ``levels``
+what may be replayed, and by which value               ``purity``, ``by_value``, ``undifferentiable``, ``side_effects``
+which program a call belongs to                        ``programs`` with ``nest``, ``ambient``, ``attributes``
+gradients of our own, and their derivatives            ``gradient``, ``higher``
+what a user says                                       ``policies``, ``scopes``, ``marks``, ``offload``
+what a user is told                                    ``advice``, ``residuals``, ``listing``, ``examine``, ``origin``
+that a compiler keeps the order and the saving         ``fence``, ``order``, ``apart``, ``lean`` with ``cut``, ``cost``
+that XLA makes little and fast of it                   ``convolutions`` with ``splice``, ``pieces``, ``boundaries``,
+                                                       ``sink``, ``zeros``, ``once``, ``tracebacks``, ``xla_flags``
+====================================================== ==================================================================
 """
 
 from . import policies
