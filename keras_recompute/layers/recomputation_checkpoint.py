@@ -12,13 +12,18 @@ class RecomputationCheckpoint(keras.layers.Layer):
     """Return the inputs unchanged; ``keras_recompute.Model`` saves them and recomputes what lies between checkpoints.
 
     Takes and returns any nest of tensors. In any other model it does nothing. Its config is Keras's own: name,
-    trainable and dtype. Source: the layer of the same name in Graphcore's TensorFlow addons.
+    trainable and dtype. A model lists its other layers as if one that ``was_inserted``, by ``checkpointed``, were not there.
+    Source: the layer of the same name in Graphcore's TensorFlow addons.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, was_inserted: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.was_inserted = was_inserted
         self.supports_masking = True
         self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **({"was_inserted": True} if self.was_inserted else {})}
 
     def call(self, inputs: Any) -> Any:
         """Return ``inputs``, any nest of tensors."""

@@ -71,7 +71,7 @@ def with_checkpoints(model: keras.Model, positions: Collection[int]) -> Model:
         outputs = operation(*args, **kwargs)
         if number not in positions:
             return outputs
-        return RecomputationCheckpoint(name=_free_name(f"{operation.name}_checkpoint", taken))(outputs)
+        return RecomputationCheckpoint(was_inserted=True, name=_free_name(f"{operation.name}_checkpoint", taken))(outputs)
 
     outputs = functional._run_through_graph(functional.inputs, operation_fn=lambda operation: operation, call_fn=call)
     return Model(functional._inputs_struct, outputs, name=model.name)

@@ -1,8 +1,9 @@
-"""The order in which a model lists its layers, and so its weights: that of the model without checkpoints.
+"""The order in which a model lists its layers, and so its weights: that of the model into which checkpoints were put.
 
 Keras lists layers by their distance from the outputs, then in the order in which it meets them on its way from the outputs to
 the inputs. A checkpoint in one of two branches would add to the distance of what is in front of it, and layers of the branches
-change places: weights would be loaded, by position, into the layers of another branch. So a checkpoint counts no distance.
+change places: weights would be loaded, by position, into the layers of another branch. So a checkpoint that was put into a
+model counts no distance. One that the model had counts as any layer, as in Keras.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 
 
 def in_plain_order(operations: Sequence[Any], outputs: Sequence[keras.KerasTensor]) -> list[Any]:
-    """Return the ``operations`` of a functional model in the order of the model without its checkpoint layers.
+    """Return the ``operations`` of a functional model in the order of the model without the checkpoints that were inserted.
 
-    A checkpoint layer stands behind the layer that it keeps the result of.
+    Such a checkpoint stands behind the layer that it keeps the result of.
     """
     nodes = _nodes_before(outputs)
     met: dict[Any, int] = {}
@@ -29,19 +30,23 @@ def in_plain_order(operations: Sequence[Any], outputs: Sequence[keras.KerasTenso
     for node in reversed(nodes[1]):
         distance[node] = max(distance.get(node, 0), farthest.get(node.operation, 0))
         farthest[node.operation] = distance[node]
-        step = 0 if isinstance(node.operation, RecomputationCheckpoint) else 1
+        step = 0 if _was_inserted(node.operation) else 1
         for before in node.parent_nodes:
             distance[before] = max(distance.get(before, 0), distance[node] + step)
 
     def place(operation: Any) -> tuple[int, int, bool]:
         keeps = None
-        if isinstance(operation, RecomputationCheckpoint):
+        if _was_inserted(operation):
             keeps = next(
                 (n.operation for node in operation._inbound_nodes for n in node.parent_nodes if n.operation in met), None
             )
         return -farthest.get(operation, 0), met.get(keeps or operation, -1), keeps is not None
 
     return sorted(operations, key=place)
+
+
+def _was_inserted(operation: Any) -> bool:
+    return isinstance(operation, RecomputationCheckpoint) and operation.was_inserted
 
 
 def _nodes_before(outputs: Sequence[keras.KerasTensor]) -> tuple[list[Any], list[Any]]:

@@ -117,7 +117,7 @@ def test_beside_the_sdk_nothing_is_done_but_said(tmp_path, sdk):
     code, output, errors = run(
         tmp_path, "-c", "from keras_recompute.ipu import install; import sys; print(install(), len(sys.meta_path))", sdk=sdk
     )
-    before = run(tmp_path, "-c", "import sys; print(False, len(sys.meta_path))")[1]
+    before = run(tmp_path, "-c", "import keras_recompute, sys; print(False, len(sys.meta_path))")[1]
     assert (code, output) == (0, before)
     assert "nothing is installed" in errors
 

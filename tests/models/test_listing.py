@@ -37,6 +37,15 @@ def test_two_branches_with_a_checkpoint_in_one():
     assert order.index("a2_checkpoint") == order.index("a2") + 1
 
 
+def test_checkpoints_that_a_model_had_count_as_in_keras():
+    inputs = keras.Input((4,))
+    a = dense("a3")(dense("a2")(RecomputationCheckpoint()(dense("a1")(inputs))))
+    b = dense("b2")(dense("b1")(inputs))
+    model = keras.Model(inputs, keras.layers.Add()([a, b]))
+    assert [layer.name for layer in checkpointed(model).layers] == [layer.name for layer in model.layers]
+    assert names(checkpointed(model, at=["b1"])) == names(model)
+
+
 def test_weights_go_both_ways(tmp_path):
     model, other = branches(), branches()
     ours = checkpointed(model, at=["a2", "b1"])
