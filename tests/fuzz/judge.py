@@ -1,0 +1,159 @@
+"""What a checkpointed program may do that its plain twin does not, and what it must not."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from keras_recompute.errors import InvalidProgramError, RecomputeError, UnsupportedError
+
+from .cases import Case, Outcome, run
+from .world import world_of
+from .wraps import checkpointed, plainly, traced
+
+_NUMBER = re.compile(r"\d+")
+TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
+
+# What the documentation says that a checkpoint refuses, though the plain function works: class and a part of the message.
+REFUSALS: tuple[tuple[type[RecomputeError], str], ...] = (
+    # engine/higher.py: a second derivative that would have to draw or to assign a second time
+    (UnsupportedError, "may not be run a second time and was not kept by the first pass"),
+)
+
+
+class Disagreement(AssertionError):
+    """A checkpointed program does not do what its plain twin does. ``kind`` is the same for all failures of one sort."""
+
+    def __init__(self, kind: str, detail: str, case: Case) -> None:
+        super().__init__(f"{kind}: {detail}\n{case}\n{case!r}")
+        self.kind = kind
+        self.detail = detail
+        self.case = case
+
+
+def check(case: Case) -> None:
+    """Raise Disagreement unless ``case`` does the same with and without its checkpoints."""
+    try:
+        judge(case, run(case, plainly), run(case, checkpointed))
+    finally:
+        world_of(case.dtype).shared.clear()
+
+
+def judge(case: Case, plain: Outcome, ours: Outcome) -> None:
+    """Raise Disagreement unless ``ours`` may stand beside ``plain``.
+
+    What differs may still be what TensorFlow does with a ``tf.function`` in place of each checkpoint, and is then asked of
+    that: a checkpointed function is traced, also where it is called eagerly, so what cannot be traced cannot be
+    checkpointed; and it is one function for tapes (see ``_check_missing``).
+    """
+    if ours.error is not None and is_refusal(ours.error):
+        return
+    names = sorted(plain.values.keys() | ours.values.keys())
+    if ours.error is None and plain.error is None:
+        for name in names:
+            _compare(name, plain.values.get(name), ours.values.get(name), case)
+        missing = [name for name in names if (plain.values.get(name) is None) != (ours.values.get(name) is None)]
+        if missing:
+            _check_missing(missing, ours, run(case, traced), case)
+    elif ours.error is None:
+        alike = _where_less_is_refused(case)
+        if alike.error is not None:
+            raise Disagreement(f"works where plain raises {sort_of(plain.error)}", _said(plain.error), case)
+        judge(case, alike, ours)
+    elif plain.error is None or not may_be_raised(ours.error, plain.error):
+        alike = run(case, traced)
+        # TensorFlow's limits show in one error or another, depending on where its code comes to the end of its ways.
+        if alike.error is None or isinstance(ours.error, InvalidProgramError):
+            instead = "" if plain.error is None else f" instead of {_said(plain.error)}"
+            raise Disagreement(f"raises {sort_of(ours.error)}", f"{_said(ours.error)}{instead}", case)
+
+
+def _where_less_is_refused(case: Case) -> Outcome:
+    """Return what the plain program does in a graph, or else eagerly.
+
+    XLA compiles not every read of a variable, and a graph differentiates not every custom gradient in a branch a second
+    time; a checkpointed program, whose gradients are its own and which reads variables by value, may do without either.
+    """
+    modes = {"jit": ["graph", "eager"], "graph": ["eager"], "eager": []}[case.mode]
+    wider = [dataclasses.replace(case, mode=mode, unknown="none", derivative=_in_any_mode(case.derivative)) for mode in modes]
+    found = run(case, traced)
+    while found.error is not None and wider:
+        found = run(wider.pop(0), plainly)
+    return found
+
+
+def _in_any_mode(derivative: str) -> str:
+    return "tape" if derivative == "tf.gradients" else derivative
+
+
+def _check_missing(names: Sequence[str], ours: Outcome, alike: Outcome, case: Case) -> None:
+    """Check gradients that are zeros on one side and None on the other against ``alike``, the program's traced twin.
+
+    To a source that only reaches results that nobody differentiates, a traced function returns zeros. Under tapes that
+    are nested or persistent, a checkpoint that is called eagerly returns zeros to all its arguments.
+    """
+    is_strict = case.order == 1 and case.derivative in ("tape", "tf.gradients")
+    for name in names if alike.error is None else ():
+        is_none, is_none_alike = ours.values.get(name) is None, alike.values.get(name) is None
+        if is_none != is_none_alike and (is_none or is_strict):
+            found = "None" if is_none else "zeros"
+            raise Disagreement(f"{_sort(name)}: {found}", f"{name} is {found}, otherwise than with a tf.function", case)
+
+
+def _compare(name: str, plain: np.ndarray | None, ours: np.ndarray | None, case: Case) -> None:
+    sort = _sort(name)
+    if plain is None or ours is None:
+        there = ours if plain is None else plain
+        if there is not None and np.any(there):
+            raise Disagreement(f"{sort}: None", f"{name}: {ours} instead of {plain}", case)
+        return
+    if (plain.dtype, plain.shape) != (ours.dtype, ours.shape):
+        raise Disagreement(f"{sort}: shape", f"{name}: {ours.dtype}{ours.shape}, not {plain.dtype}{plain.shape}", case)
+    if not np.issubdtype(plain.dtype, np.floating):
+        if np.any(plain != ours):
+            raise Disagreement(f"{sort}: numbers", f"{name}: {ours} instead of {plain}", case)
+        return
+    if not np.all(np.isfinite(plain)):
+        return
+    scale = max(1.0, np.abs(plain).max(initial=0.0))
+    off = np.abs(plain - ours).max(initial=0.0)
+    if not off <= TOLERANCE[case.dtype] * scale:
+        raise Disagreement(f"{sort}: numbers", f"{name} is off by {off / scale:.2g}: {ours} instead of {plain}", case)
+
+
+def _sort(name: str) -> str:
+    return "state" if name.endswith("afterwards") else name.split(maxsplit=1)[0]
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the documentation says that ``error`` is to be expected of a program that works plainly."""
+    return any(isinstance(error, kind) and part in str(error) for kind, part in REFUSALS)
+
+
+def may_be_raised(ours: Exception, plain: Exception) -> bool:
+    """Whether ``ours`` is what should be raised where ``plain`` is: the same class, or one of this project's.
+
+    A checkpointed function is traced also where it is called eagerly. So TensorFlow may find while it builds a graph
+    (ValueError) what it otherwise finds when it runs (InvalidArgumentError).
+    """
+    if type(ours) is type(plain):
+        return True
+    if isinstance(ours, RecomputeError):
+        return not isinstance(ours, InvalidProgramError)
+    return type(ours) is ValueError and type(plain).__name__ == "InvalidArgumentError"
+
+
+def sort_of(error: Exception) -> str:
+    """Return the message of ``error`` without what differs from program to program."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    line = next((x for x in reversed(lines) if re.match(r"\w*(Error|Exception)", x)), lines[0] if lines else "")
+    line = re.sub(r"{{[^}]*}}|'[^']*'|\"[^\"]*\"|<[^>]*>|\[[^\]]*\]|\([^)]*\)", "…", line)
+    return f"{type(error).__name__}: {_NUMBER.sub('#', line)[:100]}"
+
+
+def _said(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}({' | '.join([*lines[:1], *lines[-2:]])[:400]})"

@@ -1,0 +1,126 @@
+"""What is found of an engine that is broken on purpose, in one way at a time, and how a failure is made small."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import settings
+
+from keras_recompute.engine import gradient
+from keras_recompute.engine.partition import Partition
+from keras_recompute.engine.program import Program as EngineProgram
+from keras_recompute.engine.trace import Trace
+from keras_recompute.errors import InvalidArgumentError, InvalidProgramError, UnsupportedError
+
+from .cases import Case, Outcome
+from .hunt import Hunt
+from .judge import Disagreement, check, is_refusal, judge, may_be_raised
+from .language import Apply, Assign, Combine, Program, Read, walk
+
+
+def a_gradient_a_little_too_large(monkeypatch):
+    right = Partition.backpropagate
+    monkeypatch.setattr(Partition, "backpropagate", lambda part, values: [1.0001 * g for g in right(part, values)])
+
+
+def a_gradient_that_is_missing(monkeypatch):
+    right = gradient.with_gradient
+
+    def wrong(compute, back, **options):
+        return right(compute, lambda *dys: [None, *back(*dys)[1:]], **options)
+
+    monkeypatch.setattr("keras_recompute.engine.lower.with_gradient", wrong)
+
+
+def a_forward_pass_that_runs_twice(monkeypatch):
+    right = EngineProgram.write
+    monkeypatch.setattr(EngineProgram, "write", lambda program, values: (right(program, values), right(program, values))[1])
+
+
+def variables_read_too_late(monkeypatch):
+    """The backward pass reads variables itself, as a replay by Python would."""
+    right = Partition.backpropagate
+
+    def wrong(part, values):
+        trace = part.joint.trace
+        first, count = len(trace.arguments), len(trace.variables)
+        return right(part, [*values[:first], *(v.value() for v in trace.variables), *values[first + count :]])
+
+    monkeypatch.setattr(Partition, "backpropagate", wrong)
+
+
+def an_error_of_its_own(monkeypatch):
+    def wrong(*_):
+        raise KeyError("engine")
+
+    monkeypatch.setattr(Trace, "values", wrong)
+
+
+def small_programs() -> list[Case]:
+    """Return cases that between them show every fault."""
+    reads = Program((Read("scalar"), Combine("multiply", 0, 1), Apply("exp of sin")))
+    counts = Program((Apply("sin"), Assign("count"), Apply("tanh")))
+    return [Case(program, assigns=assigns) for program in (reads, counts) for assigns in (False, True)]
+
+
+FAULTS = {
+    a_gradient_a_little_too_large: "d: numbers",
+    a_gradient_that_is_missing: "d: None",
+    a_forward_pass_that_runs_twice: "state: numbers",
+    variables_read_too_late: "d: numbers",
+    an_error_of_its_own: "raises KeyError: …",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_what_a_broken_engine_does_is_noticed(fault, monkeypatch):
+    fault(monkeypatch)
+    kinds = set()
+    for case in small_programs():
+        try:
+            check(case)
+        except Disagreement as found:
+            kinds.add(found.kind)
+    assert FAULTS[fault] in kinds, kinds
+
+
+def test_an_engine_that_is_not_broken_passes():
+    for case in small_programs():
+        check(case)
+
+
+def test_a_failure_is_made_small_and_its_sort_is_kept():
+    """Programs with a sine fail in one way, programs of three instructions in another, which is known."""
+
+    def fails(case):
+        if any(isinstance(step, Apply) and step.function == "sin" for step in walk(case.program.body)):
+            raise Disagreement("sine", "", case)
+        if len(case.program.body) == 3:
+            raise Disagreement("three", "", case)
+
+    hunt = Hunt(known={"three"}, check=fails)
+    with pytest.raises(Disagreement) as found:
+        hunt.run(("eager",), settings(max_examples=50, database=None, derandomize=True))
+    assert found.value.kind == "sine"
+    assert len(list(walk(found.value.case.program.body))) == 1
+
+
+def test_what_is_not_there_must_be_missing_in_a_traced_function_too():
+    program = Program((Apply("sin"),))
+    values = {"output 0": np.ones(2), "d x": np.ones(2), "d y": None}
+    zeros = Outcome({**values, "d y": np.zeros(2)})
+    with pytest.raises(Disagreement, match="d: zeros"):
+        judge(Case(program), Outcome(values), zeros)
+    judge(Case(program, order=2), Outcome(values), zeros)
+    with pytest.raises(Disagreement, match="d: None"):
+        judge(Case(program), Outcome({**values, "d y": np.ones(2)}), Outcome(values))
+
+
+def test_errors_that_may_stand_for_each_other():
+    assert may_be_raised(KeyError(), KeyError())
+    assert may_be_raised(InvalidArgumentError(), KeyError())
+    assert may_be_raised(ValueError(), tf.errors.InvalidArgumentError(None, None, ""))
+    assert not may_be_raised(InvalidProgramError(), KeyError())
+    assert not may_be_raised(ValueError(), KeyError())
+    assert not is_refusal(UnsupportedError("for no reason"))

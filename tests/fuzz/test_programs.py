@@ -1,0 +1,36 @@
+"""Any program has, with its checkpoints, the values, gradients, state and errors that it has without them.
+
+A longer search: ``KERAS_RECOMPUTE_FUZZ=5000 python3 -m pytest tests/fuzz``; one that goes on after a failure:
+``python3 -m tests.fuzz.long_run``.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import tensorflow as tf
+
+from .hunt import Hunt
+from .profile import settings_for
+
+# To compile takes seconds, and what runs eagerly is traced as in a graph.
+SHARES = {"eager": 0.42, "graph": 0.38, "jit": 0.06}
+
+
+@pytest.fixture(autouse=True)
+def _unoptimised():
+    """Each graph runs once: optimising it takes longer than all else. TensorFlow need not say that it traces anew."""
+    before = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False, **before})
+
+
+@pytest.mark.parametrize("mode", SHARES)
+def test_a_random_program_agrees_with_its_plain_twin(mode):
+    Hunt().run((mode,), settings_for(share=SHARES[mode]))
