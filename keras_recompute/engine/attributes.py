@@ -61,13 +61,8 @@ class Attributes:
 
     def number(self) -> int:
         """Return a number that was returned before where the attributes are as they were then, and only there."""
-        for part in self._parts:
-            if not part.is_unchanged():
-                break
-        else:
-            if self._parts:
-                return self._number
-        self._look()
+        if self._number < 0 or not all(part.is_unchanged() for part in self._parts):
+            self._look()
         return self._number
 
     def number_after_trace(self) -> int:

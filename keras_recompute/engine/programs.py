@@ -40,9 +40,10 @@ class Programs:
         used = tuple(map(Same, uses))
         attributes = self._attributes_of(used, uses)
         found = (key, used, attributes.number())
-        if found in self._programs:
+        program = self._programs.get(found)
+        if program is not None:
             self._programs.move_to_end(found)
-            return self._programs[found]
+            return program
         program = make()
         self._programs[key, used, attributes.number_after_trace()] = program
         if len(self._programs) > LIMIT:
@@ -56,12 +57,12 @@ class Programs:
         return program
 
     def _attributes_of(self, key: tuple[Same, ...], uses: tuple[Any, ...]) -> Attributes:
-        if key not in self._attributes:
-            self._attributes[key] = Attributes(uses)
+        attributes = self._attributes.get(key)
+        if attributes is None:
+            attributes = self._attributes[key] = Attributes(uses)
             if len(self._attributes) > LIMIT:
                 self._attributes.popitem(last=False)
-        self._attributes.move_to_end(key)
-        return self._attributes[key]
+        return attributes
 
     def __reduce__(self) -> Any:
         return Programs, ()  # a copy of a function or layer makes its own

@@ -15,13 +15,13 @@ from .frame import Frame, Value
 from .language import Checkpoint, Outside, Step, Steps, walk
 from .vocabulary import APPLY, COMBINE, MOVE, REDUCE, WIDTH
 from .world import World
-from .wraps import checkpointed, policy_for
+from .wraps import Wrap, checkpointed, policy_for
 
 
 class Machine:
     """Runs instructions. Without the engine, checkpoints are what ``wrap`` makes of them, and scopes nothing."""
 
-    def __init__(self, world: World, wrap: Callable[..., Any]) -> None:
+    def __init__(self, world: World, wrap: Wrap) -> None:
         self.world = world
         self.wrap = wrap
         self.engine = wrap is checkpointed
@@ -148,9 +148,9 @@ class Machine:
     def _call(self, step: Step, frame: Frame) -> Value:
         x = frame.matrix(step.of)
         if step.kind == "shared" and not any(isinstance(s, (Checkpoint, Outside)) for s in walk(step.body)):
-            if step not in self.world.shared:
-                self.world.shared[step] = tf.function(lambda x, n, rows: self.body(step.body, Frame((Value(x),), n, rows))(x))
-            function = lambda x: self.world.shared[step](x, frame.n, frame.rows)  # noqa: E731
+            alone = lambda x, n, rows: self.body(step.body, Frame((Value(x),), n, rows))(x)  # noqa: E731
+            shared = self.world.shared.setdefault(step, tf.function(alone, autograph=False))
+            function = lambda x: shared(x, frame.n, frame.rows)  # noqa: E731
         else:
             function = tf.function(self.body(step.body, frame), autograph=False, jit_compile=step.kind == "compiled" or None)
         for _ in range(step.times):

@@ -66,9 +66,9 @@ SIMPLE: list[tuple[int, st.SearchStrategy[Step]]] = [  # with how often they com
     (3, st.builds(Move, choice(MOVE), BACK)),
     (4, st.builds(Read, choice(READS))),
     (2, st.builds(Name, st.just("a"), BACK)),
-    (1, st.builds(Outside)),
-    (1, st.builds(Custom, choice(by_hand.CUSTOM), BACK, BACK)),
-    (1, st.builds(Draw, choice(["fixed seed", "seed n", "generator"]), BACK)),
+    (2, st.builds(Outside)),
+    (2, st.builds(Custom, choice(by_hand.CUSTOM), BACK, BACK)),
+    (2, st.builds(Draw, choice(["fixed seed", "seed n", "generator"]), BACK)),
     (2, st.builds(Assign, choice(ASSIGNS), BACK)),
 ]
 
@@ -83,19 +83,19 @@ def steps(depth: int, longest: int) -> st.SearchStrategy[Steps]:
     if depth:
         body = steps(depth - 1, 2)
         compound: list[tuple[int, st.SearchStrategy[Step]]] = [
-            (3, st.builds(Checkpoint, choice(POLICIES), body, COUNT, FLAG, BACK)),
-            (3, st.builds(Loop, choice(LOOPS), body, BACK)),
-            (2, st.builds(Call, choice(CALLS), body, st.integers(1, 2), BACK)),
-            (2, st.builds(Branch, choice(["n is odd", "large", "small"]), body, body, BACK)),
-            (1, st.builds(Switch, st.tuples(body, body, body), BACK)),
-            (1, st.builds(Derive, body, BACK)),
-            (1, st.builds(Scope, choice(["recompute", "keep"]), body, BACK)),
+            (6, st.builds(Checkpoint, choice(POLICIES), body, COUNT, FLAG, BACK)),
+            (6, st.builds(Loop, choice(LOOPS), body, BACK)),
+            (4, st.builds(Call, choice(CALLS), body, st.integers(1, 2), BACK)),
+            (3, st.builds(Branch, choice(["n is odd", "large", "small"]), body, body, BACK)),
+            (2, st.builds(Switch, st.tuples(body, body, body), BACK)),
+            (2, st.builds(Derive, body, BACK)),
+            (2, st.builds(Scope, choice(["recompute", "keep"]), body, BACK)),
         ]
         choices = [*SIMPLE, *compound]
     return st.lists(weighted(choices), min_size=1, max_size=longest).map(tuple)
 
 
-BODIES = st.one_of(steps(0, 4), steps(1, 3), steps(1, 3), steps(2, 2))
+BODIES = st.one_of(steps(1, 3), steps(1, 3), steps(2, 2))
 
 
 @st.composite

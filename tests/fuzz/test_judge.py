@@ -101,7 +101,7 @@ def test_a_failure_is_made_small_and_its_sort_is_kept():
 
     hunt = Hunt(known={"three"}, check=fails)
     with pytest.raises(Disagreement) as found:
-        hunt.run(("eager",), settings(max_examples=50, database=None, derandomize=True))
+        hunt.run(("eager",), settings(max_examples=200, database=None, derandomize=True))
     assert found.value.kind == "sine"
     assert len(list(walk(found.value.case.program.body))) == 1
 

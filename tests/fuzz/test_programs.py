@@ -15,7 +15,7 @@ from .hunt import Hunt
 from .profile import settings_for
 
 # To compile takes seconds, and what runs eagerly is traced as in a graph.
-SHARES = {"eager": 0.42, "graph": 0.38, "jit": 0.06}
+SHARES = {"eager": 0.36, "graph": 0.3, "jit": 0.05}
 
 
 @pytest.fixture(autouse=True)
@@ -33,4 +33,5 @@ def _unoptimised():
 
 @pytest.mark.parametrize("mode", SHARES)
 def test_a_random_program_agrees_with_its_plain_twin(mode):
-    Hunt().run((mode,), settings_for(share=SHARES[mode]))
+    how = settings_for(share=SHARES[mode])
+    Hunt().run((mode,), how, start=list(SHARES).index(mode) if how.derandomize else None)
