@@ -67,8 +67,9 @@ class _Decisions:
     2. a shape is saved, for a few bytes, rather than the tensor that has it or the operations that make it (XLA knows
        every shape when it compiles, but not that of a value which it has stored and read again);
     3. the same elements in another shape are not saved beside the value that has them, if that is kept or given;
-    4. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
-    5. the policy decides: about the value, or any of its copies, of which one may bear a name.
+    4. a loop's list of tensors is not saved under XLA if shapes are unknown: TensorFlow asks for its zero, and has none;
+    5. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
+    6. the policy decides: about the value, or any of its copies, of which one may bear a name.
     """
 
     def __init__(self, joint: Joint, policy: Policy, available: set[Any], replays_all: bool) -> None:
@@ -77,6 +78,7 @@ class _Decisions:
         self._available = available
         self._replays_all = replays_all
         self._shapes = () if replays_all or under_xla() else SHAPES
+        self._keeps_lists = not under_xla() or all(t.shape.is_fully_defined() for t in joint.trace.arguments)
         self._made: dict[Any, Decision] = {}
 
     def __call__(self, value: tf.Tensor) -> Decision:
@@ -89,6 +91,8 @@ class _Decisions:
         if not self._joint.trace.purity.is_pure(value.op) or value.op.type in self._shapes:
             return Decision.SAVE
         if self._replays_all or value.dtype == tf.resource:
+            return Decision.RECOMPUTE
+        if value.dtype == tf.variant and not self._keeps_lists:
             return Decision.RECOMPUTE
         if value.op.type in VIEWS and self._is_at_hand(value.op.inputs[0]):
             return Decision.RECOMPUTE

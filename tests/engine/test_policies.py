@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -140,3 +141,26 @@ def test_shapes_are_kept_instead_of_the_tensors_that_have_them():
     part = parted(lambda x: tf.reduce_mean(tf.sin(tf.exp(x)), axis=0), [tf.TensorSpec((None, 4))], save_nothing)
     assert {t.op.type for t in part.saved} == {"Shape"}
     assert [op.type for op in part.replayed] == ["Exp"]
+
+
+def test_lists_of_unknown_rows_are_not_kept_under_xla():
+    """TensorFlow asks for zeros of what a program keeps, and XLA has none of a list of tensors of unknown shape."""
+
+    def loop(x, turns):
+        turn = lambda i, h: (i + 1, tf.sin(h) * tf.cos(h))  # noqa: E731
+        return tf.while_loop(lambda i, _: i < turns, turn, (0, x), maximum_iterations=3)[1]
+
+    def gradient(function):
+        @tf.function(jit_compile=True, autograph=False, input_signature=[tf.TensorSpec((None, 4)), tf.TensorSpec((), tf.int32)])
+        def compiled(x, turns):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = function(x, turns)
+            return tape.gradient(y, x)
+
+        return compiled(numbers(3, 4, seed=2), tf.constant(2))
+
+    kept = checkpoint(loop, policy=lambda value: value.dtype == tf.variant)
+    with pytest.warns(RecomputeWarning, match="matches nothing"):
+        ours = gradient(kept)
+    np.testing.assert_array_equal(ours, gradient(loop))
