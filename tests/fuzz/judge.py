@@ -93,12 +93,13 @@ def _check_missing(names: Sequence[str], ours: Outcome, alike: Outcome, case: Ca
     """Check gradients that are zeros on one side and None on the other against ``alike``, the program's traced twin.
 
     To a source that only reaches results that nobody differentiates, a traced function returns zeros. Under tapes that
-    are nested or persistent, a checkpoint that is called eagerly returns zeros to all its arguments.
+    are nested or persistent, a checkpoint that is called eagerly returns zeros to all its arguments. A second derivative is
+    None where the backward program reads no argument, which that of a traced function, given all of them, does not know.
     """
     is_strict = case.order == 1 and case.derivative in ("tape", "tf.gradients")
     for name in names if alike.error is None else ():
         is_none, is_none_alike = ours.values.get(name) is None, alike.values.get(name) is None
-        if is_none != is_none_alike and (is_none or is_strict):
+        if is_none != is_none_alike and (is_strict or (is_none and not name.startswith("dd "))):
             found = "None" if is_none else "zeros"
             raise Disagreement(f"{_sort(name)}: {found}", f"{name} is {found}, otherwise than with a tf.function", case)
 
