@@ -13,8 +13,9 @@ gradients of our own, and their derivatives            ``gradient``, ``higher``
 what a user says                                       ``policies``, ``scopes``, ``marks``, ``offload``
 what a user is told                                    ``advice``, ``residuals``, ``listing``, ``examine``, ``origin``
 that a compiler keeps the order and the saving         ``fence``, ``order``, ``apart``, ``lean`` with ``cut``, ``cost``
-that XLA makes little and fast of it                   ``convolutions`` with ``splice``, ``pieces``, ``boundaries``,
-                                                       ``sink``, ``zeros``, ``once``, ``tracebacks``, ``xla_flags``
+that XLA makes little and fast of it                   ``faster`` with ``convolutions``, ``poolings``, ``splice``;
+                                                       ``pieces``, ``boundaries``, ``sink``, ``zeros``, ``once``,
+                                                       ``tracebacks``, ``xla_flags``
 ====================================================== ==================================================================
 """
 

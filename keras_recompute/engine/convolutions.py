@@ -24,6 +24,7 @@ from tensorflow.compiler.xla import xla_data_pb2
 _OF_IMAGES = ("Conv2DBackpropInput", "Conv3DBackpropInputV2")
 _OF_KERNELS = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
 _DEPTHWISE = "DepthwiseConv2dNative"
+_FORWARD = ("Conv2D", "Conv3D")
 
 
 @dataclass(frozen=True)
@@ -49,36 +50,55 @@ class _Window:
         return [(m - 1) * s + 1 for m, s in zip(self.result, self.strides)]
 
 
-def faster_in_a_section(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
+def faster_convolution(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     """Return the function of its inputs by which to replace ``operation``; None where it stays as it is."""
-    if operation.type not in (*_OF_IMAGES, *_OF_KERNELS, _DEPTHWISE):
+    if operation.type not in _MAKE:
         return None
-    if operation.get_attr("data_format") not in (b"NHWC", b"NDHWC"):
-        return None
+    channels_first = operation.get_attr("data_format").startswith(b"NC")
+    if operation.type in _FORWARD and not channels_first:
+        return None  # it has the fast form
     is_image, is_kernel = operation.type in _OF_IMAGES, operation.type in _OF_KERNELS
-    image = (operation.outputs if is_image else operation.inputs)[0]
-    kernel = operation.outputs[0] if is_kernel else operation.inputs[1]
-    result = operation.outputs[0] if operation.type == _DEPTHWISE else operation.inputs[2]
-    rank = len(kernel.shape) - 2 if kernel.shape.rank is not None else 0
-    shapes = [tensor.shape[1:] for tensor in (image, result) if tensor.shape.rank] + [kernel.shape]
-    if rank < 1 or len(shapes) < 3 or not all(shape.is_fully_defined() for shape in shapes):
+    image = (operation.outputs if is_image else operation.inputs)[0].shape
+    kernel = (operation.outputs[0] if is_kernel else operation.inputs[1]).shape
+    result = (operation.inputs[2] if is_image or is_kernel else operation.outputs[0]).shape
+    rank = kernel.rank - 2 if kernel.rank is not None else 0
+    if rank < 1 or not image.rank or not result.rank:
         return None
-    window = _window(operation, image.shape[1 : rank + 1], kernel.shape, result.shape[1 : rank + 1], image.shape[-1])
-    return functools.partial(_MAKE[operation.type], window)
+    if not all(shape.is_fully_defined() for shape in (image[1:], kernel, result[1:])):
+        return None
+    space = slice(2, rank + 2) if channels_first else slice(1, rank + 1)
+    features = image[1] if channels_first else image[-1]
+    window = _window(operation, image[space], tuple(kernel), result[space], features, space)
+    make = functools.partial(_MAKE[operation.type], window)
+    return functools.partial(_channels_last, make, operation.type, rank) if channels_first else make
 
 
-def _window(operation: tf.Operation, image: Any, kernel: Any, result: Any, features: int) -> _Window:
+def _window(operation: tf.Operation, image: Any, kernel: Any, result: Any, features: int, space: slice) -> _Window:
     rank = len(image)
-    strides, dilations = (tuple(operation.get_attr(name)[1 : rank + 1]) for name in ("strides", "dilations"))
+    strides, dilations = (tuple(operation.get_attr(name)[space]) for name in ("strides", "dilations"))
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
     before = tuple(max(0, (m - 1) * s + extent - n) // 2 for n, m, s, extent in zip(image, result, strides, extents))
     padding = operation.get_attr("padding")
     if padding == b"VALID":
         before = (0,) * rank
     elif padding == b"EXPLICIT":
-        before = tuple(operation.get_attr("explicit_paddings")[2 : 2 * rank + 2 : 2])
+        before = tuple(operation.get_attr("explicit_paddings")[2 * space.start : 2 * space.stop : 2])
     groups = features // kernel[rank] if not operation.type.startswith(_DEPTHWISE) else features
     return _Window(tuple(image), tuple(kernel[:rank]), tuple(result), strides, dilations, before, groups)
+
+
+def _channels_last(make: Callable[..., tf.Tensor], kind: str, rank: int, *inputs: tf.Tensor) -> tf.Tensor:
+    """Run ``make`` on images whose channels stand in front of space."""
+    to_last, to_first = [0, *range(2, rank + 2), 1], [0, rank + 1, *range(1, rank + 1)]
+    is_image = (kind not in _OF_IMAGES, False, True)  # an operation's inputs are image, kernel, gradient, or sizes of these
+    made = make(*(tf.transpose(t, to_last) if there else t for t, there in zip(inputs, is_image)))
+    return made if kind in _OF_KERNELS else tf.transpose(made, to_first)
+
+
+def _forward(window: _Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    spread = zip(window.image, window.spreads, window.extents, window.before)
+    image, padding = _cropped(image, [(p, m + e - 1 - n - p) for n, m, e, p in spread])
+    return _convolution(image, kernel, window.strides, padding, (1,) * len(window.image), window.dilations, window.groups)
 
 
 def _image_gradient(window: _Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
@@ -126,6 +146,7 @@ def _depthwise_kernel_gradient(window: _Window, image: tf.Tensor, sizes: tf.Tens
 
 
 _MAKE: dict[str, Callable[..., tf.Tensor]] = {
+    **dict.fromkeys(_FORWARD, _forward),
     **dict.fromkeys(_OF_IMAGES, _image_gradient),
     **dict.fromkeys(_OF_KERNELS, _kernel_gradient),
     _DEPTHWISE: _depthwise,

@@ -17,8 +17,8 @@ from ..errors import InvalidProgramError
 from ..phases import COPIES
 from .by_value import ByValue, called_by, original_handle
 from .compiler import under_xla_on_cpu
-from .convolutions import faster_in_a_section
 from .cost import known_elements
+from .faster import faster_in_a_section
 from .graph_state import graph_state
 from .marks import is_alternative
 from .splice import spliced

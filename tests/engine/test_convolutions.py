@@ -37,6 +37,12 @@ def transposed(strides, shape):
     return lambda x, w: tf.nn.conv2d_transpose(x, w, shape, strides)
 
 
+def channels_first(make, strides):
+    if make is depthwise:
+        return lambda x, w: tf.nn.depthwise_conv2d(x, w, [1, 1, strides, strides], "SAME", data_format="NCHW")
+    return lambda x, w: tf.nn.conv2d(x, w, strides, "SAME", data_format="NCHW")
+
+
 def separable(x, w):
     pointwise = tf.constant(numbers(1, 1, 4, 6, seed=9).astype(x.dtype.as_numpy_dtype))
     return tf.nn.separable_conv2d(x, w, pointwise, [1, 1, 1, 1], "SAME")
@@ -58,6 +64,13 @@ CASES = {
     "depthwise of stride 2": (depthwise(2, "VALID"), IMAGE, (3, 3, 4, 2)),
     "separable": (separable, IMAGE, (3, 3, 4, 1)),
     "transposed": (transposed(2, (2, 16, 14, 6)), IMAGE, (3, 3, 6, 4)),
+    "channels first": (channels_first(two, 2), (2, 4, 8, 7), (3, 3, 4, 6)),
+    "channels first, depthwise": (channels_first(depthwise, 2), (2, 4, 8, 8), (3, 3, 4, 2)),
+    "channels first, three dimensions": (
+        lambda x, w: tf.nn.conv3d(x, w, [1, 1, 2, 1, 1], "SAME", data_format="NCDHW"),
+        (2, 3, 4, 5, 6),
+        (3, 2, 3, 3, 4),
+    ),
     "one dimension": (lambda x, w: tf.nn.conv1d(x, w, 2, "SAME"), (2, 9, 4), (3, 4, 6)),
     "three dimensions": (lambda x, w: tf.nn.conv3d(x, w, [1, 1, 2, 1, 1], "SAME"), (2, 4, 5, 6, 3), (3, 2, 3, 3, 4)),
 }
@@ -89,7 +102,7 @@ def forms(step, *arguments):
     return re.findall(r"convolution\([^\n]*dim_labels=([a-z0-9_>-]+)", text)
 
 
-@pytest.mark.parametrize("name", ["3x3", "3x3 of stride 2", "dilated", "in groups", "transposed"])
+@pytest.mark.parametrize("name", ["3x3", "3x3 of stride 2", "dilated", "in groups", "transposed", "channels first"])
 def test_every_convolution_of_the_program_is_in_the_form_of_the_fast_kernel(name):
     function, x, w = given(name)
     found = forms(step_of(checkpoint(function), jit=True), x, w)

@@ -1,0 +1,15 @@
+"""Which operations are written otherwise in sections under XLA on a CPU, because they are faster or smaller that way there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from .convolutions import faster_convolution
+from .poolings import faster_pooling
+
+
+def faster_in_a_section(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
+    """Return the function of its inputs by which to replace ``operation``; None where it stays as it is."""
+    return faster_convolution(operation) or faster_pooling(operation)
