@@ -123,7 +123,10 @@ def _kernel_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Ten
     image = tf.reshape(image, [features, *sizes, -1])
     gradient = tf.transpose(dy, [*space, 0, rank + 1])
     found = _convolution(image, gradient, window.dilations, padding, (1,) * rank, window.strides, groups)
-    return tf.transpose(found, [*space, 0, rank + 1])
+    found = tf.transpose(found, [*space, 0, rank + 1])
+    # Flat for a moment: XLA would hand the branch's result out untransposed, and hold that until the end of the program.
+    [flat] = gen_xla_ops.xla_optimization_barrier([tf.reshape(found, [-1])])
+    return tf.reshape(flat, found.shape)
 
 
 def _depthwise(window: _Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
