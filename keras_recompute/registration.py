@@ -10,7 +10,8 @@ import importlib.util
 import sys
 from typing import Any, Optional
 
-_REGISTER = ("layers.recurrent", "layers.attention", "layers.recomputation_checkpoint", "layers.time_slice", "models.model")
+_LAYERS = ("layers.recurrent", "layers.attention", "layers.recomputation_checkpoint", "layers.time_slice")
+_REGISTER = (*_LAYERS, "models.model", "models.placed")
 
 
 def register_with_keras() -> None:

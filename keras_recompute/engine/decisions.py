@@ -67,7 +67,8 @@ class _Decisions:
     2. a shape is saved, for a few bytes, rather than the tensor that has it or the operations that make it (XLA knows
        every shape when it compiles, but not that of a value which it has stored and read again);
     3. the same elements in another shape are not saved beside the value that has them, if that is kept or given;
-    4. a loop's list of tensors is not saved under XLA if shapes are unknown: TensorFlow asks for its zero, and has none;
+    4. under XLA a number that follows from shapes alone is not saved either, for the same reason, nor is a loop's list of
+       tensors if shapes are unknown: TensorFlow asks for its zero, and has none;
     5. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
     6. the policy decides: about the value, or any of its copies, of which one may bear a name.
     """
@@ -92,7 +93,7 @@ class _Decisions:
             return Decision.SAVE
         if self._replays_all or value.dtype == tf.resource:
             return Decision.RECOMPUTE
-        if value.dtype == tf.variant and not self._keeps_lists:
+        if (value.dtype == tf.variant and not self._keeps_lists) or (under_xla() and _follows_from_shapes(value)):
             return Decision.RECOMPUTE
         if value.op.type in VIEWS and self._is_at_hand(value.op.inputs[0]):
             return Decision.RECOMPUTE
@@ -112,3 +113,22 @@ class _Decisions:
         if operation not in self._joint.backward:
             return True
         return operation.type in self._shapes and all(t.op not in self._joint.backward for t in operation.inputs)
+
+
+def _follows_from_shapes(value: tf.Tensor) -> bool:
+    """Whether ``value`` is a number or a list of them that is computed from shapes and constants, as sizes are."""
+    waiting, seen, reads_shapes = [value], set(), False
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.dtype not in (tf.int32, tf.int64) or tensor.shape.rank not in (0, 1):
+            return False
+        if tensor.op in seen:
+            continue
+        seen.add(tensor.op)
+        if tensor.op.type in SHAPES:
+            reads_shapes = True
+        elif not tensor.op.inputs and tensor.op.type != "Const":
+            return False
+        else:
+            waiting.extend(tensor.op.inputs)
+    return reads_shapes

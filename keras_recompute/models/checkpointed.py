@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -10,8 +11,10 @@ from keras.src.models.functional import Functional  # what keras.Model(inputs, o
 
 from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from .graph import read_graph
+from .graph import Graph, read_graph
+from .inline import Entrance, opened, runs_its_graph
 from .model import Model
+from .placed import PlacedModel, placed, places_of
 from .placement import after_every
 
 
@@ -19,24 +22,26 @@ def checkpointed(model: keras.Model, *, every: int | None = None, at: Iterable[s
     """Return ``model`` as a ``keras_recompute.Model``, with checkpoints where they are asked for.
 
     The two models share layers and weights, listed in the same order: training one trains the other, and weight files of one
-    load into the other. The result is not compiled. ``model`` is functional or sequential; its checkpoint layers, if it has
-    any, stay. Either
+    load into the other. The result is not compiled. ``model`` is functional or sequential, or of a class of its own that is
+    functional inside, as KerasHub's backbones and tasks are: then the result is of that class too. Its checkpoint layers, if it
+    has any, stay. Either
 
-    * ``every=N``: a checkpoint after every N layers; where several values would have to be kept there (inside a residual
-      block), after the one of the next N layers, or else of the N / 2 before, behind which the fewest are. ``N`` about the
-      root of the number of layers takes the least memory (Chen et al. 2016, section 4.1);
+    * ``every=N``: a checkpoint after every N layers, those of models inside among them; where several values would have to be
+      kept there (inside a residual block), after the one of the next N layers, or else of the N / 2 before, behind which the
+      fewest are. ``N`` about the root of the number of layers takes the least memory (Chen et al. 2016, section 4.1);
     * ``at=[names]``: a checkpoint after each of the named layers, after each use of it;
     * neither, for a model that has RecomputationCheckpoint layers already.
 
     Raises InvalidArgumentError for a model of another kind, for both or neither of ``every`` and ``at``, for a name that
-    no layer has, and for an ``every`` that leaves no place for a checkpoint.
+    no layer has, for an ``every`` that leaves no place for a checkpoint, and for a model without trainable weights.
     """
     functional = functional_model(model)
-    calls = read_graph(functional).calls
     if every is not None and at is not None:
         raise InvalidArgumentError(f"every={every!r} and at={at!r} were both given: choose one of them")
+    check_trainable(model)
     if at is not None:
-        return with_checkpoints(model, _positions_of(_names(at), calls, model))
+        return with_checkpoints(model, _positions_of(_names(at), functional, model), is_open=False)
+    calls = graph_of(functional).calls
     if every is not None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise InvalidArgumentError(f"every={every!r}: it counts layers, so give a whole number from 1 on")
@@ -55,13 +60,16 @@ def checkpointed(model: keras.Model, *, every: int | None = None, at: Iterable[s
     return with_checkpoints(model, ())
 
 
-def with_checkpoints(model: keras.Model, positions: Collection[int]) -> Model:
+def with_checkpoints(model: keras.Model, positions: Collection[int], *, is_open: bool = True) -> Model:
     """Return ``model`` as a ``keras_recompute.Model`` with a checkpoint after each of the calls at ``positions``.
 
-    Positions count the calls of ``read_graph(functional_model(model))``, from 0. Layers and weights are shared. Raises
-    InvalidArgumentError for a model that is neither functional nor sequential.
+    Positions count the calls of ``graph_of(functional_model(model), is_open=is_open)``, from 0. Layers and weights are shared.
+    Raises InvalidArgumentError for a model that does not run a graph of layers.
     """
     functional = functional_model(model)
+    is_opened = is_open and any(isinstance(call.operation, Entrance) for call in opened(functional).calls)
+    if type(functional) not in (Functional, Model) or is_opened:
+        return placed(functional, places_of(functional, positions, is_open=is_open))
     taken = {operation.name for operation in functional.operations}
     number = -1
 
@@ -78,26 +86,44 @@ def with_checkpoints(model: keras.Model, positions: Collection[int]) -> Model:
 
 
 def functional_model(model: Any) -> Any:
-    """Return ``model`` if it is functional, or what a sequential one runs.
+    """Return ``model`` if it runs its graph of layers, or what a sequential one runs.
 
-    Raises InvalidArgumentError for anything else: a subclass computes what its ``call`` or ``train_step`` says, of which a
-    graph of layers knows nothing.
+    Raises InvalidArgumentError for anything else: a subclass computes what its ``call`` says, of which a graph of layers
+    knows nothing.
     """
-    if type(model) in (Functional, Model):
-        return model
-    if type(model) is keras.Sequential:
+    if isinstance(model, keras.Sequential):
         if model._functional is None:
             raise InvalidArgumentError(
                 f"{model.name!r} does not know the shape of its input yet: begin it with keras.Input(shape), or call "
                 f"build(shape) first"
             )
         return model._functional
+    if runs_its_graph(model):
+        return model
     what = f"{model.name!r} is a {type(model).__name__}" if isinstance(model, keras.Model) else f"{model!r} is no Keras model"
+    own = ", whose call method is its own" if isinstance(model, Functional) else ""
     raise InvalidArgumentError(
-        f"{what}: checkpointed takes a functional model, keras.Model(inputs, outputs), or a keras.Sequential. Derive a class "
-        f"with methods of its own from keras_recompute.Model and put RecomputationCheckpoint layers between its layers, or "
-        f"wrap what its call method computes in keras_recompute.checkpoint."
+        f"{what}{own}: every= and at= take a model that runs a graph of layers: a functional model, keras.Model(inputs, "
+        f"outputs), a keras.Sequential, or a class derived from keras.Model that is built by super().__init__(inputs, outputs) "
+        f"and has no call method. For any other, name its blocks: checkpointed(model, layers=...), or wrap what its call "
+        f"method computes in keras_recompute.checkpoint."
     )
+
+
+def graph_of(functional: keras.Model, *, is_open: bool = True) -> Graph:
+    """Return the graph of a functional model in which checkpoints are counted, the models in it opened where ``is_open``."""
+    if isinstance(functional, PlacedModel):
+        return functional._graph
+    return opened(functional) if is_open else read_graph(functional)
+
+
+def check_trainable(model: keras.Model) -> None:
+    """Raise InvalidArgumentError for a model that has weights, but none to train."""
+    if model.variables and not model.trainable_variables:
+        raise InvalidArgumentError(
+            f"{model.name!r} has no trainable weights, so training it computes no gradients and keeps no activations that "
+            f"recomputation could save: set layer.trainable = True, or call enable_lora, for what is to learn before"
+        )
 
 
 def _names(at: Iterable[str]) -> list[str]:
@@ -107,15 +133,32 @@ def _names(at: Iterable[str]) -> list[str]:
     return names
 
 
-def _positions_of(names: list[str], calls: Collection[Any], model: keras.Model) -> set[int]:
+def _positions_of(names: list[str], functional: keras.Model, model: keras.Model) -> set[int]:
+    calls = graph_of(functional, is_open=False).calls
     known = dict.fromkeys(call.operation.name for call in calls)
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        shown = ", ".join([*map(repr, list(known)[:20]), *(["..."] if len(known) > 20 else [])])
-        raise InvalidArgumentError(
-            f"{model.name!r} has no layer {', '.join(map(repr, unknown))} to put a checkpoint behind. Its layers are {shown}"
-        )
+    for name in names:
+        if name not in known:
+            raise InvalidArgumentError(_unknown(name, list(known), model))
     return {number for number, call in enumerate(calls) if call.operation.name in names}
+
+
+def _unknown(name: str, known: list[str], model: keras.Model) -> str:
+    """Return what is wrong with the ``name`` of a layer to put a checkpoint behind, and what may have been meant."""
+    holder = next((outer for outer in model.layers if name in {inner.name for inner in _inside(outer)}), None)
+    if holder is not None:
+        return (
+            f"{name!r} is a layer inside {holder.name!r}, a {type(holder).__name__} in {model.name!r}: at= puts checkpoints "
+            f"behind the layers of the model's own graph. layers={name!r} recomputes each call of it wherever it is, and "
+            f"every=N counts the layers of models inside too"
+        )
+    near = difflib.get_close_matches(name, known, n=3)
+    shown = ", ".join([*map(repr, known[:20]), *(["..."] if len(known) > 20 else [])])
+    meant = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Its layers are {shown}"
+    return f"{model.name!r} has no layer {name!r} to put a checkpoint behind. {meant}"
+
+
+def _inside(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    return list(layer._flatten_layers(include_self=False))
 
 
 def _free_name(name: str, taken: set[str]) -> str:

@@ -18,7 +18,7 @@ from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from .aside import Aside, mask_of
 from .execute import Plan, execute
-from .graph import read_graph
+from .graph import Graph, read_graph
 from .listing import in_plain_order
 
 _OPTIONS = "_keras_recompute_options"  # attribute of a clone's outputs, since Keras hands over nothing else
@@ -42,10 +42,13 @@ class Model(keras.Model):
         super().__init__(*args, **kwargs)
         self._operations: list[Any] = in_plain_order(self.operations, self.outputs)
         self._layers = self.layers
-        self._eager_training_passes = Programs()
         self._levels, self._scan_layers = max(getattr(t, _OPTIONS, (1, False)) for t in self.outputs)
-        self._attributes = Attributes(tuple(self._layers))
+        self._start()
         self._replan()
+
+    def _start(self) -> None:
+        self._eager_training_passes = Programs()
+        self._attributes = Attributes(tuple(self._layers))
 
     @property
     def plan(self) -> Plan:
@@ -107,8 +110,13 @@ class Model(keras.Model):
             model.scan_layers = scan
         return model
 
+    @property
+    def _graph(self) -> Graph:
+        """What is cut into sections."""
+        return read_graph(self)
+
     def _make_plan(self) -> Plan:
-        graph = read_graph(self)
+        graph = self._graph
         plan = Plan.of(graph, self._levels, with_twins=self._scan_layers)
         marks = [call for call in graph.calls if isinstance(call.operation, RecomputationCheckpoint)]
         if marks and not plan.recomputes:
@@ -123,7 +131,7 @@ class Model(keras.Model):
     @sharing_tracebacks
     def call(self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
         """Run the model as Keras does; with ``training`` its sections through the engine."""
-        self._training_pass = bool(training)
+        self._training_pass = bool(training) and self._planned_for >= 0  # an object of a derived class may know no plan
         try:
             return super().call(inputs, training=training, mask=mask, **kwargs)
         finally:

@@ -144,14 +144,20 @@ def test_a_model_keeps_its_levels_and_takes_further_checkpoints():
     assert [len(section) for section in sections(further)] == [1, 2, 3]
 
 
-class WithStep(keras.Model):
-    def train_step(self, data):
-        return super().train_step(data)
+class WithCall(keras.Model):
+    def call(self, inputs, **kwargs):
+        return super().call(inputs, **kwargs) * 2
 
 
-def with_step() -> WithStep:
+def with_call() -> WithCall:
     plain = chain()
-    return WithStep(plain.inputs, plain.outputs, name="mine")
+    return WithCall(plain.inputs, plain.outputs, name="mine")
+
+
+def frozen() -> keras.Model:
+    model = chain()
+    model.trainable = False
+    return model
 
 
 @pytest.mark.parametrize(
@@ -165,7 +171,9 @@ def with_step() -> WithStep:
         (lambda: kr.checkpointed(chain(), every=0), "every=0: it counts layers"),
         (lambda: kr.checkpointed(chain(), every=True), "every=True"),
         (lambda: kr.checkpointed(chain(), every=9), "every=9 leaves no place .* has 9 layers: .* such as 3$"),
-        (lambda: kr.checkpointed(with_step(), every=2), "'mine' is a WithStep: .*Derive .* from keras_recompute.Model"),
+        (lambda: kr.checkpointed(with_call(), every=2), "'mine' is a WithCall, whose call .* checkpointed\\(model, layers="),
+        (lambda: kr.checkpointed(frozen(), every=2), "'chain' has no trainable weights, .* set layer.trainable = True"),
+        (lambda: kr.checkpointed(chain(12), at="d11x"), r"no layer 'd11x' .* Did you mean 'd11'"),
         (lambda: kr.checkpointed(tuple, every=2), "is no Keras model"),
     ],
 )

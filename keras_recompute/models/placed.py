@@ -1,0 +1,91 @@
+"""Models with checkpoints beside their graph of layers, not in it: those of a class of their own, and with models inside.
+
+Such a model lists the layers of the model that it was made from, and no checkpoint; what its training pass runs is that
+model's graph with the models in it opened and the checkpoints put in.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+from typing import Any
+
+import keras
+
+from .beside import beside, class_config, plain_class
+from .graph import Graph, read_graph
+from .inline import marked, opened
+from .model import Model
+
+_SAVED_AS = "keras_recompute"  # among the arguments of the model's own class
+_PLACES = "_keras_recompute_places"  # attribute of a clone's outputs, since Keras hands over nothing else
+# Where the checkpoints are, one after the other: whether models inside are opened, and behind which calls they stand then.
+Places = tuple[bool, tuple[tuple[int, ...], ...]]
+
+
+@keras.saving.register_keras_serializable(package="keras_recompute")
+class PlacedModel(Model):
+    """A ``Model`` of the class of another model. Its checkpoints are no layers: see ``plan`` for its sections.
+
+    Its configuration is that of the other model's class, and an entry that says where the checkpoints are.
+    """
+
+    _places: Places = (False, ())
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        places = getattr(self.outputs[0], _PLACES, None)
+        if places is not None:
+            self._put(places)
+
+    def _put(self, places: Places) -> None:
+        self._places = places
+        vars(self).pop("_graph", None)
+        self._replan()
+
+    @functools.cached_property
+    def _graph(self) -> Graph:
+        is_open, rounds = self._places
+        return functools.reduce(marked, rounds, opened(self) if is_open else read_graph(self))
+
+    def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
+        outputs = super()._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)
+        for output in keras.tree.flatten(outputs):
+            if isinstance(output, keras.KerasTensor):
+                setattr(output, _PLACES, self._places)
+        return outputs
+
+    def get_config(self) -> dict[str, Any]:
+        is_open, rounds = self._places
+        ours = {"is_open": is_open, "checkpoints": [list(places) for places in rounds]}
+        ours.update(recomputation_levels=self._levels, scan_layers=self._scan_layers)
+        # Not that of Model, which would add arguments that the model's own class does not know.
+        plain = super(Model, self).get_config()
+        return {**plain, _SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        config = dict(config)
+        ours = config.pop(_SAVED_AS, None)
+        if ours is None:  # that of the model's own class: it has no checkpoints
+            return plain_class(cls).from_config(config)
+        plain = keras.saving.deserialize_keras_object({**ours["class"], "config": config}, custom_objects=custom_objects)
+        model = placed(plain, (ours["is_open"], tuple(map(tuple, ours["checkpoints"]))))
+        model.recomputation_levels = ours["recomputation_levels"]
+        if ours["scan_layers"]:
+            model.scan_layers = True
+        return model
+
+
+def placed(model: keras.Model, places: Places) -> PlacedModel:
+    """Return a functional ``model`` as one of its own class, with checkpoints at ``places``."""
+    new = beside(model, PlacedModel)
+    new._start()
+    new._put(places)
+    return new
+
+
+def places_of(model: keras.Model, positions: Collection[int], *, is_open: bool) -> Places:
+    """Return the places of the checkpoints of ``model``, if it has any, and further ones at ``positions``."""
+    before: Places = model._places if isinstance(model, PlacedModel) else (is_open, ())
+    return before[0], (*before[1], tuple(sorted(positions)))
