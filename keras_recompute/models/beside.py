@@ -31,7 +31,7 @@ def beside(model: keras.Model, ours: type) -> Any:
 
     ``model`` is functional, or built. The result is not compiled.
     """
-    new_class = class_of(plain_class(type(model)), ours)
+    new_class: Any = class_of(plain_class(type(model)), ours)
     new = new_class.__new__(new_class)
     if isinstance(model, Functional):
         Functional.__init__(new, model._inputs_struct, model._outputs_struct, name=model.name)
@@ -51,7 +51,7 @@ def plain_class(kind: type) -> type:
     return vars(kind).get(_PLAIN, kind)
 
 
-def class_of(plain: type, ours: type) -> type:
+def class_of(plain: Any, ours: type) -> type:
     """Return the class that derives from ``ours`` and ``plain`` and goes by the name of ``plain``."""
     if (plain, ours) not in _classes:
         members: dict[str, Any] = {

@@ -113,7 +113,7 @@ def functional_model(model: Any) -> Any:
 def graph_of(functional: keras.Model, *, is_open: bool = True) -> Graph:
     """Return the graph of a functional model in which checkpoints are counted, the models in it opened where ``is_open``."""
     if isinstance(functional, PlacedModel):
-        return functional._graph
+        return functional._graph_to_cut
     return opened(functional) if is_open else read_graph(functional)
 
 

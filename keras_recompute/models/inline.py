@@ -17,6 +17,9 @@ from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from .graph import Call, Graph, InitialState, Key, Ref, read_graph
 
 
+_OF_OURS = (f"{__package__}.model", f"{__package__}.placed")  # models that run the graph, by sections
+
+
 @dataclass(frozen=True, eq=False)
 class Entrance:
     """What a functional model does to its inputs before its first layer: their types and ranks, as a list."""
@@ -35,7 +38,7 @@ class Entrance:
 def runs_its_graph(model: Any) -> bool:
     """Whether ``model`` is functional and computes what its graph of layers says, not what a method of its class does."""
     kind = type(model)
-    ours = tuple(each for each in kind.__mro__ if each.__module__.startswith("keras_recompute."))
+    ours = tuple(each for each in kind.__mro__ if each.__module__ in _OF_OURS)
     return isinstance(model, Functional) and all(
         _first(kind, name, ours) is vars(owner)[name]
         for name, owner in (("call", Functional), ("_run_through_graph", _owner_of("_run_through_graph")))
@@ -97,7 +100,7 @@ def _tensors(model: keras.Model) -> list[Any]:
     return [t for nodes in model._nodes_by_depth.values() for node in nodes for t in (*node.input_tensors, *node.outputs)]
 
 
-def _can_be_opened(call: Call, masked: Collection[Key]) -> bool:
+def _can_be_opened(call: Call, masked: set[Key]) -> bool:
     """Whether the layers of the model that is called can stand in its place: nothing is done to it or by it as a whole."""
     model = call.operation
     if not runs_its_graph(model) or type(model).__call__ is not Functional.__call__:

@@ -111,12 +111,12 @@ class Model(keras.Model):
         return model
 
     @property
-    def _graph(self) -> Graph:
+    def _graph_to_cut(self) -> Graph:
         """What is cut into sections."""
         return read_graph(self)
 
     def _make_plan(self) -> Plan:
-        graph = self._graph
+        graph = self._graph_to_cut
         plan = Plan.of(graph, self._levels, with_twins=self._scan_layers)
         marks = [call for call in graph.calls if isinstance(call.operation, RecomputationCheckpoint)]
         if marks and not plan.recomputes:

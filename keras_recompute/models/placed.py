@@ -40,11 +40,11 @@ class PlacedModel(Model):
 
     def _put(self, places: Places) -> None:
         self._places = places
-        vars(self).pop("_graph", None)
+        self.__dict__.pop("_graph_to_cut", None)
         self._replan()
 
     @functools.cached_property
-    def _graph(self) -> Graph:
+    def _graph_to_cut(self) -> Graph:
         is_open, rounds = self._places
         return functools.reduce(marked, rounds, opened(self) if is_open else read_graph(self))
 
@@ -68,7 +68,8 @@ class PlacedModel(Model):
         config = dict(config)
         ours = config.pop(_SAVED_AS, None)
         if ours is None:  # that of the model's own class: it has no checkpoints
-            return plain_class(cls).from_config(config)
+            own: Any = plain_class(cls)
+            return own.from_config(config)
         plain = keras.saving.deserialize_keras_object({**ours["class"], "config": config}, custom_objects=custom_objects)
         model = placed(plain, (ours["is_open"], tuple(map(tuple, ours["checkpoints"]))))
         model.recomputation_levels = ours["recomputation_levels"]
