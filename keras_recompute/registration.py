@@ -11,7 +11,7 @@ import sys
 from typing import Any, Optional
 
 _LAYERS = ("layers.recurrent", "layers.attention", "layers.recomputation_checkpoint", "layers.time_slice")
-_REGISTER = (*_LAYERS, "models.model", "models.placed")
+_REGISTER = (*_LAYERS, "models.model", "models.placed", "models.blocks")
 
 
 def register_with_keras() -> None:

@@ -62,6 +62,7 @@ def class_of(plain: Any, ours: type) -> type:
         }
         if not functional_like_constructor(plain):
             members["__init__"] = plain.__init__  # KerasHub makes models of the class of a model, by its own arguments
+        members.update(getattr(ours, "_members_for", lambda _: {})(plain))
         made = type(plain.__name__, (ours, plain), members)
         # Files name a class of ours, which stands in a module: it finds out the rest (see ``from_config`` there).
         register = keras.saving.register_keras_serializable(package="keras_recompute", name=ours.__name__)
@@ -73,8 +74,6 @@ def class_of(plain: Any, ours: type) -> type:
 
 def class_config(plain: type) -> dict[str, Any]:
     """Return how Keras finds ``plain`` again, as in the files of its models."""
-    if plain is Functional:
-        return {"module": "keras", "class_name": "Functional", "registered_name": None}
     registered_name = keras.saving.get_registered_name(plain)
     return {"module": plain.__module__, "class_name": plain.__name__, "registered_name": registered_name}
 

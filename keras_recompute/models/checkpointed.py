@@ -11,6 +11,7 @@ from keras.src.models.functional import Functional  # what keras.Model(inputs, o
 
 from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from .blocks import Layers, chosen, with_blocks
 from .graph import Graph, read_graph
 from .inline import Entrance, opened, runs_its_graph
 from .model import Model
@@ -18,7 +19,9 @@ from .placed import PlacedModel, placed, places_of
 from .placement import after_every
 
 
-def checkpointed(model: keras.Model, *, every: int | None = None, at: Iterable[str] | None = None) -> Model:
+def checkpointed(
+    model: keras.Model, *, every: int | None = None, at: Iterable[str] | None = None, layers: Layers | None = None
+) -> Model:
     """Return ``model`` as a ``keras_recompute.Model``, with checkpoints where they are asked for.
 
     The two models share layers and weights, listed in the same order: training one trains the other, and weight files of one
@@ -30,14 +33,22 @@ def checkpointed(model: keras.Model, *, every: int | None = None, at: Iterable[s
       kept there (inside a residual block), after the one of the next N layers, or else of the N / 2 before, behind which the
       fewest are. ``N`` about the root of the number of layers takes the least memory (Chen et al. 2016, section 4.1);
     * ``at=[names]``: a checkpoint after each of the named layers, after each use of it;
-    * neither, for a model that has RecomputationCheckpoint layers already.
+    * ``layers=``: a class of layers or several, a pattern of names such as ``"block_*"``, or a function that takes a layer
+      and says whether it is meant. Each call of such a layer in training is recomputed on its own, wherever it is: in a model
+      or layer inside, in a model whose ``call`` is its own. Of layers in each other the outermost counts. Here ``model`` is
+      any that is built, and the result is of its class, with ``recomputed_layers``, but no ``keras_recompute.Model``;
+    * none of these, for a model that has RecomputationCheckpoint layers already.
 
-    Raises InvalidArgumentError for a model of another kind, for both or neither of ``every`` and ``at``, for a name that
-    no layer has, for an ``every`` that leaves no place for a checkpoint, and for a model without trainable weights.
+    Raises InvalidArgumentError for a model of another kind, for more than one or none of them, for a name, class or pattern
+    that no layer has, for an ``every`` that leaves no place for a checkpoint, and for a model without trainable weights.
     """
+    given = {name: value for name, value in (("every", every), ("at", at), ("layers", layers)) if value is not None}
+    if len(given) > 1:
+        both = " and ".join(f"{name}={value!r}" for name, value in given.items())
+        raise InvalidArgumentError(f"{both} were both given: choose one of them")
+    if layers is not None:
+        return _with_layers(model, layers)
     functional = functional_model(model)
-    if every is not None and at is not None:
-        raise InvalidArgumentError(f"every={every!r} and at={at!r} were both given: choose one of them")
     check_trainable(model)
     if at is not None:
         return with_checkpoints(model, _positions_of(_names(at), functional, model), is_open=False)
@@ -124,6 +135,16 @@ def check_trainable(model: keras.Model) -> None:
             f"{model.name!r} has no trainable weights, so training it computes no gradients and keeps no activations that "
             f"recomputation could save: set layer.trainable = True, or call enable_lora, for what is to learn before"
         )
+
+
+def _with_layers(model: Any, layers: Layers) -> Any:
+    if isinstance(model, keras.Sequential):
+        model = functional_model(model)
+    if not isinstance(model, keras.Model) or not model.built:
+        what = f"{model.name!r} is not built" if isinstance(model, keras.Model) else f"{model!r} is no Keras model"
+        raise InvalidArgumentError(f"{what}: give a Keras model that has its weights; call it on data or build(shape) first")
+    check_trainable(model)
+    return with_blocks(model, chosen(model, layers))
 
 
 def _names(at: Iterable[str]) -> list[str]:

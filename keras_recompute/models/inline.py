@@ -16,7 +16,6 @@ from keras.src.models.functional import Functional  # what keras.Model(inputs, o
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from .graph import Call, Graph, InitialState, Key, Ref, read_graph
 
-
 _OF_OURS = (f"{__package__}.model", f"{__package__}.placed")  # models that run the graph, by sections
 
 

@@ -165,3 +165,17 @@ def test_loops_over_the_blocks_of_llama_whose_config_fails():
     _, x, y, loss = CASES["llama"]
     np.testing.assert_allclose(trained(ours, x, y, loss, jit=True), trained(plain, x, y, loss, jit=True), rtol=1e-5)
     assert_same_weights(ours, plain)
+
+
+def test_the_blocks_inside_one_layer_are_reached(tmp_path):
+    """The blocks of a ViT sit in a layer in the backbone, and that in a model in the task."""
+    plain, base = twins(image_classifier)
+    ours = kr.checkpointed(base, layers="transformer_block_*")
+    assert len(ours.recomputed_layers) == 2
+    _, x, y, loss = CASES["image classifier"]
+    np.testing.assert_allclose(trained(ours, x, y, loss, jit=False), trained(plain, x, y, loss, jit=False), rtol=1e-5)
+    assert_same_weights(ours, plain)
+    ours.save(tmp_path / "task.keras")
+    back = keras.saving.load_model(tmp_path / "task.keras")
+    assert len(back.recomputed_layers) == 2
+    assert isinstance(back, keras_hub.models.ViTImageClassifier)

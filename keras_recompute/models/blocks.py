@@ -1,0 +1,198 @@
+"""Layers that are recomputed one by one, wherever they are: in a functional model, in a layer that holds layers, in a subclass.
+
+A checkpoint between layers cuts a graph of layers; a model or layer that computes by a method of its own has none. There each
+call of a chosen layer goes through the engine instead: its inputs are kept, and what it computes is made again in the backward
+pass. Source: ``apply_activation_checkpointing`` of PyTorch, which wraps the modules that a function picks.
+
+The layers are shared with the plain model, so nothing in them is changed for good: while the model trains, and in that thread,
+they have a ``call`` that goes through the engine, and afterwards their own again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fnmatch
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Union
+
+import keras
+
+from ..engine.checkpoint import checkpoint
+from ..engine.policies import save_replay_sources
+from ..errors import InvalidArgumentError
+from .beside import beside, class_config, plain_class
+
+Layers = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
+_SAVED_AS = "keras_recompute"  # among the arguments of the model's own class
+_METHODS = ("call", "quantized_call")  # what Keras runs of a layer
+
+
+class Blocks:
+    """The chosen layers, and whether their calls are recomputed now."""
+
+    def __init__(self, layers: Sequence[keras.layers.Layer]) -> None:
+        self.layers = tuple(layers)
+        self._lock = threading.Lock()  # a replica's training step runs in a thread of its own
+        self._users = 0
+        self._before: dict[Any, Any] = {}
+        self._here = threading.local()
+        self._calls = {(layer, name): self._recomputed(layer, name) for layer in self.layers for name in _METHODS}
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Recompute each call of the layers that this thread makes inside."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._before = {(layer, name): vars(layer).get(name) for layer, name in self._calls}
+                for (layer, name), call in self._calls.items():
+                    vars(layer)[name] = call  # not by setattr: a layer that was built takes no more attributes
+        before, self._here.is_active = getattr(self._here, "is_active", False), True
+        try:
+            yield
+        finally:
+            self._here.is_active = before
+            with self._lock:
+                self._users -= 1
+                for (layer, name), own in self._before.items() if self._users == 0 else ():
+                    vars(layer).pop(name)
+                    if own is not None:
+                        vars(layer)[name] = own
+
+    def _recomputed(self, layer: keras.layers.Layer, name: str) -> Callable[..., Any]:
+        plain = getattr(layer, name)
+        inner = list(layer._flatten_layers())
+
+        def work(*args: Any, **kwargs: Any) -> Any:
+            before = [len(each._losses) for each in inner]
+            results = plain(*args, **kwargs)
+            added = [(n, loss) for n, each in enumerate(inner) for loss in each._losses[before[n] :]]
+            for each, count in zip(inner, before):
+                del each._losses[count:]  # they would leave the function that is traced here
+            return results, [n for n, _ in added], [loss for _, loss in added]
+
+        work.__name__ = layer.name
+        recomputed = checkpoint(work, policy=save_replay_sources)
+
+        @functools.wraps(plain)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not getattr(self._here, "is_active", False):
+                return plain(*args, **kwargs)
+            self._here.is_active = False  # the layers inside are recomputed with it
+            try:
+                results, owners, losses = recomputed(*args, **kwargs)
+            finally:
+                self._here.is_active = True
+            for n, loss in zip(owners, losses):
+                inner[n]._losses.append(loss)
+            return results
+
+        return call
+
+
+@keras.saving.register_keras_serializable(package="keras_recompute")
+class BlocksModel:
+    """What a model of another class has beside it when blocks of it are recomputed; ``recomputed_layers`` names them.
+
+    Its configuration is that of the model's class, and an entry that says which layers they are.
+    """
+
+    _keras_recompute_blocks: Blocks | None = None
+
+    @property
+    def recomputed_layers(self) -> tuple[str, ...]:
+        """The paths of the layers whose calls in training are recomputed in the backward pass.
+
+        Not the layers: Keras would write their weights under this name into files.
+        """
+        return tuple(layer.path or layer.name for layer in self._blocks)
+
+    @property
+    def _blocks(self) -> Any:
+        return iter(self._keras_recompute_blocks.layers if self._keras_recompute_blocks else ())
+
+    def train_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Train on one batch as the model's class does."""
+        with self._recomputing():
+            return super().train_step(*args, **kwargs)  # type: ignore[misc]
+
+    def _recomputing(self) -> Any:
+        return self._keras_recompute_blocks.active() if self._keras_recompute_blocks else contextlib.nullcontext()
+
+    @classmethod
+    def _members_for(cls, plain: Any) -> dict[str, Any]:
+        """Return the ``call`` of a model of this kind: Keras looks at its parameters, so it has those of the model's own."""
+        takes_training = "training" in inspect.signature(plain.call).parameters
+
+        @functools.wraps(plain.call)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with self._recomputing() if kwargs.get("training") or not takes_training else contextlib.nullcontext():
+                return plain.call(self, *args, **kwargs)
+
+        return {"call": call}
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()  # type: ignore[misc]
+        places = {id(layer): number for number, layer in enumerate(self._flatten_layers(include_self=False))}  # type: ignore
+        ours = {"blocks": [places[id(layer)] for layer in self._blocks], "build": self.get_build_config()}  # type: ignore
+        return {**config, _SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        config = dict(config)
+        ours = config.pop(_SAVED_AS, None)
+        if ours is None:
+            own: Any = plain_class(cls)
+            return own.from_config(config)
+        written = {**ours["class"], "config": config, "build_config": ours["build"]}
+        model = keras.saving.deserialize_keras_object(written, custom_objects=custom_objects)
+        inside = list(model._flatten_layers(include_self=False))
+        return with_blocks(model, [inside[number] for number in ours["blocks"]])
+
+
+def with_blocks(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> Any:
+    """Return a model of the class of ``model``, sharing its layers, that recomputes each call of ``layers`` in training."""
+    new = beside(model, BlocksModel)
+    new._keras_recompute_blocks = Blocks(layers)
+    return new
+
+
+def chosen(model: keras.Model, layers: Layers) -> list[keras.layers.Layer]:
+    """Return the layers inside ``model`` that ``layers`` means: a class, a pattern of names or paths, or a function.
+
+    Raises InvalidArgumentError where it means none.
+    """
+    inside = [each for each in model._flatten_layers(include_self=False) if not isinstance(each, keras.layers.InputLayer)]
+    inside = list(dict.fromkeys(inside))
+    wanted = [layers] if isinstance(layers, (type, str)) or callable(layers) else list(layers)
+    found = [each for each in inside if any(_means(each_wanted, each) for each_wanted in wanted)]
+    if not found:
+        raise InvalidArgumentError(_none_found(model, layers, wanted, inside))
+    return found
+
+
+def _means(wanted: Any, layer: keras.layers.Layer) -> bool:
+    if isinstance(wanted, type):
+        return isinstance(layer, wanted)
+    if isinstance(wanted, str):
+        return fnmatch.fnmatchcase(layer.name, wanted) or fnmatch.fnmatchcase(layer.path or "", wanted)
+    if callable(wanted):
+        return bool(wanted(layer))
+    raise InvalidArgumentError(
+        f"layers={wanted!r}: give a class of layers, a pattern of names such as 'block_*', several of these, or a function "
+        f"that takes a layer and says whether it is meant"
+    )
+
+
+def _none_found(model: keras.Model, layers: Any, wanted: Sequence[Any], inside: Sequence[Any]) -> str:
+    names = list(dict.fromkeys([*(each.name for each in inside), *(type(each).__name__ for each in inside)]))
+    asked = [each.__name__ if isinstance(each, type) else each for each in wanted if isinstance(each, (type, str))]
+    near = [name for each in asked for name in difflib.get_close_matches(each, names, n=3)]
+    shown = ", ".join(map(repr, dict.fromkeys(near or names[:20])))
+    built = "" if model.built else " It is not built yet, and a layer may make its layers only then: call it on data first."
+    hint = f"Near are {shown}" if near else f"It has {shown}{', ...' if len(names) > 20 else ''}"
+    return f"layers={layers!r} means no layer of {model.name!r}, a {type(model).__name__}. {hint}.{built}"

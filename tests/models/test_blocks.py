@@ -1,0 +1,235 @@
+"""Layers recomputed one by one, wherever they are: chosen by class, name or function; the numbers are the plain model's."""
+
+from __future__ import annotations
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_recompute as kr
+from keras_recompute.errors import InvalidArgumentError
+
+from .networks import FEATURES, UNITS, numbers
+
+X, Y = numbers(8, FEATURES), numbers(8, UNITS, seed=1)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Block(keras.layers.Layer):
+    """Two dense layers with what Keras leaves in layers: losses, statistics, random numbers."""
+
+    def __init__(self, seed=0, **kwargs):
+        super().__init__(**kwargs)
+        self.seed = seed
+        self.up = keras.layers.Dense(2 * UNITS, activation="tanh", name="up", activity_regularizer=keras.regularizers.L2(0.01))
+        self.norm = keras.layers.BatchNormalization(name="norm", momentum=0.5)
+        self.dropout = keras.layers.Dropout(0.3, seed=seed)
+        self.down = keras.layers.Dense(UNITS, name="down")
+
+    def build(self, shape):
+        self.up.build(shape)
+        self.norm.build((*shape[:-1], 2 * UNITS))
+        self.down.build((*shape[:-1], 2 * UNITS))
+
+    def call(self, x, training=None):
+        return x + self.down(self.dropout(self.norm(self.up(x), training=training), training=training))
+
+    def get_config(self):
+        return {**super().get_config(), "seed": self.seed}
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Encoder(keras.layers.Layer):
+    """The blocks sit inside one layer."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.blocks = [Block(seed=n, name=f"block_{n}") for n in range(3)]
+
+    def build(self, shape):
+        for block in self.blocks:
+            block.build(shape)
+
+    def call(self, x, training=None):
+        for block in self.blocks:
+            x = block(x, training=training)
+        return x
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Subclassed(keras.Model):
+    """A model whose call is its own, with a name behind ``recomputed_layers`` in the alphabet."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.stem = keras.layers.Dense(UNITS)
+        self.trunk = Encoder(name="trunk")
+        self.zeta = keras.layers.Dense(UNITS)
+
+    def call(self, x, training=None):
+        return self.zeta(self.trunk(self.stem(x), training=training))
+
+    def get_config(self):
+        return {"name": self.name}
+
+
+def subclassed() -> keras.Model:
+    model = Subclassed(name="mine")
+    model(X)
+    return model
+
+
+def functional() -> keras.Model:
+    inputs = keras.Input((FEATURES,))
+    x = keras.layers.Dense(UNITS)(inputs)
+    inner_inputs = keras.Input((UNITS,))
+    inner = keras.Model(inner_inputs, Encoder(name="encoder")(inner_inputs), name="inner")
+    return keras.Model(inputs, keras.layers.Dense(UNITS)(inner(x)), name="whole")
+
+
+BUILDERS = {"subclassed": subclassed, "functional": functional}
+
+
+def twins(name: str) -> tuple[keras.Model, keras.Model]:
+    made = []
+    for _ in range(2):
+        keras.utils.set_random_seed(1)
+        made.append(BUILDERS[name]())
+    return made[0], made[1]
+
+
+def fitted(model: keras.Model, mode: str) -> list[float]:
+    model.compile(keras.optimizers.SGD(0.05), "mse", jit_compile=mode == "jit", run_eagerly=mode == "eager")
+    return model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
+
+
+@pytest.mark.parametrize(("name", "mode"), [("functional", "graph"), ("subclassed", "jit"), ("subclassed", "eager")])
+def test_it_trains_as_the_plain_model(name, mode):
+    plain, base = twins(name)
+    ours = kr.checkpointed(base, layers=Block)
+    assert type(ours).__name__ == type(base).__name__
+    assert isinstance(ours, type(base))
+    np.testing.assert_allclose(fitted(ours, mode), fitted(plain, mode), rtol=1e-5)
+    for a, b in zip(ours.weights, plain.weights, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=a.path)
+    assert not base.compiled
+    assert not any({"call", "quantized_call"} & set(vars(layer)) for layer in base._flatten_layers()), "nothing is left behind"
+
+
+def replays(model: keras.Model) -> int:
+    """Return how often a training step computes a tanh; a plain one does so once per block."""
+
+    @tf.function
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x, training=True))
+        return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+    return sum(op.type == "Tanh" for op in gradients.get_concrete_function(tf.TensorSpec(X.shape)).graph.get_operations())
+
+
+@pytest.mark.parametrize(
+    ("layers", "count"),
+    [
+        (Block, 3),
+        ((Block, Encoder), 3),
+        ("block_*", 3),
+        ("*/block_1", 1),
+        (["block_0", "block_2"], 2),
+        (lambda layer: layer.name in ("block_1", "up"), 3),
+        (Encoder, 3),
+    ],
+)
+@pytest.mark.parametrize("name", BUILDERS)
+def test_what_is_chosen_is_replayed_once(name, layers, count):
+    plain, base = twins(name)
+    ours = kr.checkpointed(base, layers=layers)
+    assert replays(plain) == replays(base) == 3
+    assert replays(ours) == 3 + count, "of layers in each other the outermost is recomputed, and what is inside once"
+    assert replays(base) == 3
+
+
+def test_names_of_the_layers_that_are_recomputed():
+    *_, base = twins("subclassed")
+    ours = kr.checkpointed(base, layers="block_*")
+    assert sorted(path.split("/")[-1] for path in ours.recomputed_layers) == ["block_0", "block_1", "block_2"]
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_it_is_saved_and_loaded(name, tmp_path):
+    plain, base = twins(name)
+    ours = kr.checkpointed(base, layers="block_[01]")
+    fitted(ours, "graph")
+    ours.save(tmp_path / "ours.keras")
+    back = keras.saving.load_model(tmp_path / "ours.keras")
+    assert isinstance(back, type(base))
+    assert sorted(p.split("/")[-1] for p in back.recomputed_layers) == ["block_0", "block_1"]
+    assert replays(back) == 5
+    np.testing.assert_allclose(back.predict(X, verbose=0), ours.predict(X, verbose=0), rtol=1e-6)
+    ours.save_weights(tmp_path / "ours.weights.h5")
+    uncompiled = twins(name)[0]
+    uncompiled.load_weights(tmp_path / "ours.weights.h5", skip_mismatch=False)
+    np.testing.assert_allclose(uncompiled.predict(X, verbose=0), ours.predict(X, verbose=0), rtol=1e-6)
+    plain.save_weights(tmp_path / "plain.weights.h5")
+    kr.checkpointed(uncompiled, layers=Block).load_weights(tmp_path / "plain.weights.h5")
+
+
+def test_masks_go_in_and_out():
+    """A recurrent layer and a dense one, chosen: the mask of the embedding reaches the loss."""
+    losses = []
+    for choose in (False, True):
+        keras.utils.set_random_seed(1)
+        inputs = keras.Input((5,), dtype="int32")
+        x = keras.layers.Embedding(6, 4, mask_zero=True)(inputs)
+        x = keras.layers.LSTM(4, return_sequences=True, name="again")(x)
+        model = keras.Model(inputs, keras.layers.Dense(1, name="end")(x))
+        model = kr.checkpointed(model, layers=["again", "end"]) if choose else model
+        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
+        words = np.array([[1, 2, 3, 0, 0], [4, 5, 0, 0, 0]])
+        losses.append(model.fit(words, np.ones((2, 5, 1)), epochs=3, verbose=0).history["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_a_training_step_of_its_own_is_recomputed():
+    class Own(Subclassed):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self.zeta(self.trunk(self.stem(x), training=True)) - y) ** 2)
+            weights = self.trainable_variables
+            self.optimizer.apply(tape.gradient(loss, [v.value for v in weights]), weights)
+            return {"loss": loss}
+
+    losses = []
+    for choose in (False, True):
+        keras.utils.set_random_seed(1)
+        model = Own(name="mine")
+        model(X)
+        losses.append(fitted(kr.checkpointed(model, layers=Block) if choose else model, "graph"))
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: kr.checkpointed(subclassed(), layers="blok_*"),
+            r"layers='blok_\*' means no layer of 'mine'.* Near are 'block_",
+        ),
+        (
+            lambda: kr.checkpointed(subclassed(), layers=keras.layers.LSTM),
+            "means no layer of 'mine', a Subclassed. It has 'dense",
+        ),
+        (lambda: kr.checkpointed(subclassed(), layers=lambda _: False), "means no layer of 'mine'"),
+        (lambda: kr.checkpointed(subclassed(), layers=[3]), "layers=3: give a class of layers, a pattern"),
+        (lambda: kr.checkpointed(subclassed(), layers=Block, every=2), "every=2 and layers=.* were both given"),
+        (lambda: kr.checkpointed(Subclassed(name="new"), layers=Block), "'new' is not built: .* call it on data"),
+        (lambda: kr.checkpointed(3, layers=Block), "3 is no Keras model"),
+    ],
+)
+def test_what_is_refused(call, message):
+    with warnings.catch_warnings(), pytest.raises(InvalidArgumentError, match=message):
+        call()
