@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -21,8 +22,9 @@ from ..planning import BudgetTooSmallError, Chain, simulate
 from ..planning.budget import least
 from ..planning.twice import replay_seconds, section_actions, sections_run_twice, smallest_room_bytes
 from ..sizes import format_bytes, parse_bytes
-from .checkpointed import functional_model, with_checkpoints
-from .graph import Call, Graph, InitialState, Key, read_graph
+from .batch import specs_of
+from .checkpointed import check_trainable, functional_model, graph_of, with_checkpoints
+from .graph import Call, Graph, Key
 from .measure import Measure, Measured, spec_bytes
 from .model import Model
 from .placement import ancestors
@@ -61,14 +63,17 @@ def plan(
     *,
     memory_budget: int | str,
     batch_size: int | None = None,
+    sample: Any = None,
     timed: bool = False,
     needed_bytes: Callable[[Model], int] | None = None,
 ) -> tuple[Model, MemoryPlan]:
     """Return ``model`` with checkpoints so that training needs at most ``memory_budget``, and the plan.
 
-    ``model`` is functional or sequential; the two models share layers and weights, and the result is not compiled.
-    ``memory_budget`` is a number of bytes or a text such as ``"128MiB"``, for batches of ``batch_size``, which may be left
-    out where the inputs have a fixed one. The cheapest plan predicted to fit is taken, by operation counts or, if ``timed``,
+    ``model`` is what ``checkpointed`` takes for ``every=``, and the result what that returns; the two models share layers and
+    weights, and the result is not compiled. ``memory_budget`` is a number of bytes or a text such as ``"128MiB"``, for batches
+    of ``batch_size``, which may be left out where the inputs have a fixed one. ``sample`` is a batch as it is given to ``fit``
+    (``x``, ``(x, y)``, or a data set of them), by which open sizes are fixed: of the batch, where ``batch_size`` is not given,
+    and of sequences. The cheapest plan predicted to fit is taken, by operation counts or, if ``timed``,
     by running each layer; a larger budget never costs more.
 
     A prediction is no proof: compilers keep more or less than it says (docs/choosing.md). With ``needed_bytes``, which
@@ -76,14 +81,16 @@ def plan(
     ``needed_bytes`` is at most the budget is looked for, by halves, and the model that is returned was found to fit.
 
     Raises BudgetTooSmallError with the smallest budget that would do, InvalidArgumentError for a model of another kind, one
-    that has checkpoints already, or an unknown batch size, and UnsupportedError for a layer that cannot be measured.
+    that has checkpoints already or no trainable weights, a size that stays unknown, or a sample that does not fit, and
+    UnsupportedError for a layer that cannot be measured.
     """
     budget_bytes = parse_bytes(memory_budget)
     functional = functional_model(model)
-    graph = read_graph(functional)
+    check_trainable(model)
+    graph = graph_of(functional)
     if any(isinstance(call.operation, RecomputationCheckpoint) for call in graph.calls):
         raise InvalidArgumentError(f"{model.name!r} has RecomputationCheckpoint layers already: plan a model without any")
-    specs = _specs(functional, graph, batch_size)
+    specs = specs_of(functional, graph, batch_size=batch_size, sample=sample)
     places = _places(graph.calls)
     chain = _chain(graph, places, specs, fixed_bytes=_fixed_bytes(model, graph, specs), timed=timed)
 
@@ -222,30 +229,3 @@ def _fixed_bytes(model: keras.Model, graph: Graph, specs: dict[Key, tf.TensorSpe
     slots = size(optimizer.variables) if optimizer is not None else 0
     results = sum(spec_bytes(specs[key]) for key in graph.outputs)
     return size(model.variables) + size(model.trainable_variables) + slots + 2 * results
-
-
-def _specs(functional: keras.Model, graph: Graph, batch_size: int | None) -> dict[Key, tf.TensorSpec]:
-    """Return type and shape of each value of ``graph`` for batches of ``batch_size``."""
-    nodes = [node for depth in functional._nodes_by_depth.values() for node in depth]
-    tensors = {id(t): t for t in (*functional.inputs, *(t for node in nodes for t in node.outputs))}
-    fixed = {t.shape[0] for t in functional.inputs} - {None}
-    batch = batch_size or (fixed.pop() if len(fixed) == 1 else None)
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise InvalidArgumentError(
-            f"batch_size is {batch_size!r}: the memory depends on it, so give a whole number from 1 on, or fix it in the inputs"
-        )
-    found: dict[Key, tf.TensorSpec] = {
-        key: tf.TensorSpec([batch if d is None and not n else d for n, d in enumerate(t.shape)], t.dtype)
-        for key, t in tensors.items()
-    }
-    for key in graph.initial_states:
-        found[key] = tf.TensorSpec((batch, *_state_shape(key)), key.layer.compute_dtype)
-    unknown = [tensors[key].name for key, spec in found.items() if spec.shape.num_elements() is None]
-    if unknown:
-        raise InvalidArgumentError(f"{unknown[0]!r} has dimensions of unknown size: the memory depends on them, so fix them")
-    return found
-
-
-def _state_shape(state: InitialState) -> tuple[int, ...]:
-    size = keras.tree.flatten(state.layer.state_size)[state.slot]
-    return tuple(size) if isinstance(size, (tuple, list)) else (size,)

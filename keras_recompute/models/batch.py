@@ -1,0 +1,120 @@
+"""The shapes of all values of a model for one batch: as the model says, with open sizes given, or read from a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ..errors import InvalidArgumentError
+from .aside import Aside
+from .graph import Graph, InitialState, Key, Values
+
+
+def specs_of(functional: keras.Model, graph: Graph, *, batch_size: int | None, sample: Any = None) -> dict[Key, tf.TensorSpec]:
+    """Return type and shape of each value of ``graph`` for batches of ``batch_size``, or like ``sample``.
+
+    Raises InvalidArgumentError where a size stays unknown, or ``sample`` does not fit the model.
+    """
+    inputs = _inputs(functional, batch_size) if sample is None else _like(functional, sample, batch_size)
+    made = {id(t): t for nodes in functional._nodes_by_depth.values() for node in nodes for t in node.outputs}
+    if sample is None and all(key in made for call in graph.calls for key in call.outputs):
+        found: dict[Key, tf.TensorSpec] = {
+            key: tf.TensorSpec([_filled(n, d, inputs) for n, d in enumerate(t.shape)], t.dtype) for key, t in made.items()
+        }
+        found.update(zip(graph.inputs, inputs))
+        for key in graph.initial_states:
+            found[key] = tf.TensorSpec((inputs[0].shape[0], *_state_shape(key)), key.layer.compute_dtype)
+    else:
+        found = _traced(graph, inputs)  # a model inside says sizes that are open there, not those that it is called with
+    unknown = [key for key, spec in found.items() if spec.shape.rank is None or None in spec.shape]
+    if unknown:
+        at = next((call.operation.name for call in graph.calls if unknown[0] in call.outputs), functional.inputs[0].name)
+        raise InvalidArgumentError(
+            f"{at!r} in {functional.name!r} has dimensions of unknown size, {found[unknown[0]].shape}: the memory depends on "
+            f"them, so fix them in the inputs, or give sample=, a batch as it is given to fit"
+        )
+    return found
+
+
+def _inputs(functional: keras.Model, batch_size: int | None) -> list[tf.TensorSpec]:
+    fixed = {t.shape[0] for t in functional.inputs} - {None}
+    batch = batch_size or (fixed.pop() if len(fixed) == 1 else None)
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise InvalidArgumentError(
+            f"batch_size is {batch_size!r}: the memory depends on it, so give a whole number from 1 on, or fix it in the "
+            f"inputs, or give sample=, a batch as it is given to fit"
+        )
+    return [
+        tf.TensorSpec([batch if d is None and not n else d for n, d in enumerate(t.shape)], t.dtype) for t in functional.inputs
+    ]
+
+
+def _filled(number: int, size: int | None, inputs: Sequence[tf.TensorSpec]) -> int | None:
+    return inputs[0].shape[0] if size is None and not number else size
+
+
+def _like(functional: keras.Model, sample: Any, batch_size: int | None) -> list[tf.TensorSpec]:
+    """Return the inputs of the model when it is fitted to ``sample``: ``x``, ``(x, y)``, ``(x, y, weights)``, or a data set."""
+    if hasattr(sample, "__next__") or isinstance(sample, tf.data.Dataset):
+        sample = next(iter(sample))
+    elif isinstance(sample, keras.utils.PyDataset):
+        sample = sample[0]
+    x = sample[0] if isinstance(sample, tuple) else sample
+    if len(keras.tree.flatten(x)) != len(functional.inputs):
+        names = ", ".join(repr(t.name) for t in functional.inputs)
+        raise InvalidArgumentError(
+            f"sample= has {len(keras.tree.flatten(x))} arrays, and {functional.name!r} takes {names}: give the inputs as to "
+            f"fit (an array, or a list or dict of them), alone or as the first of a tuple (x, y)"
+        )
+    try:
+        with tf.Graph().as_default():
+            given = functional._standardize_inputs(keras.tree.map_structure(_placeholder, x))
+            specs = [tf.TensorSpec([batch_size or t.shape[0], *t.shape[1:]], t.dtype) for t in given]
+    except (ValueError, TypeError) as error:
+        raise InvalidArgumentError(f"sample= does not fit the inputs of {functional.name!r}: {error}") from error
+    for spec, wanted in zip(specs, functional.inputs):
+        if not tf.TensorShape(wanted.shape).is_compatible_with(spec.shape):
+            raise InvalidArgumentError(
+                f"sample= has shape {spec.shape} for the input {wanted.name!r} of {functional.name!r}, which takes "
+                f"{wanted.shape}: give a batch of that shape"
+            )
+    return specs
+
+
+def _placeholder(leaf: Any) -> tf.Tensor:
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        leaf = np.asarray(leaf)
+    return tf.compat.v1.placeholder(leaf.dtype, leaf.shape)
+
+
+def _traced(graph: Graph, inputs: Sequence[tf.TensorSpec]) -> dict[Key, tf.TensorSpec]:
+    """Return the shapes that the calls of ``graph`` have when they are traced, which runs nothing."""
+    found: dict[Key, tf.TensorSpec] = {}
+    aside = Aside(graph.calls)
+
+    def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        values: Values = dict(zip(graph.inputs, tensors))
+        for state in graph.initial_states:
+            batch = inputs[0].shape[0]
+            values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=batch))[state.slot]
+
+        def work() -> list[tf.Tensor]:
+            for call in graph.calls:
+                call.run(values)
+            return []
+
+        aside.gather(work)
+        found.update((key, tf.TensorSpec(value.shape, value.dtype)) for key, value in values.items())
+        return []
+
+    tf.function(run, autograph=False).get_concrete_function(*inputs)
+    return found
+
+
+def _state_shape(state: InitialState) -> tuple[int, ...]:
+    size = keras.tree.flatten(state.layer.state_size)[state.slot]
+    return tuple(size) if isinstance(size, (tuple, list)) else (size,)
