@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "planning": {"errors", "sizes", "phases"},
     "engine": {"errors", "sizes", "phases", "planning"},
     "layers": {"errors", "sizes", "phases", "planning", "engine"},
-    "models": {"errors", "sizes", "phases", "planning", "engine", "layers"},
+    "models": {"errors", "sizes", "phases", "planning", "engine", "layers", "liveness"},
     "ipu": {"errors", "sizes", "phases", "files", "planning", "engine", "layers", "models", "liveness"},
     "liveness": {"errors", "sizes", "phases", "files"},
     "report": {"errors", "sizes", "phases", "files", "planning", "liveness"},

@@ -6,6 +6,7 @@ are plain functions over plain values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,7 @@ class Call:
     """One use of a Keras operation: ``outputs = operation(*args, **kwargs)`` with Refs for values.
 
     With ``joins_maker`` the call belongs to the section that makes its input, whether it leads to a checkpoint or not.
+    ``output_bytes`` are the sizes of the outputs for one sample, with 1 for every other dimension that is not known.
     """
 
     operation: Any
@@ -47,6 +49,7 @@ class Call:
     outputs: tuple[Key, ...]
     stage: int | None = None
     joins_maker: bool = False
+    output_bytes: tuple[int, ...] = ()
 
     def run(self, values: Values) -> None:
         """Call the operation on ``values`` and add its results to them."""
@@ -91,7 +94,8 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
             kwargs = {**kwargs, "initial_state": [Ref(InitialState(node.operation, slot)) for slot in range(count)]}
         inputs = tuple(leaf.key for leaf in keras.tree.flatten((args, kwargs)) if isinstance(leaf, Ref))
         outputs = tuple(id(t) for t in node.outputs)
-        calls.append(Call(node.operation, tuple(args), dict(kwargs), inputs, outputs, stage_of(node)))
+        sizes = tuple(_bytes_of_one(t) for t in node.outputs)
+        calls.append(Call(node.operation, tuple(args), dict(kwargs), inputs, outputs, stage_of(node), output_bytes=sizes))
     tensors = [*model.inputs, *(t for node in nodes for t in node.outputs)]
     return Graph(
         inputs=tuple(id(t) for t in model.inputs),
@@ -103,6 +107,10 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
 
 def _reference(leaf: Any) -> Any:
     return Ref(id(leaf)) if isinstance(leaf, keras.KerasTensor) else leaf
+
+
+def _bytes_of_one(tensor: keras.KerasTensor) -> int:
+    return math.prod(d or 1 for d in tensor.shape[1:]) * tf.as_dtype(tensor.dtype).size
 
 
 def _takes_initial_state(node: Any) -> bool:

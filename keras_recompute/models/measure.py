@@ -7,6 +7,9 @@ XLA does when it fuses (compiled programs showed it; on a CPU, with TensorFlow 2
 * anything else is computed again within the kernel that reads it, from arrays: inputs of the layer, and results of operations
   that are too dear to repeat (``engine.cost.CHEAP`` are the others). These stay.
 
+Convolutions, pooling, softmax and gathers take storage while they run of which their tensors say nothing: it is read from the
+compiled program of the layer alone (``scratch``).
+
 The cost is counted in operations: two for each multiplication and addition of a product or convolution, one for each element
 of everything else; or it is timed. Loops count once, so layers with loops inside are better timed.
 """
@@ -17,7 +20,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
@@ -31,6 +34,7 @@ from ..engine.program import inputs_of
 from ..engine.trace import Trace, trace
 from ..errors import UnsupportedError
 from .graph import Call, Ref
+from .scratch import Scratch, scratch
 
 _PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum")
 _CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
@@ -43,7 +47,8 @@ class Measured:
 
     ``kept`` are arrays of its own that its backward pass needs, with their bytes. ``reads`` and ``multiplies`` are the numbers
     of inputs that it computes with, or multiplies by, and ``needs`` those of outputs it needs. ``sources`` tells for each
-    output what it is computed from again: its own array (None), or arrays of its own and numbers of inputs.
+    output what it is computed from again: its own array (None), or arrays of its own and numbers of inputs. ``scratch`` is
+    what it takes beside its tensors while it runs.
     """
 
     kept: Mapping[int, int]
@@ -52,10 +57,13 @@ class Measured:
     needs: frozenset[int]
     sources: tuple[tuple[Mapping[int, int], frozenset[int]] | None, ...]
     cost: float
+    scratch: Scratch
 
 
 class Measure:
-    """Measures calls; equal layers on equal shapes are traced once."""
+    """Measures calls; equal layers on equal shapes are traced once, those of Keras and this package once in a process."""
+
+    _known_in_process: ClassVar[dict[Any, Measured]] = {}
 
     def __init__(self, specs: Mapping[Any, tf.TensorSpec], *, timed: bool) -> None:
         self._specs, self._timed = specs, timed
@@ -64,10 +72,12 @@ class Measure:
     def __call__(self, call: Call) -> Measured:
         """Return what ``call`` needs and costs. Raises UnsupportedError for a layer whose needs have no known size."""
         signature = [self._specs[key] for key in call.inputs]
-        key = (_likeness(call), tuple(signature))
-        if key not in self._known:
-            self._known[key] = _measured(call, signature, timed=self._timed)
-        return self._known[key]
+        likeness = _likeness(call)
+        key = (likeness, tuple(signature), self._timed)
+        known = self._known if isinstance(likeness[0], int) else self._known_in_process
+        if key not in known:
+            known[key] = _measured(call, signature, timed=self._timed)
+        return known[key]
 
 
 def spec_bytes(spec: tf.TensorSpec) -> int:
@@ -81,10 +91,11 @@ def _likeness(call: Call) -> Any:
     given = keras.tree.map_structure(lambda leaf: number[leaf.key] if isinstance(leaf, Ref) else leaf, (call.args, call.kwargs))
     operation = call.operation
     if type(operation).__module__.split(".")[0] not in ("keras", "keras_recompute"):
-        return id(operation)  # of a class of the user's, whose configuration may not say all
+        return id(operation), repr(given)  # of a class of the user's, whose configuration may not say all
     try:
         config = {name: value for name, value in operation.get_config().items() if name != "name"}
-        return type(operation), repr(config), repr(given)
+        shapes = [(w.shape, w.dtype, w.trainable) for w in getattr(operation, "weights", ())]
+        return type(operation), repr(config), repr(given), repr(shapes)
     except Exception:  # no layer, and no configuration
         return id(operation), repr(given)
 
@@ -113,13 +124,15 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
         found = _Needs()
         arrays.add_sources(tensor, found)
         sources.append(None if number in found.outputs else (found.kept, frozenset(found.inputs)))
+    kept = {**multiplied.kept, **read.kept}
     return Measured(
-        kept={**multiplied.kept, **read.kept},
+        kept=kept,
         reads=frozenset(read.inputs),
         multiplies=frozenset(multiplied.inputs),
         needs=frozenset(read.outputs | multiplied.outputs),
         sources=tuple(sources),
         cost=_seconds(run, signature) if timed else _operations(traced),
+        scratch=scratch(run, traced, signature, kept_bytes=sum(kept.values())),
     )
 
 

@@ -1,8 +1,8 @@
 """Where to put checkpoints into a graph of layers: places behind which little has to be kept.
 
 A checkpoint behind a call ends a section: everything that leads to the call and is in no section before. What the rest of
-the graph reads of all sections so far is kept. In a chain that is one value wherever it is cut; inside a residual block it
-is the way around the block as well.
+the graph reads of all sections so far is kept. In a chain that is one value wherever it is cut, a small one behind a pooling
+layer and a large one behind an expansion; inside a residual block it is the way around the block as well.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .graph import Call
 def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     """Return the positions of the calls to put a checkpoint behind, so that sections have ``count`` calls or a few more.
 
-    Of the places where a section has at least ``count`` and less than twice as many calls, the one with the fewest values
-    to keep is taken, and of those the first. A shorter section, of at least half of ``count``, is made only where all of
-    those keep more. Behind the last position at least half of ``count`` calls are left: they are not recomputed, and fewer
-    would leave the section before them to be replayed as soon as it has run.
+    Of the places where a section has at least half of ``count`` and less than twice as many calls, the one is taken behind
+    which the fewest bytes are kept; a section that has ``count`` calls too many must keep half as many to be taken.
+    Behind the last position at least half of ``count`` calls are left: they are not recomputed, and fewer would leave the
+    section before them to be replayed as soon as it has run.
     """
     leading = ancestors(calls)
     counted = sum(1 << n for n, call in enumerate(calls) if not isinstance(call.operation, RecomputationCheckpoint))
@@ -28,7 +28,7 @@ def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     while True:
         sections = {n: leading[n] & ~done for n in range(len(calls)) if not done >> n & 1}
         sizes = {n: (section & counted).bit_count() for n, section in sections.items()}
-        kept = {n: values_kept(done | sections[n], calls) for n, size in sizes.items() if 2 * size >= count}
+        kept = {n: bytes_kept(done | sections[n], calls) for n, size in sizes.items() if 2 * size >= count}
         left = {n: (counted & ~(done | sections[n])).bit_count() for n in kept}
         places = [n for n, values in kept.items() if values and 2 * left[n] >= count]
         long = [n for n in places if sizes[n] >= count]
@@ -36,7 +36,7 @@ def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
             return tuple(sorted(positions))
         near = [n for n in places if sizes[n] < 2 * count]
         if any(n in near for n in long):
-            position = min(near, key=lambda n: (kept[n], sizes[n] < count, abs(sizes[n] - count), n))
+            position = min(near, key=lambda n: (kept[n] * (1 + abs(sizes[n] - count) / count), sizes[n] < count, n))
         else:
             position = min(long, key=lambda n: (sizes[n], n))
         positions.append(position)
@@ -56,8 +56,8 @@ def ancestors(calls: Sequence[Call]) -> list[int]:
     return leading
 
 
-def values_kept(done: int, calls: Sequence[Call]) -> int:
-    """Return how many values the calls in ``done`` hand to others."""
-    made = {key for n, call in enumerate(calls) if done >> n & 1 for key in call.outputs}
+def bytes_kept(done: int, calls: Sequence[Call]) -> int:
+    """Return the size for one sample of the values that the calls in ``done`` hand to others."""
+    made = {key: size for n, call in enumerate(calls) if done >> n & 1 for key, size in zip(call.outputs, call.output_bytes)}
     read = {key for n, call in enumerate(calls) if not done >> n & 1 for key in call.inputs}
-    return len(made & read)
+    return sum(size for key, size in made.items() if key in read)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .equal import Run, find_runs
 from .graph import Call, Graph
-from .placement import values_kept
+from .placement import bytes_kept
 from .sections import Section, divided
 from .twins import kind_of
 
@@ -56,7 +56,7 @@ def _longest_repetition(calls: Sequence[Call]) -> _Repetition | None:
             count = equal // period + 1
             if count > 1 and (best is None or count * period > best.count * best.period):
                 starts = range(n - equal - period, n - count * period + 1)
-                best = _Repetition(min(starts, key=lambda s: values_kept((1 << s + period) - 1, calls)), period, count)
+                best = _Repetition(min(starts, key=lambda s: bytes_kept((1 << s + period) - 1, calls)), period, count)
             equal = 0
     return best
 
