@@ -63,7 +63,8 @@ def saved_values(
 class _Decisions:
     """Decides about forward values. The first of these rules that applies holds:
 
-    1. the result of an operation that may not run twice is saved;
+    1. the result of an operation that may not run twice is saved, and what is found out about a text: XLA has no texts, and
+       takes operations on them only where TensorFlow can run them before it compiles;
     2. a shape is saved, for a few bytes, rather than the tensor that has it or the operations that make it (XLA knows
        every shape when it compiles, but not that of a value which it has stored and read again);
     3. the same elements in another shape are not saved beside the value that has them, if that is kept or given;
@@ -89,7 +90,7 @@ class _Decisions:
         return self._made[value.ref()]
 
     def _decide(self, value: tf.Tensor) -> Decision:
-        if not self._joint.trace.purity.is_pure(value.op) or value.op.type in self._shapes:
+        if not self._joint.trace.purity.is_pure(value.op) or value.op.type in self._shapes or _comes_of_text(value):
             return Decision.SAVE
         if self._replays_all or value.dtype == tf.resource:
             return Decision.RECOMPUTE
@@ -113,6 +114,10 @@ class _Decisions:
         if operation not in self._joint.backward:
             return True
         return operation.type in self._shapes and all(t.op not in self._joint.backward for t in operation.inputs)
+
+
+def _comes_of_text(value: tf.Tensor) -> bool:
+    return value.dtype != tf.string and any(t.dtype == tf.string for t in value.op.inputs)
 
 
 def _follows_from_shapes(value: tf.Tensor) -> bool:
