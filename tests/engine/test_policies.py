@@ -164,26 +164,3 @@ def test_lists_of_unknown_rows_are_not_kept_under_xla():
     with pytest.warns(RecomputeWarning, match="matches nothing"):
         ours = gradient(kept)
     np.testing.assert_array_equal(ours, gradient(loop))
-
-
-def test_what_is_found_out_about_a_text_is_kept():
-    """XLA compiles no operation on texts; this one TensorFlow runs before, as it does in the function itself."""
-
-    def of_text(x):
-        return x * tf.cast(tf.strings.length(tf.strings.as_string(tf.size(x) + 100)), x.dtype)
-
-    inner = checkpoint(lambda x: tf.sin(tf.cos(of_text(x))))
-    x = tf.constant(numbers(3, 4, seed=2))
-
-    def gradient(function):
-        @tf.function(jit_compile=True, autograph=False)
-        def compiled(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = function(x)
-            return tape.gradient(y, x)
-
-        return compiled(x)
-
-    found = gradient(checkpoint(lambda x: tf.tanh(inner(tf.exp(x)))))
-    np.testing.assert_allclose(found, gradient(lambda x: tf.tanh(inner.__wrapped__(tf.exp(x)))), rtol=1e-6)

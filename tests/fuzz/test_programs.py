@@ -11,7 +11,10 @@ import logging
 import pytest
 import tensorflow as tf
 
+from .cases import Case
 from .hunt import Hunt
+from .judge import check
+from .language import Apply, Checkpoint, Program
 from .profile import settings_for
 
 # To compile takes seconds, and what runs eagerly is traced as in a graph.
@@ -35,3 +38,9 @@ def _unoptimised():
 def test_a_random_program_agrees_with_its_plain_twin(mode):
     how = settings_for(share=SHARES[mode])
     Hunt().run((mode,), how, start=list(SHARES).index(mode) if how.derandomize else None)
+
+
+def test_what_is_found_out_about_a_text_is_kept():
+    """Found by a long search: XLA compiles no operation on texts, and TensorFlow folds none that stands in a replay."""
+    inner = Checkpoint("save_nothing", (Apply("string", 0),), 1, integer=False, of=0)
+    check(Case(Program((inner,), "save_nothing", 1, nested=False, arguments="positional"), mode="jit"))
