@@ -176,6 +176,6 @@ def test_the_blocks_inside_one_layer_are_reached(tmp_path):
     np.testing.assert_allclose(trained(ours, x, y, loss, jit=False), trained(plain, x, y, loss, jit=False), rtol=1e-5)
     assert_same_weights(ours, plain)
     ours.save(tmp_path / "task.keras")
-    back = keras.saving.load_model(tmp_path / "task.keras")
+    back = keras.saving.load_model(tmp_path / "task.keras", compile=False)
     assert len(back.recomputed_layers) == 2
     assert isinstance(back, keras_hub.models.ViTImageClassifier)
