@@ -60,6 +60,8 @@ def judge(case: Case, plain: Outcome, ours: Outcome) -> None:
             _check_missing(missing, ours, run(case, traced), case)
     elif ours.error is None:
         alike = _where_less_is_refused(case)
+        if alike.error is not None and "No registered 'ResourceGather" in str(alike.error):
+            return  # XLA does not compile every read of a variable; ours is a read of its value
         if alike.error is not None:
             raise Disagreement(f"works where plain raises {sort_of(plain.error)}", _said(plain.error), case)
         judge(case, alike, ours)
