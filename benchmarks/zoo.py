@@ -1,0 +1,267 @@
+"""Models that nobody here wrote: ``python3 benchmarks/zoo.py`` trains one of every family and writes ``docs/zoo.md``.
+
+Each model runs in a process of its own, with random weights; nothing is downloaded. One step is a loss (the mean square of
+all outputs) and the gradients of all weights, of the plain Keras model, of ``checkpointed(model, every=round(sqrt(layers)))``,
+and of the leanest plan of ``kr.plan``: with and without jit in float32, and without jit in float64. Compared are loss and
+gradients, temporaries of the compiled program (without the gradients that it hands back), seconds per step, and of the first
+one, which traces and compiles. KerasHub's models need ``pip install keras-hub``; without it their rows say so. ``--only NAME``
+runs one model and keeps the other rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+RESULTS, PAGE = ROOT / "benchmarks" / "results" / "zoo.json", ROOT / "docs" / "zoo.md"
+MIB = 2**20
+STEPS = 3
+
+IMAGES = {  # of keras.applications: sides of the images, batch
+    "VGG16": (64, 8),
+    "ResNet50": (64, 8),
+    "ResNet50V2": (64, 8),
+    "InceptionV3": (96, 8),
+    "InceptionResNetV2": (96, 4),
+    "Xception": (96, 8),
+    "DenseNet121": (64, 8),
+    "MobileNet": (64, 8),
+    "MobileNetV2": (64, 8),
+    "MobileNetV3Small": (64, 8),
+    "NASNetMobile": (64, 4),
+    "EfficientNetB0": (64, 8),
+    "EfficientNetV2B0": (64, 8),
+    "ConvNeXtTiny": (64, 8),
+}
+SMALL = {"num_layers": 6, "hidden_dim": 64, "intermediate_dim": 128, "dropout": 0.0}
+ROTARY = {"num_query_heads": 4, "num_key_value_heads": 2}
+HUB: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {  # of KerasHub: what the class is given; batch and tokens, or sides
+    "BertBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
+    "RobertaBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
+    "DistilBertBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
+    "AlbertBackbone": (
+        {"vocabulary_size": 500, "num_heads": 4, "embedding_dim": 32, "max_sequence_length": 128, **SMALL},
+        (8, 128),
+    ),
+    "DebertaV3Backbone": (
+        {"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 64, "bucket_size": 32, **SMALL},
+        (4, 64),
+    ),
+    "GPT2Backbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
+    "GPTNeoXBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
+    "OPTBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
+    "LlamaBackbone": ({"vocabulary_size": 500, **ROTARY, **SMALL}, (8, 128)),
+    "MistralBackbone": ({"vocabulary_size": 500, **ROTARY, **SMALL}, (8, 128)),
+    "GemmaBackbone": ({"vocabulary_size": 500, **ROTARY, "head_dim": 16, **SMALL}, (8, 128)),
+    "FNetBackbone": ({"vocabulary_size": 500, "max_sequence_length": 128, **SMALL}, (8, 128)),
+    "BartBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 64, **SMALL}, (8, 64)),
+    "ViTBackbone": (
+        {"image_shape": (64, 64, 3), "patch_size": 8, "num_layers": 6, "num_heads": 4, "hidden_dim": 64, "mlp_dim": 128},
+        (8, 64, 64, 3),
+    ),
+}
+COLUMNS = (
+    "model | layers, every | difference, float32 / float64 | temporaries, MiB: plain / every / leanest plan "
+    "| s per step, jit: plain, every, ratio | without jit: plain, every, ratio | first step, jit: plain, every, ratio "
+    "| predicted over compiled: plain / plan"
+)
+
+
+def build(name: str) -> tuple[Any, list[Any]]:
+    """Return the model and a batch of its inputs, flat."""
+    import keras
+    import numpy as np
+
+    keras.utils.set_random_seed(0)
+    rng = np.random.default_rng(0)
+    if name in IMAGES:
+        side, batch = IMAGES[name]
+        model = getattr(keras.applications, name)(weights=None, input_shape=(side, side, 3), classes=10)
+        return model, [rng.normal(size=(batch, side, side, 3)).astype(keras.config.floatx())]
+    import keras_hub
+
+    options, shape = HUB[name]
+    options = {key: value for key, value in options.items() if not (name in WITHOUT_DROPOUT and key == "dropout")}
+    model = getattr(keras_hub.models, name)(**options)
+    if len(shape) == 4:
+        return model, [rng.normal(size=shape).astype(keras.config.floatx())]
+    values = []
+    for tensor in model.inputs:
+        of_tokens = "token_ids" in tensor.name
+        values.append(rng.integers(1, 500, shape) if of_tokens else np.full(shape, int("mask" in tensor.name)))
+    return model, [value.astype("int32") for value in values]
+
+
+WITHOUT_DROPOUT = ("LlamaBackbone", "MistralBackbone", "GemmaBackbone", "ViTBackbone")
+
+
+class Steps:
+    """The training step of a model that leaves everything but the compiled function as it was."""
+
+    def __init__(self, model: Any, inputs: list[Any]) -> None:
+        import keras
+        import tensorflow as tf
+
+        self._model, self._inputs = model, [tf.constant(value) for value in inputs]
+        self._state = [(v.value, v.numpy()) for v in model.variables]
+        variables = [v.value for v in model.trainable_variables]
+
+        def step(*given: tf.Tensor) -> Any:
+            with tf.GradientTape() as tape:
+                results = model(keras.tree.pack_sequence_as(model._inputs_struct, given), training=True)
+                loss = tf.add_n([tf.reduce_mean(tf.square(y)) for y in keras.tree.flatten(results)])
+            return loss, [None if g is None else tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
+
+        self._step = step
+
+    def run(self, *, jit: bool) -> tuple[float, float, list[Any]]:
+        """Return the seconds of the first step, the least of the later ones, and what a step returns."""
+        import tensorflow as tf
+
+        function = tf.function(self._step, jit_compile=jit, autograph=False)
+        seconds, found = [], []
+        for _ in range(STEPS + 1):
+            for variable, value in self._state:
+                variable.assign(value)
+            start = time.perf_counter()
+            loss, gradients = function(*self._inputs)
+            found = [loss.numpy(), *(g.numpy() for g in gradients if g is not None)]
+            seconds.append(time.perf_counter() - start)
+        return seconds[0], min(seconds[1:]), found
+
+    def temporaries(self) -> int:
+        """Return the largest sum of temporaries over the compiled program."""
+        import tensorflow as tf
+
+        from keras_recompute.liveness import profile
+        from keras_recompute.liveness.timeline import held_per_step
+
+        record = profile(tf.function(self._step, jit_compile=True, autograph=False), *self._inputs)
+        return max(held_per_step(record.buffers, ("temporary",), record.program_steps))
+
+
+def difference(ours: list[Any], plain: list[Any]) -> float:
+    """Return the largest difference, relative to the largest element of its tensor, or a thousandth of that of all."""
+    import numpy as np
+
+    floor = 1e-3 * max(float(np.abs(p).max(initial=0.0)) for p in plain)
+    return max(float(np.abs(a - p).max(initial=0.0) / max(np.abs(p).max(initial=0.0), floor)) for a, p in zip(ours, plain))
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Return the row of one model."""
+    import keras
+
+    import keras_recompute as kr
+    from keras_recompute.planning import BudgetTooSmallError
+
+    warnings.simplefilter("ignore")
+    model, inputs = build(name)
+    layers = len(model._flatten_layers(include_self=False)) if name in HUB else len(model.layers)
+    every = max(1, round(len(model.layers) ** 0.5))
+    row: dict[str, Any] = {"layers": layers, "every": every}
+    plain, ours = Steps(model, inputs), Steps(kr.checkpointed(model, every=every), inputs)
+    for key, jit in (("jit", True), ("graph", False)):
+        (first, seconds, wanted), (our_first, our_seconds, found) = plain.run(jit=jit), ours.run(jit=jit)
+        row[key] = {"first": [first, our_first], "step": [seconds, our_seconds], "difference": difference(found, wanted)}
+    row["temporaries"] = [plain.temporaries(), ours.temporaries()]
+    sample = keras.tree.pack_sequence_as(model._inputs_struct, inputs)
+    try:
+        kr.plan(model, memory_budget=1, sample=sample, prove=False)
+    except BudgetTooSmallError as refusal:
+        planned, plan = kr.plan(model, memory_budget=refusal.smallest_budget_bytes, sample=sample, prove=False)
+        row["temporaries"].append(Steps(planned, inputs).temporaries())
+        row["predicted"] = _predicted(model, planned, plan, inputs)
+    except Exception as error:  # said in the table
+        row["plan"] = f"{type(error).__name__}: {error}"
+    keras.config.set_dtype_policy("float64")
+    keras.config.set_floatx("float64")
+    model, inputs = build(name)
+    wanted, found = (Steps(m, inputs).run(jit=False)[2] for m in (model, kr.checkpointed(model, every=every)))
+    row["float64"] = difference(found, wanted)
+    return row
+
+
+def _predicted(model: Any, planned: Any, plan: Any, inputs: list[Any]) -> list[float]:
+    import tensorflow as tf
+
+    from keras_recompute.models.proof import compiled_peak_bytes
+
+    specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
+    return [
+        plan.plain_peak_bytes / compiled_peak_bytes(model, specs),
+        plan.predicted_peak_bytes / compiled_peak_bytes(planned, specs),
+    ]
+
+
+def page(rows: dict[str, Any]) -> str:
+    """Return the text of ``docs/zoo.md``."""
+    lines = [
+        "# The zoo",
+        "",
+        "Models that nobody here wrote, with random weights, small images and short sequences, on two x86-64 cores that did",
+        "other work as well, so that seconds are good to a third or so. Made by `python3 benchmarks/zoo.py`, whose first lines",
+        "say what is measured. Ratios are of the model with checkpoints to the plain Keras model in the same process.",
+        "",
+        f"| {COLUMNS} |",
+        "|" + "---|" * (COLUMNS.count("|") + 1),
+    ]
+    for name, row in rows.items():
+        lines.append(f"| {name} | {row['error']} |" + " |" * COLUMNS.count("|") if "error" in row else _line(name, row))
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, row: dict[str, Any]) -> str:
+    def pair(values: list[float]) -> str:
+        return f"{values[0]:.2f}, {values[1]:.2f}, **{values[1] / values[0]:.2f}**"
+
+    largest = max(row["jit"]["difference"], row["graph"]["difference"])
+    temporaries = " / ".join(f"{value / MIB:.1f}" for value in row["temporaries"])
+    predicted = " / ".join(f"{value:.2f}" for value in row["predicted"]) if "predicted" in row else row.get("plan", "")[:80]
+    cells: list[Callable[[], str] | str] = [
+        name,
+        f"{row['layers']}, {row['every']}",
+        f"{largest:.0e} / {row['float64']:.0e}",
+        temporaries,
+        pair(row["jit"]["step"]),
+        pair(row["graph"]["step"]),
+        pair(row["jit"]["first"]),
+        predicted,
+    ]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure models and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", default=[], help="a model to run; the other rows stay")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.one:
+        print(json.dumps(measure(options.one)))
+        return 0
+    rows = json.loads(RESULTS.read_text()) if options.only and RESULTS.exists() else {}
+    for name in options.only or [*IMAGES, *HUB]:
+        done = subprocess.run([sys.executable, __file__, "--one", name], check=False, capture_output=True, text=True)
+        said = (done.stderr.strip().splitlines() or [""])[-1]
+        rows[name] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": said[:300]}
+        print(_line(name, rows[name]) if "error" not in rows[name] else f"{name}: {said}", flush=True)
+        RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+        PAGE.write_text(page(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
