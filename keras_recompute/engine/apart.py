@@ -8,7 +8,7 @@ are made from copies of x of which the compiler cannot know that they equal x un
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from .cost import CHEAP, ELEMENTWISE, PRODUCTS
 from .marks import equal_values, passes_on
 from .program import Program, inputs_of, operations_between, program_between
+from .renames import Renames
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,10 @@ class OperandsApart:
     operands: Program
     rest: Program
     read: tuple[int, ...]
+
+    def standing_for(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> OperandsApart:
+        """Do what ``Program.standing_for`` does for the whole program."""
+        return OperandsApart(self.operands.standing_for(handles, renames), self.rest.standing_for(handles, renames), self.read)
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Do what ``Program.write`` does for the whole program."""

@@ -6,13 +6,13 @@ What is saved between them is decided in ``decisions``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
 
-from .apart import with_operands_apart
+from .apart import OperandsApart, with_operands_apart
 from .compiler import under_xla
 from .cost import LOOPS, known_elements
 from .decisions import saved_values
@@ -22,6 +22,7 @@ from .lean import all_but_cheap
 from .marks import copies, equal_values, is_alternative
 from .policies import Decision, Policy, save_everything
 from .program import Program, operations_between, program_between
+from .renames import Renames
 from .trace import Port
 
 _WORTH = 0.8  # a backward program is run in two stages if that keeps at most this part of what it reads
@@ -47,6 +48,7 @@ class Partition:
     at_hand: tuple[int, ...]
     stages: tuple[Program, Program] | None = None
     higher: list[Partition] = field(default_factory=list, repr=False)  # what ``higher.derivative`` made
+    _apart: list[Program | OperandsApart] = field(default_factory=list, repr=False)  # the gradient as XLA is given it
 
     def backpropagate(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Write the backward program, fed by ``values``, into the default graph and return the gradients that are not None."""
@@ -58,9 +60,35 @@ class Partition:
         like = [value for value, g in zip(values, self.joint.gradients) if g is not None]
         return fenced(functools.partial(self._write_gradient, gradient), [*values[:n], *made], after=made, like=like)
 
+    def standing_for(self, variables: Sequence[tf.Variable], handles: Mapping[int, tf.Tensor], renames: Renames) -> Partition:
+        """Return the partition of a function that differs in its variables alone.
+
+        ``variables`` are those of that function, in the order of the trace, ``handles`` their handles by the identities of
+        the handles of this one's, and ``renames`` says what its operations are called. Nothing is traced again.
+        """
+
+        def standing(program: Any) -> Any:
+            return program.standing_for(handles, renames)
+
+        given = tuple((placeholder, handles[id(external)]) for placeholder, external in self.joint.trace.handles)
+        return replace(
+            self,
+            joint=replace(self.joint, trace=replace(self.joint.trace, variables=tuple(variables), handles=given)),
+            forward=standing(self.forward),
+            backward=standing(self.backward),
+            stages=None if self.stages is None else (standing(self.stages[0]), standing(self.stages[1])),
+            higher=[],
+            _apart=[standing(self._prepared())] if under_xla() else [],
+        )
+
     def _write_gradient(self, gradient: Program, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        program = with_operands_apart(gradient, self.joint.backward) if under_xla() else gradient
-        return program.write(values)
+        return (self._prepared() if under_xla() else gradient).write(values)
+
+    def _prepared(self) -> Program | OperandsApart:
+        if not self._apart:
+            gradient = self.backward if self.stages is None else self.stages[1]
+            self._apart.append(with_operands_apart(gradient, self.joint.backward))
+        return self._apart[0]
 
     @property
     def replayed(self) -> tuple[tf.Operation, ...]:

@@ -7,7 +7,7 @@ outputs; ``check`` proves that these fit together, ``write`` copies the operatio
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
@@ -21,6 +21,7 @@ from .cost import known_elements
 from .faster import faster_in_a_section
 from .graph_state import graph_state
 from .marks import is_alternative
+from .renames import Renames
 from .splice import spliced
 from .trace import Port
 from .tracebacks import copy_traceback
@@ -35,7 +36,7 @@ class Program:
     For a handle that stands in a port, ``by_value`` has the type and shape of the value that is given instead.
 
     ``replays`` holds the operations of ``marks.cheaper_replay`` and ``marks.cheaper_alone`` that take their alternative
-    here; others of that kind take the plain value.
+    here; others of that kind take the plain value. ``renames`` says what copies of the operations are called.
     """
 
     graph: Any
@@ -45,6 +46,7 @@ class Program:
     outputs: tuple[tf.Tensor, ...]
     replays: frozenset[tf.Operation] = frozenset()
     by_value: Mapping[Any, tf.TensorSpec] = field(default_factory=dict)
+    renames: Renames | None = None
     _definition: list[tuple[bytes, set[str]]] = field(default_factory=list, repr=False)
     _called: list[Any] = field(default_factory=list, repr=False)
 
@@ -92,13 +94,19 @@ class Program:
         wanted = [t.name for t in self.outputs if t.name not in feeds and t.op.name in made]
         imported: list[tf.Tensor] = []
         if graph_def.node:
-            input_map = {name: in_default_graph(value) for name, value in feeds.items() if name in read}
-            scope = _scope_for(made)
+            renames = self.renames or Renames({})
+            names = [*(node.name for node in graph_def.node), *(name.split(":")[0] for name in read)]
+            renames = renames if renames.keep_apart(names) else Renames({})
+            if renames:
+                renames.apply(graph_def)
+            input_map = {renames.of_tensor(name): in_default_graph(value) for name, value in feeds.items() if name in read}
+            scope = _scope_for(map(renames, made))
             _remember_copies(scope, self.graph)
             for function in self._called:
                 tf.compat.v1.get_default_graph()._add_function_recursive(function)
             copied = [op for op in self.operations if op.type != "Const"]
-            imported, copies = _import(graph_def, input_map, scope, wanted, [op.name for op in copied])
+            tensors, operations = map(renames.of_tensor, wanted), [renames(op.name) for op in copied]
+            imported, copies = _import(graph_def, input_map, scope, list(tensors), operations)
             for operation, copy in zip(copied, copies):
                 _complete(copy, operation)
         result = dict(zip(wanted, imported))
@@ -106,6 +114,11 @@ class Program:
             if tensor.name in result:  # copying infers shapes anew, and knows less about values that stand outside
                 result[tensor.name].set_shape(tensor.shape)
         return [result[t.name] if t.name in result else in_default_graph(feeds[t.name]) for t in self.outputs]
+
+    def standing_for(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> Program:
+        """Return the program with other handles, by the identities of its own, whose copies have other names."""
+        given = tuple((placeholder, handles[id(external)]) for placeholder, external in self.handles)
+        return replace(self, handles=given, renames=renames)
 
     def definition(self) -> tuple[Any, set[str]]:
         """Return the operations as a GraphDef, and the names of all tensors that they read. Made once, on first use.

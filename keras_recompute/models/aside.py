@@ -26,6 +26,11 @@ class Aside:
     def __bool__(self) -> bool:
         return bool(self._masked or self._owners)
 
+    @property
+    def leaves_losses(self) -> bool:
+        """Whether layers added losses."""
+        return bool(self._owners)
+
     def gather(self, work: Callable[[], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
         """Return what ``work()`` returns, then the masks of that, then the losses that its layers added."""
         before = {layer: len(layer._losses) for layer in self._layers}

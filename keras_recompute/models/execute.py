@@ -19,6 +19,7 @@ from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_replay_sources
 from ..engine.trace import trace
 from ..planning.multilevel import equal_groups
+from .alike import Alike
 from .aside import Aside, mask_of
 from .distribute import distributed
 from .equal import Run, find_runs
@@ -87,15 +88,16 @@ def execute(plan: Plan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     for state in graph.initial_states:
         values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=batch))[state.slot]
 
+    alike = Alike()
     for name, step in plan.named_steps:
         if isinstance(step, Run):
             _run_equal(step, values, batch, name, plan.levels)
         elif step.recomputed:
-            _run_section(step, values, name, save_replay_sources)
+            _run_section(step, values, name, save_replay_sources, alike)
         elif step is plan.steps[-1] and not plan.is_plain and under_xla():
             # Nothing of it is replayed, but it stands behind a fence as the sections do. Otherwise a compiler puts off the
             # gradients of its weights, and what they need stays in memory through the replay of all sections before it.
-            _run_section(step, values, _END, None)
+            _run_section(step, values, _END, None, alike)
         else:
             _run_calls(step, values, name or _END)
     return [values[key] for key in graph.outputs]
@@ -115,13 +117,14 @@ def _run_calls(step: Section | Run, values: Values, name: str) -> None:
             _run_calls(part, values, name)
 
 
-def _run_section(section: Section, values: Values, name: str, policy: Policy | None) -> None:
+def _run_section(section: Section, values: Values, name: str, policy: Policy | None, alike: Alike) -> None:
     arguments = [values[key] for key in section.inputs]
     masks = [mask_of(value) for value in arguments]
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in (*arguments, *(m for m in masks if m is not None))]
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
     at_hand = section.at_hand
-    part, aside = _partition(section, signature, masks, at_hand, policy, name)
+    circumstances = tuple(signature), tuple(mask is None for mask in masks), tuple(at_hand), policy
+    part, aside = alike.get(section, circumstances, lambda: _partition(section, signature, masks, at_hand, policy, name))
     results = lower(part, [*arguments, *(m for m in masks if m is not None)], name=name)
     values.update(zip(section.outputs, aside.restore(results)))
 
@@ -145,9 +148,10 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: in
                 for known_as, value in zip(keys, tf.unstack(result) if is_stack else [result]):
                     values.update(dict.fromkeys(known_as, value))
             return
+    alike = Alike()
     for number, section in enumerate(run.sections):
         if run.recomputed:
-            _run_section(section, values, f"{name}.{number}", save_replay_sources)
+            _run_section(section, values, f"{name}.{number}", save_replay_sources, alike)
         else:
             _run_calls(section, values, name)
     for request, keys in zip(run.requests, run.results):

@@ -39,7 +39,7 @@ def kind_of(operation: Any) -> Any:
 
 def _held(operation: Any) -> dict[str, Any]:
     """Return the attributes that ``operation`` has beside those of every layer, in a form to compare."""
-    return {name: _comparable(value) for name, value in vars(operation).items() if name not in _of_every_layer()}
+    return {name: _comparable(value) for name, value in vars(operation).items() if name not in of_every_layer()}
 
 
 def _comparable(value: Any) -> Any:
@@ -59,7 +59,8 @@ def _comparable(value: Any) -> Any:
 
 
 @functools.cache
-def _of_every_layer() -> frozenset[str]:
+def of_every_layer() -> frozenset[str]:
+    """Return the names of the attributes that every layer has."""
     layer = keras.layers.Layer()
     layer.inner = keras.layers.Layer()  # TensorFlow takes notes of what a layer holds
     return frozenset(vars(layer)) - {"inner"}

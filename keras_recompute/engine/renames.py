@@ -1,0 +1,54 @@
+"""Other names for the copies of a program's operations: those of the layers that the copy stands for.
+
+Operations are named after the layers that made them, which is how a report knows whose a buffer is. A program that was traced
+for one section and is written for another that is like it gets the names of that one's layers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_NUMBERED = re.compile(r"(.*?)(_\d+)?$")  # TensorFlow numbers names that are taken
+
+
+class Renames:
+    """Renames the parts of operations' names that are the names of layers, numbered or not."""
+
+    def __init__(self, layers: Mapping[str, str]) -> None:
+        self._layers = {before: after for before, after in layers.items() if before != after}
+        self._known: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._layers)
+
+    def __call__(self, name: str) -> str:
+        """Return the new name of an operation."""
+        if name not in self._known:
+            self._known[name] = "/".join(map(self._part, name.split("/")))
+        return self._known[name]
+
+    def of_tensor(self, name: str) -> str:
+        """Return the new name of a tensor or of a node's input, such as ``a/b:1`` or ``^a/b``."""
+        control, operation, number = re.fullmatch(r"(\^?)([^:]*)(:\d+)?", name).groups()  # type: ignore[union-attr]
+        return f"{control}{self(operation)}{number or ''}"
+
+    def keep_apart(self, names: Iterable[str]) -> bool:
+        """Whether those of ``names`` that are different are so afterwards."""
+        names = set(names)
+        return len({self(name) for name in names}) == len(names)
+
+    def apply(self, graph_def: Any) -> None:
+        """Rename the nodes of a GraphDef and what they read."""
+        for node in graph_def.node:
+            node.name = self(node.name)
+            inputs = [self.of_tensor(name) for name in node.input]
+            del node.input[:]
+            node.input.extend(inputs)
+
+    def _part(self, part: str) -> str:
+        if part in self._layers:
+            return self._layers[part]
+        base, number = _NUMBERED.fullmatch(part).groups()  # type: ignore[union-attr]
+        return f"{self._layers[base]}{number}" if number and base in self._layers else part

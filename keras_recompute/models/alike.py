@@ -1,0 +1,121 @@
+"""Sections that differ in nothing but their variables share one trace, one gradient and one partition.
+
+To trace and to differentiate takes most of the time in which a step is prepared. Blocks of a deep model are alike: the same
+kinds of layers, with the same configurations, on the same shapes. What was made for the first of them is written for the others
+with their variables in place of its own, and with the names of their layers. Unlike ``twins``, which become one loop, they may
+draw random numbers and keep statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+
+from ..engine.partition import Partition
+from ..engine.renames import Renames
+from .aside import Aside
+from .graph import Call, Key, Ref
+from .sections import Section
+from .twins import of_every_layer
+
+_PACKAGES = ("keras", "keras_recompute", "keras_hub")  # whose layers do what they hold, whatever they are called
+_SIMPLE = (type(None), bool, int, float, str)
+
+
+class Alike:
+    """The partitions that were made of one model, for sections that are like those they were made of."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[Section, Partition, Aside]] = {}
+
+    def get(self, section: Section, circumstances: Any, make: Callable[[], tuple[Partition, Aside]]) -> tuple[Partition, Aside]:
+        """Return ``make()``, or what it was for a section like this one; ``circumstances`` are what else it depends on."""
+        form = None if section.inside else _form(section)
+        if form is None:
+            return make()
+        key = form, circumstances
+        if key in self._known:
+            first, part, aside = self._known[key]
+            found = _for_another(part, first, section)
+            if found is not None:
+                return found, aside
+        part, aside = make()
+        if not aside.leaves_losses:
+            self._known.setdefault(key, (section, part, aside))
+        return part, aside
+
+
+def _form(section: Section) -> Any:
+    """Return what sections that are alike are equal in; None for one that is like no other, as far as is known."""
+    operations = [call.operation for call in section.calls]
+    number: dict[Key, int] = {key: n for n, key in enumerate(section.inputs)}
+    calls = []
+    for call in section.calls:
+        kind = _kind(call.operation)
+        arguments = [_value(leaf, number) for leaf in keras.tree.flatten((call.args, call.kwargs))]
+        if kind is None or None in arguments:
+            return None
+        names = repr(keras.tree.map_structure(lambda _: 0, (call.args, call.kwargs)))
+        calls.append((operations.index(call.operation), kind, names, tuple(arguments)))
+        number.update((key, len(number) + n) for n, key in enumerate(call.outputs))
+    return tuple(calls), tuple(number[key] for key in section.outputs)
+
+
+def _value(leaf: Any, number: dict[Key, int]) -> Any:
+    if isinstance(leaf, Ref):
+        return "value", number[leaf.key]
+    return ("constant", repr(leaf)) if isinstance(leaf, (*_SIMPLE, slice)) else None
+
+
+def _kind(operation: Any) -> Any:
+    """Return what ``operation`` is and holds; None for one of which that does not say all."""
+    inside = operation._flatten_layers() if isinstance(operation, keras.layers.Layer) else [operation]
+    if any(type(each).__module__.split(".")[0] not in _PACKAGES or isinstance(each, keras.Model) for each in inside):
+        return None
+    variables = getattr(operation, "variables", ())
+    return _state(operation), tuple((tuple(v.shape), v.dtype, v.trainable) for v in variables)
+
+
+def _state(value: Any) -> Any:
+    """Return ``value`` in a form to compare: layers by what they hold, variables by their shapes, other objects by identity."""
+    if isinstance(value, _SIMPLE):
+        return type(value), value
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_state, value))
+    if isinstance(value, dict):
+        return tuple((key, _state(item)) for key, item in value.items())
+    if isinstance(value, keras.Variable):
+        return tuple(value.shape), value.dtype
+    if isinstance(value, keras.dtype_policies.DTypePolicy):
+        return value.name
+    if isinstance(value, (keras.initializers.Initializer, keras.random.SeedGenerator)):
+        return type(value)  # what they do is in the variables
+    if isinstance(value, keras.Operation):
+        policy = getattr(value, "dtype_policy", None)
+        held = {name: item for name, item in vars(value).items() if name not in of_every_layer()}
+        return type(value), _state(policy), _state(held)
+    return id(value)
+
+
+def _for_another(part: Partition, first: Section, section: Section) -> Partition | None:
+    """Return ``part``, which was made of ``first``, for ``section``; None where it holds a variable of nobody's."""
+    pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(section.calls))))
+    variables = {id(a.value): b.value for one, other in pairs for a, b in zip(one.variables, other.variables)}
+    trace = part.joint.trace
+    handles = {id(v.handle): variables[id(v)].handle for v in _held(pairs)}
+    known = all(id(v) in variables for v in trace.variables) and all(id(external) in handles for _, external in trace.handles)
+    if trace.captures or not known:
+        return None
+    names = {a.name: b.name for one, other in pairs for a, b in zip(one._flatten_layers(), other._flatten_layers())}
+    names.update((a.operation.name, b.operation.name) for a, b in zip(first.calls, section.calls))
+    return part.standing_for([variables[id(v)] for v in trace.variables], handles, Renames(names))
+
+
+def _layers(calls: Sequence[Call]) -> list[keras.layers.Layer]:
+    return [call.operation for call in calls if isinstance(call.operation, keras.layers.Layer)]
+
+
+def _held(pairs: Sequence[tuple[keras.layers.Layer, keras.layers.Layer]]) -> list[Any]:
+    return [variable.value for one, _ in pairs for variable in one.variables]

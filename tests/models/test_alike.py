@@ -1,0 +1,92 @@
+"""Sections that are alike share one trace: the values, gradients and statistics of each are its own, and so are its names."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_recompute as kr
+from keras_recompute.liveness import profile
+from keras_recompute.models import execute
+from keras_recompute.models.alike import _kind
+
+LAYERS = keras.layers
+
+
+def blocks(count=6, width=8, dropout=0.5):
+    """Blocks that draw random numbers and keep statistics, so that they cannot become one loop."""
+    keras.utils.set_random_seed(0)
+    x = inputs = keras.Input((width,))
+    for number in range(count):
+        x = LAYERS.Dense(width, activation="tanh", name=f"dense_{number}")(x)
+        x = LAYERS.BatchNormalization(name=f"norm_{number}")(x)
+        x = LAYERS.Dropout(dropout, name=f"drop_{number}")(x)
+    return keras.Model(inputs, LAYERS.Dense(2, name="head")(x))
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """The numbers of calls of the sections that were traced."""
+    found = []
+    plain = execute._partition
+    monkeypatch.setattr(execute, "_partition", lambda step, *rest: found.append(len(step.calls)) or plain(step, *rest))
+    return found
+
+
+def results(model, state, *, jit):
+    """Return loss, gradients and all variables after one step from ``state``."""
+    for variable, value in zip(model.variables, state):
+        variable.assign(value)
+    variables = [v.value for v in model.trainable_variables]
+
+    @tf.function(jit_compile=jit, autograph=False)
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(model(x, training=True)))
+        return loss, tape.gradient(loss, variables)
+
+    loss, gradients = step(tf.constant(np.random.default_rng(0).normal(size=(16, 8)), tf.float32))
+    return [loss.numpy(), *(g.numpy() for g in gradients), *(v.numpy() for v in model.variables)]
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_values_gradients_and_statistics_are_those_of_the_plain_model(traced, jit):
+    """Five sections of a dense layer, normalisation, dropout and a checkpoint are one trace, what is behind them another."""
+    model = blocks()
+    rng = np.random.default_rng(1)
+    state = [v.numpy() + (0.1 * rng.normal(size=v.shape) if "seed" not in v.path else 0) for v in model.variables]
+    state = [np.abs(s) if v.path.endswith("variance") else s for v, s in zip(model.variables, state)]
+    ours = kr.checkpointed(model, at=[f"drop_{number}" for number in range(5)])
+    found, wanted = results(ours, state, jit=jit), results(model, state, jit=jit)
+    assert len(traced) == (2 if jit else 1)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_the_program_names_the_layers_of_each_section():
+    model = blocks(4)
+    ours = kr.checkpointed(model, at=["drop_0", "drop_1", "drop_2"])
+    ours.compile("sgd", "mse")
+    record = profile(ours, tf.TensorSpec((512, 8)), tf.TensorSpec((512, 2)))
+    numbers = {
+        section: {buffer.layer.rpartition("_")[2] for buffer in record.buffers if buffer.section == section and buffer.layer}
+        for section in ("section-0", "section-1", "section-2")
+    }
+    assert numbers == {"section-0": {"0"}, "section-1": {"1"}, "section-2": {"2"}}
+
+
+def test_a_layer_that_holds_something_else_is_not_alike(traced):
+    model = blocks()
+    model.get_layer("drop_3").rate = 0.25
+    ours = kr.checkpointed(model, at=[f"drop_{number}" for number in range(5)])
+    results(ours, [v.numpy() for v in model.variables], jit=False)
+    assert len(traced) == 2
+
+
+def test_functions_are_alike_if_they_are_the_same():
+    one, two = (lambda x: x * 2), (lambda x: x * 2)
+    same, other = (LAYERS.Dense(3, activation=f) for f in (one, two))
+    assert _kind(LAYERS.Dense(3, activation=one)) == _kind(same)
+    assert _kind(same) != _kind(other)
