@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 from tensorflow.python.framework import op_def_registry
 
 from .by_value import BRANCHES, CALLING, PASSING_ON, READS, called_by
@@ -61,12 +62,16 @@ class Purity:
     def _named_function_is_pure(self, name: str) -> bool:
         if name not in self._function_is_pure:
             self._function_is_pure[name] = True  # a recursive call adds nothing of its own
-            # Differentiation adds functions after the graph was traced. ``as_graph_def()`` has them too, but leaves a copy of
-            # the definition of each with it, and of nested ones with every function around them.
-            function = self._graph._get_function(name)
-            is_known = function is not None
-            self._function_is_pure[name] = is_known and all(self._node_is_pure(n) for n in function.definition.node_def)
+            self._function_is_pure[name] = all(self._node_is_pure(n) for n in self._definition(name).node_def)
         return self._function_is_pure[name]
+
+    def _definition(self, name: str) -> Any:
+        """Return the FunctionDef of a function that the graph calls, or that one of those calls."""
+        # Differentiation adds functions after the graph was traced. ``as_graph_def()`` has them too, but leaves a copy of
+        # the definition of each with it, and of nested ones with every function around them.
+        function = self._graph._get_function(name)
+        # A loop that is traced under a persistent tape stands in a function whose own functions no graph knows.
+        return context.context().get_function_def(name) if function is None else function.definition
 
     def _assigned_inputs(self, node: Any, handles: Iterable[int]) -> set[int]:
         """Return which of the inputs ``handles`` of ``node`` it may change: all, unless it only reads or hands them on."""
@@ -80,7 +85,7 @@ class Purity:
     def _assigned_by_function(self, name: str) -> set[int]:
         if name not in self._assigned_arguments:
             self._assigned_arguments[name] = set()
-            definition = self._graph._get_function(name).definition
+            definition = self._definition(name)
             resource = tf.resource.as_datatype_enum
             handles = {a.name: number for number, a in enumerate(definition.signature.input_arg) if a.type == resource}
             for node in definition.node_def:

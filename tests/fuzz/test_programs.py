@@ -14,7 +14,7 @@ import tensorflow as tf
 from .cases import Case
 from .hunt import Hunt
 from .judge import check
-from .language import Apply, Checkpoint, Program
+from .language import Apply, Assign, Checkpoint, Loop, Program
 from .profile import settings_for
 
 # To compile takes seconds, and what runs eagerly is traced as in a graph.
@@ -44,3 +44,10 @@ def test_what_is_found_out_about_a_text_is_kept():
     """Found by a long search: XLA compiles no operation on texts, and TensorFlow folds none that stands in a replay."""
     inner = Checkpoint("save_nothing", (Apply("string", 0),), 1, integer=False, of=0)
     check(Case(Program((inner,), "save_nothing", 1, nested=False, arguments="positional"), mode="jit"))
+
+
+def test_a_loop_that_assigns_is_traced_under_a_persistent_tape():
+    """Found by a long search: TensorFlow puts it into a function whose own functions the graph does not know."""
+    inner = Checkpoint("save_nothing", (Loop("bounded while", (Assign("scalar", 0),), 0),), 1, integer=False, of=0)
+    program = Program((inner,), "save_nothing", 1, nested=False, arguments="positional")
+    check(Case(program, mode="eager", derivative="persistent"))
