@@ -17,7 +17,7 @@ def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     """Return the positions of the calls to put a checkpoint behind, so that sections have ``count`` calls or a few more.
 
     Of the places where a section has at least half of ``count`` and less than twice as many calls, the one is taken behind
-    which the fewest bytes are kept; a section that has ``count`` calls too many must keep half as many to be taken.
+    which the fewest bytes are kept, and of several such the one nearest to ``count``, rather above than below.
     Behind the last position at least half of ``count`` calls are left: they are not recomputed, and fewer would leave the
     section before them to be replayed as soon as it has run.
     """
@@ -36,7 +36,7 @@ def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
             return tuple(sorted(positions))
         near = [n for n in places if sizes[n] < 2 * count]
         if any(n in near for n in long):
-            position = min(near, key=lambda n: (kept[n] * (1 + abs(sizes[n] - count) / count), sizes[n] < count, n))
+            position = min(near, key=lambda n: (kept[n], sizes[n] < count, abs(sizes[n] - count), n))
         else:
             position = min(long, key=lambda n: (sizes[n], n))
         positions.append(position)
