@@ -20,7 +20,9 @@ def start(folder, *arguments, redirect="", **options):
     """Start the pretended script in ``folder``, with ``redirect`` as a shell writes it."""
     command = ["/bin/sh", "-c", f'exec "$@" {redirect}', "sh", *SCRIPT, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, **pipes, **options)
+    # Tests that run under nohup hand on that SIGHUP is ignored.
+    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}
+    return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, **pipes, **heeding, **options)
 
 
 def run(folder, *arguments, **options):
