@@ -62,16 +62,19 @@ class Purity:
     def _named_function_is_pure(self, name: str) -> bool:
         if name not in self._function_is_pure:
             self._function_is_pure[name] = True  # a recursive call adds nothing of its own
-            self._function_is_pure[name] = all(self._node_is_pure(n) for n in self._definition(name).node_def)
+            definition = self._definition(name)
+            self._function_is_pure[name] = definition is not None and all(map(self._node_is_pure, definition.node_def))
         return self._function_is_pure[name]
 
     def _definition(self, name: str) -> Any:
-        """Return the FunctionDef of a function that the graph calls, or that one of those calls."""
+        """Return the FunctionDef of a function that the graph calls, or that one of those calls; None of an unknown one."""
         # Differentiation adds functions after the graph was traced. ``as_graph_def()`` has them too, but leaves a copy of
         # the definition of each with it, and of nested ones with every function around them.
         function = self._graph._get_function(name)
         # A loop that is traced under a persistent tape stands in a function whose own functions no graph knows.
-        return context.context().get_function_def(name) if function is None else function.definition
+        if function is not None:
+            return function.definition
+        return context.context().get_function_def(name) if context.context().has_function(name) else None
 
     def _assigned_inputs(self, node: Any, handles: Iterable[int]) -> set[int]:
         """Return which of the inputs ``handles`` of ``node`` it may change: all, unless it only reads or hands them on."""

@@ -102,9 +102,10 @@ def _state(value: Any) -> Any:
 def _for_another(part: Partition, first: Section, section: Section) -> Partition | None:
     """Return ``part``, which was made of ``first``, for ``section``; None where it holds a variable of nobody's."""
     pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(section.calls))))
-    variables = {id(a.value): b.value for one, other in pairs for a, b in zip(one.variables, other.variables)}
+    both = [(_variable(a), _variable(b)) for one, other in pairs for a, b in zip(one.variables, other.variables)]
+    variables = {id(a): b for a, b in both}
     trace = part.joint.trace
-    handles = {id(v.handle): variables[id(v)].handle for v in _held(pairs)}
+    handles = {id(a.handle): b.handle for a, b in both}
     known = all(id(v) in variables for v in trace.variables) and all(id(external) in handles for _, external in trace.handles)
     if trace.captures or not known:
         return None
@@ -117,5 +118,6 @@ def _layers(calls: Sequence[Call]) -> list[keras.layers.Layer]:
     return [call.operation for call in calls if isinstance(call.operation, keras.layers.Layer)]
 
 
-def _held(pairs: Sequence[tuple[keras.layers.Layer, keras.layers.Layer]]) -> list[Any]:
-    return [variable.value for one, _ in pairs for variable in one.variables]
+def _variable(variable: keras.Variable) -> Any:
+    """Return TensorFlow's variable; ``value`` would be a tensor of another type in mixed precision."""
+    return variable._value
