@@ -84,4 +84,6 @@ def _track_as(items: list[Any], ours: list[Any], new: keras.Model) -> None:
     for item in items:
         new._tracker.track(item)
     place = {id(item): number for number, item in enumerate(items)}
-    ours.sort(key=lambda item: place.get(id(item), len(place)))
+    in_order = sorted(ours, key=lambda item: place.get(id(item), len(place)))
+    if any(item is not other for item, other in zip(in_order, ours)):
+        ours[:] = in_order  # Keras's lists, in older versions TensorFlow's, sort by no key
