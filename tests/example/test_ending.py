@@ -16,13 +16,17 @@ SCRIPT = [sys.executable, str(HERE / "pretended.py"), "--checkpoints", "1", "--t
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
 
 
+def heed_hangup():
+    """Tests that run under nohup hand on that SIGHUP is ignored."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def start(folder, *arguments, redirect="", **options):
     """Start the pretended script in ``folder``, with ``redirect`` as a shell writes it."""
     command = ["/bin/sh", "-c", f'exec "$@" {redirect}', "sh", *SCRIPT, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    # Tests that run under nohup hand on that SIGHUP is ignored.
-    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}
-    return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, **pipes, **heeding, **options)
+    options = {"preexec_fn": heed_hangup, **options}
+    return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, **pipes, **options)
 
 
 def run(folder, *arguments, **options):
