@@ -59,7 +59,8 @@ def _form(section: Section) -> Any:
             return None
         names = repr(keras.tree.map_structure(lambda _: 0, (call.args, call.kwargs)))
         calls.append((operations.index(call.operation), kind, names, tuple(arguments)))
-        number.update((key, len(number) + n) for n, key in enumerate(call.outputs))
+        for key in call.outputs:
+            number[key] = len(number)
     return tuple(calls), tuple(number[key] for key in section.outputs)
 
 

@@ -47,7 +47,7 @@ def results(model, state, *, jit):
             loss = tf.reduce_sum(tf.square(model(x, training=True)))
         return loss, tape.gradient(loss, variables)
 
-    loss, gradients = step(tf.constant(np.random.default_rng(0).normal(size=(16, 8)), tf.float32))
+    loss, gradients = step(tf.constant(np.random.default_rng(0).normal(size=(16, model.inputs[0].shape[-1])), tf.float32))
     return [loss.numpy(), *(g.numpy() for g in gradients), *(v.numpy() for v in model.variables)]
 
 
@@ -90,3 +90,20 @@ def test_functions_are_alike_if_they_are_the_same():
     same, other = (LAYERS.Dense(3, activation=f) for f in (one, two))
     assert _kind(LAYERS.Dense(3, activation=one)) == _kind(same)
     assert _kind(same) != _kind(other)
+
+
+def test_sections_that_are_wired_otherwise_are_not_alike(traced):
+    """Both split a value in three; what the one concatenates first, the other does last."""
+    x = inputs = keras.Input((12,))
+    for section in range(3):
+        a, b, c = keras.ops.split(x, 3, axis=-1)
+        d = LAYERS.Dense(4, activation="tanh")(a)
+        e = LAYERS.Dense(4, activation="tanh")(d)
+        x = LAYERS.Concatenate(name=f"end_{section}")([e, b, c] if section % 2 else [c, b, e])
+        x = LAYERS.Dense(12, activation="tanh", name=f"mixed_{section}")(x)
+    model = keras.Model(inputs, LAYERS.Dense(2)(x))
+    ours = kr.checkpointed(model, at=["mixed_0", "mixed_1", "mixed_2"])
+    state = [v.numpy() for v in model.variables]
+    for found, wanted in zip(results(ours, state, jit=False), results(model, state, jit=False), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert len(traced) == 2
