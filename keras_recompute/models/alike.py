@@ -17,11 +17,11 @@ from ..engine.partition import Partition
 from ..engine.renames import Renames
 from .aside import Aside
 from .graph import Call, Key, Ref
+from .held import held
 from .sections import Section
-from .twins import of_every_layer
 
 _PACKAGES = ("keras", "keras_recompute", "keras_hub")  # whose layers do what they hold, whatever they are called
-_SIMPLE = (type(None), bool, int, float, str)
+_CONSTANTS = (type(None), bool, int, float, str, slice)
 
 
 class Alike:
@@ -67,7 +67,7 @@ def _form(section: Section) -> Any:
 def _value(leaf: Any, number: dict[Key, int]) -> Any:
     if isinstance(leaf, Ref):
         return "value", number[leaf.key]
-    return ("constant", repr(leaf)) if isinstance(leaf, (*_SIMPLE, slice)) else None
+    return ("constant", repr(leaf)) if isinstance(leaf, _CONSTANTS) else None
 
 
 def _kind(operation: Any) -> Any:
@@ -76,28 +76,11 @@ def _kind(operation: Any) -> Any:
     if any(type(each).__module__.split(".")[0] not in _PACKAGES or isinstance(each, keras.Model) for each in inside):
         return None
     variables = getattr(operation, "variables", ())
-    return _state(operation), tuple((tuple(v.shape), v.dtype, v.trainable) for v in variables)
+    return _held(operation), tuple((tuple(v.shape), v.dtype, v.trainable) for v in variables)
 
 
-def _state(value: Any) -> Any:
-    """Return ``value`` in a form to compare: layers by what they hold, variables by their shapes, other objects by identity."""
-    if isinstance(value, _SIMPLE):
-        return type(value), value
-    if isinstance(value, (list, tuple)):
-        return tuple(map(_state, value))
-    if isinstance(value, dict):
-        return tuple((key, _state(item)) for key, item in value.items())
-    if isinstance(value, keras.Variable):
-        return tuple(value.shape), value.dtype
-    if isinstance(value, keras.dtype_policies.DTypePolicy):
-        return value.name
-    if isinstance(value, (keras.initializers.Initializer, keras.random.SeedGenerator)):
-        return type(value)  # what they do is in the variables
-    if isinstance(value, keras.Operation):
-        policy = getattr(value, "dtype_policy", None)
-        held = {name: item for name, item in vars(value).items() if name not in of_every_layer()}
-        return type(value), _state(policy), _state(held)
-    return id(value)
+def _held(operation: keras.Operation) -> Any:
+    return type(operation), held(operation, _held)
 
 
 def _for_another(part: Partition, first: Section, section: Section) -> Partition | None:

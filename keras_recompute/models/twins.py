@@ -7,12 +7,13 @@ KerasHub's, what it holds is compared in its place.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+
+from .held import held
 
 
 def kind_of(operation: Any) -> Any:
@@ -27,43 +28,13 @@ def kind_of(operation: Any) -> Any:
     if is_layer and (operation.non_trainable_variables or getattr(operation, "activity_regularizer", None) is not None):
         return id(operation)
     try:
-        config = dict(operation.get_config())
+        config = {name: value for name, value in operation.get_config().items() if name != "name"}
     except NotImplementedError:  # Keras's word for a layer that cannot be written down
         return id(operation)
     except Exception:
-        config = _held(operation)
-    config.pop("name", None)
+        config = held(operation, kind_of)
     weights = [(tuple(v.shape), v.dtype) for v in operation.variables] if is_layer else []
     return type(operation), config, weights
-
-
-def _held(operation: Any) -> dict[str, Any]:
-    """Return the attributes that ``operation`` has beside those of every layer, in a form to compare."""
-    return {name: _comparable(value) for name, value in vars(operation).items() if name not in of_every_layer()}
-
-
-def _comparable(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_comparable(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _comparable(item) for key, item in value.items()}
-    if isinstance(value, keras.Variable):
-        return tuple(value.shape), value.dtype
-    if isinstance(value, keras.Operation):
-        return kind_of(value)
-    if isinstance(value, (keras.initializers.Initializer, keras.dtype_policies.DTypePolicy, keras.regularizers.Regularizer)):
-        return type(value), value.get_config()
-    return id(value)
-
-
-@functools.cache
-def of_every_layer() -> frozenset[str]:
-    """Return the names of the attributes that every layer has."""
-    layer = keras.layers.Layer()
-    layer.inner = keras.layers.Layer()  # TensorFlow takes notes of what a layer holds
-    return frozenset(vars(layer)) - {"inner"}
 
 
 def twins_of(sections: Sequence[Sequence[Any]]) -> tuple[tuple[keras.layers.Layer, ...], ...]:
