@@ -13,6 +13,7 @@ import tensorflow as tf
 from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..planning import BudgetTooSmallError, Chain, simulate
+from ..planning.budget import least
 from ..planning.twice import section_actions
 from ..sizes import format_bytes, parse_bytes
 from .batch import specs_of
@@ -23,7 +24,7 @@ from .model import Model
 from .predicted import Prediction, Sections, predict
 from .proof import compiled_peak_bytes
 
-_Needs = dict[Any, int]  # by the shapes of a batch and the sections
+_Needs = dict[Any, int]  # by the shapes of a batch, what is alive whatever the plan, and the sections
 _proved: weakref.WeakKeyDictionary[keras.Model, _Needs] = weakref.WeakKeyDictionary()
 
 
@@ -109,6 +110,7 @@ def plan(
         return with_checkpoints(model, positions), found
 
     inputs = tuple(specs[key] for key in graph.inputs)
+    now = inputs, fixed_bytes  # with another optimiser, or layers frozen, programs need something else
     known: _Needs = {}
     if needed_bytes is None and prove:
         known = _proved.setdefault(model, {})
@@ -121,11 +123,11 @@ def plan(
     prove_by = needed_bytes
 
     def needed(sections: Sections) -> int:
-        if (inputs, sections) not in known:
-            known[inputs, sections] = prove_by(planned(sections)[0])
-        return known[inputs, sections]
+        if (now, sections) not in known:
+            known[now, sections] = prove_by(planned(sections)[0])
+        return known[now, sections]
 
-    fitting = _cheapest_proved(prediction, budget_bytes, needed, {s: n for (batch, s), n in known.items() if batch == inputs})
+    fitting = _cheapest_proved(prediction, budget_bytes, needed, {s: n for (when, s), n in known.items() if when == now})
     candidate, found = planned(fitting)
     return candidate, replace(found, compiled_peak_bytes=needed(fitting))
 
@@ -139,25 +141,22 @@ def _cheapest_proved(
     BudgetTooSmallError with the smallest budget that was found to do.
     """
     options = prediction.sections_for_all_budgets()
+    asked = dict(known)
+
+    def suffices(number: int) -> bool:
+        sections = options[number]
+        asked[sections] = needed(sections)
+        return asked[sections] <= budget_bytes
+
+    enough = min((n for n, s in enumerate(options) if known.get(s, budget_bytes + 1) <= budget_bytes), default=len(options))
     predicted = (n for n, sections in enumerate(options) if prediction.peak_bytes(sections) <= budget_bytes)
-    low, high = (
-        0,
-        min((n for n, s in enumerate(options) if known.get(s, budget_bytes + 1) <= budget_bytes), default=len(options)),
-    )
-    guesses = [guess := next(predicted, len(options) - 1), guess - 1, guess + 1]
-    asked: list[int] = []
-    while low < high:
-        middle = next((guess for guess in guesses if low <= guess < high), (low + high) // 2)
-        asked.append(needed(options[middle]))
-        if asked[-1] <= budget_bytes:
-            high = middle
-        else:
-            low = middle + 1
-    if high == len(options):
+    guess = next(predicted, len(options) - 1)
+    chosen = least(enough, suffices, guesses=[guess, guess - 1, guess + 1])
+    if chosen == len(options):
         raise BudgetTooSmallError(
-            "any plan that was compiled", budget_bytes=budget_bytes, smallest_budget_bytes=min([*asked, *known.values()])
+            "any plan that was compiled", budget_bytes=budget_bytes, smallest_budget_bytes=min(asked.values())
         )
-    return options[high]
+    return options[chosen]
 
 
 def _fixed_bytes(model: keras.Model, graph: Graph, specs: dict[Key, tf.TensorSpec]) -> int:

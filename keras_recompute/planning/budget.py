@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable
+from typing import Callable, Sequence
 
 from ..errors import InvalidArgumentError
 from .chain import check_count
@@ -20,11 +20,14 @@ class BudgetTooSmallError(InvalidArgumentError):
         self.smallest_budget_bytes = smallest_budget_bytes
 
 
-def least(enough: int, suffices: Callable[[int], bool]) -> int:
-    """Return the least number up to ``enough`` that ``suffices``, as all above it must; ``enough`` itself is not asked."""
+def least(enough: int, suffices: Callable[[int], bool], *, guesses: Sequence[int] = ()) -> int:
+    """Return the least number up to ``enough`` that ``suffices``, as all above it must; ``enough`` itself is not asked.
+
+    Those of the ``guesses`` that may be it are asked first, the first of them before the others.
+    """
     low, high = 0, enough
     while low < high:
-        middle = (low + high) // 2
+        middle = next((guess for guess in guesses if low <= guess < high), (low + high) // 2)
         if suffices(middle):
             high = middle
         else:

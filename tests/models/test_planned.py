@@ -189,6 +189,16 @@ def test_what_a_plan_promises_was_compiled():
     assert profile(planned, tf.TensorSpec((16, 16, 16, 3)), tf.TensorSpec((16, 1))).peak_bytes <= 1.02 * budget
 
 
+def test_what_was_compiled_for_another_optimiser_is_compiled_again():
+    model = dense(3)
+    model.compile("sgd", "mse")
+    lean = plan_and_prove(model, memory_budget="1GiB", batch_size=BATCH)[1].compiled_peak_bytes
+    model.compile("adam", "mse")
+    # Two moments for each weight, at least.
+    wanted = lean + 2 * sum(v.numpy().nbytes for v in model.trainable_variables)
+    assert plan_and_prove(model, memory_budget="1GiB", batch_size=BATCH)[1].compiled_peak_bytes >= wanted
+
+
 def test_the_prediction_is_near_what_is_compiled():
     model = dense(12, width=64)
     model.compile("sgd", "mse", jit_compile=True)
