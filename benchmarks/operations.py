@@ -26,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import keras_recompute as kr
 from keras_recompute.liveness.compile_xla import profile
+from keras_recompute.liveness.program import TEMPORARY
+from keras_recompute.liveness.timeline import held_per_step
 
 MIB = 2**20
 IMAGE, ROWS = (8, 32, 32, 64), (8, 256, 256)
@@ -92,17 +94,13 @@ def measured(function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...], 
     values = [tf.random.stateless_normal(shape, (number, 1)) for number, shape in enumerate(shapes)]
     arguments = (*values, tf.constant(True))
     record = profile(compiled, *arguments)
-    live = [0] * record.program_steps
-    for buffer in record.buffers:
-        if buffer.lifetime == "temporary":
-            for step in range(buffer.first_step, buffer.last_step + 1):
-                live[step] += buffer.size_bytes
+    held = held_per_step(record.buffers, (TEMPORARY,), record.program_steps)
     seconds = []
     for _ in range(runs + 1):  # the first compiles
         start = time.perf_counter()
         tf.nest.flatten(compiled(*arguments))[0].numpy()
         seconds.append(time.perf_counter() - start)
-    return 1000 * min(seconds[1:]), max(live) / MIB
+    return 1000 * min(seconds[1:]), max(held) / MIB
 
 
 def variants(function: Callable[..., Any], *, gradient: bool) -> dict[str, Callable[..., Any]]:

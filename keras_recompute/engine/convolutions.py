@@ -96,8 +96,7 @@ def _channels_last(make: Callable[..., tf.Tensor], kind: str, rank: int, *inputs
 
 
 def _forward(window: _Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    spread = zip(window.image, window.spreads, window.extents, window.before)
-    image, padding = _cropped(image, [(p, m + e - 1 - n - p) for n, m, e, p in spread])
+    image, padding = _as_far_as_it_is_read(window, image)
     return _convolution(image, kernel, window.strides, padding, (1,) * len(window.image), window.dilations, window.groups)
 
 
@@ -130,9 +129,7 @@ def _kernel_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Ten
 
 
 def _depthwise(window: _Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    spread = zip(window.image, window.spreads, window.extents, window.before)
-    padding = [(p, m + e - 1 - n - p) for n, m, e, p in spread]
-    image, padding = _cropped(image, padding)
+    image, padding = _as_far_as_it_is_read(window, image)
     kernel = tf.reshape(kernel, [1, *window.kernel, -1])
     ones = (1,) * len(window.image)
     return _convolution(image, kernel, window.strides, padding, ones, window.dilations, window.groups, kernel_first=True)
@@ -158,7 +155,7 @@ _MAKE: dict[str, Callable[..., tf.Tensor]] = {
 
 
 def _as_far_as_it_is_read(window: _Window, image: tf.Tensor) -> tuple[tf.Tensor, list[tuple[int, int]]]:
-    """Return ``image`` and the padding around it with which sliding the results over it gives the kernel."""
+    """Return ``image`` and the padding around it with which a kernel, or the results for its gradient, slides over it."""
     spread = zip(window.image, window.spreads, window.extents, window.before)
     return _cropped(image, [(p, e - 1 + m - n - p) for n, m, e, p in spread])
 

@@ -79,8 +79,9 @@ class _Decisions:
         self._policy = policy
         self._available = available
         self._replays_all = replays_all
-        self._shapes = () if replays_all or under_xla() else SHAPES
-        self._keeps_lists = not under_xla() or all(t.shape.is_fully_defined() for t in joint.trace.arguments)
+        self._under_xla = under_xla()
+        self._shapes = () if replays_all or self._under_xla else SHAPES
+        self._keeps_lists = not self._under_xla or all(t.shape.is_fully_defined() for t in joint.trace.arguments)
         self._made: dict[Any, Decision] = {}
 
     def __call__(self, value: tf.Tensor) -> Decision:
@@ -94,7 +95,7 @@ class _Decisions:
             return Decision.SAVE
         if self._replays_all or value.dtype == tf.resource:
             return Decision.RECOMPUTE
-        if (value.dtype == tf.variant and not self._keeps_lists) or (under_xla() and _follows_from_shapes(value)):
+        if (value.dtype == tf.variant and not self._keeps_lists) or (self._under_xla and _follows_from_shapes(value)):
             return Decision.RECOMPUTE
         if value.op.type in VIEWS and self._is_at_hand(value.op.inputs[0]):
             return Decision.RECOMPUTE

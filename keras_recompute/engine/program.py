@@ -21,7 +21,7 @@ from .cost import known_elements
 from .faster import faster_in_a_section
 from .graph_state import graph_state
 from .marks import is_alternative
-from .renames import Renames
+from .renames import NONE, Renames
 from .splice import spliced
 from .trace import Port
 from .tracebacks import copy_traceback
@@ -46,7 +46,7 @@ class Program:
     outputs: tuple[tf.Tensor, ...]
     replays: frozenset[tf.Operation] = frozenset()
     by_value: Mapping[Any, tf.TensorSpec] = field(default_factory=dict)
-    renames: Renames | None = None
+    renames: Renames = NONE
     _definition: list[tuple[bytes, set[str]]] = field(default_factory=list, repr=False)
     _called: list[Any] = field(default_factory=list, repr=False)
 
@@ -94,11 +94,7 @@ class Program:
         wanted = [t.name for t in self.outputs if t.name not in feeds and t.op.name in made]
         imported: list[tf.Tensor] = []
         if graph_def.node:
-            renames = self.renames or Renames({})
-            names = [*(node.name for node in graph_def.node), *(name.split(":")[0] for name in read)]
-            renames = renames if renames.keep_apart(names) else Renames({})
-            if renames:
-                renames.apply(graph_def)
+            renames = self.renames.applied(graph_def, read)
             input_map = {renames.of_tensor(name): in_default_graph(value) for name, value in feeds.items() if name in read}
             scope = _scope_for(map(renames, made))
             _remember_copies(scope, self.graph)

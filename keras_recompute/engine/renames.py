@@ -20,35 +20,43 @@ class Renames:
         self._layers = {before: after for before, after in layers.items() if before != after}
         self._known: dict[str, str] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._layers)
-
     def __call__(self, name: str) -> str:
         """Return the new name of an operation."""
+        if not self._layers:
+            return name
         if name not in self._known:
             self._known[name] = "/".join(map(self._part, name.split("/")))
         return self._known[name]
 
     def of_tensor(self, name: str) -> str:
         """Return the new name of a tensor or of a node's input, such as ``a/b:1`` or ``^a/b``."""
+        if not self._layers:
+            return name
         control, operation, number = re.fullmatch(r"(\^?)([^:]*)(:\d+)?", name).groups()  # type: ignore[union-attr]
         return f"{control}{self(operation)}{number or ''}"
 
-    def keep_apart(self, names: Iterable[str]) -> bool:
-        """Whether those of ``names`` that are different are so afterwards."""
-        names = set(names)
-        return len({self(name) for name in names}) == len(names)
+    def applied(self, graph_def: Any, read: Iterable[str]) -> Renames:
+        """Rename the nodes of a GraphDef and what they read, and return the names that they have now.
 
-    def apply(self, graph_def: Any) -> None:
-        """Rename the nodes of a GraphDef and what they read."""
+        ``read`` are the names of all tensors that they read. Where two names would become one, all stay as they are.
+        """
+        if not self._layers:
+            return self
+        names = {*(node.name for node in graph_def.node), *(name.split(":")[0] for name in read)}
+        if len({self(name) for name in names}) < len(names):
+            return NONE
         for node in graph_def.node:
             node.name = self(node.name)
             inputs = [self.of_tensor(name) for name in node.input]
             del node.input[:]
             node.input.extend(inputs)
+        return self
 
     def _part(self, part: str) -> str:
         if part in self._layers:
             return self._layers[part]
         base, number = _NUMBERED.fullmatch(part).groups()  # type: ignore[union-attr]
         return f"{self._layers[base]}{number}" if number and base in self._layers else part
+
+
+NONE = Renames({})
