@@ -15,7 +15,7 @@ from tensorflow.python.ops import handle_data_util
 
 from ..errors import InvalidProgramError
 from ..phases import COPIES
-from .by_value import ByValue, called_by, original_handle
+from .by_value import BRANCHES, ByValue, called_by, original_handle
 from .compiler import under_xla_on_cpu
 from .cost import known_elements
 from .faster import faster_in_a_section
@@ -158,6 +158,11 @@ class Program:
         node.attr.pop("_class", None)
         # Copies are never differentiated themselves, and gradients written by users refer to the original.
         node.attr.pop("_gradient_op_type", None)
+        if node.op in BRANCHES:
+            # Differentiating a branch notes the shapes of its first side, which another side need not have.
+            shapes = node.attr["output_shapes"].list
+            del shapes.shape[:]
+            shapes.shape.extend(t.shape.as_proto() for t in operation.outputs)
         if is_alternative(operation):
             del node.attr["T"].list.type[1:]
         read = enumerate(inputs_of(operation, self.replays))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_recompute.engine.higher import derivative
 from keras_recompute.engine.policies import save_everything, save_nothing
 from keras_recompute.engine.program import Program, operations_between
 from keras_recompute.errors import InvalidProgramError
@@ -213,3 +214,16 @@ def test_control_edges_inside_the_program_are_kept():
         return part.forward.write(part.joint.trace.values([x]))
 
     np.testing.assert_array_equal(run(tf.ones(3))[0], 5.0 * np.ones(3))
+
+
+def test_a_branch_that_was_differentiated_is_copied_with_shapes_that_hold_for_each_side():
+    """TensorFlow notes those of the first side: here the gradient of four gathered elements, beside that of three added."""
+
+    def function(v, n):
+        return tf.switch_case(n, [lambda: tf.reduce_sum(tf.gather(v, [0, 2, 1, 1]) ** 2), lambda: tf.reduce_sum(v**2)])
+
+    backward = derivative(parted(function, [tf.TensorSpec((3,)), tf.TensorSpec((), tf.int32)])).backward
+    with tf.Graph().as_default() as graph:
+        backward.write([tf.compat.v1.placeholder(t.dtype, t.shape) for t, *_ in backward.ports])
+    first = next(op for op in graph.get_operations() if op.name.endswith("gradients/switch_case/indexed_case_grad/gradient"))
+    assert [t.shape.as_list() for t in first.outputs[:2]] == [[None], [None]]  # values and indices
