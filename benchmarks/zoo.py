@@ -3,9 +3,9 @@
 Each model runs in a process of its own, with random weights; nothing is downloaded. One step is a loss (the mean square of
 all outputs) and the gradients of all weights, of the plain Keras model, of ``checkpointed(model, every=round(sqrt(layers)))``,
 and of the leanest plan of ``kr.plan``: with and without jit in float32, and without jit in float64. Compared are loss and
-gradients, temporaries of the compiled program (without the gradients that it hands back), seconds per step, and of the first
-one, which traces and compiles. KerasHub's models need ``pip install keras-hub``; without it their rows say so. ``--only NAME``
-runs one model and keeps the other rows.
+gradients, temporaries of the compiled program (without the gradients that it hands back), the least seconds per step of some
+that take turns, and those of the first one, which traces and compiles. KerasHub's models need ``pip install keras-hub``;
+without it their rows say so. ``--only NAME`` runs one model and keeps the other rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "zoo.json", ROOT / "docs" / "zoo.md"
 MIB = 2**20
-STEPS = 3
+STEPS = 6
 
 IMAGES = {  # of keras.applications: sides of the images, batch
     "VGG16": (64, 8),
@@ -199,31 +199,35 @@ class Steps:
             return loss, [None if g is None else tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
 
         self._step = step
+        self._functions: dict[bool, Any] = {}
 
-    def run(self, *, jit: bool) -> tuple[float, float, list[Any]]:
-        """Return the seconds of the first step, the least of the later ones, and what a step returns."""
+    def __call__(self, *, jit: bool) -> tuple[float, list[Any]]:
+        """Run one step; return its seconds, the first time with those to trace and compile, and what it returns."""
         import tensorflow as tf
 
-        function = tf.function(self._step, jit_compile=jit, autograph=False)
-        seconds, found = [], []
-        for _ in range(STEPS + 1):
-            for variable, value in self._state:
-                variable.assign(value)
-            start = time.perf_counter()
-            loss, gradients = function(*self._inputs)
-            found = [loss.numpy(), *(g.numpy() for g in gradients if g is not None)]
-            seconds.append(time.perf_counter() - start)
-        return seconds[0], min(seconds[1:]), found
+        if jit not in self._functions:
+            self._functions[jit] = tf.function(self._step, jit_compile=jit, autograph=False)
+        for variable, value in self._state:
+            variable.assign(value)
+        start = time.perf_counter()
+        loss, gradients = self._functions[jit](*self._inputs)
+        found = [loss.numpy(), *(g.numpy() for g in gradients if g is not None)]
+        return time.perf_counter() - start, found
 
-    def temporaries(self) -> int:
-        """Return the largest sum of temporaries over the compiled program."""
-        import tensorflow as tf
 
-        from keras_recompute.liveness import profile
-        from keras_recompute.liveness.timeline import held_per_step
+def beside(plain: Steps, ours: Steps, *, jit: bool) -> dict[str, Any]:
+    """Return the seconds of first steps and of later ones, of both, and how far apart their results are."""
+    (first, wanted), (our_first, found) = plain(jit=jit), ours(jit=jit)
+    seconds = [(plain(jit=jit)[0], ours(jit=jit)[0]) for _ in range(STEPS)]
+    step = [min(each) for each in zip(*seconds)]
+    return {"first": [first, our_first], "step": step, "difference": difference(found, wanted)}
 
-        record = profile(tf.function(self._step, jit_compile=True, autograph=False), *self._inputs)
-        return max(held_per_step(record.buffers, ("temporary",), record.program_steps))
+
+def temporaries(record: Any) -> int:
+    """Return the largest sum of temporaries over the compiled program."""
+    from keras_recompute.liveness.timeline import held_per_step
+
+    return max(held_per_step(record.buffers, ("temporary",), record.program_steps))
 
 
 def difference(ours: list[Any], plain: list[Any]) -> float:
@@ -237,8 +241,10 @@ def difference(ours: list[Any], plain: list[Any]) -> float:
 def measure(name: str) -> dict[str, Any]:
     """Return the row of one model."""
     import keras
+    import tensorflow as tf
 
     import keras_recompute as kr
+    from keras_recompute.models.proof import compiled_pass
     from keras_recompute.planning import BudgetTooSmallError
 
     warnings.simplefilter("ignore")
@@ -246,38 +252,32 @@ def measure(name: str) -> dict[str, Any]:
     layers = len(model._flatten_layers(include_self=False)) if name in HUB else len(model.layers)
     every = max(1, round(len(model.layers) ** 0.5))
     row: dict[str, Any] = {"layers": layers, "every": every}
-    plain, ours = Steps(model, inputs), Steps(kr.checkpointed(model, every=every), inputs)
-    for key, jit in (("jit", True), ("graph", False)):
-        (first, seconds, wanted), (our_first, our_seconds, found) = plain.run(jit=jit), ours.run(jit=jit)
-        row[key] = {"first": [first, our_first], "step": [seconds, our_seconds], "difference": difference(found, wanted)}
-    row["temporaries"] = [plain.temporaries(), ours.temporaries()]
-    sample = keras.tree.pack_sequence_as(model._inputs_struct, inputs)
+    ours = kr.checkpointed(model, every=every)
+    steps = Steps(model, inputs), Steps(ours, inputs)
+    row.update(jit=beside(*steps, jit=True), graph=beside(*steps, jit=False))
+    specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
+    records = [compiled_pass(model, specs), compiled_pass(ours, specs)]
+    plain_peak_bytes = records[0].peak_bytes
+
+    def needed_bytes(candidate: Any) -> int:
+        records.append(compiled_pass(candidate, specs))
+        return records[-1].peak_bytes
+
+    how = {"sample": keras.tree.pack_sequence_as(model._inputs_struct, inputs), "needed_bytes": needed_bytes}
     try:
-        kr.plan(model, memory_budget=1, sample=sample, prove=False)
+        kr.plan(model, memory_budget=1, **how)
     except BudgetTooSmallError as refusal:
-        planned, plan = kr.plan(model, memory_budget=refusal.smallest_budget_bytes, sample=sample, prove=False)
-        row["temporaries"].append(Steps(planned, inputs).temporaries())
-        row["predicted"] = _predicted(model, planned, plan, inputs)
+        plan = kr.plan(model, memory_budget=refusal.smallest_budget_bytes, **how)[1]
+        row["predicted"] = [plan.plain_peak_bytes / plain_peak_bytes, plan.predicted_peak_bytes / plan.compiled_peak_bytes]
     except Exception as error:  # said in the table
         row["plan"] = f"{type(error).__name__}: {error}"
+    row["temporaries"] = [temporaries(record) for record in records[:3]]
     keras.config.set_dtype_policy("float64")
     keras.config.set_floatx("float64")
     model, inputs = build(name)
-    wanted, found = (Steps(m, inputs).run(jit=False)[2] for m in (model, kr.checkpointed(model, every=every)))
+    wanted, found = (Steps(m, inputs)(jit=False)[1] for m in (model, kr.checkpointed(model, every=every)))
     row["float64"] = difference(found, wanted)
     return row
-
-
-def _predicted(model: Any, planned: Any, plan: Any, inputs: list[Any]) -> list[float]:
-    import tensorflow as tf
-
-    from keras_recompute.models.proof import compiled_peak_bytes
-
-    specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
-    return [
-        plan.plain_peak_bytes / compiled_peak_bytes(model, specs),
-        plan.predicted_peak_bytes / compiled_peak_bytes(planned, specs),
-    ]
 
 
 def page(rows: dict[str, Any]) -> str:

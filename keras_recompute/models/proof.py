@@ -8,14 +8,19 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..liveness import profile
+from ..liveness import Program, profile
 
 
 def compiled_peak_bytes(model: keras.Model, specs: Sequence[tf.TensorSpec], *, optimizer_bytes: int = 0) -> int:
-    """Compile one forward and backward pass of ``model`` on inputs like ``specs``, and return its peak.
+    """Return the peak of ``compiled_pass`` (weights, gradients, activations, not the inputs) and ``optimizer_bytes``."""
+    return compiled_pass(model, specs).peak_bytes + optimizer_bytes
 
-    Counted are weights, gradients, activations, and ``optimizer_bytes``; the inputs are not. The loss is half the sum of
-    squares of all outputs and what layers add, whatever the model is compiled with: its gradients are as large as the outputs.
+
+def compiled_pass(model: keras.Model, specs: Sequence[tf.TensorSpec]) -> Program:
+    """Compile one forward and backward pass of ``model`` on inputs like ``specs``, flat, and return its record.
+
+    The loss is half the sum of squares of all outputs and what layers add, whatever the model is compiled with: its gradients
+    are as large as the outputs.
     """
     variables = [v.value for v in model.trainable_variables]
 
@@ -27,5 +32,4 @@ def compiled_peak_bytes(model: keras.Model, specs: Sequence[tf.TensorSpec], *, o
         return loss, tape.gradient(loss, variables)
 
     compiled = tf.function(training_pass, jit_compile=True, autograph=False)
-    record = profile(compiled, *specs, input_feed=range(len(specs)), layers_of=model)
-    return record.peak_bytes + optimizer_bytes
+    return profile(compiled, *specs, input_feed=range(len(specs)), layers_of=model)
