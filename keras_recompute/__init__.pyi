@@ -18,6 +18,8 @@ from .models.checkpointed import checkpointed
 from .models.model import Model
 from .models.planned import plan
 
+__version__: str
+
 __all__ = [
     "GRU",
     "LSTM",

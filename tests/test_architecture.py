@@ -97,18 +97,23 @@ def runs_at_import(file: Path) -> set[tuple[type, int]]:
 
 
 def test_every_room_has_its_arrows_declared():
-    rooms = {room_of(module_name(file)) for file in SOURCES} - {""}
+    rooms = {room_of(module_name(file)) for file in SOURCES} - {"", "__main__"}
     assert rooms - MAY_IMPORT.keys() == set(), "a new room needs its arrows here"
 
 
 @pytest.mark.parametrize("file", SOURCES, ids=module_name)
 def test_arrows_between_rooms_point_one_way(file: Path):
     here = room_of(module_name(file))
-    if here == "":
+    if here == "" or file.name == "__main__.py":  # doors of the command line, which nothing stands on
         return
     imported = {room_of(name) for _, name in imports(file) if name.split(".")[0] == "keras_recompute"}
     against = imported - MAY_IMPORT[here] - {here}
     assert not against, f"{module_name(file)} must not import {sorted(room or 'the door' for room in against)}"
+
+
+def test_nothing_but_the_command_imports_a_command_line():
+    importers = [module_name(f) for f in SOURCES if any(name.endswith("__main__") for _, name in imports(f))]
+    assert importers == ["keras_recompute.__main__"]
 
 
 def test_nothing_imports_the_script():

@@ -16,23 +16,25 @@ from types import CodeType, ModuleType, TracebackType
 
 from keras_recompute.ipu import install
 
-USAGE = "usage: python3 -m keras_recompute.ipu SCRIPT [ARGS...]"
 
+def main(arguments: list[str], *, program: str = "python3 -m keras_recompute.ipu") -> int:
+    """Run ``arguments`` as script and arguments; return 2 where there is no script to run. What the script raises, passes.
 
-def main(arguments: list[str]) -> int:
-    """Run ``arguments`` as script and arguments; return 2 where there is no script to run. What the script raises, passes."""
+    ``program`` is what was typed before them.
+    """
     if arguments[:1] in (["-h"], ["--help"]):
         print(__doc__, end="")
         return 0
     if not arguments or arguments[0].startswith("-"):
-        print(f"{USAGE}: {f'unknown option {arguments[0]}' if arguments else 'no script is named'}", file=sys.stderr)
+        usage = f"usage: {program} SCRIPT [ARGS...]"
+        print(f"{usage}: {f'unknown option {arguments[0]}' if arguments else 'no script is named'}", file=sys.stderr)
         return 2
     script = arguments[0]
     try:
         with io.open_code(os.path.abspath(script)) as file:
             source = file.read()
     except OSError as error:
-        print(f"python3 -m keras_recompute.ipu: {script!r} cannot be read: {error.strerror}", file=sys.stderr)
+        print(f"{program}: {script!r} cannot be read: {error.strerror}", file=sys.stderr)
         return 2
     install()
     if not getattr(sys.flags, "safe_path", False):

@@ -1,20 +1,20 @@
 """Look at reports on memory.
 
-    python3 -m keras_recompute.liveness show run/               figures, curve and largest buffers of a report
-    python3 -m keras_recompute.liveness show runs/              one line for each report in the folders inside
-    python3 -m keras_recompute.liveness compare plain/ saved/   what changed from the first report to the second
-    python3 -m keras_recompute.liveness compare plain/ saved/ --figure both.png    the same as a picture
-    python3 -m keras_recompute.liveness top run/ --by layer     what is alive at the peak, or at --step
-    python3 -m keras_recompute.liveness open run/               a page in the browser; two reports: over each other
-    python3 -m keras_recompute.liveness export run/ --to html   that page as liveness.html
-    python3 -m keras_recompute.liveness export run/ --to csv    steps.csv and buffers.csv
-    python3 -m keras_recompute.liveness export run/ --to trace  a Chrome trace, for ui.perfetto.dev
-    python3 -m keras_recompute.liveness export run/ --to xprof  a log folder for `xprof DIR` or TensorBoard
-    python3 -m keras_recompute.liveness export run/ --to pop    a profile.pop, as the IPU stand-in writes it
+    PROGRAM show run/               figures, curve and largest buffers of a report
+    PROGRAM show runs/              one line for each report in the folders inside
+    PROGRAM compare plain/ saved/   what changed from the first report to the second
+    PROGRAM compare plain/ saved/ --figure both.png    the same as a picture
+    PROGRAM top run/ --by layer     what is alive at the peak, or at --step
+    PROGRAM open run/               a page in the browser; two reports: over each other
+    PROGRAM export run/ --to html   that page as liveness.html
+    PROGRAM export run/ --to csv    steps.csv and buffers.csv
+    PROGRAM export run/ --to trace  a Chrome trace, for ui.perfetto.dev
+    PROGRAM export run/ --to xprof  a log folder for `xprof DIR` or TensorBoard
+    PROGRAM export run/ --to pop    a profile.pop, as the IPU stand-in writes it
 
 A report is a liveness.json, a profile.pop (one of the Poplar SDK needs the SDK's pva), a folder that holds one, or a
-serialized program (*.hlo_proto.pb). Tables keep to the width
-of the terminal (COLUMNS); piped output has no lines, no colours and ASCII signs only, where the names have.
+serialized program (*.hlo_proto.pb). Tables keep to the width of the terminal (COLUMNS); piped output has no lines, no
+colours and ASCII signs only, where the names have.
 Files go into the folder of the report, or to --output; one that exists is replaced with --force only. XProf needs the
 serialized program: a report written with `write_report(..., serialized=...)` keeps it. The page needs plotly and jinja2.
 Exit code: 0 done, 1 where standard output cannot be written, 2 for a report that cannot be read, or a wrong argument.
@@ -23,7 +23,6 @@ Exit code: 0 done, 1 where standard output cannot be written, 2 for a report tha
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import webbrowser
 from pathlib import Path
@@ -31,7 +30,7 @@ from typing import Callable, NoReturn, Sequence
 
 from rich.console import Console
 
-from ..errors import RecomputeError, ReportError
+from ..errors import InvalidArgumentError, RecomputeError, ReportError
 from ..files import made_folder
 from ..liveness.profile_pop import POP_NAME, write_profile_pop
 from .changes import GROUPINGS
@@ -43,23 +42,31 @@ from .page import PAGE_NAME, write_page
 from .tables import print_buffers, print_comparison, print_groups, print_overview
 from .text import print_liveness
 
-PROGRAM = "python3 -m keras_recompute.liveness"
 DONE, UNHEARD, FAILED, INTERRUPTED = 0, 1, 2, 130
 
 
-def main(argv: Sequence[str] | None = None, *, console: Console | None = None) -> int:
-    """Run one command and return the exit code; errors are one line on the standard error stream."""
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    console: Console | None = None,
+    program: str = "python3 -m keras_recompute.liveness",
+    more: str = "",
+) -> int:
+    """Run one command and return the exit code; errors are one line on the standard error stream.
+
+    ``program`` is what was typed before the command, and ``more`` what the help says behind the list of commands.
+    """
     with watched_output() as output:
-        code = _run(argv, console)
+        code = _run(argv, console, program, more)
     if output.error is None or isinstance(output.error.__cause__, BrokenPipeError):
         return code  # a broken pipe: whoever read the output had enough of it, as in `... | head`
-    complain(f"{PROGRAM}: {output.error}")
+    complain(f"{program}: {output.error}")
     return code or UNHEARD
 
 
-def _run(argv: Sequence[str] | None, console: Console | None) -> int:
+def _run(argv: Sequence[str] | None, console: Console | None, program: str, more: str) -> int:
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _parser(program, more).parse_args(argv)
         run: Callable[[argparse.Namespace, Console], None] = arguments.run
         run(arguments, console or Console())
     except SystemExit as done:  # --help, or a wrong argument
@@ -67,27 +74,28 @@ def _run(argv: Sequence[str] | None, console: Console | None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except RecomputeError as error:
-        return _failed(str(error))
+        return _failed(program, str(error))
     except MemoryError:
-        return _failed("this machine has not the memory to read or to show that")
+        return _failed(program, "this machine has not the memory to read or to show that")
     except OSError as error:  # of a path that no file can have, mostly
-        return _failed(f"{error.filename or 'a file'!r}: {error.strerror or error}")
+        return _failed(program, f"{error.filename or 'a file'!r}: {error.strerror or error}")
     return DONE
 
 
-def _failed(reason: str) -> int:
-    complain(f"{PROGRAM}: {' '.join(reason.split())}")
+def _failed(program: str, reason: str) -> int:
+    complain(f"{program}: {' '.join(reason.split())}")
     return FAILED
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong in one line; the usage is a --help away."""
-        sys.exit(_failed(f"{message} (--help explains)"))
+        raise InvalidArgumentError(f"{message} (--help explains)")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def _parser(program: str, more: str) -> argparse.ArgumentParser:
+    text = (__doc__ or "").replace("PROGRAM", program).replace("\n\nA report is", f"{more}\n\nA report is")
+    parser = _Parser(program, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     show = commands.add_parser("show", help="figures, curve and largest buffers")

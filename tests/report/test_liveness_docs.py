@@ -29,5 +29,5 @@ def test_the_commands_are_those_of_the_help():
     shown = re.findall(r"^python3 -m keras_recompute\.liveness (.*?)   ", TEXT, re.MULTILINE)
     assert {line.split()[0] for line in shown} == {"show", "compare", "top", "open"}
     for line in shown:
-        commands._parser().parse_args(shlex.split(line))
+        commands._parser("keras-recompute", "").parse_args(shlex.split(line))
     assert set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)) == set(commands.FORMATS)

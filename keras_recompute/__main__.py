@@ -1,0 +1,31 @@
+"""The command ``keras-recompute``, also ``python3 -m keras_recompute``: look at reports, and run scripts written for IPUs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Sequence
+
+PROGRAM = "keras-recompute"
+RUN = """
+    keras-recompute run SCRIPT [ARGS...]    a script written for Graphcore's TensorFlow 2 Keras, as it is"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code. What a script that is run raises, passes."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["run"]:
+        from .ipu.__main__ import main as run
+
+        return run(given[1:], program=f"{PROGRAM} run")
+    if given == ["--version"]:
+        from . import __version__
+
+        print(f"{PROGRAM} {__version__}")
+        return 0
+    from .report.commands import main as look
+
+    return look(given, program=PROGRAM, more=RUN)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
