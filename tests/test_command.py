@@ -1,4 +1,4 @@
-"""The command ``keras-recompute``: its help, its version, and that it hands on to the command lines of reports and IPU scripts."""
+"""The command ``keras-recompute``: its help, its version, and the command lines of reports and IPU scripts behind it."""
 
 from __future__ import annotations
 

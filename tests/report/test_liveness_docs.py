@@ -16,6 +16,8 @@ TEXT = (Path(__file__).parents[2] / "docs" / "liveness.md").read_text(encoding="
 def test_the_python_runs(tmp_path, monkeypatch):
     pytest.importorskip("tensorflow")
     pytest.importorskip("keras")
+    import keras_recompute.engine  # noqa: F401  # before XLA compiles anything in this process, which later tests share
+
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
