@@ -28,6 +28,10 @@ from .purity import Purity
 # read three times is three tensors, its handle, and one value; one that is assigned is one value, and read where it always was.
 Port = tuple[tf.Tensor, ...]
 
+# Under nested tapes TensorFlow writes loops and branches into functions of their own, which it can differentiate, but not
+# always the derivative. It leaves out those in a graph with this in its name: its own. Our derivatives need no such function.
+_NOT_WRAPPED = "cflow_gradient_wrapper"
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -68,6 +72,7 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> T
         with traced():
             return function(*tensors)
 
+    marked.__name__ = f"{function.__name__}_{_NOT_WRAPPED}"
     concrete = tf.function(marked, autograph=False).get_concrete_function(*signature)
     graph = concrete.graph
     arguments = tuple(graph.inputs[: len(signature)])

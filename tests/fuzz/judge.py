@@ -25,11 +25,8 @@ REFUSALS: tuple[tuple[type[RecomputeError], str], ...] = (
 
 # Errors of TensorFlow's that only checkpointed programs meet, as the README says: a part of the message, and of which cases.
 LIMITS: tuple[tuple[str, Callable[[Case], bool]], ...] = (
-    # TensorFlow's optimiser believes the shapes of a branch's first side; it adds what says whether a side was taken.
+    # TensorFlow's optimiser believes the shapes of a branch's first side. Without it the derivative is right.
     ("UnsortedSegmentSum_grad", lambda case: case.order == 2 and case.mode != "jit"),
-    ("Trying to add unsupported dtype 10", lambda case: case.order == 2 and case.mode != "jit"),
-    # A tf.function that was called outside XLA stays as it was traced there.
-    ("TensorListReserve must be a compile-time constant", lambda case: case.mode == "jit" and case.warm),
 )
 
 

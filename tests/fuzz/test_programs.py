@@ -14,7 +14,7 @@ import tensorflow as tf
 from .cases import Case
 from .hunt import Hunt
 from .judge import check
-from .language import Apply, Assign, Checkpoint, Loop, Program
+from .language import Apply, Assign, Branch, Checkpoint, Loop, Name, Program, Read
 from .profile import settings_for
 
 # To compile takes seconds, and what runs eagerly is traced as in a graph.
@@ -51,3 +51,16 @@ def test_a_loop_that_assigns_is_traced_under_a_persistent_tape():
     inner = Checkpoint("save_nothing", (Loop("bounded while", (Assign("scalar", 0),), 0),), 1, integer=False, of=0)
     program = Program((inner,), "save_nothing", 1, nested=False, arguments="positional")
     check(Case(program, mode="eager", derivative="persistent"))
+
+
+def test_second_derivatives_of_branches_in_branches():
+    """Found by a long search: under nested tapes TensorFlow put branches into functions and added up booleans."""
+    inner = Branch("n is odd", then=(Name("a", 0),), otherwise=(Apply("tanh", 0),), of=0)
+    outer = Branch("n is odd", then=(inner,), otherwise=(Apply("tanh", 1),), of=1)
+    check(Case(Program((Read("scalar"), outer), "save_nothing"), mode="graph", order=2, warm=True, n=3))
+
+
+def test_a_loop_in_a_function_that_was_called_outside_xla_before():
+    """Found by a long search: TensorFlow put the loop into a function, where XLA did not know how long its lists were."""
+    inner = Checkpoint("save_nothing", (Loop("scan", (Apply("tanh", 0),), 0),), 1, integer=False, of=0)
+    check(Case(Program((inner,), "save_nothing", arguments="tf.function"), mode="jit", warm=True, n=0))
