@@ -73,7 +73,7 @@ class Attributes:
         return self._number
 
     def _look(self) -> None:
-        self._parts = [_Part(owner) for root in self._roots for owner in _owners(root)]
+        self._parts = [_Part(owner) for root in self._roots for owner in owners(root)]
         state = tuple(
             (Same(part.owner), *((name, _frozen(value)) for name, value in part.counted(self._set_by_calls)))
             for part in self._parts
@@ -116,7 +116,7 @@ class _Part:
                 yield name, value
 
 
-def _owners(root: Any) -> Iterator[Any]:
+def owners(root: Any) -> Iterator[Any]:
     """Yield the objects whose attributes count: ``root``, and where it is a layer those that it consists of."""
     if isinstance(root, keras.layers.Layer):
         yield from dict.fromkeys(root._flatten_layers())
@@ -124,7 +124,7 @@ def _owners(root: Any) -> Iterator[Any]:
         yield root
         for value in vars(root).values():
             if isinstance(value, keras.layers.Layer):
-                yield from _owners(value)
+                yield from owners(value)
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from ..errors import InvalidArgumentError
 from .advice import advise, check_names
 from .ambient import ambient
 from .attributes import used_by
+from .frozen import frozen_ports
 from .gradient import refuse_forward_mode
 from .joint import join
 from .lower import lower
@@ -176,7 +177,8 @@ class Checkpointed:
                 f"function must return at least one"
             )
         check_names(self.policy, traced, name)
-        part = partition(join(traced), self.policy)
+        unasked = frozen_ports(traced, used_by(self.__wrapped__, template.others))
+        part = partition(join(traced, unasked=unasked), self.policy)
         advise(part, self.policy, name)
         return Built(part, results[0])
 

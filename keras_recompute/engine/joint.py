@@ -6,7 +6,7 @@ keep. The next step decides which of them are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,11 @@ class Joint:
     refused: Mapping[int, str]
 
 
-def join(trace: Trace) -> Joint:
-    """Add the gradient of every differentiable port to the traced graph."""
+def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
+    """Add the gradient of every differentiable port to the traced graph.
+
+    That of a port in ``unasked`` is there too, but nothing waits for it, so that a compiler can drop it.
+    """
     graph = trace.graph
     forward = graph.get_operations()
     with graph.as_default(), tf.name_scope("output_gradients/"):
@@ -51,7 +54,7 @@ def join(trace: Trace) -> Joint:
         gradients = tuple(None if g is None else tf.convert_to_tensor(g) for g in found)
     if under_xla():
         with graph.as_default():
-            wanted = [g for g in gradients if g is not None]
+            wanted = [g for port, g in enumerate(gradients) if g is not None and port not in unasked]
             finish_layer_by_layer(_added(graph, forward), [dy for _, dy in pairs], wanted)
     return Joint(trace, output_gradients, gradients, _added(graph, forward), refused)
 

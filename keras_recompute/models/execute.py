@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import keras
 import tensorflow as tf
 
 from ..engine.compiler import under_xla
+from ..engine.frozen import frozen_ports
 from ..engine.joint import join
 from ..engine.levels import outline_levels
 from ..engine.lower import lower
@@ -23,7 +24,8 @@ from .alike import Alike
 from .aside import Aside, mask_of
 from .distribute import distributed
 from .equal import Run, find_runs
-from .graph import Graph, Values
+from .fixed import fixed_values
+from .graph import Graph, Key, Values
 from .repeats import loops_inside
 from .sections import Section, cut, uncut
 from .twins import stacked_weights, standing_in
@@ -88,16 +90,16 @@ def execute(plan: Plan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     for state in graph.initial_states:
         values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=batch))[state.slot]
 
-    alike = Alike()
+    alike, fixed = Alike(), fixed_values(graph, inputs)
     for name, step in plan.named_steps:
         if isinstance(step, Run):
-            _run_equal(step, values, batch, name, plan.levels)
+            _run_equal(step, values, batch, name, plan.levels, fixed)
         elif step.recomputed:
-            _run_section(step, values, name, save_replay_sources, alike)
+            _run_section(step, values, name, save_replay_sources, alike, fixed)
         elif step is plan.steps[-1] and not plan.is_plain and under_xla():
             # Nothing of it is replayed, but it stands behind a fence as the sections do. Otherwise a compiler puts off the
             # gradients of its weights, and what they need stays in memory through the replay of all sections before it.
-            _run_section(step, values, _END, None, alike)
+            _run_section(step, values, _END, None, alike, fixed)
         else:
             _run_calls(step, values, name or _END)
     return [values[key] for key in graph.outputs]
@@ -112,24 +114,29 @@ def _run_calls(step: Section | Run, values: Values, name: str) -> None:
     batch = next((dimensions(value)[0] for value in values.values() if value.shape.rank), 1)
     for part in step.inside:
         if isinstance(part, Run):
-            _run_equal(part, values, batch, name, levels=1)
+            _run_equal(part, values, batch, name, levels=1, fixed=())
         else:
             _run_calls(part, values, name)
 
 
-def _run_section(section: Section, values: Values, name: str, policy: Policy | None, alike: Alike) -> None:
+def _run_section(
+    section: Section, values: Values, name: str, policy: Policy | None, alike: Alike, fixed: Collection[Key]
+) -> None:
     arguments = [values[key] for key in section.inputs]
     masks = [mask_of(value) for value in arguments]
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in (*arguments, *(m for m in masks if m is not None))]
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
     at_hand = section.at_hand
-    circumstances = tuple(signature), tuple(mask is None for mask in masks), tuple(at_hand), policy
-    part, aside = alike.get(section, circumstances, lambda: _partition(section, signature, masks, at_hand, policy, name))
+    unasked = tuple(number for number, key in enumerate(section.inputs) if key in fixed)
+    circumstances = tuple(signature), tuple(mask is None for mask in masks), tuple(at_hand), policy, unasked
+    part, aside = alike.get(
+        section, circumstances, lambda: _partition(section, signature, masks, at_hand, policy, name, unasked)
+    )
     results = lower(part, [*arguments, *(m for m in masks if m is not None)], name=name)
     values.update(zip(section.outputs, aside.restore(results)))
 
 
-def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: int) -> None:
+def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: int, fixed: Collection[Key]) -> None:
     arguments = [values[key] for key in run.arguments]
     masks = [mask_of(value) for value in arguments]
     if all(mask is None for mask in masks):
@@ -139,7 +146,10 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: in
         stored = {role.output for role in run.roles if isinstance(role, Carried)}
         stored.update(request.output for request in run.requests if isinstance(request, Joined))
         policy = save_replay_sources if run.recomputed else None
-        part, aside = _partition(run, signature, masks, sorted(stored), policy, name)
+        # What one section hands to the next is trained if anything is.
+        given = enumerate(zip(run.arguments, run.roles))
+        unasked = [n for n, (key, role) in given if not isinstance(role, Carried) and key in fixed]
+        part, aside = _partition(run, signature, masks, sorted(stored), policy, name, unasked)
         if not aside and can_be_outlined(part, roles):
             counts = equal_groups(len(run.sections), levels)
             results = outline_levels(part, arguments, counts=counts, roles=roles, requests=run.requests, batch=batch, name=name)
@@ -151,7 +161,7 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: in
     alike = Alike()
     for number, section in enumerate(run.sections):
         if run.recomputed:
-            _run_section(section, values, f"{name}.{number}", save_replay_sources, alike)
+            _run_section(section, values, f"{name}.{number}", save_replay_sources, alike, fixed)
         else:
             _run_calls(section, values, name)
     for request, keys in zip(run.requests, run.results):
@@ -166,10 +176,12 @@ def _partition(
     at_hand: Sequence[int],
     policy: Policy | None,
     name: str,
+    unasked: Sequence[int],
 ) -> tuple[Partition, Aside]:
     """Trace what ``step`` does, as a function of its inputs, then their masks, to its outputs, then what goes beside them.
 
-    With twins it takes their weights in place of the masks, and is the same for all of them.
+    With twins it takes their weights in place of the masks, and is the same for all of them. Nobody is expected to ask for
+    the gradients of the inputs whose numbers are ``unasked``.
     """
     graph, twins = step.graph, step.twins if isinstance(step, Run) else ()
     aside = Aside(graph.calls)
@@ -189,4 +201,6 @@ def _partition(
 
         return aside.gather(run)
 
-    return partition(join(trace(section, signature)), policy, at_hand=at_hand), aside
+    traced = trace(section, signature)
+    frozen = frozen_ports(traced, [call.operation for call in graph.calls])
+    return partition(join(traced, unasked={*unasked, *frozen}), policy, at_hand=at_hand), aside

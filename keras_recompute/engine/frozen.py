@@ -1,0 +1,24 @@
+"""What a function reads that nobody trains: variables of frozen layers, and those that were made so.
+
+TensorFlow differentiates for them like for any other, and may be asked for their gradients; Keras asks for none. So a section
+is differentiated for all that it reads, and compilers drop what nobody reads. They cannot where back-propagation was told to
+wait for it (see ``order``): a frozen kernel would cost a product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .attributes import owners
+from .trace import Trace
+
+
+def frozen_ports(trace: Trace, objects: Iterable[Any]) -> frozenset[int]:
+    """Return the ports of ``trace`` that are variables which nobody trains; ``objects`` are what holds Keras's layers."""
+    layers = dict.fromkeys(owner for each in objects for owner in owners(each))
+    ours = (variable for layer in layers for variable in getattr(layer, "variables", ()))
+    # Not the variable's value, which in mixed precision is a tensor of another type.
+    frozen = {id(v._value.handle) for v in ours if hasattr(v, "_value") and not v.trainable}
+    first = len(trace.arguments)
+    return frozenset(first + number for number, v in enumerate(trace.variables) if not v.trainable or id(v.handle) in frozen)

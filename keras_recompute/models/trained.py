@@ -1,0 +1,24 @@
+"""Which values of a model no training step differentiates for: those that layers make of what nobody trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+from tensorflow.python.eager import record
+
+from .graph import Graph, Key
+
+
+def fixed_values(graph: Graph, inputs: Sequence[tf.Tensor]) -> set[Key]:
+    """Return the values in ``graph`` that depend on no trainable weight, and on none of the ``inputs`` that a tape watches.
+
+    Not the inputs themselves: the first of several sections that are alike would differ from the others.
+    """
+    moving = {key for key, value in zip(graph.inputs, inputs) if record.should_record_backprop([value])}
+    fixed: set[Key] = set()
+    for call in graph.calls:
+        trains = any(v.trainable for v in getattr(call.operation, "variables", ()))
+        found = moving if trains or not moving.isdisjoint(call.inputs) else fixed
+        found.update(call.outputs)
+    return fixed
