@@ -7,6 +7,7 @@ and left again outside.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -33,14 +34,11 @@ class Aside:
 
     def gather(self, work: Callable[[], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
         """Return what ``work()`` returns, then the masks of that, then the losses that its layers added."""
-        before = {layer: len(layer._losses) for layer in self._layers}
-        outputs = list(work())
+        results, owners, losses = with_losses(self._layers, work)
+        outputs = list(results)
         self._masked = [number for number, value in enumerate(outputs) if mask_of(value) is not None]
-        added = [(layer, loss) for layer in self._layers for loss in layer._losses[before[layer] :]]
-        self._owners = [layer for layer, _ in added]
-        for layer in self._layers:
-            del layer._losses[before[layer] :]
-        return [*outputs, *(mask_of(outputs[number]) for number in self._masked), *(loss for _, loss in added)]
+        self._owners = [self._layers[number] for number in owners]
+        return [*outputs, *(mask_of(outputs[number]) for number in self._masked), *losses]
 
     def restore(self, gathered: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the outputs among the values of what was ``gathered``, their masks hung on and the losses left."""
@@ -51,6 +49,19 @@ class Aside:
         for layer, loss in zip(self._owners, gathered[end + len(self._masked) :]):
             layer._losses.append(loss)
         return outputs
+
+
+def with_losses(layers: Sequence[keras.layers.Layer], work: Callable[[], Any]) -> tuple[Any, list[int], list[tf.Tensor]]:
+    """Return what ``work()`` returns, then the losses that ``layers`` added in it, behind the number of the layer of each.
+
+    The layers have them no more.
+    """
+    before = [len(layer._losses) for layer in layers]
+    results = work()
+    added = [(number, loss) for number, layer in enumerate(layers) for loss in layer._losses[before[number] :]]
+    for layer, count in zip(layers, before):
+        del layer._losses[count:]
+    return results, [number for number, _ in added], [loss for _, loss in added]
 
 
 def mask_of(value: tf.Tensor) -> tf.Tensor | None:

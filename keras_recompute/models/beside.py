@@ -22,6 +22,7 @@ _KEPT = (
 # What ``compile`` and ``fit`` leave behind.
 _OF_TRAINING = ("optimizer", "history", "_compile_config", "_compile_trainable_state", "_epoch_iterator")
 _TRACKED = ("_trainable_variables", "_non_trainable_variables", "_layers", "_seed_generators")
+SAVED_AS = "keras_recompute"  # our entry among the arguments of the model's own class, in files
 _PLAIN = "_keras_recompute_plain_class"
 _classes: dict[tuple[type, type], type] = {}
 

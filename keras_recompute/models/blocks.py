@@ -24,10 +24,10 @@ import keras
 from ..engine.checkpoint import checkpoint
 from ..engine.policies import save_replay_sources
 from ..errors import InvalidArgumentError
-from .beside import beside, class_config, plain_class
+from .aside import with_losses
+from .beside import SAVED_AS, beside, class_config, plain_class
 
 Layers = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
-_SAVED_AS = "keras_recompute"  # among the arguments of the model's own class
 _METHODS = ("call", "quantized_call")  # what Keras runs of a layer
 
 
@@ -68,12 +68,8 @@ class Blocks:
         inner = list(layer._flatten_layers())
 
         def work(*args: Any, **kwargs: Any) -> Any:
-            before = [len(each._losses) for each in inner]
-            results = plain(*args, **kwargs)
-            added = [(n, loss) for n, each in enumerate(inner) for loss in each._losses[before[n] :]]
-            for each, count in zip(inner, before):
-                del each._losses[count:]  # they would leave the function that is traced here
-            return results, [n for n, _ in added], [loss for _, loss in added]
+            # Left in the layers, losses would leave the function that is traced here.
+            return with_losses(inner, lambda: plain(*args, **kwargs))
 
         work.__name__ = layer.name
         recomputed = checkpoint(work, policy=save_replay_sources)
@@ -139,12 +135,12 @@ class BlocksModel:
         config = super().get_config()  # type: ignore[misc]
         places = {id(layer): number for number, layer in enumerate(self._flatten_layers(include_self=False))}  # type: ignore
         ours = {"blocks": [places[id(layer)] for layer in self._blocks], "build": self.get_build_config()}  # type: ignore
-        return {**config, _SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}
+        return {**config, SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         config = dict(config)
-        ours = config.pop(_SAVED_AS, None)
+        ours = config.pop(SAVED_AS, None)
         if ours is None:
             own: Any = plain_class(cls)
             return own.from_config(config)

@@ -29,9 +29,9 @@ def checkpointed(
     functional inside, as KerasHub's backbones and tasks are: then the result is of that class too. Its checkpoint layers, if it
     has any, stay. Either
 
-    * ``every=N``: a checkpoint after every N layers, those of models inside among them; where several values would have to be
-      kept there (inside a residual block), after the one of the next N layers, or else of the N / 2 before, behind which the
-      fewest are. ``N`` about the root of the number of layers takes the least memory (Chen et al. 2016, section 4.1);
+    * ``every=N``: a checkpoint after about every N layers, those of models inside among them: of the places where a section has
+      at least N / 2 and less than 2 N layers, behind the one that hands on the fewest bytes. ``N`` about the root of the number
+      of layers takes the least memory (Chen et al. 2016, section 4.1);
     * ``at=[names]``: a checkpoint after each of the named layers, after each use of it;
     * ``layers=``: a class of layers or several, a pattern of names such as ``"block_*"``, or a function that takes a layer
       and says whether it is meant. Each call of such a layer in training is recomputed on its own, wherever it is: in a model

@@ -12,12 +12,11 @@ from typing import Any
 
 import keras
 
-from .beside import beside, class_config, plain_class
+from .beside import SAVED_AS, beside, class_config, plain_class
 from .graph import Graph, read_graph
 from .inline import marked, opened
 from .model import Model
 
-_SAVED_AS = "keras_recompute"  # among the arguments of the model's own class
 _PLACES = "_keras_recompute_places"  # attribute of a clone's outputs, since Keras hands over nothing else
 # Where the checkpoints are, one after the other: whether models inside are opened, and behind which calls they stand then.
 Places = tuple[bool, tuple[tuple[int, ...], ...]]
@@ -61,12 +60,12 @@ class PlacedModel(Model):
         ours.update(recomputation_levels=self._levels, scan_layers=self._scan_layers)
         # Not that of Model, which would add arguments that the model's own class does not know.
         plain = super(Model, self).get_config()
-        return {**plain, _SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}
+        return {**plain, SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         config = dict(config)
-        ours = config.pop(_SAVED_AS, None)
+        ours = config.pop(SAVED_AS, None)
         if ours is None:  # that of the model's own class: it has no checkpoints
             own: Any = plain_class(cls)
             return own.from_config(config)

@@ -23,28 +23,15 @@ SEGMENTS = {**TEXT, "segment_ids": np.zeros((4, LENGTH), int)}
 IMAGES = np.random.default_rng(0).standard_normal((2, 16, 16, 3)).astype("float32")
 
 
+SMALL = {"num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "dropout": 0.0}
+
+
 def bert() -> keras.Model:
-    return keras_hub.models.BertBackbone(
-        vocabulary_size=WORDS,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=8,
-        intermediate_dim=16,
-        dropout=0.0,
-        max_sequence_length=LENGTH,
-    )
+    return keras_hub.models.BertBackbone(vocabulary_size=WORDS, max_sequence_length=LENGTH, **SMALL)
 
 
 def gpt2() -> keras.Model:
-    return keras_hub.models.GPT2Backbone(
-        vocabulary_size=WORDS,
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=8,
-        intermediate_dim=16,
-        dropout=0.0,
-        max_sequence_length=LENGTH,
-    )
+    return keras_hub.models.GPT2Backbone(vocabulary_size=WORDS, max_sequence_length=LENGTH, **SMALL)
 
 
 def llama() -> keras.Model:
