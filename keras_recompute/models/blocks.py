@@ -20,14 +20,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Union
 
 import keras
+from keras.src.models.functional import Functional
 
 from ..engine.checkpoint import checkpoint
 from ..engine.policies import save_replay_sources
 from ..errors import InvalidArgumentError
 from .aside import with_losses
 from .beside import SAVED_AS, beside, class_config, plain_class
+from .clones import clones_of
 
 Layers = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
+_CLONED = "_keras_recompute_blocks"  # attribute of a clone's outputs, since Keras hands over nothing else
 _METHODS = ("call", "quantized_call")  # what Keras runs of a layer
 
 
@@ -98,6 +101,26 @@ class BlocksModel:
     """
 
     _keras_recompute_blocks: Blocks | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        layers = getattr(self.outputs[0], _CLONED, None) if isinstance(self, Functional) else None
+        if layers:
+            self._keras_recompute_blocks = Blocks(layers)
+
+    def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
+        """Keras's way through the graph of a functional model, which ``keras.models.clone_model`` goes with other layers."""
+        taken: dict[Any, Any] = {}
+
+        def operation_for(operation: Any) -> Any:
+            taken[operation] = operation_fn(operation)
+            return taken[operation]
+
+        outputs = super()._run_through_graph(inputs, operation_fn=operation_for, call_fn=call_fn)  # type: ignore[misc]
+        cloned = clones_of(self, list(self._blocks), taken)
+        for output in keras.tree.flatten(outputs) if cloned else ():
+            setattr(output, _CLONED, cloned)
+        return outputs
 
     @property
     def recomputed_layers(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.errors import InvalidArgumentError, UnsupportedError
 
 from .networks import FEATURES, UNITS, numbers
 
@@ -175,6 +175,44 @@ def test_it_is_saved_and_loaded(name, tmp_path):
     np.testing.assert_allclose(uncompiled.predict(X, verbose=0), ours.predict(X, verbose=0), rtol=1e-6)
     plain.save_weights(tmp_path / "plain.weights.h5")
     kr.checkpointed(uncompiled, layers=Block).load_weights(tmp_path / "plain.weights.h5")
+
+
+def test_a_clone_recomputes_its_own_layers():
+    *_, base = twins("functional")
+    ours = kr.checkpointed(base, layers="block_[01]")
+    clone = keras.models.clone_model(ours)
+    assert sorted(path.split("/")[-1] for path in clone.recomputed_layers) == ["block_0", "block_1"]
+    assert not set(clone._flatten_layers()) & set(base._flatten_layers())
+    assert replays(clone) == 5
+    assert replays(keras.models.clone_model(clone)) == 5
+    shared = keras.models.clone_model(ours, clone_function=lambda layer: layer)
+    assert replays(shared) == 5
+    outer_inputs = keras.Input((FEATURES,))
+    assert not isinstance(keras.Model(outer_inputs, ours(outer_inputs)), type(ours))
+
+
+def test_a_clone_that_cannot_recompute_is_refused():
+    @keras.saving.register_keras_serializable(package="tests")
+    class Deep(keras.Model):
+        def __init__(self, depth, **kwargs):
+            inputs = x = keras.Input((UNITS,))
+            for n in range(depth):
+                x = Block(name=f"block_{n}")(x)
+            super().__init__(inputs, x, **kwargs)
+
+    ours = kr.checkpointed(Deep(2, name="deep"), layers=Block)
+    with pytest.raises(UnsupportedError, match=r"clone_model of 'deep' would not recompute '.*block_0': .* of a Deep,"):
+        keras.models.clone_model(ours)
+
+    def fewer(layer):
+        return keras.layers.Dense(UNITS) if isinstance(layer, Encoder) else layer
+
+    inputs = keras.Input((UNITS,))
+    ours = kr.checkpointed(keras.Model(inputs, Encoder(name="trunk")(inputs), name="mine"), layers="block_0")
+    with pytest.raises(
+        UnsupportedError, match=r"recompute '.*block_0': the layer taken for 'trunk', .* 0 layers inside in place of 15"
+    ):
+        keras.models.clone_model(ours, clone_function=fewer)
 
 
 def test_masks_go_in_and_out():
