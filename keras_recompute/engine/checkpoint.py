@@ -25,6 +25,7 @@ from .attributes import used_by
 from .frozen import frozen_ports
 from .gradient import refuse_forward_mode
 from .joint import join
+from .left_behind import take_left_behind
 from .lower import lower
 from .nest import Same, Template, check_arguments, is_known_here, parameters_of, split
 from .partition import Partition, partition
@@ -177,7 +178,9 @@ class Checkpointed:
                 f"function must return at least one"
             )
         check_names(self.policy, traced, name)
-        unasked = frozen_ports(traced, used_by(self.__wrapped__, template.others))
+        uses = used_by(self.__wrapped__, template.others)
+        take_left_behind(uses, traced.graph, name=name)
+        unasked = frozen_ports(traced, uses)
         part = partition(join(traced, unasked=unasked), self.policy)
         advise(part, self.policy, name)
         return Built(part, results[0])

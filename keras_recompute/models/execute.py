@@ -12,6 +12,7 @@ import tensorflow as tf
 from ..engine.compiler import under_xla
 from ..engine.frozen import frozen_ports
 from ..engine.joint import join
+from ..engine.left_behind import take_left_behind
 from ..engine.levels import outline_levels
 from ..engine.lower import lower
 from ..engine.outline import Carried, Joined, Sliced, can_be_outlined, section_spec
@@ -202,5 +203,7 @@ def _partition(
         return aside.gather(run)
 
     traced = trace(section, signature)
-    frozen = frozen_ports(traced, [call.operation for call in graph.calls])
+    operations = [call.operation for call in graph.calls]
+    take_left_behind(operations, traced.graph, name=name)
+    frozen = frozen_ports(traced, operations)
     return partition(join(traced, unasked={*unasked, *frozen}), policy, at_hand=at_hand), aside

@@ -12,6 +12,7 @@ from tensorflow.python.eager import record
 
 from ..engine.ambient import ambient
 from ..engine.attributes import Attributes
+from ..engine.left_behind import take_left_behind
 from ..engine.programs import Programs
 from ..engine.tracebacks import sharing_tracebacks
 from ..errors import InvalidArgumentError, RecomputeWarning
@@ -159,7 +160,7 @@ class Model(keras.Model):
         signature = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
         function, aside = self._eager_training_passes.get(
             (masked, unasked, signature, ambient()),
-            lambda: _eager_training_pass(self.plan, masked, unasked, signature),
+            lambda: _eager_training_pass(self.plan, masked, unasked, signature, self.name),
             uses=tuple(self._layers),
             name=self.name,
         )
@@ -167,7 +168,7 @@ class Model(keras.Model):
 
 
 def _eager_training_pass(
-    plan: Plan, masked: Sequence[int], unasked: Sequence[int], signature: Sequence[tf.TensorSpec]
+    plan: Plan, masked: Sequence[int], unasked: Sequence[int], signature: Sequence[tf.TensorSpec], name: str
 ) -> tuple[Any, Aside]:
     """Return the training pass as a graph, since the engine writes graphs, from inputs and the masks of some of them."""
     aside = Aside(plan.graph.calls)
@@ -178,4 +179,6 @@ def _eager_training_pass(
             inputs[number]._keras_mask = mask
         return aside.gather(lambda: execute(plan, inputs))
 
-    return tf.function(run, autograph=False).get_concrete_function(*signature), aside
+    function = tf.function(run, autograph=False).get_concrete_function(*signature)
+    take_left_behind((call.operation for call in plan.graph.calls), function.graph, name=name)
+    return function, aside
