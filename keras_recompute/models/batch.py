@@ -19,7 +19,7 @@ def specs_of(functional: keras.Model, graph: Graph, *, batch_size: int | None, s
 
     Raises InvalidArgumentError where a size stays unknown, or ``sample`` does not fit the model.
     """
-    inputs = _inputs(functional, batch_size) if sample is None else _like(functional, sample, batch_size)
+    inputs = _inputs(functional, batch_size) if sample is None else inputs_like(functional, sample, batch_size=batch_size)
     made = {id(t): t for nodes in functional._nodes_by_depth.values() for node in nodes for t in node.outputs}
     if sample is None and all(key in made for call in graph.calls for key in call.outputs):
         found: dict[Key, tf.TensorSpec] = {
@@ -57,8 +57,11 @@ def _filled(number: int, size: int | None, inputs: Sequence[tf.TensorSpec]) -> i
     return inputs[0].shape[0] if size is None and not number else size
 
 
-def _like(functional: keras.Model, sample: Any, batch_size: int | None) -> list[tf.TensorSpec]:
-    """Return the inputs of the model when it is fitted to ``sample``: ``x``, ``(x, y)``, ``(x, y, weights)``, or a data set."""
+def inputs_like(functional: keras.Model, sample: Any, *, batch_size: int | None = None) -> list[tf.TensorSpec]:
+    """Return the inputs of the model when it is fitted to ``sample``: ``x``, ``(x, y)``, ``(x, y, weights)``, or a data set.
+
+    Raises InvalidArgumentError where ``sample`` does not fit the model.
+    """
     if hasattr(sample, "__next__") or isinstance(sample, tf.data.Dataset):
         sample = next(iter(sample))
     elif isinstance(sample, keras.utils.PyDataset):

@@ -11,16 +11,23 @@ from keras.src.models.functional import Functional  # what keras.Model(inputs, o
 
 from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from .batch import inputs_like
 from .blocks import Layers, chosen, with_blocks
 from .graph import Graph, read_graph
 from .inline import Entrance, opened, runs_its_graph
 from .model import Model
 from .placed import PlacedModel, placed, places_of
 from .placement import after_every
+from .proof import warn_unless_less
 
 
 def checkpointed(
-    model: keras.Model, *, every: int | None = None, at: Iterable[str] | None = None, layers: Layers | None = None
+    model: keras.Model,
+    *,
+    every: int | None = None,
+    at: Iterable[str] | None = None,
+    layers: Layers | None = None,
+    sample: Any = None,
 ) -> Model:
     """Return ``model`` as a ``keras_recompute.Model``, with checkpoints where they are asked for.
 
@@ -39,9 +46,27 @@ def checkpointed(
       any that is built, and the result is of its class, with ``recomputed_layers``, but no ``keras_recompute.Model``;
     * none of these, for a model that has RecomputationCheckpoint layers already.
 
+    Checkpoints save activations, and where weights or a single layer take most of the memory they may save nothing. That
+    depends on the batch and the compiler, so it is said only if asked for: given ``sample``, a batch as it is given to ``fit``
+    (``x``, ``(x, y)``, or a data set of them), both models are compiled by XLA, and a RecomputeWarning has both figures where
+    the result takes no less than ``model``. That takes as long as two first steps. Not with ``layers=``.
+
     Raises InvalidArgumentError for a model of another kind, for more than one or none of them, for a name, class or pattern
-    that no layer has, for an ``every`` that leaves no place for a checkpoint, and for a model without trainable weights.
+    that no layer has, for an ``every`` that leaves no place for a checkpoint, for a model without trainable weights, and for a
+    ``sample`` that does not fit.
     """
+    new = _checkpointed(model, every=every, at=at, layers=layers)
+    if sample is not None:
+        if layers is not None:
+            raise InvalidArgumentError(
+                "sample= and layers= were both given: compare the two models by keras_recompute.liveness"
+            )
+        functional = functional_model(model)
+        warn_unless_less(new, functional, inputs_like(functional, sample))
+    return new
+
+
+def _checkpointed(model: keras.Model, *, every: int | None, at: Iterable[str] | None, layers: Layers | None) -> Model:
     given = {name: value for name, value in (("every", every), ("at", at), ("layers", layers)) if value is not None}
     if len(given) > 1:
         both = " and ".join(f"{name}={value!r}" for name, value in given.items())

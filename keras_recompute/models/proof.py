@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from ..errors import RecomputeWarning
 from ..liveness import Program, profile
+from ..sizes import format_bytes
 
 
 def compiled_peak_bytes(model: keras.Model, specs: Sequence[tf.TensorSpec], *, optimizer_bytes: int = 0) -> int:
@@ -33,3 +36,17 @@ def compiled_pass(model: keras.Model, specs: Sequence[tf.TensorSpec]) -> Program
 
     compiled = tf.function(training_pass, jit_compile=True, autograph=False)
     return profile(compiled, *specs, input_feed=range(len(specs)), layers_of=model)
+
+
+def warn_unless_less(checkpointed: keras.Model, plain: keras.Model, specs: Sequence[tf.TensorSpec]) -> None:
+    """Compile both models on inputs like ``specs``, and warn where the one with checkpoints takes no less memory."""
+    needed, plain_needed = compiled_peak_bytes(checkpointed, specs), compiled_peak_bytes(plain, specs)
+    if needed >= plain_needed:
+        shapes = ", ".join(f"{spec.dtype.name}{spec.shape}" for spec in specs)
+        warnings.warn(
+            f"a compiled training step of {plain.name!r} takes {format_bytes(needed)} with these checkpoints and "
+            f"{format_bytes(plain_needed)} without, on {shapes}: what is replayed is no more than what weights and a single "
+            f"layer need. Take larger batches, place checkpoints by keras_recompute.plan, or train the plain model.",
+            RecomputeWarning,
+            stacklevel=3,
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import keras
@@ -180,3 +181,28 @@ def frozen() -> keras.Model:
 def test_what_is_refused(call, message):
     with pytest.raises(InvalidArgumentError, match=message):
         call()
+
+
+@pytest.mark.parametrize(("batch", "saves"), [(1, False), (1024, True)])
+def test_a_sample_shows_whether_memory_is_saved(batch, saves):
+    """Eight layers of 128 x 128 weights, 64 KiB each: a batch of one row has activations of half a KiB."""
+    inputs = x = keras.Input((128,))
+    for _ in range(8):
+        x = keras.layers.Dense(128, "tanh")(x)
+    model = keras.Model(inputs, x, name="weighty")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RecomputeWarning)
+        kr.checkpointed(model, every=2)
+        ours = kr.checkpointed(model, every=2, sample=(np.zeros((batch, 128)), np.zeros((batch, 128))))
+    assert ours.plan.recomputes
+    said = [str(each.message) for each in caught if each.category is RecomputeWarning]
+    assert len(said) == (not saves)
+    for message in said:
+        assert re.search(r"of 'weighty' takes [\d.]+ MiB with these .* and [\d.]+ MiB without, on float32\(1, 128\)", message)
+
+
+def test_a_sample_that_does_not_fit_is_refused():
+    with pytest.raises(InvalidArgumentError, match="sample= has shape"):
+        kr.checkpointed(chain(), every=3, sample=np.zeros((2, FEATURES + 1)))
+    with pytest.raises(InvalidArgumentError, match="sample= and layers= were both given"):
+        kr.checkpointed(chain(), layers="d1", sample=np.zeros((2, FEATURES)))
