@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common import global_state
 
+from ..seams.keras.calls import autocast_around, training_around
 from .compiler import under_xla
 from .nest import Same
 
@@ -18,13 +18,11 @@ def ambient() -> Any:
     It holds what Keras passes from an outer layer's call to the layers inside (whether it trains, the type to cast
     to), Keras's types and image format, whether XLA compiles, and for which replica of which distribution strategy.
     """
-    call = global_state.get_global_attribute("current_call_ctx")
-    cast = global_state.get_global_attribute("autocast_scope")
     replica = tf.distribute.get_replica_context()
-    training = getattr(call, "training", None)
+    training = training_around()
     return (
         training if training is None or isinstance(training, (bool, int)) else Same(training),
-        getattr(cast, "dtype", None),
+        autocast_around(),
         keras.config.floatx(),
         keras.config.image_data_format(),
         keras.config.dtype_policy().name,

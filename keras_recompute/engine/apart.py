@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from ..seams.tensorflow.xla import xla_optimization_barrier
 from .cost import CHEAP, ELEMENTWISE, PRODUCTS
 from .marks import equal_values, passes_on
 from .program import Program, inputs_of, operations_between, program_between
@@ -35,7 +35,7 @@ class OperandsApart:
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Do what ``Program.write`` does for the whole program."""
-        copies = gen_xla_ops.xla_optimization_barrier([values[number] for number in self.read])
+        copies = xla_optimization_barrier([values[number] for number in self.read])
         return self.rest.write([*values, *self.operands.write(copies)])
 
 

@@ -18,15 +18,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..seams.keras.layers import DECIDE_CALLS, OF_TRAINING, layers_in
 from .nest import Same
 from .side_effects import names_held
 
 _CONTAINERS = (list, tuple, dict, set)
 _WITHOUT_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 _PLAIN = (bool, int, float, str, bytes, type(None))
-# Of what every Keras layer and model has, that on which its call depends.
-_OF_EVERY_LAYER = frozenset({"_trainable", "_dtype_policy", "_trainable_variables", "_non_trainable_variables", "_layers"})
-_OF_TRAINING = frozenset({"optimizer", "history", "stop_training", "_compile_config", "_compile_trainable_state"})
 _OURS = "_keras_recompute"  # what our own attributes begin with
 
 
@@ -119,7 +117,7 @@ class _Part:
 def owners(root: Any) -> Iterator[Any]:
     """Yield the objects whose attributes count: ``root``, and where it is a layer those that it consists of."""
     if isinstance(root, keras.layers.Layer):
-        yield from dict.fromkeys(root._flatten_layers())
+        yield from dict.fromkeys(layers_in(root))
     elif hasattr(root, "__dict__") and not isinstance(root, tf.Tensor):
         yield root
         for value in vars(root).values():
@@ -130,8 +128,8 @@ def owners(root: Any) -> Iterator[Any]:
 @functools.cache
 def _common(is_model: bool) -> frozenset[str]:
     """Return the names of what every layer, or every model, has and on which no call depends."""
-    names = frozenset(vars(keras.layers.Layer())) - _OF_EVERY_LAYER
-    return names | (frozenset(vars(keras.Model())) - _OF_EVERY_LAYER) | _OF_TRAINING if is_model else names
+    names = frozenset(vars(keras.layers.Layer())) - DECIDE_CALLS
+    return names | (frozenset(vars(keras.Model())) - DECIDE_CALLS) | OF_TRAINING if is_model else names
 
 
 def _frozen(value: Any) -> Hashable:

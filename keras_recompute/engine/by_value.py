@@ -16,12 +16,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.function.polymorphism import function_type
-from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
-from tensorflow.python.framework import op_def_registry
 
 from ..errors import InvalidProgramError
+from ..seams.tensorflow.functions import function_in, function_of
+from ..seams.tensorflow.operations import COLOCATION, GRADIENT, ONLY_READ, SHAPES, type_is_stateful
 from .cost import LOOPS
 
 _OF_VALUES = {
@@ -78,7 +76,7 @@ class ByValue:
             function.name, outputs, state = self._called(function.name, arguments)
             has_state |= state
             returned.update(outputs)
-        for name in ("_read_only_resource_inputs", "_gradient_op_type"):
+        for name in (ONLY_READ, GRADIENT):
             node.attr.pop(name, None)
         if node.op in LOOPS:
             returned = arguments  # a loop hands on what it was given
@@ -95,7 +93,7 @@ class ByValue:
 
     def _called(self, name: str, arguments: Values) -> tuple[str, dict[int, tf.TensorSpec], bool]:
         """Return the name of ``name`` with values as ``arguments``, the outputs that are values, and whether it has state."""
-        definition = self._graph._get_function(name).definition
+        definition = function_in(self._graph, name).definition
         described = repr(sorted((number, spec.dtype.name, str(spec.shape)) for number, spec in arguments.items()))
         digest = hashlib.sha256(definition.SerializeToString(deterministic=True) + described.encode()).hexdigest()
         new_name = f"{name}_by_value_{digest[:16]}"
@@ -113,7 +111,7 @@ class ByValue:
             argument = signature.input_arg[number]
             argument.type = spec.dtype.as_datatype_enum
             argument.ClearField("handle_data")
-            shapes = definition.arg_attr[number].attr["_output_shapes"].list
+            shapes = definition.arg_attr[number].attr[SHAPES].list
             shapes.ClearField("shape")
             shapes.shape.append(spec.shape.as_proto())
             definition.resource_arg_unique_id.pop(number, None)
@@ -127,7 +125,7 @@ class ByValue:
             if node.op == "ReadVariableOp":
                 renamed[f"{node.name}:value:0"] = f"{node.name}:output:0"
             outputs = self.rewrite(node, given)
-            node.attr.pop("_output_shapes", None)
+            node.attr.pop(SHAPES, None)
             values.update((f"{node.name}:output:{number}", spec) for number, spec in outputs.items())
         for node in definition.node_def:
             for number, name in enumerate(node.input):
@@ -142,7 +140,7 @@ class ByValue:
                 outputs[number] = values[source]
         for name in ("forward_function_name", "backward_function_name"):
             definition.attr.pop(name, None)
-        has_state = any(self._has_state(node) for node in definition.node_def)
+        has_state = any(type_is_stateful(node.op) for node in definition.node_def)
         signature.is_stateful = has_state
         return outputs, has_state
 
@@ -150,24 +148,9 @@ class ByValue:
         """Return the function ``definition`` as graphs take it, known to TensorFlow for as long as one of them has it."""
         children: dict[Any, Any] = {}
         for name in (name for node in definition.node_def for name in called_by(node)):
-            child = self.functions.get(name) or self._graph._get_function(name)
+            child = self.functions.get(name) or function_in(self._graph, name)
             children.update((other.name, other) for other in (child, *child.children))
-        known, name = context.context(), definition.signature.name
-        if not known.has_function(name.encode()):
-            known.add_function_def(definition)
-        return AtomicFunction(name, known, _type_of(definition.signature), list(children.values()))
-
-    def _has_state(self, node: Any) -> bool:
-        known = op_def_registry.get(node.op)
-        return known is None or known.is_stateful
-
-
-def _type_of(signature: Any) -> Any:
-    inputs, outputs = (
-        tuple(tf.TensorSpec(None, tf.as_dtype(argument.type)) for argument in arguments)
-        for arguments in (signature.input_arg, signature.output_arg)
-    )
-    return function_type.from_structured_signature((inputs, {}), outputs, {})
+        return function_of(definition, list(children.values()))
 
 
 def original_handle(tensor: tf.Tensor) -> tf.Tensor:
@@ -185,7 +168,7 @@ def _handed_on(node: Any, output: int, graph: Any) -> int | None:
         return output
     if node.op not in CALLS:
         return None
-    definition = graph._get_function(node.attr["f"].func.name).definition
+    definition = function_in(graph, node.attr["f"].func.name).definition
     arguments = {argument.name: number for number, argument in enumerate(definition.signature.input_arg)}
     nodes = {inner.name: inner for inner in definition.node_def}
     source = definition.ret[definition.signature.output_arg[output].name]
@@ -203,7 +186,7 @@ def _read(node: Any, spec: tf.TensorSpec) -> None:
     attributes = dict(node.attr)
     node.op = _OF_VALUES[node.op]
     for name in attributes:
-        if name not in ("Tindices", "validate_indices", "out_type", "_class"):
+        if name not in ("Tindices", "validate_indices", "out_type", COLOCATION):
             del node.attr[name]
     if node.op == "GatherNd":
         node.attr.pop("validate_indices", None)

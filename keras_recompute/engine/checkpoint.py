@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.autograph.core import ag_ctx
-from tensorflow.python.eager import record
 
 from ..errors import InvalidArgumentError
+from ..seams.tensorflow import autograph
+from ..seams.tensorflow.gradients import is_recorded
 from .advice import advise, check_names
 from .ambient import ambient
 from .attributes import used_by
@@ -135,7 +135,7 @@ class Checkpointed:
 
         def program(tensors: Sequence[tf.Tensor]) -> Any:
             refused = [n for n in built[0].part.joint.refused if n < len(tensors)]
-            unasked = tuple(n for n in refused if not record.should_record_backprop([tensors[n]]))
+            unasked = tuple(n for n in refused if not is_recorded(tensors[n]))
             if unasked not in concrete:
 
                 def without(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -201,15 +201,13 @@ def _key(policy: Policy) -> Any:
 
 def converted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` with its ``if`` and ``while`` on tensors converted, unless a caller turned AutoGraph off."""
-    if ag_ctx.control_status_ctx().status is ag_ctx.Status.DISABLED:
+    if autograph.is_turned_off():
         return function
-    enabled = ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED)
-    convert = tf.__internal__.autograph.tf_convert(function, enabled)
+    convert = autograph.with_autograph(function)  # the engine traces with AutoGraph turned off, for its own functions
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            with enabled:  # the engine traces with AutoGraph turned off, for its own functions
-                return convert(*args, **kwargs)
+            return convert(*args, **kwargs)
         except Exception as error:
             # AutoGraph has an error of its own in place of a class that it cannot make by one message.
             original = error.__context__

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
+
+from ..seams.tensorflow.xla import is_for_xla
 
 
 def under_xla() -> bool:
     """Whether the graph under construction is traced for ``jit_compile=True``, in which case XLA's operations exist."""
-    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+    return is_for_xla(tf.compat.v1.get_default_graph())
 
 
 def under_xla_on_cpu() -> bool:

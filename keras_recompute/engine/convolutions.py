@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-from tensorflow.compiler.xla import xla_data_pb2
+
+from ..seams.tensorflow.protos import ConvolutionDimensionNumbers
+from ..seams.tensorflow.xla import xla_conv_v2, xla_optimization_barrier
 
 _OF_IMAGES = ("Conv2DBackpropInput", "Conv3DBackpropInputV2")
 _OF_KERNELS = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
@@ -124,7 +125,7 @@ def _kernel_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Ten
     found = _convolution(image, gradient, window.dilations, padding, (1,) * rank, window.strides, groups)
     found = tf.transpose(found, [*space, 0, rank + 1])
     # Flat for a moment: XLA would hand the branch's result out untransposed, and hold that until the end of the program.
-    [flat] = gen_xla_ops.xla_optimization_barrier([tf.reshape(found, [-1])])
+    [flat] = xla_optimization_barrier([tf.reshape(found, [-1])])
     return tf.reshape(flat, found.shape)
 
 
@@ -180,7 +181,7 @@ def _convolution(
     kernel_first: bool = False,
 ) -> tf.Tensor:
     """Convolve ``image`` (batch, space, features) with ``kernel`` (space, in, out), or (in, space, out)."""
-    made = gen_xla_ops.xla_conv_v2(
+    made = xla_conv_v2(
         image,
         kernel,
         window_strides=tf.constant(strides),
@@ -204,7 +205,7 @@ def _convolution(
 
 @functools.cache
 def _dimensions(rank: int, kernel_first: bool) -> bytes:
-    numbers: Any = xla_data_pb2.ConvolutionDimensionNumbers(input_feature_dimension=rank + 1, output_feature_dimension=rank + 1)
+    numbers: Any = ConvolutionDimensionNumbers(input_feature_dimension=rank + 1, output_feature_dimension=rank + 1)
     numbers.input_spatial_dimensions.extend(range(1, rank + 1))
     numbers.output_spatial_dimensions.extend(range(1, rank + 1))
     numbers.kernel_input_feature_dimension = 0 if kernel_first else rank

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import forwardprop_util, record
-from tensorflow.python.framework import ops
 
 from ..errors import InvalidProgramError, UnsupportedError
+from ..seams.tensorflow.gradients import forget_gradient, has_tangents, record_operation, stop_recording
+from ..seams.tensorflow.operations import GRADIENT
 from .graph_state import graph_state
 from .program import in_default_graph
 
@@ -40,7 +40,7 @@ def with_gradient(
     """
     refuse_forward_mode(inputs, name)
     # What compute does is of no concern to a tape: it would differentiate a part of it, and see another part not at all.
-    with record.stop_recording():
+    with stop_recording():
         results = list(compute())
         graph = tf.compat.v1.get_default_graph()
         registered = f"{_CHECKPOINT if is_checkpoint else _BY_HAND}-{next(_numbers)}"
@@ -57,7 +57,7 @@ def with_gradient(
 
     _register(registered, graph, padded)
     # Of the results alone: a tape makes zeros for everything that is recorded and has no gradient.
-    record.record_operation(name, outputs, inputs, dense)
+    record_operation(name, outputs, inputs, dense)
     return outputs
 
 
@@ -124,12 +124,12 @@ def _second_derivative(
 
 def is_checkpointed_call(operation: tf.Operation) -> bool:
     """Whether ``operation`` carries the gradient of a checkpointed function."""
-    return operation.type == "IdentityN" and operation.node_def.attr["_gradient_op_type"].s.startswith(_CHECKPOINT.encode())
+    return operation.type == "IdentityN" and operation.node_def.attr[GRADIENT].s.startswith(_CHECKPOINT.encode())
 
 
 def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
     """Raise UnsupportedError if a ``tf.autodiff.ForwardAccumulator`` watches one of ``inputs``."""
-    if forwardprop_util.pack_tangents(list(inputs)).tangents:
+    if has_tangents(inputs):
         raise UnsupportedError(
             f"forward-mode differentiation (tf.autodiff.ForwardAccumulator) of the checkpointed {name!r} is not supported: "
             f"a checkpoint says what to keep for a backward pass, and forward mode has none. Call the function itself, "
@@ -154,4 +154,4 @@ def _register(name: str, graph: Any, gradient: Gradient) -> None:
             )
         return getattr(here, _ATTRIBUTE)[name](*output_gradients)
 
-    weakref.finalize(graph, ops.gradient_registry._registry.pop, name, None).atexit = False
+    weakref.finalize(graph, forget_gradient, name).atexit = False

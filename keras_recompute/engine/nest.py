@@ -16,6 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
+from ..seams.keras.layers import hang_mask, mask_of
+from ..seams.tensorflow.tensors import is_composite, is_eager
 
 
 class Same:
@@ -41,7 +43,7 @@ class _Dense:
 
     def fill(self, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
         if self.masked:
-            tensors[0]._keras_mask = tensors[1]
+            hang_mask(*tensors)
         return tensors[0]
 
 
@@ -119,10 +121,10 @@ def split(nest: Any) -> tuple[list[tf.Tensor], Template]:
     slots: list[_Slot] = []
     for leaf in tf.nest.flatten(nest):
         if isinstance(leaf, (tf.Tensor, np.ndarray, np.generic)):
-            mask = getattr(leaf, "_keras_mask", None)
+            mask = mask_of(leaf)
             tensors += [tf.convert_to_tensor(leaf)] if mask is None else [leaf, mask]
             slots.append(_Dense(mask is not None))
-        elif isinstance(leaf, tf.__internal__.CompositeTensor) and not isinstance(leaf, tf.Variable):
+        elif is_composite(leaf) and not isinstance(leaf, tf.Variable):
             components = tf.nest.flatten(leaf, expand_composites=True)
             tensors += components
             slots.append(_Composite(tf.type_spec_from_value(leaf), len(components)))
@@ -150,7 +152,7 @@ def check_arguments(tensors: Sequence[tf.Tensor], template: Template, *, functio
 
 def is_known_here(tensor: tf.Tensor) -> bool:
     """Whether ``tensor`` has a value, or belongs to a graph under construction."""
-    if isinstance(tensor, tf.__internal__.EagerTensor):
+    if is_eager(tensor):
         return True
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     while graph is not None and graph is not tensor.graph:

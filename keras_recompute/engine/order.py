@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
+from ..seams.tensorflow.operations import read_instead
 from .cost import known_elements
 from .fence import fenced, never
 
@@ -138,4 +139,4 @@ def _let_read(tensor: tf.Tensor, *, instead_of: tf.Tensor, readers: Iterable[tf.
     for reader in readers:
         for index, read in enumerate(reader.inputs):
             if read is instead_of:
-                reader._update_input(index, tensor)
+                read_instead(reader, index, tensor)

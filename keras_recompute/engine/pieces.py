@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-from tensorflow.python.ops.tensor_array_ops import build_ta_with_new_flow
 
+from ..seams.tensorflow.tensors import with_flow
+from ..seams.tensorflow.xla import xla_dynamic_update_slice
 from .compiler import under_xla
 from .once import Number, along, constant, times
 from .zeros import zeros, zeros_like
@@ -61,9 +61,9 @@ class Pieces:
             return store.write(number, piece)
         if self.axis is None:
             begin = along(0, number, store.shape.rank)
-            return gen_xla_ops.xla_dynamic_update_slice(store, tf.expand_dims(piece, constant(0)), begin)
+            return xla_dynamic_update_slice(store, tf.expand_dims(piece, constant(0)), begin)
         begin = along(self.axis, times(number, self.shape[self.axis]), store.shape.rank)
-        return gen_xla_ops.xla_dynamic_update_slice(store, piece, begin)
+        return xla_dynamic_update_slice(store, piece, begin)
 
     def get(self, store: Any, number: Number) -> tf.Tensor:
         """Return piece ``number`` of ``store``; it must have been written."""
@@ -94,7 +94,7 @@ def flows(stores: Any) -> list[tf.Tensor]:
 def with_flows(stores: Any, tensors: Sequence[tf.Tensor]) -> Any:
     """Return the nest of stores with ``tensors`` behind them, given as ``flows`` returns them."""
     pairs = zip(tf.nest.flatten(stores), tensors)
-    changed = [build_ta_with_new_flow(s, t) if isinstance(s, tf.TensorArray) else t for s, t in pairs]
+    changed = [with_flow(s, t) if isinstance(s, tf.TensorArray) else t for s, t in pairs]
     return tf.nest.pack_sequence_as(stores, changed)
 
 
@@ -136,7 +136,7 @@ def _split(whole: tf.Tensor, axis: int, length: int) -> tf.Tensor:
 def _gradient_of_update(operation: tf.Operation, gradient: tf.Tensor) -> list[tf.Tensor | None]:
     """Return the gradients of the store, without what was overwritten, and of the piece."""
     _, piece, begin = operation.inputs
-    outside = gen_xla_ops.xla_dynamic_update_slice(gradient, zeros_like(piece), begin)
+    outside = xla_dynamic_update_slice(gradient, zeros_like(piece), begin)
     return [outside, tf.slice(gradient, begin, tf.shape(piece)), None]
 
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import handle_data_util
 
 from ..errors import InvalidProgramError
 from ..phases import COPIES
+from ..seams.tensorflow.functions import add_function, function_in
+from ..seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_types
+from ..seams.tensorflow.tensors import is_eager
 from .by_value import BRANCHES, ByValue, called_by, original_handle
 from .compiler import under_xla_on_cpu
 from .cost import known_elements
@@ -99,7 +101,7 @@ class Program:
             scope = _scope_for(map(renames, made))
             _remember_copies(scope, self.graph)
             for function in self._called:
-                tf.compat.v1.get_default_graph()._add_function_recursive(function)
+                add_function(tf.compat.v1.get_default_graph(), function)
             copied = [op for op in self.operations if op.type != "Const"]
             tensors, operations = map(renames.of_tensor, wanted), [renames(op.name) for op in copied]
             imported, copies = _import(graph_def, input_map, scope, list(tensors), operations)
@@ -137,7 +139,7 @@ class Program:
                     nodes = spliced(operation, faster, inputs) if faster else [self._node(operation, inputs, copied, by_value)]
                     graph_def.node.extend(nodes)
             called = {name for node in graph_def.node for name in called_by(node)}
-            self._called.extend(by_value.functions.get(name) or self.graph._get_function(name) for name in called)
+            self._called.extend(by_value.functions.get(name) or function_in(self.graph, name) for name in called)
             self._definition.append((graph_def.SerializeToString(), read))
         serialized, read = self._definition[0]
         return tf.compat.v1.GraphDef.FromString(serialized), read
@@ -155,9 +157,9 @@ class Program:
         control = [name for name in node.input if name.startswith("^") and name[1:] in copied]
         del node.input[:]
         node.input.extend([*inputs, *control])
-        node.attr.pop("_class", None)
+        node.attr.pop(COLOCATION, None)
         # Copies are never differentiated themselves, and gradients written by users refer to the original.
-        node.attr.pop("_gradient_op_type", None)
+        node.attr.pop(GRADIENT, None)
         if node.op in BRANCHES:
             # Differentiating a branch notes the shapes of its first side, which another side need not have.
             shapes = node.attr["output_shapes"].list
@@ -184,7 +186,7 @@ class Program:
             if known_elements(operation.outputs[0]) <= _FEW:
                 node = operation.node_def
                 node.name = ""
-                node.attr.pop("_class", None)
+                node.attr.pop(COLOCATION, None)
                 kept = first.setdefault(node.SerializeToString(deterministic=True), operation.name)
                 if kept != operation.name:
                     same[operation.name] = kept
@@ -209,7 +211,7 @@ def _complete(copy: tf.Operation, original: tf.Operation) -> None:
     copy_traceback(original, copy)
     for made, tensor in zip(copy.outputs, original.outputs):
         if tensor.dtype == tf.variant:
-            handle_data_util.copy_handle_data(tensor, made)
+            copy_element_types(tensor, made)
 
 
 def _scope_for(names: Iterable[str]) -> str:
@@ -292,6 +294,6 @@ def inputs_of(operation: tf.Operation, replays: frozenset[tf.Operation]) -> list
 def in_default_graph(value: tf.Tensor) -> tf.Tensor:
     """Return ``value`` as a tensor of the graph under construction, captured if it stands outside."""
     graph = tf.compat.v1.get_default_graph()
-    if isinstance(value, tf.__internal__.EagerTensor) or value.graph is not graph:
+    if is_eager(value) or value.graph is not graph:
         return graph.capture(value)
     return value

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context
-from tensorflow.python.framework import op_def_registry
 
+from ..seams.tensorflow.functions import definition_in_process, function_in
+from ..seams.tensorflow.operations import is_stateful, type_is_stateful
 from .by_value import BRANCHES, CALLING, PASSING_ON, READS, called_by
 
 _PURE_ALTHOUGH_MARKED = ("Placeholder", *CALLING)
@@ -42,7 +42,7 @@ class Purity:
 
     def is_pure(self, operation: tf.Operation) -> bool:
         """Whether running ``operation`` again gives the same result and no other effect."""
-        if not operation._is_stateful:
+        if not is_stateful(operation):
             return True
         if any(self.is_assigned(t) for t in operation.inputs if t.dtype == tf.resource):
             return False
@@ -53,8 +53,7 @@ class Purity:
             return True
         if node.op in _PURE_ALTHOUGH_MARKED:
             return self._calls_only_pure(node)
-        definition = op_def_registry.get(node.op)
-        return definition is not None and not definition.is_stateful
+        return not type_is_stateful(node.op)
 
     def _calls_only_pure(self, node: Any) -> bool:
         return all(self._named_function_is_pure(name) for name in called_by(node))
@@ -70,11 +69,9 @@ class Purity:
         """Return the FunctionDef of a function that the graph calls, or that one of those calls; None of an unknown one."""
         # Differentiation adds functions after the graph was traced. ``as_graph_def()`` has them too, but leaves a copy of
         # the definition of each with it, and of nested ones with every function around them.
-        function = self._graph._get_function(name)
+        function = function_in(self._graph, name)
         # A loop that is traced under a persistent tape stands in a function whose own functions no graph knows.
-        if function is not None:
-            return function.definition
-        return context.context().get_function_def(name) if context.context().has_function(name) else None
+        return definition_in_process(name) if function is None else function.definition
 
     def _assigned_inputs(self, node: Any, handles: Iterable[int]) -> set[int]:
         """Return which of the inputs ``handles`` of ``node`` it may change: all, unless it only reads or hands them on."""

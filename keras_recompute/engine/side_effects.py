@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError, RecomputeWarning
+from ..seams.tensorflow.tensors import is_eager
 
 _CONTAINERS = (list, dict, set)
 _EMPTY = object()
@@ -40,7 +41,7 @@ class Surroundings:
             if value is before and now == contents:
                 continue
             for leaf in tf.nest.flatten(list(value) if isinstance(value, set) else value):
-                if isinstance(leaf, tf.Tensor) and not isinstance(leaf, tf.__internal__.EagerTensor) and leaf.graph is graph:
+                if isinstance(leaf, tf.Tensor) and not is_eager(leaf) and leaf.graph is graph:
                     raise InvalidArgumentError(
                         f"{name!r} leaves the tensor {leaf.name!r} behind in {variable!r}: it has no value outside of "
                         f"{name!r}, whose operations run as one program. Return it."

@@ -13,15 +13,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import tensorflow as tf
-from tensorflow.python.client import pywrap_tf_session
-from tensorflow.python.util import _tf_stack, tf_stack
 
+from ..seams.tensorflow.tracebacks import set_traceback, traceback_as_run, traceback_here
 from .compiler import under_xla
 from .origin import is_of_user, source_among, source_of
 
 Result = TypeVar("Result")
-# TensorFlow's own, and not public: where a version has none, operations keep the tracebacks that they have.
-_set_traceback: Any = getattr(pywrap_tf_session, "TF_SetOpStackTrace", None)
 
 
 def sharing_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
@@ -32,7 +29,7 @@ def sharing_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
 
     @functools.wraps(build)
     def run(*args: Any, **kwargs: Any) -> Result:
-        if _set_traceback is None or not under_xla():
+        if set_traceback is None or not under_xla():
             return build(*args, **kwargs)
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
@@ -45,13 +42,13 @@ def sharing_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
 
 def copy_traceback(original: tf.Operation, copy: tf.Operation) -> None:
     """Let ``copy`` show the lines of the user's that made ``original``. Not under XLA, which would write all of them out."""
-    if _set_traceback is None or under_xla() or not original.traceback:
+    if set_traceback is None or under_xla() or not original.traceback:
         return
     lines = tuple(
         (frame.filename, frame.lineno, frame.name) for frame in original.traceback.get_user_frames() if is_of_user(frame)
     )
     if lines:
-        _set_traceback(copy._c_op, _traceback_of(lines)[0])
+        set_traceback(copy, _traceback_of(lines)[0])
 
 
 @functools.cache  # for ever: a traceback refers to code that it does not keep alive
@@ -64,8 +61,7 @@ def _traceback_of(lines: tuple[tuple[str, int, str], ...]) -> tuple[Any, list[An
     codes: list[Any] = []
     found: list[Any] = []
     done = _thread.allocate_lock()
-    extract = functools.partial(_tf_stack.extract_stack, _tf_stack.PyBindSourceMap(), _tf_stack.PyBindFileSet(), 0)
-    names: dict[str, Any] = {"found": found, "extract": extract, "done": done}
+    names: dict[str, Any] = {"found": found, "extract": traceback_as_run, "done": done}
     text = "found.append(extract()) or done.release()"
     for file, number, function in reversed(lines):
         code = compile("\n" * (number - 1) + text, file, "eval").replace(co_name=function)
@@ -78,8 +74,8 @@ def _traceback_of(lines: tuple[tuple[str, int, str], ...]) -> tuple[Any, list[An
 
 
 def _share(operations: list[tf.Operation]) -> None:
-    shared = tf_stack.extract_stack()
+    shared = traceback_here()
     source = source_among(shared)
     for operation in operations:
         if operation.traceback and source_of(operation) == source:
-            _set_traceback(operation._c_op, shared)
+            set_traceback(operation, shared)

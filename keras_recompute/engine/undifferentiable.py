@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
 
+from ..seams.tensorflow.functions import function_in
+from ..seams.tensorflow.gradients import gradient_is_registered, has_gradient
+from ..seams.tensorflow.operations import GRADIENT
 from .by_value import CALLING, called_by
 from .gradient import with_gradient
 
@@ -24,36 +26,23 @@ def without_gradient(operations: Iterable[tf.Operation], *, inside: bool) -> lis
         op
         for op in operations
         if any(t.dtype.is_floating or t.dtype.is_complex for t in op.outputs)
-        and ((not _is_registered(op.type) and _has_none(op)) or (inside and _calls_one(op.node_def, op.graph, set())))
+        and (
+            (not gradient_is_registered(op.type) and op.type not in CALLING and not has_gradient(op))
+            or (inside and _calls_one(op.node_def, op.graph, set()))
+        )
     ]
-
-
-def _has_none(operation: tf.Operation) -> bool:
-    try:
-        ops.get_gradient_function(operation)
-    except LookupError:
-        return operation.type not in CALLING
-    return False
-
-
-def _is_registered(kind: str) -> bool:
-    try:
-        ops.gradient_registry.lookup(kind)
-    except LookupError:
-        return False
-    return True
 
 
 def _calls_one(node: Any, graph: Any, seen: set[str]) -> bool:
     for name in set(called_by(node)) - seen:
         seen.add(name)
-        nodes = graph._get_function(name).definition.node_def
+        nodes = function_in(graph, name).definition.node_def
         for inner in nodes:
-            kind = inner.attr["_gradient_op_type"].s.decode() if "_gradient_op_type" in inner.attr else inner.op
+            kind = inner.attr[GRADIENT].s.decode() if GRADIENT in inner.attr else inner.op
             if inner.op in CALLING:
                 if _calls_one(inner, graph, seen):
                     return True
-            elif inner.input and not _is_registered(kind):
+            elif inner.input and not gradient_is_registered(kind):
                 return True
     return False
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from ..seams.tensorflow.xla import xla_pad
 from .compiler import under_xla
 from .once import along, once
 
@@ -24,7 +24,7 @@ def zeros(shape: Sequence[int | tf.Tensor], dtype: tf.DType) -> tf.Tensor:
     if not under_xla() or not all(isinstance(d, int) for d in shape) or math.prod(shape) < _SMALL:
         return tf.zeros(shape, dtype)
     nothing, below = once(tf.zeros, (0, *shape[1:]), dtype), along(0, 0, len(shape))
-    return gen_xla_ops.xla_pad(nothing, once(tf.zeros, (), dtype), along(0, shape[0], len(shape)), below, below)
+    return xla_pad(nothing, once(tf.zeros, (), dtype), along(0, shape[0], len(shape)), below, below)
 
 
 def zeros_like(tensor: tf.Tensor) -> tf.Tensor:

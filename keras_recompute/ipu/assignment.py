@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from ..seams.keras.graph import calls_of, node_of, nodes_made_by
 from .stages import assign_stage, stage_of
 
 
@@ -43,21 +44,14 @@ class FunctionalLayerPipelineStageAssignment(_Assignment):
     @property
     def inbound_layers(self) -> Any:
         """The layers whose outputs this call reads: one, or a list."""
-        made_by = [t._keras_history.operation for t in self.layer._inbound_nodes[self.node_index].input_tensors]
+        made_by = [node_of(t).operation for t in nodes_made_by(self.layer)[self.node_index].input_tensors]
         return made_by[0] if len(made_by) == 1 else made_by
-
-
-def nodes_of(functional: keras.Model) -> list[Any]:
-    """Return the nodes of a functional model that are calls, in running order."""
-    depths = sorted(functional._nodes_by_depth, reverse=True)
-    nodes = [node for depth in depths for node in functional._nodes_by_depth[depth]]
-    return [node for node in nodes if node.operation and not node.is_input]
 
 
 def assignments(functional: keras.Model, kind: type) -> list[Any]:
     """Return an entry of type ``kind`` for each call of ``functional``."""
     found = []
-    for node in nodes_of(functional):
+    for node in calls_of(functional):
         place = {} if kind is SequentialLayerPipelineStageAssignment else {"node_index": _index(node)}
         found.append(kind(node.operation, stage_of(node), **place))
     return found
@@ -65,7 +59,7 @@ def assignments(functional: keras.Model, kind: type) -> list[Any]:
 
 def assign(functional: keras.Model, entries: Any, kind: type) -> None:
     """Put the calls of ``functional`` into the stages that ``entries`` say; raise ValueError if they do not fit."""
-    nodes = nodes_of(functional)
+    nodes = calls_of(functional)
     if not isinstance(entries, list) or not all(isinstance(entry, kind) for entry in entries):
         raise ValueError(f"a list of {kind.__name__} is needed, as get_pipeline_stage_assignment returns it, not {entries!r}")
     if len(entries) != len(nodes):
@@ -117,4 +111,4 @@ def print_summary(entries: Sequence[Any], line_length: int | None, print_fn: Cal
 
 
 def _index(node: Any) -> int:
-    return node.operation._inbound_nodes.index(node)
+    return nodes_made_by(node.operation).index(node)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from ..models.accumulate import Accumulation
 from ..models.graph import Graph
+from ..seams.keras.training import is_within_fit
 from . import config, entered
 from .executions import Pipeline, evaluation_execution, prediction_execution, training_execution
 from .microbatches import (
@@ -170,7 +171,7 @@ class Extension(_Model):
         """Return loss and metrics; data and steps are as for ``fit``."""
         given = given_to(super().evaluate, x, y, *args, **kwargs)
         size, steps = given.get("batch_size"), given.get("steps")
-        if not given.get("_use_cached_eval_dataset"):
+        if not is_within_fit(given):
             self._prepare(x, size, steps)
             return super().evaluate(x, y, *args, **kwargs)
         in_training = self.steps_per_execution  # in fit, which has checked the data and goes on with these steps

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ..engine.compiler import under_xla
 from ..errors import RecomputeError
+from ..seams.tensorflow.traced import is_compiled
 from .profiling import run as profiled
 
 _uncompiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -30,7 +31,7 @@ def run_with_queues(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     uses_iterator = any(isinstance(leaf, tf.data.Iterator) for leaf in tf.nest.flatten((args, kwargs)))
     if function not in _uncompiled and not uses_iterator:
         try:
-            if getattr(function, "_jit_compile", None):
+            if is_compiled(function):
                 return profiled(function, *args, keywords=kwargs)
             return function(*args, **kwargs)
         except HostNeededError:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+
+from ..seams.keras.training import split_for_validation
 
 
 def given_to(method: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -24,8 +25,7 @@ def held_out(x: Any, validation_split: float | None, validation_data: Any) -> tu
         return x, validation_data[0] if isinstance(validation_data, (list, tuple)) else validation_data
     if not validation_split:
         return x, None
-    (trained,), (validation,) = train_validation_split((x,), validation_split)
-    return trained, validation
+    return split_for_validation(x, validation_split)
 
 
 def require_equal_batches(x: Any, batch_size: int | None) -> None:

@@ -19,6 +19,8 @@ from ..models.aside import Aside
 from ..models.distribute import distributed
 from ..models.execute import Plan, execute
 from ..models.graph import Graph
+from ..seams.keras.graph import flat_inputs, structure_of_outputs
+from ..seams.keras.layers import layers_in, losses_of
 from .pipelining_ops import PipelineSchedule, RecomputationMode
 from .stage_program import StageProgram, StageScope, Work, forward_only, save_tensors, stage_program
 from .staged_graph import stage_graphs
@@ -62,8 +64,8 @@ class ModelStages:
 
     def programs(self, task: Task, data: Any) -> tuple[StageProgram, ...]:
         """Trace the stages, in a graph under construction, for microbatches like ``data``, a nest of specs."""
-        for layer in self.model._flatten_layers():
-            layer._losses.clear()  # as Keras does when a model is called
+        for layer in layers_in(self.model):
+            losses_of(layer).clear()  # as Keras does when a model is called
         found: list[StageProgram] = []
         before: Aside | None = None
         for number in range(len(self.plans)):
@@ -87,7 +89,7 @@ class ModelStages:
 
         def work(received: list[tf.Tensor], data: Any) -> Sequence[tf.Tensor]:
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-            inputs = self.functional._standardize_inputs(x)
+            inputs = flat_inputs(self.functional, x)
 
             def run() -> list[tf.Tensor]:
                 values = before.restore(received) if before is not None else []
@@ -112,5 +114,5 @@ class ModelStages:
 
     def packed(self, outputs: Sequence[Any]) -> Any:
         """Return the flat ``outputs`` in the structure of the model's."""
-        y_pred = keras.tree.pack_sequence_as(self.functional._outputs_struct, list(outputs))
+        y_pred = keras.tree.pack_sequence_as(structure_of_outputs(self.functional), list(outputs))
         return y_pred[0] if isinstance(y_pred, (list, tuple)) and len(y_pred) == 1 else y_pred

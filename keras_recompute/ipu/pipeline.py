@@ -6,11 +6,12 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.models.functional import Functional
 
 from ..errors import UnsupportedError
 from ..models.execute import Plan
 from ..models.model import Model
+from ..seams.keras.graph import Functional, calls_of, functional_of_sequential
+from ..seams.keras.layers import layers_in, takes_training
 from . import config
 from .assignment import (
     FunctionalLayerPipelineStageAssignment,
@@ -19,7 +20,6 @@ from .assignment import (
     assign,
     assign_sequence,
     assignments,
-    nodes_of,
     print_summary,
 )
 from .entered import entering
@@ -50,7 +50,7 @@ class _Assigned(Extension):
 
     def reset_pipeline_stage_assignment(self) -> None:
         """Take all calls and layers out of their stages."""
-        for node in nodes_of(self._listed()):
+        for node in calls_of(self._listed()):
             assign_stage(node, None)
             assign_stage(node.operation, None)
         self._forget_programs()
@@ -120,11 +120,12 @@ class PipelinedSequential(_Assigned, keras.Sequential):
     def functional_of(self, task: Task) -> keras.Model:
         """Return the functional model that the layers form; raise ValueError before the model is built."""
         del task
-        if self._functional is None and self._batch_spec is not None:
+        if functional_of_sequential(self) is None and self._batch_spec is not None:
             self.build(tf.nest.flatten(self._batch_spec)[0].shape.as_list())
-        if self._functional is None:
+        functional: keras.Model | None = functional_of_sequential(self)
+        if functional is None:
             raise ValueError(f"the sequential model {self.name!r} {_BUILT_FIRST}")
-        return self._functional
+        return functional
 
 
 class PipelinedSubclass(_Assigned):
@@ -164,13 +165,13 @@ class PipelinedSubclass(_Assigned):
         inputs = keras.tree.map_structure(
             lambda spec: keras.Input(batch_shape=tuple(spec.shape), dtype=spec.dtype.name), self._batch_spec
         )
-        given = {"training": is_training} if self._call_has_training_arg else {}
+        given = {"training": is_training} if takes_training(self) else {}
         before = PipelineStage.times_entered
         try:
             with entering(self._made_in):
                 return Functional(inputs, self.call(inputs, **given))
         except Exception as error:
-            layers = self._flatten_layers(include_self=False)
+            layers = layers_in(self, include_self=False)
             if PipelineStage.times_entered == before and all(assigned_stage(layer) is None for layer in layers):
                 return None
             raise UnsupportedError(

@@ -18,8 +18,9 @@ import tensorflow as tf
 
 from ..liveness import CompiledProgram, Profile, compile_program, write_profile_pop
 from ..liveness.compile_xla import compile_trace
-from ..liveness.keras_step import compiled_functions, layer_names, traces
+from ..liveness.keras_step import compiled_functions, layer_names
 from ..liveness.profile_pop import POP_NAME
+from ..seams.tensorflow.traced import traces
 from ..sizes import format_bytes
 from . import config
 from .auto_report import AutoReport

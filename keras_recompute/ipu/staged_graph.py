@@ -13,14 +13,15 @@ import keras
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..models.graph import Call, Graph, Key, Ref, read_graph
+from ..seams.keras.graph import Functional, functional_of_sequential
 from .stages import stage_of
 
 
 def functional_of(model: Any) -> keras.Model | None:
     """Return the functional model that ``model`` is, or that a sequential one is built of; None for any other layer."""
     if isinstance(model, keras.Sequential):
-        return model._functional
-    return model if isinstance(model, keras.Model) and hasattr(model, "_nodes_by_depth") else None
+        return functional_of_sequential(model)
+    return model if isinstance(model, Functional) else None
 
 
 def staged_graph(functional: keras.Model) -> Graph:

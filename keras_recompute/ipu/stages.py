@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-from keras.src.ops.node import Node
-
+from ..seams.keras.made import noting_what_is_made
 from .entered import current
 
 _STAGE = "_pipeline_stage"
@@ -37,24 +35,13 @@ class PipelineStage:
             )
         PipelineStage._current = self
         PipelineStage.times_entered += 1
-        # Keras records each call as a Node; the stage is noted on nodes and operations made from here to the end.
-        self._plain = [(made, made.__init__) for made in (Node, keras.Operation)]
-        for made, plain_init in self._plain:
-            made.__init__ = _noting(plain_init, self.stage)
+        self._noting = noting_what_is_made(lambda made: assign_stage(made, self.stage))
+        self._noting.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for made, plain_init in self._plain:
-            made.__init__ = plain_init
+        self._noting.__exit__(None, None, None)
         PipelineStage._current = None
-
-
-def _noting(plain_init: Any, stage: int) -> Any:
-    def init(made: Any, *args: Any, **kwargs: Any) -> None:
-        plain_init(made, *args, **kwargs)
-        assign_stage(made, stage)
-
-    return init
 
 
 def assign_stage(made: Any, stage: int | None) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from ..seams.keras.graph import Functional
+from ..seams.keras.made import models_made_by
 from .entered import entering
 from .extension import Extension
 from .host import run_with_queues
@@ -35,24 +37,18 @@ class IPUStrategy:
     @contextmanager
     def scope(self) -> Iterator[IPUStrategy]:
         """Enter the strategy."""
-        plain_new = keras.Model.__new__
 
-        def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+        def make(plain_new: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
             made = plain_new(cls, *args, **kwargs)
-            if isinstance(made, Extension) or cls.__module__.startswith("keras.src.models.functional"):
+            if isinstance(made, Extension) or cls.__module__ == Functional.__module__:
                 return made  # one of ours, or one that Keras makes for its own use
             if cls is keras.Model and type(made) is cls:
                 return made  # neither functional nor a class of the user's: there is nothing to run
             is_functional = any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten((args, kwargs)))
             return plain_new(extended(cls, is_functional=is_functional), *args, **kwargs)
 
-        if self._extends:
-            keras.Model.__new__ = new
-        try:
-            with entering(self):
-                yield self
-        finally:
-            keras.Model.__new__ = plain_new
+        with models_made_by(make) if self._extends else nullcontext(), entering(self):
+            yield self
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Call the ``tf.function`` ``fn``, or any function inside one.

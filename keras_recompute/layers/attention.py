@@ -7,12 +7,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..seams.keras.attention import AttendsByItself, attention_mask_of, projects_plainly, scale_of
 from .fused_attention import attention
 from .scan import rows_product
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class MultiHeadAttention(keras.layers.MultiHeadAttention):
+class MultiHeadAttention(AttendsByItself):
     """``keras.layers.MultiHeadAttention`` that keeps no attention probabilities for the backward pass.
 
     Arguments, weights and results are Keras's. Queries ``(batch, T, features)``, keys and values ``(batch, S, features)``,
@@ -47,10 +48,10 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
                 training,
                 use_causal_mask,
             )
-        mask = self._compute_attention_mask(query, value, attention_mask=attention_mask, use_causal_mask=use_causal_mask)
+        mask = attention_mask_of(self, query, value, mask=attention_mask, is_causal=use_causal_mask)
         query, key, value = self._projected_at_once(query)
-        out, scores = self._compute_attention(query, key, value, mask, training, return_attention_scores)
-        out = self._output_dense(out)
+        out, scores = self.attend(query, key, value, mask, training, return_attention_scores)
+        out = self.output_dense(out)
         return (out, scores) if return_attention_scores else out
 
     def _is_self_attention(self, query: tf.Tensor, value: tf.Tensor, key: tf.Tensor | None) -> bool:
@@ -60,39 +61,29 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             and (key is None or key is value)
             and query.shape.rank == 3
             and query.shape[1] is not None
-            and not getattr(self, "_use_gate", False)
-            and self._activity_regularizer is None
+            and projects_plainly(self)
             and self.quantization_mode is None
         )
 
     def _projected_at_once(self, inputs: tf.Tensor) -> list[tf.Tensor]:
         """Return queries, keys and values ``(batch, T, heads, size)``: one wide product runs faster than three narrow ones."""
-        layers = [self._query_dense, self._key_dense, self._value_dense]
+        layers = [self.query_dense, self.key_dense, self.value_dense]
         dtype = self.compute_dtype
         inputs = tf.cast(inputs, dtype)
         kernels = [tf.cast(layer.kernel, dtype) for layer in layers]
         product = rows_product(inputs, tf.concat([tf.reshape(k, [k.shape[0], -1]) for k in kernels], axis=-1))
-        if self._use_bias:
+        if self.use_bias:
             product += tf.concat([tf.reshape(tf.cast(layer.bias, dtype), [-1]) for layer in layers], axis=0)
         parts = tf.split(product, [k.shape[1] * k.shape[2] for k in kernels], axis=-1)
         return [tf.reshape(part, [-1, inputs.shape[1], *k.shape[1:]]) for part, k in zip(parts, kernels)]
 
-    def _compute_attention(
-        self,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        value: tf.Tensor,
-        attention_mask: tf.Tensor | None = None,
-        training: bool | None = None,
-        return_attention_scores: bool = False,
-        **options: Any,
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+    def attend(self, query: Any, key: Any, value: Any, mask: Any, training: Any, with_scores: bool, **options: Any) -> Any:
         """Attend with ``(batch, length, heads, size)``. Keras's layer calls this: see keras.layers.MultiHeadAttention."""
-        drops = self._dropout > 0 and training is not False
-        if drops or return_attention_scores or options or query.shape.rank != 4 or None in (query.shape[1], key.shape[1]):
-            return super()._compute_attention(query, key, value, attention_mask, training, return_attention_scores, **options)
-        if attention_mask is not None:
-            attention_mask = tf.cast(attention_mask, tf.bool)
-            while attention_mask.shape.rank < 4:
-                attention_mask = tf.expand_dims(attention_mask, -3)
-        return attention(query, key, value, attention_mask, scale=float(self._inverse_sqrt_key_dim)), None
+        drops = self.dropout > 0 and training is not False
+        if drops or with_scores or options or query.shape.rank != 4 or None in (query.shape[1], key.shape[1]):
+            return super().attend(query, key, value, mask, training, with_scores, **options)
+        if mask is not None:
+            mask = tf.cast(mask, tf.bool)
+            while mask.shape.rank < 4:
+                mask = tf.expand_dims(mask, -3)
+        return attention(query, key, value, mask, scale=scale_of(self)), None

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from ..errors import InvalidArgumentError, RecomputeWarning
-from .keras_step import DATA_NAMES, compiled_functions, is_model, layer_names, traces, training_step, whole_shapes
+from ..seams.tensorflow.traced import compiler_of, is_compiled, traces
+from .keras_step import DATA_NAMES, compiled_functions, is_model, layer_names, training_step, whole_shapes
 from .parameters import Parameter, of_concrete_function
 from .program import Program
 from .read_xla import STAGE, read_hlo_proto
@@ -94,9 +95,7 @@ def compile_program(
         layers_of = fn if layers_of is None else layers_of
         fn = tf.function(training_step(fn, args), jit_compile=True, autograph=False)
         input_feed = DATA_NAMES[: len(args)] if input_feed is None else input_feed
-    function: Any = (
-        fn if getattr(fn, "_jit_compile", None) else tf.function(getattr(fn, "python_function", fn), jit_compile=True)
-    )
+    function: Any = fn if is_compiled(fn) else tf.function(getattr(fn, "python_function", fn), jit_compile=True)
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()  # the compiler's door, unlike a call, does not fill them in
     args, kwargs = bound.args, bound.kwargs
@@ -196,7 +195,6 @@ def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = N
 def compile_trace(concrete: Any, batch_size: int | None, layers: tuple[str, ...]) -> CompiledProgram | None:
     """Compile a traced function, whose arguments are its input feed; None where not all their shapes are known."""
     import tensorflow as tf
-    from tensorflow.python.eager.polymorphic_function.compiler_ir import from_concrete_function
 
     data = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
     shapes = whole_shapes((tensor.shape for tensor in data), batch_size)
@@ -204,7 +202,7 @@ def compile_trace(concrete: Any, batch_size: int | None, layers: tuple[str, ...]
         return None
     specs = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, data)]
     start = time.perf_counter()
-    serialized = from_concrete_function(concrete, specs)(stage=STAGE)
+    serialized = compiler_of(concrete, specs)(stage=STAGE)
     seconds = time.perf_counter() - start
     parameters = of_concrete_function(concrete, range(len(data)))
     return CompiledProgram(serialized, tuple(parameters), seconds, layers, source_lines(concrete, _packages()))

@@ -10,6 +10,9 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable, Iterator
 
 from ..errors import InvalidArgumentError
+from ..seams.keras.layers import layers_in
+from ..seams.keras.training import build_as_fit_does
+from ..seams.tensorflow.traced import is_compiled
 
 DATA_NAMES = ("x", "y", "sample_weight")
 _DEEPEST = 12  # closures in closures; Keras has four
@@ -25,7 +28,7 @@ def layer_names(model: Any) -> tuple[str, ...]:
 
     The model's own name is one only where the paths of its variables begin with it: a functional model's do not.
     """
-    names = {layer.name for layer in model._flatten_layers(include_self=False)} | {"compile_loss"}
+    names = {layer.name for layer in layers_in(model, include_self=False)} | {"compile_loss"}
     if any(variable.path.startswith(f"{model.name}/") for variable in model.variables):
         names.add(model.name)
     return tuple(sorted(names))
@@ -45,7 +48,7 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
         raise InvalidArgumentError(
             f"profile(model, x, y) takes a batch as fit does, {', '.join(DATA_NAMES)}; it was given {len(data)} of them"
         )
-    model._symbolic_build(data_batch=data)  # Keras's own way to make every variable before a step is traced
+    build_as_fit_does(model, data)
     steps: dict[int, Callable[..., Any]] = {
         1: lambda x: model.train_step((x,)),
         2: lambda x, y: model.train_step((x, y)),
@@ -65,7 +68,7 @@ def compiled_functions(train_function: Any) -> Iterator[Any]:
             continue
         seen.add(id(function))
         # a wrapper takes over the attributes of what it wraps, but not its methods
-        if getattr(function, "_jit_compile", None) and hasattr(function, "experimental_get_compiler_ir"):
+        if is_compiled(function) and hasattr(function, "experimental_get_compiler_ir"):
             yield function
             continue
         inner = getattr(function, "python_function", function)
@@ -76,11 +79,6 @@ def compiled_functions(train_function: Any) -> Iterator[Any]:
             except ValueError:  # a cell that is empty yet
                 continue
         pending += [(c, depth + 1) for c in contents if callable(c) and not is_model(c) and not isinstance(c, type)]
-
-
-def traces(function: Any) -> list[Any]:
-    """Return the concrete functions that ``function`` was traced into, in the order of tracing."""
-    return list(function._list_all_concrete_functions())
 
 
 def whole_shapes(shapes: Iterable[Any], batch_size: int | None) -> list[list[int]] | None:

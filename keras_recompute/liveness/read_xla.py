@@ -50,9 +50,10 @@ def read_hlo_proto(
     bytes that are no such program.
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    from tensorflow.compiler.xla.service import hlo_pb2
 
-    proto = hlo_pb2.HloProto()
+    from ..seams.tensorflow.protos import HloProto
+
+    proto = HloProto()
     try:
         proto.ParseFromString(data)
         return _Reader(proto, tuple(parameters), layers, sources or {}).program(capacity_bytes, compile_seconds)
@@ -216,9 +217,9 @@ def _is_temporary(allocation: Any) -> bool:
 
 def _shape_bytes(shape: Any) -> int:
     """Return the bytes of a dense array of ``shape``, of all of them for a tuple."""
-    from tensorflow.compiler.xla import xla_data_pb2
+    from ..seams.tensorflow.protos import PrimitiveType
 
     if shape.tuple_shapes:
         return sum(_shape_bytes(s) for s in shape.tuple_shapes)
-    bits = re.search(r"[0-9]+", xla_data_pb2.PrimitiveType.Name(shape.element_type))  # F32, BF16, F8E5M2; PRED has none
+    bits = re.search(r"[0-9]+", PrimitiveType.Name(shape.element_type))  # F32, BF16, F8E5M2; PRED has none
     return math.prod(shape.dimensions) * max(int(bits.group()) if bits else 8, 8) // 8

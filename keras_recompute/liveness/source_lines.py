@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Iterator
 
 from ..phases import original_of
+from ..seams.tensorflow.traced import functions_of
 
 
 def source_lines(concrete: Any, packages: tuple[str, ...]) -> dict[str, str]:
@@ -37,7 +38,7 @@ def source_lines(concrete: Any, packages: tuple[str, ...]) -> dict[str, str]:
 
 def _graphs(graph: Any, seen: set[str]) -> Iterator[Any]:
     yield graph
-    for name, function in graph._functions.items():
+    for name, function in functions_of(graph).items():
         inner = getattr(function, "graph", None)
         if inner is not None and name not in seen:
             seen.add(name)

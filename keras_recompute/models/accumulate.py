@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from ..engine.zeros import zeros_like
 from ..phases import update_scope
+from ..seams.keras.training import note_loss
 
 
 class Reduction(enum.Enum):
@@ -119,6 +120,5 @@ def _gradients(model: Any, data: Any, variables: list[tf.Variable]) -> tuple[tf.
 
 def note_metrics(model: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any, loss: tf.Tensor) -> None:
     """Update the metrics of ``model`` as Keras's own train step does, which keeps its "loss" metric this way."""
-    size = tf.shape(tf.nest.flatten(x)[0])[0]
-    model._loss_tracker.update_state(loss, sample_weight=size)
+    note_loss(model, loss, tf.shape(tf.nest.flatten(x)[0])[0])
     model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)

@@ -15,6 +15,7 @@ import keras
 
 from ..engine.partition import Partition
 from ..engine.renames import Renames
+from ..seams.keras.layers import layers_in, variable_of
 from .aside import Aside
 from .graph import Call, Key, Ref
 from .held import held
@@ -72,7 +73,7 @@ def _value(leaf: Any, number: dict[Key, int]) -> Any:
 
 def _kind(operation: Any) -> Any:
     """Return what ``operation`` is and holds; None for one of which that does not say all."""
-    inside = operation._flatten_layers() if isinstance(operation, keras.layers.Layer) else [operation]
+    inside = layers_in(operation) if isinstance(operation, keras.layers.Layer) else [operation]
     if any(type(each).__module__.split(".")[0] not in _PACKAGES or isinstance(each, keras.Model) for each in inside):
         return None
     variables = getattr(operation, "variables", ())
@@ -86,22 +87,17 @@ def _held(operation: keras.Operation) -> Any:
 def _for_another(part: Partition, first: Section, section: Section) -> Partition | None:
     """Return ``part``, which was made of ``first``, for ``section``; None where it holds a variable of nobody's."""
     pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(section.calls))))
-    both = [(_variable(a), _variable(b)) for one, other in pairs for a, b in zip(one.variables, other.variables)]
+    both = [(variable_of(a), variable_of(b)) for one, other in pairs for a, b in zip(one.variables, other.variables)]
     variables = {id(a): b for a, b in both}
     trace = part.joint.trace
     handles = {id(a.handle): b.handle for a, b in both}
     known = all(id(v) in variables for v in trace.variables) and all(id(external) in handles for _, external in trace.handles)
     if trace.captures or not known:
         return None
-    names = {a.name: b.name for one, other in pairs for a, b in zip(one._flatten_layers(), other._flatten_layers())}
+    names = {a.name: b.name for one, other in pairs for a, b in zip(layers_in(one), layers_in(other))}
     names.update((a.operation.name, b.operation.name) for a, b in zip(first.calls, section.calls))
     return part.standing_for([variables[id(v)] for v in trace.variables], handles, Renames(names))
 
 
 def _layers(calls: Sequence[Call]) -> list[keras.layers.Layer]:
     return [call.operation for call in calls if isinstance(call.operation, keras.layers.Layer)]
-
-
-def _variable(variable: keras.Variable) -> Any:
-    """Return TensorFlow's variable; ``value`` would be a tensor of another type in mixed precision."""
-    return variable._value

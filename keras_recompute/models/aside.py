@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..seams.keras.layers import hang_mask, layers_in, losses_of, mask_of
 from .graph import Call
 
 
@@ -20,7 +21,7 @@ class Aside:
 
     def __init__(self, calls: Sequence[Call]) -> None:
         layers = (call.operation for call in calls if isinstance(call.operation, keras.layers.Layer))
-        self._layers = list(dict.fromkeys(inner for layer in layers for inner in layer._flatten_layers()))
+        self._layers = list(dict.fromkeys(inner for layer in layers for inner in layers_in(layer)))
         self._masked: list[int] = []
         self._owners: list[keras.layers.Layer] = []
 
@@ -45,9 +46,9 @@ class Aside:
         end = len(gathered) - len(self._masked) - len(self._owners)
         outputs = list(gathered[:end])
         for number, mask in zip(self._masked, gathered[end:]):
-            outputs[number]._keras_mask = mask
+            hang_mask(outputs[number], mask)
         for layer, loss in zip(self._owners, gathered[end + len(self._masked) :]):
-            layer._losses.append(loss)
+            losses_of(layer).append(loss)
         return outputs
 
 
@@ -56,14 +57,9 @@ def with_losses(layers: Sequence[keras.layers.Layer], work: Callable[[], Any]) -
 
     The layers have them no more.
     """
-    before = [len(layer._losses) for layer in layers]
+    before = [len(losses_of(layer)) for layer in layers]
     results = work()
-    added = [(number, loss) for number, layer in enumerate(layers) for loss in layer._losses[before[number] :]]
+    added = [(number, loss) for number, layer in enumerate(layers) for loss in losses_of(layer)[before[number] :]]
     for layer, count in zip(layers, before):
-        del layer._losses[count:]
+        del losses_of(layer)[count:]
     return results, [number for number, _ in added], [loss for _, loss in added]
-
-
-def mask_of(value: tf.Tensor) -> tf.Tensor | None:
-    """Return the mask that Keras hung on ``value``, or None."""
-    return getattr(value, "_keras_mask", None)

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
+from ..seams.keras.graph import flat_inputs, nodes_of
 from .aside import Aside
 from .graph import Graph, InitialState, Key, Values
 
@@ -20,7 +21,7 @@ def specs_of(functional: keras.Model, graph: Graph, *, batch_size: int | None, s
     Raises InvalidArgumentError where a size stays unknown, or ``sample`` does not fit the model.
     """
     inputs = _inputs(functional, batch_size) if sample is None else inputs_like(functional, sample, batch_size=batch_size)
-    made = {id(t): t for nodes in functional._nodes_by_depth.values() for node in nodes for t in node.outputs}
+    made = {id(t): t for node in nodes_of(functional) for t in node.outputs}
     if sample is None and all(key in made for call in graph.calls for key in call.outputs):
         found: dict[Key, tf.TensorSpec] = {
             key: tf.TensorSpec([_filled(n, d, inputs) for n, d in enumerate(t.shape)], t.dtype) for key, t in made.items()
@@ -75,7 +76,7 @@ def inputs_like(functional: keras.Model, sample: Any, *, batch_size: int | None 
         )
     try:
         with tf.Graph().as_default():
-            given = functional._standardize_inputs(keras.tree.map_structure(_placeholder, x))
+            given = flat_inputs(functional, keras.tree.map_structure(_placeholder, x))
             specs = [tf.TensorSpec([batch_size or t.shape[0], *t.shape[1:]], t.dtype) for t in given]
     except (ValueError, TypeError) as error:
         raise InvalidArgumentError(f"sample= does not fit the inputs of {functional.name!r}: {error}") from error

@@ -25,6 +25,7 @@ from keras.src.models.functional import Functional
 from ..engine.checkpoint import checkpoint
 from ..engine.policies import save_replay_sources
 from ..errors import InvalidArgumentError
+from ..seams.keras.layers import layers_in, losses_of
 from .aside import with_losses
 from .beside import SAVED_AS, beside, class_config, plain_class
 from .clones import clones_of
@@ -68,7 +69,7 @@ class Blocks:
 
     def _recomputed(self, layer: keras.layers.Layer, name: str) -> Callable[..., Any]:
         plain = getattr(layer, name)
-        inner = list(layer._flatten_layers())
+        inner = layers_in(layer)
 
         def work(*args: Any, **kwargs: Any) -> Any:
             # Left in the layers, losses would leave the function that is traced here.
@@ -87,7 +88,7 @@ class Blocks:
             finally:
                 self._here.is_active = True
             for n, loss in zip(owners, losses):
-                inner[n]._losses.append(loss)
+                losses_of(inner[n]).append(loss)
             return results
 
         return call
@@ -156,7 +157,7 @@ class BlocksModel:
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()  # type: ignore[misc]
-        places = {id(layer): number for number, layer in enumerate(self._flatten_layers(include_self=False))}  # type: ignore
+        places = {id(layer): number for number, layer in enumerate(layers_in(self, include_self=False))}
         ours = {"blocks": [places[id(layer)] for layer in self._blocks], "build": self.get_build_config()}  # type: ignore
         return {**config, SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}
 
@@ -169,7 +170,7 @@ class BlocksModel:
             return own.from_config(config)
         written = {**ours["class"], "config": config, "build_config": ours["build"]}
         model = keras.saving.deserialize_keras_object(written, custom_objects=custom_objects)
-        inside = list(model._flatten_layers(include_self=False))
+        inside = layers_in(model, include_self=False)
         return with_blocks(model, [inside[number] for number in ours["blocks"]])
 
 
@@ -185,7 +186,7 @@ def chosen(model: keras.Model, layers: Layers) -> list[keras.layers.Layer]:
 
     Raises InvalidArgumentError where it means none.
     """
-    inside = [each for each in model._flatten_layers(include_self=False) if not isinstance(each, keras.layers.InputLayer)]
+    inside = [each for each in layers_in(model, include_self=False) if not isinstance(each, keras.layers.InputLayer)]
     inside = list(dict.fromkeys(inside))
     wanted = [layers] if isinstance(layers, (type, str)) or callable(layers) else list(layers)
     found = [each for each in inside if any(_means(each_wanted, each) for each_wanted in wanted)]

@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import keras
-from keras.src.models.functional import Functional  # what keras.Model(inputs, outputs) makes
 
 from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from ..seams.keras.graph import Functional, functional_of_sequential, run_graph, structure_of_inputs
+from ..seams.keras.layers import layers_in
 from .batch import inputs_like
 from .blocks import Layers, chosen, with_blocks
 from .graph import Graph, read_graph
@@ -117,8 +118,8 @@ def with_checkpoints(model: keras.Model, positions: Collection[int], *, is_open:
             return outputs
         return RecomputationCheckpoint(was_inserted=True, name=_free_name(f"{operation.name}_checkpoint", taken))(outputs)
 
-    outputs = functional._run_through_graph(functional.inputs, operation_fn=lambda operation: operation, call_fn=call)
-    return Model(functional._inputs_struct, outputs, name=model.name)
+    outputs = run_graph(functional, functional.inputs, call)
+    return Model(structure_of_inputs(functional), outputs, name=model.name)
 
 
 def functional_model(model: Any) -> Any:
@@ -128,12 +129,13 @@ def functional_model(model: Any) -> Any:
     knows nothing.
     """
     if isinstance(model, keras.Sequential):
-        if model._functional is None:
+        functional = functional_of_sequential(model)
+        if functional is None:
             raise InvalidArgumentError(
                 f"{model.name!r} does not know the shape of its input yet: begin it with keras.Input(shape), or call "
                 f"build(shape) first"
             )
-        return model._functional
+        return functional
     if runs_its_graph(model):
         return model
     what = f"{model.name!r} is a {type(model).__name__}" if isinstance(model, keras.Model) else f"{model!r} is no Keras model"
@@ -204,7 +206,7 @@ def _unknown(name: str, known: list[str], model: keras.Model) -> str:
 
 
 def _inside(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    return list(layer._flatten_layers(include_self=False))
+    return layers_in(layer, include_self=False)
 
 
 def _free_name(name: str, taken: set[str]) -> str:

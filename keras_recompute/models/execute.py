@@ -21,8 +21,9 @@ from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_replay_sources
 from ..engine.trace import trace
 from ..planning.multilevel import equal_groups
+from ..seams.keras.layers import hang_mask, mask_of
 from .alike import Alike
-from .aside import Aside, mask_of
+from .aside import Aside
 from .distribute import distributed
 from .equal import Run, find_runs
 from .fixed import fixed_values
@@ -193,7 +194,7 @@ def _partition(
         given = iter(beside)
         for key, mask in zip(graph.inputs, masks):
             if mask is not None:
-                values[key]._keras_mask = next(given)
+                hang_mask(values[key], next(given))
 
         def run() -> list[tf.Tensor]:
             with standing_in(twins, beside) if twins else contextlib.nullcontext():

@@ -14,6 +14,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..seams.keras.graph import calls_of
+from ..seams.keras.layers import arguments_from_context
+
 # A value of the model: the identity of its KerasTensor, or a name of our own for a state that Keras leaves implicit.
 Key = Any
 Values = dict[Key, tf.Tensor]
@@ -78,14 +81,13 @@ class Graph:
 
 def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambda _: None) -> Graph:
     """Return the graph of a functional ``model``; ``stage_of`` tells the pipeline stage of a Keras node, if any."""
-    nodes = [node for depth in sorted(model._nodes_by_depth, reverse=True) for node in model._nodes_by_depth[depth]]
-    nodes = [node for node in nodes if node.operation and not node.is_input]
+    nodes = calls_of(model)
     continued = {node.operation for node in nodes if _takes_initial_state(node)}
     calls = []
     for node in nodes:
         args, kwargs = keras.tree.map_structure(_reference, (node.arguments.args, node.arguments.kwargs))
         # Keras notes the defaults of the first call here, such as training=False, and overrides them at every other call.
-        from_context = getattr(node.operation, "_call_context_args", ())
+        from_context = arguments_from_context(node.operation)
         kwargs = {name: value for name, value in kwargs.items() if name not in from_context}
         if node.operation in continued and not _takes_initial_state(node):
             # The first of several uses of one recurrent layer starts from states that Keras makes inside the layer.

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
-from keras.src.models.functional import Functional  # what keras.Model(inputs, outputs) makes
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from ..seams.keras.graph import Functional, flat_inputs, nodes_of
+from ..seams.keras.graph import runs_its_graph as runs_keras_graph
+from ..seams.keras.layers import mask_of, rematerializes
 from .graph import Call, Graph, InitialState, Key, Ref, read_graph
 
 _OF_OURS = (f"{__package__}.model", f"{__package__}.placed")  # models that run the graph, by sections
@@ -31,23 +33,18 @@ class Entrance:
         return str(self.model.name)
 
     def __call__(self, inputs: Any) -> list[Any]:
-        return list(self.model._standardize_inputs(inputs))
+        return flat_inputs(self.model, inputs)
 
 
 def runs_its_graph(model: Any) -> bool:
     """Whether ``model`` is functional and computes what its graph of layers says, not what a method of its class does."""
-    kind = type(model)
-    ours = tuple(each for each in kind.__mro__ if each.__module__ in _OF_OURS)
-    return isinstance(model, Functional) and all(
-        _first(kind, name, ours) is vars(owner)[name]
-        for name, owner in (("call", Functional), ("_run_through_graph", _owner_of("_run_through_graph")))
-    )
+    return runs_keras_graph(model, ours=_OF_OURS)
 
 
 def opened(model: keras.Model) -> Graph:
     """Return the graph of a functional ``model`` with the models in it opened, and those in them."""
     graph = read_graph(model)
-    masked = {id(t) for t in _tensors(model) if getattr(t, "_keras_mask", None) is not None}
+    masked = {id(t) for t in _tensors(model) if mask_of(t) is not None}
     calls: list[Call] = []
     ranks = dict(graph.ranks)
     for call in graph.calls:
@@ -87,16 +84,8 @@ def marked(graph: Graph, positions: Collection[int]) -> Graph:
     return replace(graph, outputs=tuple(map(renamed, graph.outputs)), calls=tuple(calls), ranks=ranks)
 
 
-def _first(kind: type, name: str, skipped: tuple[type, ...]) -> Any:
-    return next(vars(each)[name] for each in kind.__mro__ if name in vars(each) and each not in skipped)
-
-
-def _owner_of(name: str) -> type:
-    return next(each for each in Functional.__mro__ if name in vars(each))
-
-
 def _tensors(model: keras.Model) -> list[Any]:
-    return [t for nodes in model._nodes_by_depth.values() for node in nodes for t in (*node.input_tensors, *node.outputs)]
+    return [t for node in nodes_of(model) for t in (*node.input_tensors, *node.outputs)]
 
 
 def _can_be_opened(call: Call, masked: set[Key]) -> bool:
@@ -110,7 +99,7 @@ def _can_be_opened(call: Call, masked: set[Key]) -> bool:
     given = [value for value in keras.tree.flatten(call.kwargs) if value is not None]
     outputs, inputs = [id(t) for t in model.outputs], {id(t) for t in model.inputs}
     leave_once = len(set(outputs)) == len(outputs) and not inputs.intersection(outputs)
-    return leave_once and len(call.args) == 1 and not given and not model._remat_mode
+    return leave_once and len(call.args) == 1 and not given and not rematerializes(model)
 
 
 def _filled(call: Call, renamed: Any) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from ..engine.policies import save_everything
 from ..engine.program import inputs_of
 from ..engine.trace import Trace, trace
 from ..errors import UnsupportedError
+from ..seams.keras.layers import takes_training
 from .graph import Call, Ref
 from .scratch import Scratch, scratch
 
@@ -103,7 +104,7 @@ def _likeness(call: Call) -> Any:
 def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) -> Measured:
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         values = dict(zip(call.inputs, tensors))
-        training = {"training": True} if getattr(call.operation, "_call_has_training_arg", False) else {}
+        training = {"training": True} if takes_training(call.operation) else {}
         Call(call.operation, call.args, {**call.kwargs, **training}, call.inputs, call.outputs).run(values)
         return [values[key] for key in call.outputs]
 

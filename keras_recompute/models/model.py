@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.eager import record
 
 from ..engine.ambient import ambient
 from ..engine.attributes import Attributes
@@ -17,7 +16,10 @@ from ..engine.programs import Programs
 from ..engine.tracebacks import sharing_tracebacks
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from .aside import Aside, mask_of
+from ..seams.keras.graph import RunsItsGraph, list_in_order, structure_of_outputs, tracked_layers
+from ..seams.keras.layers import hang_mask, mask_of
+from ..seams.tensorflow.gradients import is_recorded
+from .aside import Aside
 from .execute import Plan, execute
 from .graph import Graph, read_graph
 from .listing import in_plain_order
@@ -26,7 +28,7 @@ _OPTIONS = "_keras_recompute_options"  # attribute of a clone's outputs, since K
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class Model(keras.Model):
+class Model(RunsItsGraph, keras.Model):
     """A functional ``keras.Model`` whose training pass keeps only its checkpoints.
 
     ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. With ``training=True`` the sections between
@@ -41,15 +43,14 @@ class Model(keras.Model):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._operations: list[Any] = in_plain_order(self.operations, self.outputs)
-        self._layers = self.layers
+        list_in_order(self, in_plain_order(self.operations, self.outputs))
         self._levels, self._scan_layers = max(getattr(t, _OPTIONS, (1, False)) for t in self.outputs)
         self._start()
         self._replan()
 
     def _start(self) -> None:
         self._eager_training_passes = Programs()
-        self._attributes = Attributes(tuple(self._layers))
+        self._attributes = Attributes(tuple(tracked_layers(self)))
 
     @property
     def plan(self) -> Plan:
@@ -138,30 +139,30 @@ class Model(keras.Model):
         finally:
             self._training_pass = False
 
-    def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
-        """Keras's way through its graph, replaced in the training pass."""
+    def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:
+        """Return the outputs for ``inputs``; in the training pass not by Keras's way through its graph, which ``plain`` is."""
         flat = keras.tree.flatten(inputs)
         if not (self._training_pass and not self.plan.is_plain and all(isinstance(t, tf.Tensor) for t in flat)):
-            outputs = super()._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)
+            outputs = plain()
             for output in keras.tree.flatten(outputs):
                 if isinstance(output, keras.KerasTensor):  # keras.models.clone_model constructs the clone on these
                     setattr(output, _OPTIONS, (self._levels, self._scan_layers))
             return outputs
         outputs = self._run_sections(flat)
-        return keras.tree.pack_sequence_as(self._outputs_struct, outputs)
+        return keras.tree.pack_sequence_as(structure_of_outputs(self), outputs)
 
     def _run_sections(self, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if not tf.executing_eagerly():
             return execute(self.plan, flat)
         masked = tuple(number for number, value in enumerate(flat) if mask_of(value) is not None)
         # An operation without a gradient may stand behind an input: none is asked for where nobody wants it.
-        unasked = tuple(number for number, value in enumerate(flat) if not record.should_record_backprop([value]))
+        unasked = tuple(number for number, value in enumerate(flat) if not is_recorded(value))
         tensors = [*flat, *(mask_of(flat[number]) for number in masked)]
         signature = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
         function, aside = self._eager_training_passes.get(
             (masked, unasked, signature, ambient()),
             lambda: _eager_training_pass(self.plan, masked, unasked, signature, self.name),
-            uses=tuple(self._layers),
+            uses=tuple(tracked_layers(self)),
             name=self.name,
         )
         return aside.restore(function(*tensors))
@@ -176,7 +177,7 @@ def _eager_training_pass(
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         inputs = [tf.stop_gradient(t) if n in unasked else t for n, t in enumerate(tensors[: len(plan.graph.inputs)])]
         for number, mask in zip(masked, tensors[len(inputs) :]):
-            inputs[number]._keras_mask = mask
+            hang_mask(inputs[number], mask)
         return aside.gather(lambda: execute(plan, inputs))
 
     function = tf.function(run, autograph=False).get_concrete_function(*signature)

@@ -7,7 +7,7 @@ model's graph with the models in it opened and the checkpoints put in.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import keras
@@ -47,8 +47,8 @@ class PlacedModel(Model):
         is_open, rounds = self._places
         return functools.reduce(marked, rounds, opened(self) if is_open else read_graph(self))
 
-    def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
-        outputs = super()._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)
+    def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:
+        outputs = super().run_by_graph(inputs, plain)
         for output in keras.tree.flatten(outputs):
             if isinstance(output, keras.KerasTensor):
                 setattr(output, _PLACES, self._places)

@@ -50,7 +50,7 @@ def test_a_line_of_a_layer_keeps_its_own(operations):
 
 
 def test_without_tensorflows_function_tracebacks_stay_as_they_are(monkeypatch):
-    monkeypatch.setattr(tracebacks, "_set_traceback", None)
+    monkeypatch.setattr(tracebacks, "set_traceback", None)
 
     @tracebacks.sharing_tracebacks
     def build():

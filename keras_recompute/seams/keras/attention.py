@@ -1,0 +1,45 @@
+"""Keras's multi-head attention in parts: its mask, its scale, and a place for another way to attend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+class AttendsByItself(keras.layers.MultiHeadAttention):
+    """Keras's layer, whose ``attend`` computes what stands between its projections."""
+
+    def attend(self, query: Any, key: Any, value: Any, mask: Any, training: Any, with_scores: bool, **options: Any) -> Any:
+        """Return results and probabilities of projections ``(batch, length, heads, size)``, as Keras does; None of the latter
+        unless ``with_scores``. ``options`` are what releases add: Keras 3.15 has ``use_causal_mask``.
+        """
+        return super()._compute_attention(query, key, value, mask, training, with_scores, **options)
+
+    def _compute_attention(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        attention_mask: Any = None,
+        training: Any = None,
+        return_attention_scores: bool = False,
+        **options: Any,
+    ) -> Any:
+        return self.attend(query, key, value, attention_mask, training, return_attention_scores, **options)
+
+
+def attention_mask_of(layer: Any, query: tf.Tensor, value: tf.Tensor, *, mask: Any, is_causal: bool) -> Any:
+    """Return the ``mask`` with which Keras's ``layer`` attends, its masks of inputs and causality included; None without."""
+    return layer._compute_attention_mask(query, value, attention_mask=mask, use_causal_mask=is_causal)
+
+
+def scale_of(layer: Any) -> float:
+    """Return what Keras's ``layer`` multiplies its scores by."""
+    return float(layer._inverse_sqrt_key_dim)
+
+
+def projects_plainly(layer: Any) -> bool:
+    """Whether ``layer`` has no gate and no regularizer of its projections' results. Keras before 3.13 has no gate."""
+    return not getattr(layer, "_use_gate", False) and layer._activity_regularizer is None

@@ -1,0 +1,95 @@
+"""The graph of a functional model: its nodes, which are calls of operations, and the way that a model is run along it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import keras
+from keras.src.models.functional import Functional, functional_like_constructor  # what keras.Model(inputs, outputs) makes
+
+__all__ = ["Functional", "functional_like_constructor"]
+
+
+def nodes_of(model: keras.Model) -> list[Any]:
+    """Return the nodes of a functional ``model``, those of its inputs included, in running order."""
+    return [node for depth in sorted(model._nodes_by_depth, reverse=True) for node in model._nodes_by_depth[depth]]
+
+
+def calls_of(model: keras.Model) -> list[Any]:
+    """Return the nodes of a functional ``model`` that are calls of operations, in running order."""
+    return [node for node in nodes_of(model) if node.operation and not node.is_input]
+
+
+def nodes_made_by(operation: Any) -> list[Any]:
+    """Return the nodes of all calls of ``operation``, in whichever model."""
+    nodes: list[Any] = operation._inbound_nodes
+    return nodes
+
+
+def node_of(tensor: keras.KerasTensor) -> Any:
+    """Return the node that made ``tensor``; None for one that no operation made."""
+    operation, node_index, _ = tensor._keras_history
+    return nodes_made_by(operation)[node_index] if operation else None
+
+
+def functional_of_sequential(model: keras.Sequential) -> Any:
+    """Return the functional model that a sequential one runs; None before it is built."""
+    return model._functional
+
+
+def structure_of_inputs(model: keras.Model) -> Any:
+    """Return the inputs of a functional ``model`` in the nest in which they were given."""
+    return model._inputs_struct
+
+
+def structure_of_outputs(model: keras.Model) -> Any:
+    """Return the outputs of a functional ``model`` in the nest in which they were given."""
+    return model._outputs_struct
+
+
+def flat_inputs(model: keras.Model, inputs: Any) -> list[Any]:
+    """Return ``inputs`` as a functional ``model`` hands them to its layers: a list in its order, of its types and ranks."""
+    return list(model._standardize_inputs(inputs))
+
+
+def run_graph(model: keras.Model, inputs: Any, call: Callable[..., Any]) -> Any:
+    """Run the graph of a functional ``model`` with ``call(operation, *args, **kwargs)`` for each call of an operation."""
+    return model._run_through_graph(inputs, operation_fn=lambda operation: operation, call_fn=call)
+
+
+def list_in_order(model: keras.Model, operations: Sequence[Any]) -> None:
+    """Let a functional ``model`` list its operations, layers and weights in the order of ``operations``."""
+    model._operations = list(operations)
+    model._layers = model.layers
+
+
+def tracked_layers(model: keras.Model) -> list[Any]:
+    """Return the layers that ``model`` tracks: those of its graph, and others in its attributes."""
+    return list(model._layers)
+
+
+class RunsItsGraph:
+    """Goes in front of a functional model's class: its ``run_by_graph`` is called where Keras would run the graph."""
+
+    def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:
+        """Return the outputs for ``inputs``, as ``plain()`` does."""
+        raise NotImplementedError
+
+    def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
+        def plain() -> Any:
+            return super(RunsItsGraph, self)._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)  # type: ignore
+
+        return self.run_by_graph(inputs, plain)
+
+
+def runs_its_graph(model: Any, *, ours: Collection[str]) -> bool:
+    """Whether ``model`` is functional and does what Keras does with its graph, classes in the modules ``ours`` aside."""
+    return isinstance(model, Functional) and all(
+        _first(type(model).__mro__, name, (*ours, __name__)) is _first(Functional.__mro__, name, ())
+        for name in ("call", "_run_through_graph")
+    )
+
+
+def _first(classes: Sequence[type], name: str, skipped: Collection[str]) -> Any:
+    return next(vars(each)[name] for each in classes if name in vars(each) and each.__module__ not in skipped)

@@ -1,0 +1,53 @@
+"""What layers hold and hand on beside their results. Importing this loads no Keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Attributes of every layer and model on which their calls depend.
+DECIDE_CALLS = frozenset({"_trainable", "_dtype_policy", "_trainable_variables", "_non_trainable_variables", "_layers"})
+# What ``compile`` and ``fit`` leave behind in a model.
+OF_TRAINING = frozenset(
+    {"optimizer", "history", "stop_training", "_compile_config", "_compile_trainable_state", "_epoch_iterator"}
+)
+
+
+def layers_in(layer: Any, *, include_self: bool = True) -> list[Any]:
+    """Return ``layer`` and the layers inside it, and those in them."""
+    return list(layer._flatten_layers(include_self=include_self))
+
+
+def losses_of(layer: Any) -> list[Any]:
+    """Return the list in which ``layer`` keeps what ``add_loss`` gave to itself since it was called last."""
+    losses: list[Any] = layer._losses
+    return losses
+
+
+def mask_of(value: Any) -> Any:
+    """Return the mask that Keras hung on ``value``, or None."""
+    return getattr(value, "_keras_mask", None)
+
+
+def hang_mask(value: Any, mask: Any) -> None:
+    """Hang ``mask`` on the tensor ``value``, where layers behind it look for it."""
+    value._keras_mask = mask
+
+
+def variable_of(variable: Any) -> Any:
+    """Return TensorFlow's variable of Keras's; ``value`` would be a tensor of another type in mixed precision."""
+    return variable._value
+
+
+def takes_training(operation: Any) -> bool:
+    """Whether the ``call`` of a layer takes ``training``."""
+    return bool(getattr(operation, "_call_has_training_arg", False))
+
+
+def arguments_from_context(operation: Any) -> Any:
+    """Return the names of arguments that an outer call sets, such as ``training``. Keras before 3.13 has them not: none."""
+    return getattr(operation, "_call_context_args", ())
+
+
+def rematerializes(layer: Any) -> bool:
+    """Whether ``layer`` was made in a ``keras.RematScope``. Keras before 3.10 has no such scope."""
+    return bool(getattr(layer, "_remat_mode", None))

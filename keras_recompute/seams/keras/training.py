@@ -1,0 +1,29 @@
+"""What ``fit`` and ``evaluate`` do with a model and its data. Importing this loads no Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def build_as_fit_does(model: Any, batch: tuple[Any, ...]) -> None:
+    """Make every variable of a compiled ``model``, its metrics and its optimizer for a ``batch``, without running anything."""
+    model._symbolic_build(data_batch=batch)
+
+
+def note_loss(model: Any, loss: Any, samples: Any) -> None:
+    """Note the ``loss`` of a batch of so many ``samples`` in the metric that Keras reports as the loss."""
+    model._loss_tracker.update_state(loss, sample_weight=samples)
+
+
+def is_within_fit(arguments: Mapping[str, Any]) -> bool:
+    """Whether ``evaluate`` was called with ``arguments`` by ``fit``, for the validation data that it holds."""
+    return bool(arguments.get("_use_cached_eval_dataset"))
+
+
+def split_for_validation(x: Any, share: float) -> tuple[Any, Any]:
+    """Return what ``fit(x, validation_split=share)`` trains on, and what it evaluates."""
+    from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+
+    (trained,), (validation,) = train_validation_split((x,), share)
+    return trained, validation

@@ -1,0 +1,26 @@
+"""AutoGraph for a function that is called while the engine traces with AutoGraph turned off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+
+
+def is_turned_off() -> bool:
+    """Whether a caller turned AutoGraph off."""
+    return ag_ctx.control_status_ctx().status is ag_ctx.Status.DISABLED
+
+
+def with_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` with its ``if`` and ``while`` on tensors converted, run with AutoGraph turned on."""
+    enabled = ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED)
+    convert = tf.__internal__.autograph.tf_convert(function, enabled)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with enabled:
+            return convert(*args, **kwargs)
+
+    return call

@@ -1,0 +1,55 @@
+"""Tapes, forward-mode accumulators, and the registry of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import forwardprop_util, record
+from tensorflow.python.framework import ops
+
+
+def stop_recording() -> Any:
+    """Return a context in which no tape of the thread records operations."""
+    return record.stop_recording()
+
+
+def record_operation(
+    name: str, outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], gradient: Callable[..., Any]
+) -> None:
+    """Let all tapes of the thread differentiate ``outputs`` by ``inputs`` with ``gradient``."""
+    record.record_operation(name, outputs, inputs, gradient)
+
+
+def is_recorded(tensor: tf.Tensor) -> bool:
+    """Whether a tape of the thread would differentiate by ``tensor``."""
+    return bool(record.should_record_backprop([tensor]))
+
+
+def has_tangents(tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether a ``tf.autodiff.ForwardAccumulator`` watches one of ``tensors``."""
+    return bool(forwardprop_util.pack_tangents(list(tensors)).tangents)
+
+
+def gradient_is_registered(name: str) -> bool:
+    """Whether a gradient is registered for operations of the type ``name``, or under this name."""
+    try:
+        ops.gradient_registry.lookup(name)
+    except LookupError:
+        return False
+    return True
+
+
+def has_gradient(operation: tf.Operation) -> bool:
+    """Whether TensorFlow finds a gradient for ``operation``; one that calls functions has none registered."""
+    try:
+        ops.get_gradient_function(operation)
+    except LookupError:
+        return False
+    return True
+
+
+def forget_gradient(name: str) -> None:
+    """Take the gradient ``name`` out of the registry, if it is there."""
+    ops.gradient_registry._registry.pop(name, None)

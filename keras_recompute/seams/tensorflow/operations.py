@@ -1,0 +1,32 @@
+"""Operations of a graph under construction, and the attributes that TensorFlow writes into their definitions."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.ops import handle_data_util
+
+# Attributes of a NodeDef: operations to stand beside, the gradient that was registered for this operation, shapes found for
+# its outputs, and which handles a function that it calls only reads.
+COLOCATION, GRADIENT, SHAPES, ONLY_READ = "_class", "_gradient_op_type", "_output_shapes", "_read_only_resource_inputs"
+
+
+def is_stateful(operation: tf.Operation) -> bool:
+    """Whether ``operation`` is of a type that TensorFlow marks as stateful."""
+    return bool(operation._is_stateful)
+
+
+def type_is_stateful(name: str) -> bool:
+    """Whether operations of the type ``name`` are marked as stateful; those of an unknown type count as such."""
+    definition = op_def_registry.get(name)
+    return definition is None or definition.is_stateful
+
+
+def read_instead(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
+    """Let ``operation`` read ``tensor`` as its input number ``index``."""
+    operation._update_input(index, tensor)
+
+
+def copy_element_types(source: tf.Tensor, target: tf.Tensor) -> None:
+    """Note for the list ``target`` the types and shapes of elements that are noted for ``source``."""
+    handle_data_util.copy_handle_data(source, target)

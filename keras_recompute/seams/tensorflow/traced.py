@@ -1,0 +1,30 @@
+"""What a ``tf.function`` was traced into, and its compiled program. Importing this loads no TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def is_compiled(function: Any) -> bool:
+    """Whether ``function`` is a ``tf.function`` with ``jit_compile=True``, or wraps one."""
+    return bool(getattr(function, "_jit_compile", None))
+
+
+def traces(function: Any) -> list[Any]:
+    """Return the concrete functions that a ``tf.function`` was traced into, in the order of tracing."""
+    return list(function._list_all_concrete_functions())
+
+
+def functions_of(graph: Any) -> Mapping[str, Any]:
+    """Return the functions that operations of ``graph`` call, by name, with a ``graph`` where it is known."""
+    functions: Mapping[str, Any] = graph._functions
+    return functions
+
+
+def compiler_of(concrete: Any, specs: Sequence[Any]) -> Callable[..., bytes]:
+    """Return the function by which XLA compiles ``concrete`` for ``specs`` and serializes the given ``stage``."""
+    from tensorflow.python.eager.polymorphic_function.compiler_ir import from_concrete_function
+
+    compile_now: Callable[..., bytes] = from_concrete_function(concrete, specs)
+    return compile_now
