@@ -194,7 +194,7 @@ class Steps:
 
         def step(*given: tf.Tensor) -> Any:
             with tf.GradientTape() as tape:
-                results = model(keras.tree.pack_sequence_as(model._inputs_struct, given), training=True)
+                results = model(keras.tree.pack_sequence_as(model.input, given), training=True)
                 loss = tf.add_n([tf.reduce_mean(tf.square(y)) for y in keras.tree.flatten(results)])
             return loss, [None if g is None else tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
 
@@ -246,10 +246,11 @@ def measure(name: str) -> dict[str, Any]:
     import keras_recompute as kr
     from keras_recompute.models.proof import compiled_pass
     from keras_recompute.planning import BudgetTooSmallError
+    from keras_recompute.seams.keras.layers import layers_in
 
     warnings.simplefilter("ignore")
     model, inputs = build(name)
-    layers = len(model._flatten_layers(include_self=False)) if name in HUB else len(model.layers)
+    layers = len(layers_in(model, include_self=False)) if name in HUB else len(model.layers)
     every = max(1, round(len(model.layers) ** 0.5))
     row: dict[str, Any] = {"layers": layers, "every": every}
     ours = kr.checkpointed(model, every=every)
@@ -263,7 +264,7 @@ def measure(name: str) -> dict[str, Any]:
         records.append(compiled_pass(candidate, specs))
         return records[-1].peak_bytes
 
-    how = {"sample": keras.tree.pack_sequence_as(model._inputs_struct, inputs), "needed_bytes": needed_bytes}
+    how = {"sample": keras.tree.pack_sequence_as(model.input, inputs), "needed_bytes": needed_bytes}
     try:
         kr.plan(model, memory_budget=1, **how)
     except BudgetTooSmallError as refusal:

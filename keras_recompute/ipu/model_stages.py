@@ -19,7 +19,7 @@ from ..models.aside import Aside
 from ..models.distribute import distributed
 from ..models.execute import Plan, execute
 from ..models.graph import Graph
-from ..seams.keras.graph import flat_inputs, structure_of_outputs
+from ..seams.keras.graph import flat_inputs
 from ..seams.keras.layers import layers_in, losses_of
 from .pipelining_ops import PipelineSchedule, RecomputationMode
 from .stage_program import StageProgram, StageScope, Work, forward_only, save_tensors, stage_program
@@ -114,5 +114,5 @@ class ModelStages:
 
     def packed(self, outputs: Sequence[Any]) -> Any:
         """Return the flat ``outputs`` in the structure of the model's."""
-        y_pred = keras.tree.pack_sequence_as(structure_of_outputs(self.functional), list(outputs))
+        y_pred = keras.tree.pack_sequence_as(self.functional.output, list(outputs))
         return y_pred[0] if isinstance(y_pred, (list, tuple)) and len(y_pred) == 1 else y_pred

@@ -10,7 +10,7 @@ import keras
 
 from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from ..seams.keras.graph import Functional, functional_of_sequential, run_graph, structure_of_inputs
+from ..seams.keras.graph import Functional, functional_of_sequential, run_graph
 from ..seams.keras.layers import layers_in
 from .batch import inputs_like
 from .blocks import Layers, chosen, with_blocks
@@ -119,7 +119,7 @@ def with_checkpoints(model: keras.Model, positions: Collection[int], *, is_open:
         return RecomputationCheckpoint(was_inserted=True, name=_free_name(f"{operation.name}_checkpoint", taken))(outputs)
 
     outputs = run_graph(functional, functional.inputs, call)
-    return Model(structure_of_inputs(functional), outputs, name=model.name)
+    return Model(functional.input, outputs, name=model.name)
 
 
 def functional_model(model: Any) -> Any:

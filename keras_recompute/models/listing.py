@@ -60,7 +60,7 @@ def _nodes_before(outputs: Sequence[keras.KerasTensor]) -> tuple[list[Any], list
             node, is_left = stack.pop()
             if is_left:
                 left.append(node)
-            elif node is not None and node not in met:
+            elif node not in met:
                 met[node] = None
                 stack.append((node, True))
                 stack.extend((node_of(t), False) for t in reversed(() if node.is_input else node.input_tensors))

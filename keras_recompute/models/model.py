@@ -16,7 +16,7 @@ from ..engine.programs import Programs
 from ..engine.tracebacks import sharing_tracebacks
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from ..seams.keras.graph import RunsItsGraph, list_in_order, structure_of_outputs, tracked_layers
+from ..seams.keras.graph import RunsItsGraph, list_in_order, tracked_layers
 from ..seams.keras.layers import hang_mask, mask_of
 from ..seams.tensorflow.gradients import is_recorded
 from .aside import Aside
@@ -149,7 +149,7 @@ class Model(RunsItsGraph, keras.Model):
                     setattr(output, _OPTIONS, (self._levels, self._scan_layers))
             return outputs
         outputs = self._run_sections(flat)
-        return keras.tree.pack_sequence_as(structure_of_outputs(self), outputs)
+        return keras.tree.pack_sequence_as(self.output, outputs)
 
     def _run_sections(self, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if not tf.executing_eagerly():

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from ..errors import RecomputeWarning
 from ..liveness import Program, profile
-from ..seams.keras.graph import structure_of_inputs
 from ..sizes import format_bytes
 
 
@@ -30,7 +29,7 @@ def compiled_pass(model: keras.Model, specs: Sequence[tf.TensorSpec]) -> Program
 
     def training_pass(*inputs: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:
-            results = model(keras.tree.pack_sequence_as(structure_of_inputs(model), inputs), training=True)
+            results = model(keras.tree.pack_sequence_as(model.input, inputs), training=True)
             outputs = [tf.cast(y, tf.float32) for y in keras.tree.flatten(results) if y.dtype.is_floating]
             loss = tf.add_n([*(tf.nn.l2_loss(y) for y in outputs), *(tf.cast(e, tf.float32) for e in model.losses)])
         return loss, tape.gradient(loss, variables)

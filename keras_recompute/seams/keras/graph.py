@@ -28,24 +28,14 @@ def nodes_made_by(operation: Any) -> list[Any]:
 
 
 def node_of(tensor: keras.KerasTensor) -> Any:
-    """Return the node that made ``tensor``; None for one that no operation made."""
+    """Return the node that made ``tensor``."""
     operation, node_index, _ = tensor._keras_history
-    return nodes_made_by(operation)[node_index] if operation else None
+    return nodes_made_by(operation)[node_index]
 
 
 def functional_of_sequential(model: keras.Sequential) -> Any:
     """Return the functional model that a sequential one runs; None before it is built."""
     return model._functional
-
-
-def structure_of_inputs(model: keras.Model) -> Any:
-    """Return the inputs of a functional ``model`` in the nest in which they were given."""
-    return model._inputs_struct
-
-
-def structure_of_outputs(model: keras.Model) -> Any:
-    """Return the outputs of a functional ``model`` in the nest in which they were given."""
-    return model._outputs_struct
 
 
 def flat_inputs(model: keras.Model, inputs: Any) -> list[Any]:

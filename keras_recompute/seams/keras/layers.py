@@ -6,10 +6,8 @@ from typing import Any
 
 # Attributes of every layer and model on which their calls depend.
 DECIDE_CALLS = frozenset({"_trainable", "_dtype_policy", "_trainable_variables", "_non_trainable_variables", "_layers"})
-# What ``compile`` and ``fit`` leave behind in a model.
-OF_TRAINING = frozenset(
-    {"optimizer", "history", "stop_training", "_compile_config", "_compile_trainable_state", "_epoch_iterator"}
-)
+# What ``compile`` and ``fit`` put into a model.
+OF_TRAINING = frozenset({"optimizer", "history", "stop_training", "_compile_config", "_eval_epoch_iterator"})
 
 
 def layers_in(layer: Any, *, include_self: bool = True) -> list[Any]:

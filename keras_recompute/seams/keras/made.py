@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras.src.ops.node import Node
 
-from .graph import Functional, structure_of_inputs, structure_of_outputs
+from .graph import Functional
 from .layers import OF_TRAINING
 
 # What Keras's own constructors set and a copy must have as it is, beside what the model's class sets.
@@ -64,7 +64,7 @@ def made_again(model: keras.Model, new_class: Any, *, without: str) -> Any:
     """
     new = new_class.__new__(new_class)
     if isinstance(model, Functional):
-        Functional.__init__(new, structure_of_inputs(model), structure_of_outputs(model), name=model.name)
+        Functional.__init__(new, model.input, model.output, name=model.name)
     else:
         keras.Model.__init__(new, name=model.name)
     for name, value in list(vars(model).items()):

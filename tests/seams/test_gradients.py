@@ -1,0 +1,71 @@
+"""Tapes, accumulators and the registry of gradients."""
+
+import pytest
+import tensorflow as tf
+
+from keras_recompute.seams.tensorflow.gradients import (
+    forget_gradient,
+    gradient_is_registered,
+    has_gradient,
+    has_tangents,
+    is_recorded,
+    record_operation,
+    stop_recording,
+)
+
+
+def test_nothing_is_recorded_where_recording_is_stopped():
+    x = tf.constant(3.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        with stop_recording():
+            y = x * x
+    assert tape.gradient(y, x) is None
+
+
+def test_a_tape_takes_the_gradient_that_is_recorded():
+    x = tf.constant(3.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        with stop_recording():
+            y = x * x
+        record_operation("Ours", [y], [x], lambda dy: [dy * 7.0])
+    assert tape.gradient(y, x) == 7.0
+
+
+def test_what_a_tape_watches_is_recorded_and_nothing_else():
+    x, y = tf.constant(1.0), tf.constant(2.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        assert is_recorded(x)
+        assert not is_recorded(y)
+    assert not is_recorded(x)
+
+
+def test_an_accumulator_gives_tangents_to_what_it_watches():
+    x, y = tf.constant(1.0), tf.constant(2.0)
+    with tf.autodiff.ForwardAccumulator(x, tf.constant(1.0)):
+        assert has_tangents([y, x])
+        assert not has_tangents([y])
+
+
+def test_a_gradient_is_found_by_name_until_it_is_forgotten():
+    assert gradient_is_registered("Sin")
+    name = "GradientOfTheSeamsTest"
+    assert not gradient_is_registered(name)
+    tf.RegisterGradient(name)(lambda _, dy: dy)
+    assert gradient_is_registered(name)
+    forget_gradient(name)
+    forget_gradient(name)
+    assert not gradient_is_registered(name)
+    tf.RegisterGradient(name)(lambda _, dy: dy)  # a name that is taken would be an error
+    forget_gradient(name)
+
+
+@pytest.mark.parametrize("kind", ["Sin", "AdjustContrastv2"])
+def test_an_operation_without_a_gradient_is_told(kind):
+    with tf.Graph().as_default():
+        made = {"Sin": lambda: tf.sin(1.0), "AdjustContrastv2": lambda: tf.image.adjust_contrast(tf.zeros((2, 2, 3)), 2.0)}
+        made[kind]()
+        (operation,) = [op for op in tf.compat.v1.get_default_graph().get_operations() if op.type == kind]
+        assert has_gradient(operation) == (kind == "Sin")

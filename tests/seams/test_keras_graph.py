@@ -1,0 +1,131 @@
+"""The graph of a functional Keras model."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+from keras_recompute.seams.keras.graph import (
+    Functional,
+    RunsItsGraph,
+    calls_of,
+    flat_inputs,
+    functional_like_constructor,
+    functional_of_sequential,
+    list_in_order,
+    node_of,
+    nodes_made_by,
+    nodes_of,
+    run_graph,
+    runs_its_graph,
+    tracked_layers,
+)
+
+
+@pytest.fixture
+def model():
+    """Two inputs in a dict, a dense layer called on each, and a dict of one sum."""
+    inputs = {"a": keras.Input((2,), name="a"), "b": keras.Input((2,), name="b")}
+    dense = keras.layers.Dense(2, name="dense", kernel_initializer="identity")
+    total = keras.layers.Add(name="total")([dense(inputs["a"]), dense(inputs["b"])])
+    return keras.Model(inputs, {"sum": total})
+
+
+def test_what_keras_makes_of_inputs_and_outputs_is_functional(model):
+    assert type(model) is Functional
+
+
+def test_nodes_come_in_running_order(model):
+    assert [node.operation.name for node in nodes_of(model)][-3:] == ["dense", "dense", "total"]
+    assert [node.is_input for node in nodes_of(model)] == [True, True, False, False, False]
+    assert [node.operation.name for node in calls_of(model)] == ["dense", "dense", "total"]
+
+
+def test_nodes_say_what_they_read_make_and_are_called_with(model):
+    *_, add = calls_of(model)
+    assert add.arguments.args[0] == add.input_tensors == [call.outputs[0] for call in calls_of(model)[:2]]
+    assert add.parent_nodes == calls_of(model)[:2]
+
+
+def test_a_tensor_leads_to_the_node_that_made_it(model):
+    dense = model.get_layer("dense")
+    assert nodes_made_by(dense) == calls_of(model)[:2]
+    assert [node_of(call.outputs[0]) for call in calls_of(model)] == calls_of(model)
+    assert node_of(model.inputs[0]).is_input
+
+
+def test_a_sequential_model_runs_a_functional_one_once_it_is_built():
+    model = keras.Sequential([keras.layers.Dense(2)])
+    assert functional_of_sequential(model) is None
+    model.build((None, 3))
+    assert isinstance(functional_of_sequential(model), Functional)
+
+
+def test_inputs_and_outputs_keep_the_nest_in_which_they_were_given(model):
+    assert {name: t.name for name, t in model.input.items()} == {"a": "a", "b": "b"}
+    assert model.output["sum"] is model.outputs[0]
+
+
+def test_inputs_are_handed_on_in_order_and_of_the_type_of_the_model(model):
+    one, two = flat_inputs(model, {"b": tf.zeros((3, 2), tf.float64), "a": tf.ones((3, 2), tf.float64)})
+    assert one.dtype == two.dtype == tf.float32
+    assert float(one[0, 0]) == 1
+    assert flat_inputs(keras.Model(a := keras.Input((2, 1)), a), tf.zeros((3, 2)))[0].shape == (3, 2, 1)
+
+
+def test_each_call_of_an_operation_is_ours_when_a_graph_is_run(model):
+    called = []
+
+    def call(operation, *args, **kwargs):
+        called.append(operation.name)
+        return operation(*args, **kwargs)
+
+    results = run_graph(model, [tf.ones((1, 2)), tf.ones((1, 2))], call)
+    assert called == ["dense", "dense", "total"]
+    assert results["sum"].numpy().tolist() == [[2, 2]]
+
+
+def test_layers_and_weights_are_listed_in_the_order_that_is_given():
+    x = keras.Input((2,))
+    model = keras.Model(x, keras.layers.Dense(3, name="two")(keras.layers.Dense(2, name="one")(x)))
+    model.extra = keras.layers.Dense(1, name="beside")
+    assert [layer.name for layer in tracked_layers(model)][1:] == ["one", "two", "beside"]
+    list_in_order(model, model.operations[::-1])
+    assert [layer.name for layer in model.layers][:2] == ["two", "one"]
+    assert [tuple(w.shape) for w in model.weights] == [(2, 3), (3,), (2, 2), (2,)]
+    assert tracked_layers(model) == model.layers
+
+
+class Negated(RunsItsGraph, keras.Model):
+    def run_by_graph(self, inputs, plain):  # noqa: ARG002
+        outputs = plain()
+        return -outputs if isinstance(outputs, tf.Tensor) else outputs
+
+
+def test_a_model_is_asked_to_run_its_graph():
+    x = keras.Input((1,))
+    y = keras.layers.Rescaling(3.0)(x)
+    assert float(Negated(x, y)(tf.ones((1, 1)))[0, 0]) == -3
+
+
+def test_a_model_that_computes_by_a_method_of_its_own_does_not_run_its_graph():
+    class OwnCall(keras.Model):
+        def call(self, inputs, training=None, mask=None):
+            return super().call(inputs, training, mask)
+
+    x = keras.Input((1,))
+    y = keras.layers.Rescaling(3.0)(x)
+    assert runs_its_graph(keras.Model(x, y), ours=())
+    assert runs_its_graph(Negated(x, y), ours=())
+    assert not runs_its_graph(OwnCall(x, y), ours=())
+    assert runs_its_graph(OwnCall(x, y), ours=(__name__,))
+    assert not runs_its_graph(keras.Sequential([keras.layers.Dense(1)]), ours=())
+
+
+def test_a_constructor_with_inputs_and_outputs_is_told():
+    class OwnArguments(keras.Model):
+        def __init__(self, units):
+            super().__init__()
+            self.units = units
+
+    assert functional_like_constructor(keras.Model)
+    assert not functional_like_constructor(OwnArguments)

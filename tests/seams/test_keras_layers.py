@@ -1,0 +1,103 @@
+"""What Keras layers hold and hand on."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+from keras_recompute.seams.keras.calls import autocast_around, training_around
+from keras_recompute.seams.keras.layers import (
+    DECIDE_CALLS,
+    OF_TRAINING,
+    arguments_from_context,
+    hang_mask,
+    layers_in,
+    losses_of,
+    mask_of,
+    rematerializes,
+    takes_training,
+    variable_of,
+)
+
+
+def test_names_of_attributes_are_those_of_keras():
+    assert set(vars(keras.layers.Dense(1))) >= DECIDE_CALLS
+    model, x, y = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), tf.zeros((2, 2)), tf.zeros((2, 1))
+    model.compile("sgd", "mse")
+    seen = []
+    look = keras.callbacks.LambdaCallback(on_test_end=lambda _: seen.append(set(vars(model))))
+    model.fit(x, y, validation_data=(x, y), callbacks=[look], verbose=0)
+    assert seen[0] >= OF_TRAINING
+
+
+def test_layers_inside_are_found():
+    inner = keras.layers.Dense(1)
+    outer = keras.layers.TimeDistributed(inner)
+    assert layers_in(outer) == [outer, inner]
+    assert layers_in(outer, include_self=False) == [inner]
+
+
+def test_a_layer_keeps_the_losses_of_its_last_call():
+    class Adds(keras.layers.Layer):
+        def call(self, x):
+            self.add_loss(keras.ops.sum(x))
+            return x
+
+    layer = Adds()
+    layer(tf.ones((3,)))
+    (loss,) = losses_of(layer)
+    assert float(loss) == 3
+    losses_of(layer).clear()
+    assert layer.losses == []
+    losses_of(layer).append(loss)
+    assert layer.losses == [loss]
+
+
+def test_a_mask_that_is_hung_on_is_found_by_layers_behind():
+    x = keras.layers.Masking()(tf.constant([[[1.0], [0.0]]]))
+    assert mask_of(x).numpy().tolist() == [[True, False]]
+    assert mask_of(tf.zeros(2)) is None
+    x = tf.constant([[[1.0], [2.0]]])
+    hang_mask(x, tf.constant([[True, False]]))
+    assert float(keras.layers.GlobalAveragePooling1D()(x)[0, 0]) == 1
+
+
+def test_the_variable_of_tensorflow_is_found_in_mixed_precision():
+    layer = keras.layers.Dense(1, dtype="mixed_float16")
+    layer.build((None, 2))
+    assert isinstance(variable_of(layer.kernel), tf.Variable)
+    assert variable_of(layer.kernel).dtype == tf.float32
+
+
+def test_a_layer_says_whether_it_takes_training():
+    assert takes_training(keras.layers.Dropout(0.5))
+    assert not takes_training(keras.layers.Flatten())
+    assert not takes_training(keras.ops.sin)
+
+
+def test_arguments_that_an_outer_call_sets_are_named():
+    assert set(arguments_from_context(keras.layers.Dropout(0.5))) <= {"training"}
+    assert not arguments_from_context(keras.ops.sin)
+
+
+@pytest.mark.skipif(not hasattr(keras, "RematScope"), reason="this Keras has no RematScope")
+def test_a_layer_says_whether_it_was_made_in_a_scope_of_rematerialization():
+    assert not rematerializes(keras.layers.Dense(1))
+    with keras.RematScope(mode="full"):
+        assert rematerializes(keras.layers.Dense(1))
+
+
+class Looks(keras.layers.Layer):
+    def call(self, x):
+        self.seen = training_around(), autocast_around()
+        return x
+
+
+def test_a_call_passes_on_whether_it_trains_and_the_type_to_cast_to():
+    assert training_around() is None
+    assert autocast_around() is None
+    for dtype, cast in (("float32", None), ("mixed_float16", "float16")):
+        layer = Looks(dtype=dtype)
+        for training in (True, False):
+            keras.Sequential([layer])(tf.zeros((1, 1)), training=training)
+            assert layer.seen[0] is training
+            assert layer.seen[1] in (cast, dtype)

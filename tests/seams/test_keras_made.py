@@ -1,0 +1,84 @@
+"""How Keras makes models, operations and nodes."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_recompute.seams.keras.made import made_again, models_made_by, noting_what_is_made
+
+
+def functional():
+    x = keras.Input((2,))
+    return keras.Model(x, keras.layers.Dense(1)(x))
+
+
+def test_models_are_made_by_what_takes_the_place_of_keras():
+    made = []
+
+    def make(plain, cls, *args, **kwargs):
+        made.append(cls)
+        return plain(cls, *args, **kwargs)
+
+    with models_made_by(make):
+        model = functional()
+        inside = len(made)
+        keras.Sequential()
+    assert model(tf.zeros((1, 2))).shape == (1, 1)
+    assert keras.Model in made[:inside]
+    assert keras.Sequential in made[inside:]
+    count = len(made)
+    assert type(functional()) is type(model)
+    assert len(made) == count
+
+
+def test_operations_and_calls_are_noted_when_they_are_made():
+    noted = []
+    with noting_what_is_made(noted.append):
+        model = functional()
+    dense = model.layers[-1]
+    assert dense in noted
+    assert [each for each in noted if getattr(each, "operation", None) is dense]
+    count = len(noted)
+    functional()
+    assert len(noted) == count
+
+
+def test_a_model_is_made_again_from_its_graph_weights_and_attributes():
+    class Named(keras.Model):
+        def __init__(self, word):
+            x = keras.Input((2,))
+            super().__init__(x, keras.layers.Dense(1)(x), name="named")
+            self.word, self._hidden_word = word, word
+            self.head = keras.layers.Dense(3)
+
+    model = Named("hello")
+    model.trainable = False
+    model.compile("sgd", "mse")
+    new = made_again(model, type("Again", (Named,), {}), without="_hidden")
+    assert (new.word, hasattr(new, "_hidden_word"), new.name, new.compiled, new.trainable) == (
+        "hello",
+        False,
+        "named",
+        False,
+        False,
+    )
+    assert [id(w) for w in new.weights] == [id(w) for w in model.weights]
+    assert new.head is model.head
+    np.testing.assert_array_equal(new(tf.ones((1, 2))), model(tf.ones((1, 2))))
+
+
+def test_a_model_with_a_call_of_its_own_is_made_again():
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.second, self.first = keras.layers.Dense(1), keras.layers.Dense(2)
+
+        def call(self, x):
+            return self.second(self.first(x))
+
+    model = Own()
+    model(tf.zeros((1, 2)))
+    new = made_again(model, type("Again", (Own,), {}), without="_ours")
+    assert new.built
+    assert new.layers == model.layers
+    assert [id(w) for w in new.trainable_weights] == [id(w) for w in model.trainable_weights]

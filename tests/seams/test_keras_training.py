@@ -1,0 +1,52 @@
+"""What Keras's ``fit`` does with a model and its data."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_recompute.seams.keras.training import build_as_fit_does, is_within_fit, note_loss, split_for_validation
+
+
+class Asked(keras.Sequential):
+    """Notes for each ``evaluate`` whether ``fit`` calls it."""
+
+    def evaluate(self, *args, **kwargs):
+        self.asked = [*getattr(self, "asked", []), is_within_fit(kwargs)]
+        return super().evaluate(*args, **kwargs)
+
+
+def compiled():
+    model = Asked([keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mae"], jit_compile=False)
+    return model
+
+
+def test_variables_are_made_as_for_fit():
+    model = compiled()
+    build_as_fit_does(model, (tf.TensorSpec((4, 3)), tf.TensorSpec((4, 1))))
+    assert model.built
+    assert model.optimizer.built
+    assert len(model.metrics_variables) == 4  # a total and a count, of the loss and of mae
+    assert int(model.optimizer.iterations) == 0
+
+
+def test_a_loss_is_noted_in_the_metric_that_is_reported():
+    model = compiled()
+    model.evaluate(np.zeros((2, 3)), np.zeros((2, 1)), verbose=0)
+    model.reset_metrics()
+    for loss, samples in ((1.0, 1), (4.0, 2)):
+        note_loss(model, loss, samples)
+    assert float(model.get_metrics_result()["loss"]) == 3  # (1 * 1 + 2 * 4) / 3
+
+
+def test_evaluate_within_fit_is_told_from_one_that_the_user_calls():
+    model, x, y = compiled(), np.zeros((2, 3)), np.zeros((2, 1))
+    model.fit(x, y, validation_data=(x, y), verbose=0)
+    model.evaluate(x, y, verbose=0)
+    assert model.asked == [True, False]
+
+
+def test_data_is_split_as_fit_splits_it():
+    trained, validation = split_for_validation(np.arange(10), 0.3)
+    assert trained.tolist() == list(range(7))
+    assert validation.tolist() == [7, 8, 9]

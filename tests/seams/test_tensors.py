@@ -1,0 +1,29 @@
+"""Kinds of tensors."""
+
+import keras
+import tensorflow as tf
+
+from keras_recompute.seams.tensorflow.tensors import is_composite, is_eager, with_flow
+
+
+def test_eager_tensors_are_told_from_those_of_graphs():
+    assert is_eager(tf.constant(1.0))
+    assert not is_eager(1.0)
+    with tf.Graph().as_default():
+        assert not is_eager(tf.constant(1.0))
+
+
+def test_composites_consist_of_tensors():
+    assert is_composite(tf.ragged.constant([[1], [2, 3]]))
+    assert is_composite(tf.sparse.eye(2))
+    assert not is_composite(tf.constant(1.0))
+    assert not is_composite(keras.KerasTensor((2,)))
+
+
+def test_an_array_goes_on_with_another_flow():
+    @tf.function(autograph=False)
+    def read():
+        array = tf.TensorArray(tf.float32, size=1, element_shape=[]).write(0, 1.0)
+        return with_flow(array, array.write(0, 2.0).flow).read(0)
+
+    assert read() == 2.0

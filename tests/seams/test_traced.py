@@ -1,0 +1,33 @@
+"""What a ``tf.function`` was traced into."""
+
+import tensorflow as tf
+
+from keras_recompute.seams.tensorflow.protos import HloProto
+from keras_recompute.seams.tensorflow.traced import compiler_of, functions_of, is_compiled, traces
+
+
+def test_a_function_says_whether_xla_compiles_it():
+    assert is_compiled(tf.function(tf.sin, jit_compile=True))
+    assert not is_compiled(tf.function(tf.sin))
+    assert not is_compiled(tf.sin)
+
+
+def test_traces_come_in_order():
+    function = tf.function(tf.sin, autograph=False)
+    assert traces(function) == []
+    for size in (2, 3):
+        function(tf.zeros(size))
+    assert [concrete.inputs[0].shape.as_list() for concrete in traces(function)] == [[2], [3]]
+
+
+def test_functions_of_a_graph_have_their_graphs():
+    inner = tf.function(tf.sin, autograph=False)
+    graph = tf.function(inner, autograph=False).get_concrete_function(tf.TensorSpec([])).graph
+    kinds = [{op.type for op in function.graph.get_operations()} for function in functions_of(graph).values()]
+    assert any("Sin" in kind for kind in kinds)
+
+
+def test_a_trace_is_compiled():
+    concrete = tf.function(tf.sin, jit_compile=True, autograph=False).get_concrete_function(tf.TensorSpec([None]))
+    serialized = compiler_of(concrete, [tf.TensorSpec([4])])(stage="optimized_hlo_proto_serialized")
+    assert HloProto.FromString(serialized).hlo_module.name
