@@ -69,7 +69,8 @@ def test_inputs_are_handed_on_in_order_and_of_the_type_of_the_model(model):
     one, two = flat_inputs(model, {"b": tf.zeros((3, 2), tf.float64), "a": tf.ones((3, 2), tf.float64)})
     assert one.dtype == two.dtype == tf.float32
     assert float(one[0, 0]) == 1
-    assert flat_inputs(keras.Model(a := keras.Input((2, 1)), a), tf.zeros((3, 2)))[0].shape == (3, 2, 1)
+    x = keras.Input((2, 1))
+    assert flat_inputs(keras.Model(x, keras.layers.Identity()(x)), tf.zeros((3, 2)))[0].shape == (3, 2, 1)
 
 
 def test_each_call_of_an_operation_is_ours_when_a_graph_is_run(model):
@@ -87,8 +88,7 @@ def test_each_call_of_an_operation_is_ours_when_a_graph_is_run(model):
 def test_layers_and_weights_are_listed_in_the_order_that_is_given():
     x = keras.Input((2,))
     model = keras.Model(x, keras.layers.Dense(3, name="two")(keras.layers.Dense(2, name="one")(x)))
-    model.extra = keras.layers.Dense(1, name="beside")
-    assert [layer.name for layer in tracked_layers(model)][1:] == ["one", "two", "beside"]
+    assert [layer.name for layer in tracked_layers(model)][1:] == ["one", "two"]
     list_in_order(model, model.operations[::-1])
     assert [layer.name for layer in model.layers][:2] == ["two", "one"]
     assert [tuple(w.shape) for w in model.weights] == [(2, 3), (3,), (2, 2), (2,)]
