@@ -192,8 +192,8 @@ def choose_target(wanted: str) -> str:
         return "ipu" if is_there else "xla"
     if wanted == "xla" and is_there:
         raise TargetError(
-            "--target xla needs stock TensorFlow 2.21, and this Python's is the Poplar SDK's: use another Python environment, "
-            "or take --target ipu-model"
+            "--target xla needs stock TensorFlow 2.18 or later, and this Python's is the Poplar SDK's: use another Python "
+            "environment, or take --target ipu-model"
         )
     if wanted != "xla" and not is_there:
         raise TargetError(

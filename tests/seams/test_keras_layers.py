@@ -1,7 +1,6 @@
 """What Keras layers hold and hand on."""
 
 import keras
-import pytest
 import tensorflow as tf
 
 from keras_recompute.seams.keras.calls import autocast_around, training_around
@@ -79,7 +78,6 @@ def test_arguments_that_an_outer_call_sets_are_named():
     assert not arguments_from_context(keras.ops.sin)
 
 
-@pytest.mark.skipif(not hasattr(keras, "RematScope"), reason="this Keras has no RematScope")
 def test_a_layer_says_whether_it_was_made_in_a_scope_of_rematerialization():
     assert not rematerializes(keras.layers.Dense(1))
     with keras.RematScope(mode="full"):

@@ -13,7 +13,7 @@ class AttendsByItself(keras.layers.MultiHeadAttention):
 
     def attend(self, query: Any, key: Any, value: Any, mask: Any, training: Any, with_scores: bool, **options: Any) -> Any:
         """Return results and probabilities of projections ``(batch, length, heads, size)``, as Keras does; None of the latter
-        unless ``with_scores``. ``options`` are what releases add: Keras 3.15 has ``use_causal_mask``.
+        unless ``with_scores``. ``options`` are what releases add: ``use_causal_mask`` in Keras 3.15.
         """
         return super()._compute_attention(query, key, value, mask, training, with_scores, **options)
 
@@ -41,5 +41,5 @@ def scale_of(layer: Any) -> float:
 
 
 def projects_plainly(layer: Any) -> bool:
-    """Whether ``layer`` has no gate and no regularizer of its projections' results. Keras before 3.13 has no gate."""
+    """Whether ``layer`` has no gate and no regularizer of its projections' results. Keras before 3.14 has no gate."""
     return not getattr(layer, "_use_gate", False) and layer._activity_regularizer is None

@@ -55,7 +55,7 @@ def list_in_order(model: keras.Model, operations: Sequence[Any]) -> None:
 
 
 def tracked_layers(model: keras.Model) -> list[Any]:
-    """Return the layers that ``model`` tracks: those of its graph, and since Keras 3.13 those in its attributes too."""
+    """Return the layers that ``model`` tracks: those of its graph, and since Keras 3.15 those in its attributes too."""
     return list(model._layers)
 
 

@@ -42,10 +42,10 @@ def takes_training(operation: Any) -> bool:
 
 
 def arguments_from_context(operation: Any) -> Any:
-    """Return the names of arguments that an outer call sets, such as ``training``. Keras before 3.13 has them not: none."""
+    """Return the names of arguments that an outer call sets, such as ``training``; none of what is no layer."""
     return getattr(operation, "_call_context_args", ())
 
 
 def rematerializes(layer: Any) -> bool:
-    """Whether ``layer`` was made in a ``keras.RematScope``. Keras before 3.10 has no such scope."""
-    return bool(getattr(layer, "_remat_mode", None))
+    """Whether ``layer`` was made in a ``keras.RematScope``."""
+    return bool(layer._remat_mode)
