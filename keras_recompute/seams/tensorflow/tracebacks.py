@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.util import _tf_stack, tf_stack
 
-_SETTER = "TF_SetOpStackTrace"
+_SET: Any = getattr(pywrap_tf_session, "TF_SetOpStackTrace", None)
 
 
 # Both return the traceback of the line that calls them, so no function of ours may stand between: the first as TensorFlow
@@ -23,7 +23,7 @@ traceback_as_run: Callable[[], Any] = functools.partial(
 
 def _set(operation: tf.Operation, traceback: Any) -> None:
     """Give ``operation`` another ``traceback``. A release without it has None here, and operations keep what they have."""
-    getattr(pywrap_tf_session, _SETTER)(operation._c_op, traceback)
+    _SET(operation._c_op, traceback)
 
 
-set_traceback: Any = _set if hasattr(pywrap_tf_session, _SETTER) else None
+set_traceback: Any = None if _SET is None else _set
