@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from docs import rooms
+from docs.rooms import imports, module_name, room_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_recompute"
@@ -53,36 +57,6 @@ ALL_FILES = sorted(
 ) + sorted(ROOT.glob("*.py"))
 
 
-def module_name(file: Path) -> str:
-    parts = file.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def room_of(module: str) -> str:
-    """Return the room of a module of the package; the package itself is the room ''."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else ""
-
-
-def imports(file: Path) -> list[tuple[ast.stmt, str]]:
-    """Return every import statement of ``file``, wherever it stands, with the full name of a module it loads."""
-    here = module_name(file)
-    package = here if file.name == "__init__.py" else here.rpartition(".")[0]
-    found = []
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            found += [(node, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            # ``from . import strategy`` names a module; ``from .strategy import current`` a thing in one.
-            for alias in node.names:
-                inside = ROOT / Path(*base.split("."), alias.name)
-                is_module = inside.with_suffix(".py").exists() or (inside / "__init__.py").exists()
-                found.append((node, f"{base}.{alias.name}" if is_module else base))
-    return found
-
-
 def runs_at_import(file: Path) -> set[tuple[type, int]]:
     """Return type and line of what runs when ``file`` is imported: neither in a function nor for type checkers alone."""
     found, waiting = set(), [ast.parse(file.read_text())]
@@ -100,6 +74,15 @@ def runs_at_import(file: Path) -> set[tuple[type, int]]:
 def test_every_room_has_its_arrows_declared():
     rooms = {room_of(module_name(file)) for file in SOURCES} - {"", "__main__"}
     assert rooms - MAY_IMPORT.keys() == set(), "a new room needs its arrows here"
+
+
+def test_the_picture_for_contributors_is_up_to_date():
+    assert rooms.main(["--check"]) == 0, "run python3 docs/rooms.py"
+
+
+def test_every_room_is_described_for_contributors():
+    described = re.findall(r"^\| (`.*`) \| ", rooms.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {name.strip("`") for line in described for name in line.split(", ")} == set(MAY_IMPORT)
 
 
 @pytest.mark.parametrize("file", SOURCES, ids=module_name)
@@ -154,7 +137,7 @@ def test_no_file_is_long():
 
 def test_the_reader_of_imports_sees_what_it_should(tmp_path, monkeypatch):
     """A check that saw nothing would pass: it must see relative, deferred and aliased imports."""
-    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    monkeypatch.setattr(rooms, "ROOT", tmp_path)
     room = tmp_path / "keras_recompute" / "engine"
     room.mkdir(parents=True)
     (room / "trace.py").write_text("")

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import keras
+
+from ..seams.keras.layers import variable_of
 from .attributes import owners
 from .trace import Trace
 
@@ -19,6 +22,6 @@ def frozen_ports(trace: Trace, objects: Iterable[Any]) -> frozenset[int]:
     layers = dict.fromkeys(owner for each in objects for owner in owners(each))
     ours = (variable for layer in layers for variable in getattr(layer, "variables", ()))
     # Not the variable's value, which in mixed precision is a tensor of another type.
-    frozen = {id(v._value.handle) for v in ours if hasattr(v, "_value") and not v.trainable}
+    frozen = {id(variable_of(v).handle) for v in ours if isinstance(v, keras.Variable) and not v.trainable}
     first = len(trace.arguments)
     return frozenset(first + number for number, v in enumerate(trace.variables) if not v.trainable or id(v.handle) in frozen)

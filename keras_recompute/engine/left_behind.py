@@ -12,30 +12,13 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import UnsupportedError
+from ..seams.tensorflow.tensors import is_eager
 from .attributes import owners
 
-_OPERATORS = (
-    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "radd", "rsub", "rmul", "rtruediv", "rfloordiv"),
-    *(
-        "rmod",
-        "rpow",
-        "rmatmul",
-        "neg",
-        "abs",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "getitem",
-        "len",
-        "iter",
-        "bool",
-        "float",
-        "int",
-        "array",
-    ),
-    "tf_tensor",
-)
+_OPERATORS = """
+    add sub mul truediv floordiv mod pow matmul radd rsub rmul rtruediv rfloordiv rmod rpow rmatmul neg abs lt le gt ge getitem
+    len iter bool float int array tf_tensor
+""".split()
 
 
 class LeftBehindError(UnsupportedError, AttributeError):
@@ -92,7 +75,7 @@ def take_left_behind(objects: Iterable[Any], graph: Any, *, name: str) -> None:
 
 def _is_of(value: Any, graph: Any) -> bool:
     """Whether ``value`` is a tensor of ``graph`` or of a graph in it."""
-    if not isinstance(value, tf.Tensor) or isinstance(value, tf.__internal__.EagerTensor):
+    if not isinstance(value, tf.Tensor) or is_eager(value):
         return False
     found = value.graph
     while found is not None and found is not graph:

@@ -21,16 +21,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..seams.tensorflow.functions import NOT_WRAPPED
 from .marks import traced
 from .purity import Purity
 
 # One input of a program: the tensors of the traced graph that one value from outside stands for. A variable that is
 # read three times is three tensors, its handle, and one value; one that is assigned is one value, and read where it always was.
 Port = tuple[tf.Tensor, ...]
-
-# Under nested tapes TensorFlow writes loops and branches into functions of their own, which it can differentiate, but not
-# always the derivative. It leaves out those in a graph with this in its name: its own. Our derivatives need no such function.
-_NOT_WRAPPED = "cflow_gradient_wrapper"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +69,8 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> T
         with traced():
             return function(*tensors)
 
-    marked.__name__ = f"{function.__name__}_{_NOT_WRAPPED}"
+    # Our derivatives do not need the functions that TensorFlow writes loops and branches into, and cannot always derive twice.
+    marked.__name__ = f"{function.__name__}_{NOT_WRAPPED}"
     concrete = tf.function(marked, autograph=False).get_concrete_function(*signature)
     graph = concrete.graph
     arguments = tuple(graph.inputs[: len(signature)])

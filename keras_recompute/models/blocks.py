@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Union
 
 import keras
-from keras.src.models.functional import Functional
 
 from ..engine.checkpoint import checkpoint
 from ..engine.policies import save_replay_sources
 from ..errors import InvalidArgumentError
+from ..seams.keras.graph import Functional, TellsOfClones
 from ..seams.keras.layers import layers_in, losses_of
 from .aside import with_losses
 from .beside import SAVED_AS, beside, class_config, plain_class
@@ -95,7 +95,7 @@ class Blocks:
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class BlocksModel:
+class BlocksModel(TellsOfClones):
     """What a model of another class has beside it when blocks of it are recomputed; ``recomputed_layers`` names them.
 
     Its configuration is that of the model's class, and an entry that says which layers they are.
@@ -109,19 +109,10 @@ class BlocksModel:
         if layers:
             self._keras_recompute_blocks = Blocks(layers)
 
-    def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
-        """Keras's way through the graph of a functional model, which ``keras.models.clone_model`` goes with other layers."""
-        taken: dict[Any, Any] = {}
-
-        def operation_for(operation: Any) -> Any:
-            taken[operation] = operation_fn(operation)
-            return taken[operation]
-
-        outputs = super()._run_through_graph(inputs, operation_fn=operation_for, call_fn=call_fn)  # type: ignore[misc]
+    def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:
         cloned = clones_of(self, list(self._blocks), taken)
         for output in keras.tree.flatten(outputs) if cloned else ():
             setattr(output, _CLONED, cloned)
-        return outputs
 
     @property
     def recomputed_layers(self) -> tuple[str, ...]:

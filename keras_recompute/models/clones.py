@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-from keras.src.models.functional import functional_like_constructor
 
 from ..errors import UnsupportedError
+from ..seams.keras.graph import functional_like_constructor
+from ..seams.keras.layers import layers_in
 
 
 def clones_of(model: keras.Model, layers: Sequence[keras.layers.Layer], taken: Mapping[Any, Any]) -> list[keras.layers.Layer]:
@@ -31,7 +32,7 @@ def clones_of(model: keras.Model, layers: Sequence[keras.layers.Layer], taken: M
             f"{would_not}: it makes a plain functional model of a {type(model).__name__}, whose constructor is its own. "
             f"{instead}"
         )
-    inside = {own: (list(own._flatten_layers()), list(other._flatten_layers())) for own, other in pairs}
+    inside = {own: (layers_in(own), layers_in(other)) for own, other in pairs}
     for own, (ours, others) in inside.items():
         if len(ours) != len(others) and not set(ours).isdisjoint(layers):
             raise UnsupportedError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tensorflow as tf
-from tensorflow.python.eager import record
 
+from ..seams.tensorflow.gradients import is_recorded
 from .graph import Graph, Key
 
 
@@ -15,7 +15,7 @@ def fixed_values(graph: Graph, inputs: Sequence[tf.Tensor]) -> set[Key]:
 
     Not the inputs themselves: the first of several sections that are alike would differ from the others.
     """
-    moving = {key for key, value in zip(graph.inputs, inputs) if record.should_record_backprop([value])}
+    moving = {key for key, value in zip(graph.inputs, inputs) if is_recorded(value)}
     fixed: set[Key] = set()
     for call in graph.calls:
         trains = any(v.trainable for v in getattr(call.operation, "variables", ()))

@@ -3,7 +3,13 @@
 import pytest
 import tensorflow as tf
 
-from keras_recompute.seams.tensorflow.functions import add_function, definition_in_process, function_in, function_of
+from keras_recompute.seams.tensorflow.functions import (
+    NOT_WRAPPED,
+    add_function,
+    definition_in_process,
+    function_in,
+    function_of,
+)
 
 NAME = "made_of_a_definition"
 
@@ -58,3 +64,16 @@ def test_a_function_leaves_the_process_when_it_is_dropped(caller):
     assert definition_in_process("soon_dropped") is not None
     del made
     assert definition_in_process("soon_dropped") is None
+
+
+@pytest.mark.parametrize(("name", "is_wrapped"), [("any", True), (NOT_WRAPPED, False)])
+def test_by_its_name_a_function_keeps_its_branches_under_nested_tapes(name, is_wrapped):
+    x = tf.Variable(1.0)
+
+    def branching(positive):
+        return tf.cond(positive, lambda: x + 1, lambda: x - 1)
+
+    branching.__name__ = name
+    with tf.GradientTape(), tf.GradientTape():
+        graph = tf.function(branching, autograph=False).get_concrete_function(tf.TensorSpec([], tf.bool)).graph
+    assert any("PartitionedCall" in op.type for op in graph.get_operations()) == is_wrapped

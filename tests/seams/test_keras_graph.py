@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_recompute.seams.keras.graph import (
     Functional,
     RunsItsGraph,
+    TellsOfClones,
     calls_of,
     flat_inputs,
     functional_like_constructor,
@@ -105,6 +106,21 @@ def test_a_model_is_asked_to_run_its_graph():
     x = keras.Input((1,))
     y = keras.layers.Rescaling(3.0)(x)
     assert float(Negated(x, y)(tf.ones((1, 1)))[0, 0]) == -3
+
+
+class Noting(TellsOfClones, keras.Model):
+    def note_clones(self, taken, outputs):
+        self.noted = taken, outputs
+
+
+def test_a_model_is_told_of_its_clones():
+    x = keras.Input((1,))
+    layer = keras.layers.Rescaling(3.0)
+    model = Noting(x, layer(x))
+    clone = keras.models.clone_model(model, clone_function=lambda _: keras.layers.Rescaling(2.0, name="double"))
+    taken, outputs = model.noted
+    assert taken[layer] is clone.get_layer("double")
+    assert keras.tree.flatten(outputs)[0] is clone.outputs[0]
 
 
 def test_a_model_that_computes_by_a_method_of_its_own_does_not_run_its_graph():

@@ -73,6 +73,25 @@ class RunsItsGraph:
         return self.run_by_graph(inputs, plain)
 
 
+class TellsOfClones:
+    """Goes in front of a model's class: ``note_clones`` is told when ``clone_model`` has run its graph."""
+
+    def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:
+        """Note what was ``taken`` for each operation of the graph, and the outputs of the run."""
+        raise NotImplementedError
+
+    def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
+        taken: dict[Any, Any] = {}
+
+        def operation_for(operation: Any) -> Any:
+            taken[operation] = operation_fn(operation)
+            return taken[operation]
+
+        outputs = super()._run_through_graph(inputs, operation_fn=operation_for, call_fn=call_fn)  # type: ignore[misc]
+        self.note_clones(taken, outputs)
+        return outputs
+
+
 def runs_its_graph(model: Any, *, ours: Collection[str]) -> bool:
     """Whether ``model`` is functional and does what Keras does with its graph, classes in the modules ``ours`` aside."""
     return isinstance(model, Functional) and all(

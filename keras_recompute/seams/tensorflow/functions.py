@@ -10,6 +10,10 @@ from tensorflow.core.function.polymorphism import function_type
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
 
+# Under nested tapes TensorFlow writes a loop or a branch into a function of its own, which it can differentiate, but not always
+# the derivative (``control_flow_util.run_as_function_for_tape_gradients``); not in a graph that has this in its name.
+NOT_WRAPPED = "cflow_gradient_wrapper"
+
 
 def function_in(graph: Any, name: str) -> Any:
     """Return the function that ``graph`` or one around it calls by ``name``, with ``definition`` and ``children``, or None."""
