@@ -1,4 +1,4 @@
-"""What can be said about a checkpoint once its function is traced: names that are not there, savings that are none."""
+"""Warnings about a checkpoint, given once its function is traced: unknown names in the policy, nothing to save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function depends on without being given it: the state around a call that decides what is traced."""
+"""The ambient state of a call that decides what is traced: default types, scopes, strategies, the compiler."""
 
 from __future__ import annotations
 

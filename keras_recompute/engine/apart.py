@@ -1,4 +1,4 @@
-"""What products read is made apart from what arithmetic on the same values reads.
+"""Preventing common-subexpression elimination between the operands of products and the arithmetic beside them.
 
 Behind a gelu of x a gradient reads the result, in the product with which it finds the gradient of the weights, and functions of
 x in the slope of the gelu. Both contain erfc of x, and a compiler that finds it twice keeps one: an array from the first use

@@ -1,4 +1,4 @@
-"""Who will run the graph under construction: XLA, or TensorFlow operation by operation."""
+"""The compiler of the graph under construction: XLA, or TensorFlow, which runs it operation by operation."""
 
 from __future__ import annotations
 

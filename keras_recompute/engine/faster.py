@@ -1,4 +1,4 @@
-"""Which operations are written otherwise in sections under XLA on a CPU, because they are faster or smaller that way there."""
+"""Peephole rewrites for XLA:CPU: operations that are slow or large inside a branch or a loop, in another form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function reads that nobody trains: variables of frozen layers, and those that were made so.
+"""Frozen variables among the inputs of a function: those of frozen layers, and those made non-trainable.
 
 TensorFlow differentiates for them like for any other, and may be asked for their gradients; Keras asks for none. So a section
 is differentiated for all that it reads, and compilers drop what nobody reads. They cannot where back-propagation was told to

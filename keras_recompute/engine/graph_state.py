@@ -1,4 +1,4 @@
-"""What is known about a graph, kept with the graph and freed with it."""
+"""Values attached to a graph, and freed with it."""
 
 from __future__ import annotations
 

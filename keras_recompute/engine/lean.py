@@ -1,4 +1,4 @@
-"""What a gradient has to find, and what it makes again on the way at no cost worth speaking of.
+"""A minimum-cut partitioner: the residuals to save when the cheap ones are recomputed from them on the way.
 
 Of a convolution, the normalisation behind it and the activation behind that a gradient reads three results. The second and
 the third follow from the first by arithmetic on elements, which takes a fraction of the time of the products around it.

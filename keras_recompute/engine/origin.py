@@ -1,4 +1,4 @@
-"""Where a value of a traced function comes from, in the words of the one who wrote the function."""
+"""The origin of a value in a traced function, in the words of the one who wrote the function."""
 
 from __future__ import annotations
 

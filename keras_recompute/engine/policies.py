@@ -1,4 +1,4 @@
-"""What a section saves. A policy is a value, named by its effect, that compares equal to its like.
+"""Checkpoint policies: which residuals are saved. A policy is a value, named by its effect, that compares equal to its like.
 
 A policy is any callable that takes a value of the traced function, a symbolic ``tf.Tensor``, and returns a ``Decision``
 or a bool (True saves). The tensor describes its operation: ``value.op.type``, ``value.op.inputs``, ``value.shape``,

@@ -1,4 +1,4 @@
-"""Which operations may run a second time.
+"""Purity: the operations that may be run a second time.
 
 The engine's one rule about state: **only pure operations are ever replayed; the result of any other is always saved**.
 A random mask is therefore recomputed from its saved seed, a batch norm updates its statistics once, a print prints once.

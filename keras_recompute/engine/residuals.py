@@ -1,4 +1,4 @@
-"""What stays in memory between the forward and the backward pass of a function, value by value.
+"""The residuals of a function, value by value: what stays in memory between its forward and its backward pass.
 
 ``saved_residuals`` returns rows, one for each value that is kept; ``residuals`` also those that are recomputed instead.
 An argument or variable is a row if the backward pass reads it: it costs nothing that the caller does not hold anyway.

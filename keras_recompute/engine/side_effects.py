@@ -1,4 +1,4 @@
-"""What a function does to Python beside returning a result, as far as it can be seen.
+"""Python side effects of a function while it is traced, as far as they can be seen.
 
 The engine runs a function once per signature, in Python; what it should do at every call must be done by TensorFlow. Two
 mistakes are noticed: a change of a variable, list, dict or set that the function closes over or finds among its globals,

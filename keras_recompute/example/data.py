@@ -1,4 +1,4 @@
-"""What the example learns: text, byte by byte, or the published example's constant numbers."""
+"""Training data of the example: text, byte by byte, or the published example's constant numbers."""
 
 from __future__ import annotations
 

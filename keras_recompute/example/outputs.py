@@ -1,4 +1,4 @@
-"""Where the results go, looked at before training: what could not be written at the end is refused at the start."""
+"""Output files of the example, checked before training: what could not be written at the end is refused at the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which strategy's scope is entered, if any: what the stages ask and the strategy sets."""
+"""The strategy whose scope is entered, if any: the stages ask for it and the strategy sets it."""
 
 from __future__ import annotations
 

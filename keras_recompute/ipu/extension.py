@@ -1,4 +1,4 @@
-"""What Graphcore's Keras adds to every model made in an IPUStrategy's scope (contract sections 4 and 5)."""
+"""The extension of every model made in an IPUStrategy's scope, as Graphcore's Keras adds it (contract sections 4 and 5)."""
 
 from __future__ import annotations
 

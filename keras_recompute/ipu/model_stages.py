@@ -1,4 +1,4 @@
-"""What the pipeline stages of a Keras model do in training, evaluation and prediction, as programs.
+"""The pipeline stages of a Keras model in training, evaluation and prediction, as programs.
 
 Each stage calls its layers as the model does. The last one returns the loss and updates the metrics, or returns the
 predictions. Masks, and losses that layers add, are handed on to where they are needed (see ``models.aside``).

@@ -1,4 +1,4 @@
-"""Which IPU, and which tile, holds how many bytes of a compiled program.
+"""The bytes of a compiled program spread over IPUs and their tiles.
 
 XLA places nothing on tiles. The stand-in derives the figures: storage of a layer is on the IPU of the layer's pipeline
 stage; what belongs to no layer is shared evenly among the IPUs; and on an IPU all bytes are spread evenly over the tiles,

@@ -1,4 +1,4 @@
-"""What a pipeline stage keeps of a microbatch between its forward and its backward pass.
+"""The stash of a pipeline stage: what it keeps of a microbatch between its forward and its backward pass.
 
 A stash is a ring of buffers, written in place: the forward pass puts a microbatch in, and the backward pass reads it
 where it lies. It has one place more than other microbatches come between the two, for the one that is read.

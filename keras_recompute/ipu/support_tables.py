@@ -1,4 +1,4 @@
-"""What is emulated, as tables for the documentation, written from the lists that the code itself goes by.
+"""Tables of what is emulated, for the documentation, written from the lists that the code itself goes by.
 
     python3 -m keras_recompute.ipu.support_tables docs/ipu.md      writes them where the file has their marks
 

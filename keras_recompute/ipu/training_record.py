@@ -1,4 +1,4 @@
-"""What training did, for whoever wants to see more than Keras's running metrics. An addition to Graphcore's API."""
+"""A record of training, step by step, for whoever wants more than Keras's running metrics. An addition to Graphcore's API."""
 
 from __future__ import annotations
 

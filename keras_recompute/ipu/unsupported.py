@@ -1,4 +1,4 @@
-"""What of Graphcore's API is understood but not carried out here. This list raises the errors and writes the docs."""
+"""The parts of Graphcore's API that are understood but not emulated. This list raises the errors and writes the docs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What storage is used for: by the kind of parameter, or by the phase and the name of what writes it.
+"""Categories of storage: by the kind of parameter, or by the phase and the name of the operation that writes it.
 
 Everything has a category. What nothing tells apart is ``other``, and is counted and shown like the rest.
 """

@@ -1,4 +1,4 @@
-"""What Keras runs in ``fit``: the training step of a model as a function, and the functions that a ``fit`` has traced.
+"""The training step that Keras runs in ``fit``, as a function, and the functions that a ``fit`` has traced.
 
 It looks at the models it is given and imports neither Keras nor TensorFlow. Seen with Keras 3.15 on TensorFlow 2.21: with
 ``jit_compile`` the step on one batch is a ``tf.function`` of its own, which stands in the closure of the model's

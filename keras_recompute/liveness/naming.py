@@ -1,4 +1,4 @@
-"""Who an operation of a compiled program belongs to, read from its TensorFlow name: phase, section and layer.
+"""Phase, section and layer of an operation in a compiled program, read from its TensorFlow name.
 
 A name is a path of scopes that ends in the operation. The scopes of ``phases`` tell phase and section. Between them and
 the operation stand the layers, mixed with scopes that TensorFlow opens by itself (loops, gradients), which are left out.

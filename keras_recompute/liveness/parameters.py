@@ -1,4 +1,4 @@
-"""Which of a compiled program's numbered parameters is what.
+"""The numbered parameters of a compiled program: weights, optimiser state, inputs.
 
 A compiler sees numbered parameters. TensorFlow knows more: the inputs of a traced function are the tensors among its
 arguments, in order, then what it captured. A resource is a variable; anything else is data. An input that the program

@@ -1,4 +1,4 @@
-"""What a compiled program needs in memory, as plain data: no compiler, no TensorFlow.
+"""The record of a compiled program's memory, as plain data: no compiler, no TensorFlow.
 
 One record for every source. ``read_xla`` makes it from XLA's buffer assignment; whatever else reports the memory of a
 program makes the same record, and everything after (timeline, reconciliation, figures) works on the record alone.

@@ -1,4 +1,4 @@
-"""What Keras passes beside the values of a model: masks hung on tensors, losses left in layers.
+"""Side outputs of a Keras model: masks hung on tensors, losses left in layers.
 
 A traced function would lose the first and let the second out of its graph. So both leave it as outputs, and are hung up
 and left again outside.

@@ -1,4 +1,4 @@
-"""Which layers of a clone stand for chosen layers of a model: ``keras.models.clone_model`` tells nobody.
+"""The layers of a clone that correspond to chosen layers of a model: ``keras.models.clone_model`` tells nobody.
 
 It goes through the graph of a functional model with a new layer for each of the model's, and makes the clone of what comes out.
 The new layers hold others in the same places, if they are of the same kinds.

@@ -1,4 +1,4 @@
-"""Which consecutive sections are equal, so that they can share one program.
+"""Finding consecutive sections that are equal, so that they can share one program.
 
 Two sections are equal if they call the same operations with the same arguments in the same order, wired in the same
 way, and differ at most in where they slice their input (``TimeSlice`` layers of equal length). Seen from a run of equal

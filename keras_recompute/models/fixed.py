@@ -1,4 +1,4 @@
-"""Which values of a model no training step differentiates for: those that layers make of what nobody trains."""
+"""The values of a model that no training step differentiates: results of layers in front of the first trainable weight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What layers hold, in a form to compare: equal forms compute the same, given the same weights."""
+"""The attributes of layers in a form to compare: equal forms compute the same, given the same weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a layer needs and costs, measured from the program that it traces to.
+"""Memory and cost of one layer, measured from the program that it traces to.
 
 A layer is traced with its gradient (``engine.joint``), and what its backward pass reads of its forward pass is told apart as
 XLA does when it fuses (compiled programs showed it; on a CPU, with TensorFlow 2.21):

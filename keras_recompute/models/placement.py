@@ -1,4 +1,4 @@
-"""Where to put checkpoints into a graph of layers: places behind which little has to be kept.
+"""Placing checkpoints in a graph of layers: at cuts that few bytes cross.
 
 A checkpoint behind a call ends a section: everything that leads to the call and is in no section before. What the rest of
 the graph reads of all sections so far is kept. In a chain that is one value wherever it is cut, a small one behind a pooling

@@ -1,4 +1,4 @@
-"""What a model is predicted to need: its layers as a chain of steps, and the cheapest sections of it within a budget.
+"""The predicted peak of a model: its layers as a chain of steps, and the cheapest sections of it within a budget.
 
 The layers of a model in running order are a chain of steps, cut wherever all that ran before leads to one layer. Each step has
 the bytes that cross its border, the bytes that its backward pass needs and its cost, measured by ``measure``. What a Model

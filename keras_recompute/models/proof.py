@@ -1,4 +1,4 @@
-"""What a training step of a model needs, read from the program that XLA compiles for it."""
+"""The peak of a training step of a model, read from the program that XLA compiles for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the calls of a section repeat themselves, as the blocks of a deep model do: one loop can run all of them.
+"""Finding repeated runs of calls in a section, as the blocks of a deep model are: one loop can run all of them.
 
 Nothing is recomputed in such a loop that is not without it; what the gradient reads is stored turn by turn.
 """

@@ -1,4 +1,4 @@
-"""What a plan is made of: six actions, plain values that name steps and nothing else.
+"""The vocabulary of plans: six actions, plain values that name steps and nothing else.
 
 A plan says what to do in which order; ``simulate`` judges it, an engine may carry it out. Ranges are half open: ``begin`` to
 ``end - 1``.

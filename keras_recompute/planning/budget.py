@@ -1,4 +1,4 @@
-"""What every planner with a budget shares: its refusal, and the search for the least budget that does as well."""
+"""The refusal that every planner with a budget shares, and the search for the least budget that does as well."""
 
 from __future__ import annotations
 

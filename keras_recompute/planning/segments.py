@@ -1,4 +1,4 @@
-"""How every planner here speaks: one decision per segment of the chain, unfolded into actions.
+"""Plans as one decision per segment of the chain, unfolded into actions: the form that every planner here returns.
 
 A segment is a row of steps whose input has just come in hand. Its backward pass is done by exactly one of
 

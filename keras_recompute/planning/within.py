@@ -1,4 +1,4 @@
-"""What fits into a budget where only compiling a plan tells what it needs: the first of several plans, the largest batch.
+"""Searching within a budget where only compiling tells what a plan needs: the first of several plans, the largest batch.
 
 A prediction is quick and may be wrong by some share; compiling is slow and right. So the prediction says what is worth
 compiling, and nothing is taken that was not compiled.

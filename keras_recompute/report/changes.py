@@ -1,4 +1,4 @@
-"""What differs between two programs, or between two steps of one, as plain rows."""
+"""Differences between two programs, or between two steps of one, as plain rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command prints: a full disk, a closed stream or a reader that left must not end the work that it reports.
+"""The output of a command: a full disk, a closed stream or a reader that left must not end the work that it reports.
 
 Python raises where standard output cannot be written, in the middle of whatever printed, and once more when the process
 ends. Here the first failure is noted, the rest is not printed, and the command says so at its end.

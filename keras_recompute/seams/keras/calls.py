@@ -1,4 +1,4 @@
-"""What Keras passes from an outer call to the layers inside."""
+"""The context that Keras passes from an outer call to the layers inside."""
 
 from __future__ import annotations
 

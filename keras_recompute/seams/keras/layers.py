@@ -1,4 +1,4 @@
-"""What layers hold and hand on beside their results. Importing this loads no Keras."""
+"""State of layers, and side outputs of their calls. Importing this loads no Keras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How models, operations and nodes are made: watched, replaced, and a model made again without its constructor."""
+"""The construction of models, operations and nodes: watched, replaced, and repeated without the constructor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``fit`` and ``evaluate`` do with a model and its data. Importing this loads no Keras."""
+"""The data handling and metrics of ``fit`` and ``evaluate``. Importing this loads no Keras."""
 
 from __future__ import annotations
 

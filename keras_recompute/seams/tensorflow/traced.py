@@ -1,4 +1,4 @@
-"""What a ``tf.function`` was traced into, and its compiled program. Importing this loads no TensorFlow."""
+"""The traces of a ``tf.function``, and its compiled program. Importing this loads no TensorFlow."""
 
 from __future__ import annotations
 
