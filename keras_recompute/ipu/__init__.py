@@ -1,4 +1,9 @@
-"""The stand-in: Graphcore's Keras API on stock TensorFlow, so that IPU scripts run without the Poplar SDK."""
+"""The stand-in: Graphcore's Keras API on stock TensorFlow, so that IPU scripts run without the Poplar SDK.
+
+Names, arguments, defaults, results and the types of errors follow what Graphcore published: the sources of SDK 3.4 (forks of
+TensorFlow 2.6 and Keras, the TensorFlow addons), and the guides *Targeting the IPU from TensorFlow 2* and *PopVision Analysis
+Library*. The modules cite them by topic, as in "(Graphcore: IPUConfig)".
+"""
 
 import lazy_loader as _lazy
 

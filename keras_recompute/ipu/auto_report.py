@@ -1,4 +1,4 @@
-"""Poplar's options for reports, from the environment and the configuration (contract section 7)."""
+"""Poplar's options for reports, from the environment and the configuration (Graphcore: PopVision)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tensorflow.python.ipu.config``: the configuration, its checks, and the one in force (contract section 2)."""
+"""``tensorflow.python.ipu.config``: the configuration, its checks, and the one in force (Graphcore: IPUConfig)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tree of options: strict types, no new names, and the whole as text, dictionary and JSON (contract section 2)."""
+"""A tree of options: strict types, no new names, and the whole as text, dictionary and JSON (Graphcore: IPUConfig)."""
 
 from __future__ import annotations
 

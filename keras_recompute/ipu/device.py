@@ -1,4 +1,4 @@
-"""The devices that a configuration describes: how many IPUs, and how much memory they have (contract sections 2 and 8)."""
+"""The devices of a configuration: how many IPUs, and how much memory they have (Graphcore: IPUConfig, hardware)."""
 
 from __future__ import annotations
 

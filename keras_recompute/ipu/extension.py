@@ -1,4 +1,4 @@
-"""The extension of every model made in an IPUStrategy's scope, as Graphcore's Keras adds it (contract sections 4 and 5)."""
+"""The extension of every model made in an IPUStrategy's scope (Graphcore: Keras models and fit)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Extension(_Model):
         gradient_accumulation_reduction_method: Any = "sum",
         **pipelining_kwargs: Any,
     ) -> None:
-        """Set how the pipeline trains (contract section 4). Raises ValueError for values that can never work."""
+        """Set how the pipeline trains (Graphcore: Keras models). Raises ValueError for values that can never work."""
         self._pipelining = PipelineOptions.of_pipeline(
             gradient_accumulation_steps_per_replica,
             device_mapping,
@@ -151,7 +151,7 @@ class Extension(_Model):
         self._forget_programs()
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Train. One step is one microbatch; callbacks run once per execution (contract section 5).
+        """Train. One step is one microbatch; callbacks run once per execution (Graphcore: fit).
 
         Raises ValueError for data whose batches are not all of one known size: datasets with an open batch dimension,
         arrays with a partial last batch, generators; and for such validation data. RuntimeError where a method that runs a
@@ -301,7 +301,7 @@ class Extension(_Model):
         return graph
 
     def _pipeline(self, task: Task) -> Pipeline | None:
-        """Check what can only be checked when the pipeline is built (contract sections 4 and 5), and return it."""
+        """Check what can only be checked when the pipeline is built (Graphcore: Keras models and fit), and return it."""
         graph = self._graph(task)
         stages = sorted({call.stage for call in graph.calls if call.stage is not None})
         if not stages:

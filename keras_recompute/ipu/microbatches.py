@@ -1,4 +1,4 @@
-"""The data of an execution: microbatches of one known shape, stacked along a new first axis (contract section 5)."""
+"""The data of an execution: microbatches of one known shape, stacked along a new first axis (Graphcore: fit)."""
 
 from __future__ import annotations
 

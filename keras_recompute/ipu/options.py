@@ -1,4 +1,4 @@
-"""The options of ``IPUConfig`` as data: names, defaults, types, and what becomes of each here (contract section 2).
+"""The options of ``IPUConfig`` as data: names, defaults, types, and what becomes of each here (Graphcore: IPUConfig).
 
 An option is *emulated*, or *accepted*: remembered and listed, without effect, because it tunes Poplar's compiler or its
 hardware and there is neither. Or it is *refused* where it is set to something else than its default: it would change

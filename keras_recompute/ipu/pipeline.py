@@ -74,8 +74,8 @@ class PipelinedModel(_Assigned, Model):
     """A functional model made in an IPUStrategy's scope.
 
     With calls in ``PipelineStage`` contexts, or put into stages by ``set_pipeline_stage_assignment``, it is a pipeline
-    (contract section 6). Without, it trains as a ``keras_recompute.Model``, and ``allow_recompute`` decides whether it
-    recomputes.
+    (Graphcore: pipelined training). Without, it trains as a ``keras_recompute.Model``, and ``allow_recompute`` decides whether
+    it recomputes.
     """
 
     def functional_of(self, task: Task) -> keras.Model:

@@ -1,4 +1,4 @@
-"""Options of a model for pipelining and gradient accumulation, and the checks of them (contract section 4).
+"""Options of a model for pipelining and gradient accumulation, and the checks of them (Graphcore: Keras models).
 
 What can never work is refused where it is set. What depends on the stages is checked when the pipeline is built.
 """

@@ -12,7 +12,7 @@ from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 
 
 class PipelineSchedule(enum.Enum):
-    """The order in which stages and microbatches run (contract section 6)."""
+    """The order in which stages and microbatches run (Graphcore: pipelined training)."""
 
     Grouped = 0
     Interleaved = 1
@@ -20,7 +20,7 @@ class PipelineSchedule(enum.Enum):
 
 
 class RecomputationMode(enum.Enum):
-    """What is recomputed in a pipeline stage, and when (contract section 6)."""
+    """What is recomputed in a pipeline stage, and when (Graphcore: pipelined training)."""
 
     Auto = 0
     RecomputeThenBackpropagate = 1

@@ -1,4 +1,4 @@
-"""``PopnnLSTM`` and ``PopnnGRU``: Graphcore's recurrent layers over ours (contract section 9).
+"""``PopnnLSTM`` and ``PopnnGRU``: Graphcore's recurrent layers over ours (Graphcore: addons).
 
 tanh with sigmoid, the defaults, run through the fused recurrences of ``layers.recurrent``; the other activations, which
 popnn knows, through Keras's own loop, with more memory.

@@ -1,4 +1,4 @@
-"""Reports of the programs that the stand-in compiles (contract section 7).
+"""Reports of the programs that the stand-in compiles (Graphcore: PopVision).
 
 ``run`` stands around every call of a compiled program. While reports are asked for, a program that is compiled gets a
 folder of its own, and one that is used again none. The program is compiled once more for its report.

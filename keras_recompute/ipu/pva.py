@@ -1,4 +1,4 @@
-"""``pva``: the analysis library of PopVision, over reports of this stand-in (contract section 7). Loads no TensorFlow."""
+"""``pva``: the analysis library of PopVision, over reports of this stand-in (Graphcore: PopVision). Loads no TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of one compiled program's reports: what is in it, and reading it (contract section 7).
+"""A folder of one compiled program's reports: what is in it, and reading it (Graphcore: PopVision).
 
     tf_report__<date>__<pid>/profile.pop           the program, in this project's own format
                              keras_recompute.json  where the layers are, and the runs; the SDK has these in its profile.pop

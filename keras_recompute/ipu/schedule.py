@@ -6,7 +6,8 @@ backward pass of stage 2S-1-j. (Inference has the S forward ones.) All schedules
 after one period, for the next microbatch. One such repetition is a *turn*: what the pipeline's loop does. In the first
 and last turns some positions have no microbatch, which is the ramp-up and the ramp-down.
 
-Source: contract section 6; Huang et al. 2019, "GPipe", for Grouped; Narayanan et al. 2019, "PipeDream", for Interleaved.
+Sources: Graphcore, pipelined training; Huang et al. 2019, "GPipe", for Grouped; Narayanan et al. 2019, "PipeDream", for
+Interleaved.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .pipelining_ops import PipelineSchedule
 
 @dataclass(frozen=True)
 class Action:
-    """One stage's pass over one microbatch. Printed as the contract does: ``F0m2``, ``B1m0``."""
+    """One stage's pass over one microbatch. Printed as: ``F0m2``, ``B1m0``."""
 
     stage: int
     microbatch: int
@@ -93,7 +94,7 @@ class Schedule:
 
 
 def microbatch_multiple(kind: PipelineSchedule, stages: int, *, trains: bool) -> int:
-    """Return what the number of microbatches of one run must be a multiple of (contract section 4)."""
+    """Return what the number of microbatches of one run must be a multiple of (Graphcore: Keras models)."""
     if kind is PipelineSchedule.Sequential:
         return 1
     return 2 * stages if kind is PipelineSchedule.Grouped and trains else stages

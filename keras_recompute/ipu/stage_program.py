@@ -3,7 +3,7 @@
 A stage takes what the stage before it hands on, and the microbatch's data where the model reads it; it hands on what
 later stages read. The last stage returns the loss instead, and updates the metrics. What Keras passes beside the values
 (masks, added losses) is handed on like a value. A stage is traced, joined and partitioned by the engine; its recomputation
-mode decides how (contract section 6):
+mode decides how (Graphcore: pipelined training):
 
 * nothing is recomputed: every value that the backward pass reads is saved;
 * RecomputeThenBackpropagate: nothing is saved but the results of stateful operations; the last stage saves everything;

@@ -13,7 +13,7 @@ from .pipelines import configure, numbers
 BATCH, WIDTH = 4, 6
 
 
-# Contract section 6, for two stages and four microbatches. In Interleaved position j has microbatch m at time 2m + j.
+# Graphcore's documentation, for two stages and four microbatches. In Interleaved position j has microbatch m at time 2m + j.
 ORDERS = {
     "Grouped": "F0m0 | F1m0 F0m1 | B1m0 F1m1 F0m2 | B0m0 B1m1 F1m2 F0m3 | B0m1 B1m2 F1m3 | B0m2 B1m3 | B0m3",
     "Interleaved": "F0m0 | F1m0 | B1m0 F0m1 | B0m0 F1m1 | B1m1 F0m2 | B0m1 F1m2 | B1m2 F0m3 | B0m2 F1m3 | B1m3 | B0m3",

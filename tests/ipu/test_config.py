@@ -1,4 +1,4 @@
-"""IPUConfig checks what it is given, and says what becomes of it (contract sections 2 and 8)."""
+"""IPUConfig checks what it is given, and says what becomes of it (Graphcore: IPUConfig and hardware)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def put(config: IPUConfig, name: str, value: object) -> None:
     setattr(config, last, value)
 
 
-# Written down from the contract, not from the code.
+# Written down from Graphcore's documentation, not from the code.
 DEFAULTS = {
     "auto_select_ipus": [],
     "select_ipus": [],

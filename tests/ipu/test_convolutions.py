@@ -1,4 +1,4 @@
-"""A checkpoint in the middle of a stage of convolutions lowers the peak that pva shows (contract sections 6 and 7)."""
+"""A checkpoint in the middle of a stage of convolutions lowers the peak that pva shows (Graphcore: pipelined training)."""
 
 from __future__ import annotations
 

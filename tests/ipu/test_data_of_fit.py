@@ -1,4 +1,4 @@
-"""What data ``fit``, ``evaluate`` and ``predict`` take, and how many steps of it run at once (contract section 5)."""
+"""What data ``fit``, ``evaluate`` and ``predict`` take, and how many steps of it run at once (Graphcore: fit)."""
 
 from __future__ import annotations
 

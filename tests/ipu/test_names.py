@@ -1,4 +1,4 @@
-"""Graphcore's names come with install() and go with uninstall() (contract section 1)."""
+"""Graphcore's names come with install() and go with uninstall() (Graphcore: names)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_importing_the_room_patches_nothing():
 
 @pytest.mark.usefixtures("installed")
 def test_every_way_to_write_a_name():
-    """The rows of the contract's table, as scripts write them."""
+    """The imports as scripts write them."""
     import ipu_tensorflow_addons.keras.layers as layers
     from tensorflow.keras import ipu as of_keras
     from tensorflow.python import ipu
@@ -72,7 +72,7 @@ def test_every_way_to_write_a_name():
     assert layers.RecomputationCheckpoint(name="mark").get_config()["name"] == "mark"
 
 
-# Contract section 1: where a name is imported from, and the names.
+# Where a name is imported from, and the names.
 TABLE = {
     "tensorflow.python.ipu": "config ipu_strategy pipelining_ops ops ipu_infeed_queue ipu_outfeed_queue utils "
     "gradient_accumulation test_utils",
@@ -101,7 +101,7 @@ TABLE = {
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("module", TABLE)
-def test_every_name_of_the_contract(module):
+def test_every_documented_name(module):
     found = importlib.import_module(module)
     assert [name for name in TABLE[module].split() if not hasattr(found, name)] == []
 

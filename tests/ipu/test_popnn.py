@@ -1,4 +1,4 @@
-"""PopnnLSTM and PopnnGRU: Keras's weights and results, popnn's arguments and refusals (contract section 9)."""
+"""PopnnLSTM and PopnnGRU: Keras's weights and results, popnn's arguments and refusals (Graphcore: addons)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of compiled programs: when they are written, where, and what happens to a program that does not fit (contract 7)."""
+"""Reports of compiled programs: when and where they are written, and of a program that does not fit (Graphcore: PopVision)."""
 
 from __future__ import annotations
 

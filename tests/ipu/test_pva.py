@@ -1,4 +1,4 @@
-"""Figures by IPU and by tile add up to the compiled program's, and pva has the attributes that scripts use (contract 7)."""
+"""Figures by IPU and by tile add up to the program's, and pva has the attributes that scripts use (Graphcore: PopVision)."""
 
 from __future__ import annotations
 

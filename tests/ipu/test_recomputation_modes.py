@@ -1,4 +1,4 @@
-"""What each recomputation mode keeps from a stage's forward to its backward pass (contract section 6). Nothing is compiled."""
+"""What each recomputation mode keeps from a stage's forward to its backward pass (Graphcore: pipelined training)."""
 
 from __future__ import annotations
 

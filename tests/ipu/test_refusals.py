@@ -1,4 +1,4 @@
-"""What Graphcore's API refuses is refused here, with an error of the same type and in time (contract sections 3 to 5)."""
+"""What Graphcore's API refuses is refused here, with an error of the same type and in time (Graphcore: Keras models, fit)."""
 
 from __future__ import annotations
 

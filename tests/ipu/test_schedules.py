@@ -1,4 +1,4 @@
-"""Under every schedule and mode a pipeline trains to the numbers of the plain model, in the contract's order (section 6)."""
+"""Under every schedule and mode a pipeline trains to the numbers of the plain model, in the documented order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plain():
 @pytest.mark.parametrize(
     ("stages", "schedule", "mode"),
     [
-        # Every mode that a schedule has (contract section 4), for 2, 3 and 4 stages; and without recomputation.
+        # Every mode that a schedule has (Graphcore: Keras models), for 2, 3 and 4 stages; and without recomputation.
         *((s, "Grouped", mode) for s in (2, 3, 4) for mode in (THEN, BETWEEN)),
         *((s, "Interleaved", THEN) for s in (2, 3, 4)),
         *((s, "Sequential", BETWEEN) for s in (2, 3, 4)),
@@ -54,4 +54,4 @@ def test_losses_after_twenty_updates_are_those_of_the_plain_model(plain, stages,
     order = [str(action) for action in model.training_record.order]
     assert order == [str(action) for action in model.pipeline.schedule(trains=True).actions(microbatches)]
     if stages == 2:
-        assert order == ORDERS[schedule].replace("|", "").split(), "not the contract's table"
+        assert order == ORDERS[schedule].replace("|", "").split(), "not the documented table"

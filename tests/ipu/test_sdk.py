@@ -50,7 +50,7 @@ def sdk(tmp_path_factory):
 
 
 def expected_calls(*, cell: str, recompute: bool, flags: str | None, optimizer: str) -> list[tuple[str, dict]]:
-    """What the contract wants to be called, in this order, for 7 steps in sections of 4 and 3."""
+    """What is documented to be called, in this order, for 7 steps in sections of 4 and 3."""
     states = {"PopnnLSTM": [[2, 5], [2, 5]], "PopnnGRU": [[2, 5]]}[cell]
     return [
         ("IPUConfig", {}),

@@ -1,4 +1,4 @@
-"""The plan of each schedule, and its stashes as buffers of the compiled program (contract section 6)."""
+"""The plan of each schedule, and its stashes as buffers of the compiled program (Graphcore: pipelined training)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
 @pytest.mark.parametrize("name", ORDERS)
-def test_the_plan_is_the_contract_s_table(name):
+def test_the_plan_is_the_documented_table(name):
     assert [str(action) for action in Schedule.of(PipelineSchedule[name], 2).actions(4)] == ORDERS[name].replace(
         "|", ""
     ).split()

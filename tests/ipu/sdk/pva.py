@@ -1,4 +1,4 @@
-"""The double of PopVision's library: the objects of the contract's section 7, for the profiles that the double wrote."""
+"""The double of PopVision's library: the objects that scripts use, for the profiles that the double wrote."""
 
 from pathlib import Path
 from types import SimpleNamespace as Some

@@ -85,7 +85,7 @@ class IpuModel(functional.Functional):
         return super().fit(x, y, **kwargs)
 
     def _check_pipeline(self, kwargs):
-        """What the SDK checks when the pipeline is built (contract sections 3 to 5)."""
+        """What the SDK checks when the pipeline is built (Graphcore: IPUStrategy and stages, Keras models, fit)."""
         nodes = [n for nodes in self._nodes_by_depth.values() for n in nodes if not n.is_input]
         stages = [getattr(n, "stage", None) for n in nodes]
         if None in stages:

@@ -2,7 +2,7 @@ import os
 
 from sdk_calls import record
 
-# Name: default. Of the contract's options those with a plain type; any other name is refused, as by the SDK.
+# Name: default. Of the options those with a plain type; any other name is refused, as by the SDK.
 _DEFAULTS = {"auto_select_ipus": [], "select_ipus": [], "allow_recompute": False, "compilation_poplar_options": {}}
 in_force = []
 
