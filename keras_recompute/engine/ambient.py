@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from ..seams.keras.calls import autocast_around, training_around
-from .compiler import under_xla
 from .nest import Same
+from .target import target_now
 
 
 def ambient() -> Any:
@@ -26,7 +26,7 @@ def ambient() -> Any:
         keras.config.floatx(),
         keras.config.image_data_format(),
         keras.config.dtype_policy().name,
-        under_xla(),
+        target_now(),
         Same(tf.distribute.get_strategy()) if tf.distribute.has_strategy() else None,
         str(replica.replica_id_in_sync_group) if replica is not None and tf.distribute.has_strategy() else None,
     )

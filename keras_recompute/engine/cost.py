@@ -6,6 +6,7 @@ import math
 
 import tensorflow as tf
 
+EXTREMA = ("Max", "Min", "SegmentMax", "SegmentMin", "UnsortedSegmentMax", "UnsortedSegmentMin")
 SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # a few bytes, for which no element of the input is read
 VIEWS = ("Reshape", "ExpandDims", "Squeeze")  # the elements of the first input, in the same order
 SOURCES = ("Const", "NoOp", "Placeholder", "ReadVariableOp")  # nothing is computed

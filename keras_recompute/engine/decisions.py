@@ -17,8 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .compiler import under_xla
-from .cost import SHAPES, VIEWS
+from .cost import EXTREMA, SHAPES, VIEWS
 from .joint import Joint
 from .marks import copies, equal_values, is_alternative
 from .policies import Decision, Policy, decide
@@ -65,13 +64,15 @@ class _Decisions:
 
     1. the result of an operation that may not run twice is saved, and what is found out about a text: XLA has no texts, and
        takes operations on them only where TensorFlow can run them before it compiles;
-    2. a shape is saved, for a few bytes, rather than the tensor that has it or the operations that make it (XLA knows
+    2. the largest or smallest of some elements is not saved without the elements: its gradient finds by equality which of them
+       it is, and a compiler need not make them again to the last digit;
+    3. a shape is saved, for a few bytes, rather than the tensor that has it or the operations that make it (XLA knows
        every shape when it compiles, but not that of a value which it has stored and read again);
-    3. the same elements in another shape are not saved beside the value that has them, if that is kept or given;
-    4. under XLA a number that follows from shapes alone is not saved either, for the same reason, nor is a loop's list of
+    4. the same elements in another shape are not saved beside the value that has them, if that is kept or given;
+    5. under XLA a number that follows from shapes alone is not saved either, for the same reason, nor is a loop's list of
        tensors if shapes are unknown: TensorFlow asks for its zero, and has none;
-    5. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
-    6. the policy decides: about the value, or any of its copies, of which one may bear a name.
+    6. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
+    7. the policy decides: about the value, or any of its copies, of which one may bear a name.
     """
 
     def __init__(self, joint: Joint, policy: Policy, available: set[Any], replays_all: bool) -> None:
@@ -79,7 +80,7 @@ class _Decisions:
         self._policy = policy
         self._available = available
         self._replays_all = replays_all
-        self._under_xla = under_xla()
+        self._under_xla = joint.trace.target.is_xla
         self._shapes = () if replays_all or self._under_xla else SHAPES
         self._keeps_lists = not self._under_xla or all(t.shape.is_fully_defined() for t in joint.trace.arguments)
         self._made: dict[Any, Decision] = {}
@@ -94,6 +95,8 @@ class _Decisions:
         if not self._joint.trace.purity.is_pure(value.op) or value.op.type in self._shapes or _comes_of_text(value):
             return Decision.SAVE
         if self._replays_all or value.dtype == tf.resource:
+            return Decision.RECOMPUTE
+        if found_by_equality(value, self._joint) and not self._is_at_hand(value.op.inputs[0]):
             return Decision.RECOMPUTE
         if (value.dtype == tf.variant and not self._keeps_lists) or (self._under_xla and _follows_from_shapes(value)):
             return Decision.RECOMPUTE
@@ -115,6 +118,13 @@ class _Decisions:
         if operation not in self._joint.backward:
             return True
         return operation.type in self._shapes and all(t.op not in self._joint.backward for t in operation.inputs)
+
+
+def found_by_equality(value: tf.Tensor, joint: Joint) -> bool:
+    """Whether ``value`` is an extremum of elements that its gradient compares with it."""
+    if value.op.type not in EXTREMA:
+        return False
+    return any(reader.type == "Equal" and reader in joint.backward for reader in value.op.inputs[0].consumers())
 
 
 def _comes_of_text(value: tf.Tensor) -> bool:

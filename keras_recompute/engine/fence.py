@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from .compiler import under_xla
 from .once import constant
+from .target import Target
 from .zeros import zeros_like
 
 # A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass one on).
@@ -27,12 +27,13 @@ def fenced(
     *,
     after: Sequence[tf.Tensor],
     like: Sequence[tf.Tensor],
+    target: Target,
 ) -> list[tf.Tensor]:
     """Return ``body(inputs)``, computed only once every tensor of ``after`` is there, in XLA and outside.
 
     ``like`` holds a tensor of the same type and shape for each result.
     """
-    if not under_xla():
+    if not target.is_xla:
         with tf.control_dependencies(after):
             inputs = [tf.identity(t) for t in inputs]
         return body(inputs)

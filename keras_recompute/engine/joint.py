@@ -12,7 +12,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from .compiler import under_xla
 from .order import finish_layer_by_layer
 from .trace import Trace
 from .undifferentiable import in_front_of, without_gradient
@@ -52,10 +51,10 @@ def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
         found, refused = _differentiate(trace, pairs)
         # A gather from a variable has a sparse gradient. Programs exchange plain tensors, so it is made dense here.
         gradients = tuple(None if g is None else tf.convert_to_tensor(g) for g in found)
-    if under_xla():
+    if "order" in trace.target.passes:
         with graph.as_default():
             wanted = [g for port, g in enumerate(gradients) if g is not None and port not in unasked]
-            finish_layer_by_layer(_added(graph, forward), [dy for _, dy in pairs], wanted)
+            finish_layer_by_layer(_added(graph, forward), [dy for _, dy in pairs], wanted, trace.target)
     return Joint(trace, output_gradients, gradients, _added(graph, forward), refused)
 
 

@@ -74,7 +74,10 @@ class _Chains:
                 self._enter(tensor, inputs)
 
     def _is_beginning(self, tensor: tf.Tensor) -> bool:
-        return tensor.ref() in self._given or tensor.op.type not in _AGAIN
+        if tensor.ref() in self._given or tensor.op.type not in _AGAIN:
+            return True
+        # What is compared with its own extremum is made once for both (see ``decisions``).
+        return tensor.dtype.is_floating and any(reader.type == "Equal" for reader in tensor.consumers())
 
     def _enter(self, tensor: tf.Tensor, inputs: list[tf.Tensor]) -> None:
         reference, size = tensor.ref(), known_elements(tensor)

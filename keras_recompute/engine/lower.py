@@ -19,6 +19,7 @@ from .higher import derivative
 from .offload import fetch, store
 from .partition import Partition
 from .program import in_default_graph
+from .target import target_now
 from .undifferentiable import refusing, with_zeros
 
 
@@ -78,7 +79,7 @@ def _backpropagate(
 
     def backward() -> Sequence[tf.Tensor]:
         like = [value for value, g in zip(values, gradients) if g is not None]
-        return fenced(replay_and_backpropagate, [*values, *fetch(part, kept)], after=incoming, like=like)
+        return fenced(replay_and_backpropagate, [*values, *fetch(part, kept)], after=incoming, like=like, target=target_now())
 
     def gradient_of_backward(*output_gradients: tf.Tensor) -> list[tf.Tensor | None]:
         n = len(gradients)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from ..errors import RecomputeWarning
-from .compiler import under_xla
 from .partition import Partition
+from .target import target_now
 
 _HOST = "/CPU:0"
 
@@ -28,18 +28,18 @@ def store(part: Partition, saved: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 def fetch(part: Partition, kept: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Return ``kept``, what ``store`` put on the host back on the device."""
-    if not part.offloaded or not tf.config.list_logical_devices("GPU") or under_xla():
+    if not part.offloaded or not tf.config.list_logical_devices("GPU") or target_now().is_xla:
         return list(kept)
     with tf.device("/GPU:0"):
         return [tf.identity(t) if n in part.offloaded else t for n, t in enumerate(kept)]
 
 
 def _can_move() -> bool:
-    if tf.config.list_logical_devices("GPU") and not under_xla():
+    if tf.config.list_logical_devices("GPU") and not target_now().is_xla:
         return True
     reason = (
         "a program that XLA compiles has one memory (call it without jit_compile to offload)"
-        if under_xla()
+        if target_now().is_xla
         else "this machine has no other device than the host"
     )
     warnings.warn(f"values to be offloaded are kept where they are: {reason}", RecomputeWarning, stacklevel=2)

@@ -19,13 +19,14 @@ import tensorflow as tf
 from ..seams.tensorflow.operations import read_instead
 from .cost import known_elements
 from .fence import fenced, never
+from .target import Target
 
 _SUMS = ("Add", "AddN", "AddV2")
 _MUCH = 8
 
 
 def finish_layer_by_layer(
-    added: frozenset[tf.Operation], incoming: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]
+    added: frozenset[tf.Operation], incoming: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], target: Target
 ) -> None:
     """Order the operations ``added`` by differentiation, which lead from ``incoming`` to ``gradients``, in their graph."""
     operations = _leading(added, incoming, gradients)
@@ -54,7 +55,7 @@ def finish_layer_by_layer(
     before = dict(zip(path, [path[0], *path]))
     for operation in operations:
         if operation in carrying and operation.type in _SUMS and _is_read_again(operation, among=depth):
-            _sum_once(operation, awaited.pop(operation, []), readers=depth)
+            _sum_once(operation, awaited.pop(operation, []), readers=depth, target=target)
     for operation, tensors in awaited.items():
         _pass_on_after(operation, tensors, what_they_read=before[operation], readers=depth)
 
@@ -122,7 +123,9 @@ def _is_read_again(operation: tf.Operation, *, among: Iterable[tf.Operation]) ->
     return terms > 1 and len(readers) > 1 and result.dtype.is_floating and result.shape.num_elements() != 0
 
 
-def _sum_once(operation: tf.Operation, finished: Sequence[tf.Tensor], *, readers: Iterable[tf.Operation]) -> None:
+def _sum_once(
+    operation: tf.Operation, finished: Sequence[tf.Tensor], *, readers: Iterable[tf.Operation], target: Target
+) -> None:
     """Let ``readers`` read a sum of gradients as an array, once all of ``finished`` are there.
 
     Along the way around residual blocks each sum is a term of the next. A compiler that repeats cheap operations where
@@ -131,7 +134,7 @@ def _sum_once(operation: tf.Operation, finished: Sequence[tf.Tensor], *, readers
     (result,) = operation.outputs
     reading = set(result.consumers()).intersection(readers)
     with tf.name_scope(f"{operation.name}/passed_on/"):
-        (passed_on,) = fenced(list, [result], after=[result, *finished], like=[result])
+        (passed_on,) = fenced(list, [result], after=[result, *finished], like=[result], target=target)
     _let_read(passed_on, instead_of=result, readers=reading)
 
 

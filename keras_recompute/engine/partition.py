@@ -13,9 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from .apart import OperandsApart, with_operands_apart
-from .compiler import under_xla
 from .cost import LOOPS, known_elements
-from .decisions import saved_values
+from .decisions import found_by_equality, saved_values
 from .fence import fenced
 from .joint import Joint
 from .lean import all_but_cheap
@@ -58,7 +57,13 @@ class Partition:
         n = len(self.backward.ports)
         made = replay.write(values[: len(replay.ports)])
         like = [value for value, g in zip(values, self.joint.gradients) if g is not None]
-        return fenced(functools.partial(self._write_gradient, gradient), [*values[:n], *made], after=made, like=like)
+        return fenced(
+            functools.partial(self._write_gradient, gradient),
+            [*values[:n], *made],
+            after=made,
+            like=like,
+            target=self.joint.trace.target,
+        )
 
     def standing_for(self, variables: Sequence[tf.Variable], handles: Mapping[int, tf.Tensor], renames: Renames) -> Partition:
         """Return the partition of a function that differs in its variables alone.
@@ -78,11 +83,15 @@ class Partition:
             backward=standing(self.backward),
             stages=None if self.stages is None else (standing(self.stages[0]), standing(self.stages[1])),
             higher=[],
-            _apart=[standing(self._prepared())] if under_xla() else [],
+            _apart=[standing(self._prepared())] if self._prevents_cse else [],
         )
 
     def _write_gradient(self, gradient: Program, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return (self._prepared() if under_xla() else gradient).write(values)
+        return (self._prepared() if self._prevents_cse else gradient).write(values)
+
+    @property
+    def _prevents_cse(self) -> bool:
+        return "prevent_cse" in self.joint.trace.target.passes
 
     def _prepared(self) -> Program | OperandsApart:
         if not self._apart:
@@ -105,6 +114,7 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
     InvalidProgramError where a program does not fit together.
     """
     trace = joint.trace
+    at_hand = tuple(o for o in at_hand if not found_by_equality(trace.outputs[o], joint))
     given = {t.ref() for port in trace.ports for t in port} | {placeholder.ref() for placeholder, _ in trace.handles}
     kept = tuple(_port_of(trace.outputs[o], given) for o in at_hand)
     incoming = tuple((dy,) for dy in joint.output_gradients if dy is not None)
@@ -125,8 +135,8 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
     backward_ports = (*trace.ports, *(_port_of(t, given) for t in saved), *kept, *incoming)
     backward = program_between(trace, backward_ports, tuple(gradients), replays=replays)
     offloaded = frozenset(n for n, (_, decision) in enumerate(decided) if decision is Decision.OFFLOAD)
-    stages = _stages(joint, backward, incoming) if under_xla() else None
-    return Partition(joint, forward, backward, saved, offloaded, tuple(at_hand), stages)
+    stages = _stages(joint, backward, incoming) if "staging" in trace.target.passes else None
+    return Partition(joint, forward, backward, saved, offloaded, at_hand, stages)
 
 
 def _residuals(joint: Joint, gradients: Sequence[tf.Tensor], available: set[Any]) -> list[tf.Tensor]:

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from ..seams.tensorflow.tensors import with_flow
 from ..seams.tensorflow.xla import xla_dynamic_update_slice
-from .compiler import under_xla
 from .once import Number, along, constant, times
+from .target import target_now
 from .zeros import zeros, zeros_like
 
 Dimension = Union[int, tf.Tensor]
@@ -38,7 +38,7 @@ class Pieces:
 
     def empty(self) -> Any:
         """Return a store in which every piece is still to be written."""
-        if under_xla():
+        if target_now().is_xla:
             sizes = list(self.shape)
             if self.axis is None:
                 sizes = [self.count, *sizes]
@@ -50,7 +50,7 @@ class Pieces:
 
     def full(self, whole: tf.Tensor) -> Any:
         """Return the store that holds the pieces of ``whole``."""
-        if under_xla():
+        if target_now().is_xla:
             return whole
         stacked = whole if self.axis is None else _split(whole, self.axis, self.shape[self.axis])
         return self.empty().unstack(stacked)

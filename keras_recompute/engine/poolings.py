@@ -95,14 +95,19 @@ def _average(window: _Window, image: tf.Tensor) -> tf.Tensor:
     return functools.reduce(tf.add, _pieces(window, image, outside=0.0)) / tf.constant(window.counts, image.dtype)
 
 
-def _maximum_gradient(window: _Window, image: tf.Tensor, largest: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    """Hand each window's gradient to the first of its largest elements."""
+def _maximum_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    """Hand each window's gradient to the first of its largest elements.
+
+    Which that is follows from the elements alone. A compiler computes an element anew where it is read, and not always to the
+    last digit: none of them need be equal to the maximum as it was computed elsewhere.
+    """
     places = window.places
     number_type = tf.int8 if len(places) <= _OFFSETS_OF_A_BYTE else tf.int32
-    is_other = [tf.not_equal(piece, largest) for piece in _pieces(window, image, outside=-math.inf)]
-    chosen = tf.constant(len(places) - 1, number_type)
-    for number in reversed(range(len(places) - 1)):
-        chosen = tf.where(is_other[number], chosen, tf.constant(number, number_type))
+    largest, chosen = tf.constant(-math.inf, image.dtype), tf.constant(0, number_type)
+    for number, piece in enumerate(_pieces(window, image, outside=-math.inf)):
+        is_larger = piece > largest
+        largest = tf.where(is_larger, piece, largest)
+        chosen = tf.where(is_larger, tf.constant(number, number_type), chosen)
     chosen_near, dy_near = _as_far_as_phases_read(window, chosen, -1), _as_far_as_phases_read(window, dy, 0)
     nothing = tf.zeros([], dy.dtype)
 

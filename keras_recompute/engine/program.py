@@ -18,13 +18,13 @@ from ..seams.tensorflow.functions import add_function, function_in
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_types
 from ..seams.tensorflow.tensors import is_eager
 from .by_value import BRANCHES, ByValue, called_by, original_handle
-from .compiler import under_xla_on_cpu
 from .cost import known_elements
 from .faster import faster_in_a_section
 from .graph_state import graph_state
 from .marks import is_alternative
 from .renames import NONE, Renames
 from .splice import spliced
+from .target import TENSORFLOW, Target
 from .trace import Port
 from .tracebacks import copy_traceback
 
@@ -48,6 +48,7 @@ class Program:
     outputs: tuple[tf.Tensor, ...]
     replays: frozenset[tf.Operation] = frozenset()
     by_value: Mapping[Any, tf.TensorSpec] = field(default_factory=dict)
+    target: Target = TENSORFLOW
     renames: Renames = NONE
     _definition: list[tuple[bytes, set[str]]] = field(default_factory=list, repr=False)
     _called: list[Any] = field(default_factory=list, repr=False)
@@ -106,7 +107,7 @@ class Program:
             tensors, operations = map(renames.of_tensor, wanted), [renames(op.name) for op in copied]
             imported, copies = _import(graph_def, input_map, scope, list(tensors), operations)
             for operation, copy in zip(copied, copies):
-                _complete(copy, operation)
+                _complete(copy, operation, self.target)
         result = dict(zip(wanted, imported))
         for tensor in self.outputs:
             if tensor.name in result:  # copying infers shapes anew, and knows less about values that stand outside
@@ -130,14 +131,16 @@ class Program:
             copied = names - once.keys()
             graph_def = tf.compat.v1.GraphDef(versions=self.graph.graph_def_versions)
             read: set[str] = set()
-            by_value, on_cpu = ByValue(self.graph), under_xla_on_cpu()
+            by_value = ByValue(self.graph)
             for operation in self.operations:
                 if operation.name in copied:
-                    read.update(t.name for t in inputs_of(operation, self.replays))
-                    faster = faster_in_a_section(operation) if on_cpu else None
+                    faster = faster_in_a_section(operation, self.target.passes)
                     inputs = self._input_names(operation, once)
                     nodes = spliced(operation, faster, inputs) if faster else [self._node(operation, inputs, copied, by_value)]
                     graph_def.node.extend(nodes)
+                    # Another form of the operation need not read all that it reads.
+                    named = {name for node in nodes for name in node.input} if faster else set(inputs)
+                    read.update(t.name for t, name in zip(inputs_of(operation, self.replays), inputs) if name in named)
             called = {name for node in graph_def.node for name in called_by(node)}
             self._called.extend(by_value.functions.get(name) or function_in(self.graph, name) for name in called)
             self._definition.append((graph_def.SerializeToString(), read))
@@ -202,13 +205,14 @@ def _import(
     return found[: len(tensors)], found[len(tensors) :]
 
 
-def _complete(copy: tf.Operation, original: tf.Operation) -> None:
+def _complete(copy: tf.Operation, original: tf.Operation, target: Target) -> None:
     """Give ``copy`` what TensorFlow keeps beside operations and does not copy with them.
 
     That is the traceback, which an error of the running program shows, and the types of the elements of lists, which
     vectorised maps (``tf.vectorized_map``, ``batch_jacobian``) ask for.
     """
-    copy_traceback(original, copy)
+    if not target.is_xla:
+        copy_traceback(original, copy)
     for made, tensor in zip(copy.outputs, original.outputs):
         if tensor.dtype == tf.variant:
             copy_element_types(tensor, made)
@@ -248,6 +252,7 @@ def program_between(
         outputs=tuple(outputs),
         replays=replays,
         by_value=source.by_value,
+        target=source.target,
     ).check()
 
 

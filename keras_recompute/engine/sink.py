@@ -12,11 +12,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from .compiler import under_xla
 from .cost import known_elements
 from .once import Number, constant, equals
 from .pieces import take
 from .program import Program
+from .target import target_now
 
 # Operations whose first input is the data and whose other inputs only say which part of it.
 _SELECTIONS = ("Identity", "StridedSlice", "Slice", "GatherV2", "Squeeze", "ExpandDims")
@@ -46,7 +46,12 @@ def sunk(value: tf.Tensor) -> tf.Tensor:
     given = [source, *(t for op in chain for t in op.inputs[1:])]
     unique = list({t.ref(): t for t in given}.values())
     selection = Program(
-        graph=value.graph, ports=tuple((t,) for t in unique), handles=(), operations=tuple(reversed(chain)), outputs=(value,)
+        graph=value.graph,
+        ports=tuple((t,) for t in unique),
+        handles=(),
+        operations=tuple(reversed(chain)),
+        outputs=(value,),
+        target=target_now(),
     )
     return selection.check().write(unique)[0]
 
@@ -56,7 +61,12 @@ def _stacked(whole: tf.Tensor) -> list[tf.Tensor]:
 
     Outside XLA every choice would be an array of its own, one after the other.
     """
-    if not _is_outside(whole) or not under_xla() or whole.op.type != "Pack" or whole.op.get_attr("axis") != 0:
+    if (
+        not _is_outside(whole)
+        or "chosen_stacks" not in target_now().passes
+        or whole.op.type != "Pack"
+        or whole.op.get_attr("axis") != 0
+    ):
         return []
     return list(whole.op.inputs) if known_elements(whole.op.inputs[0]) >= _LARGE else []
 

@@ -24,6 +24,7 @@ import tensorflow as tf
 from ..seams.tensorflow.functions import NOT_WRAPPED
 from .marks import traced
 from .purity import Purity
+from .target import Target, target_now
 
 # One input of a program: the tensors of the traced graph that one value from outside stands for. A variable that is
 # read three times is three tensors, its handle, and one value; one that is assigned is one value, and read where it always was.
@@ -50,6 +51,7 @@ class Trace:
     structure: Any
     purity: Purity
     by_value: Mapping[Any, tf.TensorSpec]
+    target: Target
 
     @property
     def arguments(self) -> tuple[tf.Tensor, ...]:
@@ -106,4 +108,5 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> T
         structure=concrete.structured_outputs,
         purity=purity,
         by_value=by_value,
+        target=target_now(),
     )

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from ..seams.tensorflow.tracebacks import set_traceback, traceback_as_run, traceback_here
-from .compiler import under_xla
 from .origin import is_of_user, source_among, source_of
+from .target import target_now
 
 Result = TypeVar("Result")
 
@@ -29,7 +29,7 @@ def sharing_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
 
     @functools.wraps(build)
     def run(*args: Any, **kwargs: Any) -> Result:
-        if set_traceback is None or not under_xla():
+        if set_traceback is None or "shared_tracebacks" not in target_now().passes:
             return build(*args, **kwargs)
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
@@ -41,8 +41,8 @@ def sharing_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def copy_traceback(original: tf.Operation, copy: tf.Operation) -> None:
-    """Let ``copy`` show the lines of the user's that made ``original``. Not under XLA, which would write all of them out."""
-    if set_traceback is None or under_xla() or not original.traceback:
+    """Let ``copy`` show the lines of the user's that made ``original``. Not for XLA, which would write all of them out."""
+    if set_traceback is None or not original.traceback:
         return
     lines = tuple(
         (frame.filename, frame.lineno, frame.name) for frame in original.traceback.get_user_frames() if is_of_user(frame)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from ..seams.tensorflow.xla import xla_pad
-from .compiler import under_xla
 from .once import along, once
+from .target import target_now
 
 _SMALL = 4096
 
@@ -21,7 +21,7 @@ def zeros(shape: Sequence[int | tf.Tensor], dtype: tf.DType) -> tf.Tensor:
     stays there: over 100 MiB for a small transformer. Under XLA large zeros are an empty tensor padded by an operation that
     TensorFlow has no kernel for, which XLA turns into the broadcast that ``tf.zeros`` becomes too.
     """
-    if not under_xla() or not all(isinstance(d, int) for d in shape) or math.prod(shape) < _SMALL:
+    if "late_zeros" not in target_now().passes or not all(isinstance(d, int) for d in shape) or math.prod(shape) < _SMALL:
         return tf.zeros(shape, dtype)
     nothing, below = once(tf.zeros, (0, *shape[1:]), dtype), along(0, 0, len(shape))
     return xla_pad(nothing, once(tf.zeros, (), dtype), along(0, shape[0], len(shape)), below, below)

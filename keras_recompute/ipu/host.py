@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from ..engine.compiler import under_xla
+from ..engine.target import target_now
 from ..errors import RecomputeError
 from ..seams.tensorflow.traced import is_compiled
 from .profiling import run as profiled
@@ -22,7 +22,7 @@ class HostNeededError(RecomputeError):
 
 def require_host(what: str) -> None:
     """Raise HostNeededError where XLA compiles the graph under construction."""
-    if under_xla():
+    if target_now().is_xla:
         raise HostNeededError(f"{what} cannot be compiled by XLA: call the function through IPUStrategy.run")
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import keras
 import tensorflow as tf
 
-from ..engine.compiler import under_xla
 from ..engine.frozen import frozen_ports
 from ..engine.joint import join
 from ..engine.left_behind import take_left_behind
@@ -19,6 +18,7 @@ from ..engine.outline import Carried, Joined, Sliced, can_be_outlined, section_s
 from ..engine.partition import Partition, partition
 from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_replay_sources
+from ..engine.target import target_now
 from ..engine.trace import trace
 from ..planning.multilevel import equal_groups
 from ..seams.keras.layers import hang_mask, mask_of
@@ -98,7 +98,7 @@ def execute(plan: Plan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             _run_equal(step, values, batch, name, plan.levels, fixed)
         elif step.recomputed:
             _run_section(step, values, name, save_replay_sources, alike, fixed)
-        elif step is plan.steps[-1] and not plan.is_plain and under_xla():
+        elif step is plan.steps[-1] and not plan.is_plain and target_now().is_xla:
             # Nothing of it is replayed, but it stands behind a fence as the sections do. Otherwise a compiler puts off the
             # gradients of its weights, and what they need stays in memory through the replay of all sections before it.
             _run_section(step, values, _END, None, alike, fixed)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.engine.fence import _NEVER, fenced
+from keras_recompute.engine.target import target_now
 
 JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 
@@ -14,7 +15,7 @@ JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 def behind_fence(tokens, *, jit):
     @tf.function(jit_compile=jit, autograph=False)
     def run(x, *tokens):
-        return fenced(lambda inputs: [tf.sin(inputs[0]), inputs[0] * 2.0], [x], after=tokens, like=[x, x])
+        return fenced(lambda inputs: [tf.sin(inputs[0]), inputs[0] * 2.0], [x], after=tokens, like=[x, x], target=target_now())
 
     return run(tf.constant([0.5, 1.0]), *tokens)
 
@@ -56,7 +57,7 @@ def test_a_list_and_a_handle_are_waited_for_by_what_stands_beside_them(jit):
             first = tf.raw_ops.TensorListGetItem(input_handle=steps, index=0, element_shape=[2], element_dtype=tf.float32)
             return [first * variable]
 
-        return fenced(read, [x], after=[steps, variable.handle, x], like=[x])
+        return fenced(read, [x], after=[steps, variable.handle, x], like=[x], target=target_now())
 
     np.testing.assert_array_equal(run(tf.constant([0.5, 1.0]))[0], [1.5, 3.0])
 
@@ -73,7 +74,7 @@ def test_the_one_pattern_that_no_arithmetic_makes_opens_the_other_branch():
 def test_without_xla_a_control_edge_holds_the_order():
     @tf.function(autograph=False)
     def run(x, token):
-        return fenced(lambda inputs: [tf.sin(inputs[0])], [x], after=[tf.exp(token)], like=[x])
+        return fenced(lambda inputs: [tf.sin(inputs[0])], [x], after=[tf.exp(token)], like=[x], target=target_now())
 
     graph = run.get_concrete_function(tf.TensorSpec((2,)), tf.TensorSpec((2,))).graph
     (sine,) = (op for op in graph.get_operations() if op.type == "Sin")
@@ -85,7 +86,7 @@ def test_the_body_is_written_once():
 
     @tf.function(jit_compile=True, autograph=False)
     def run(x):
-        return fenced(lambda inputs: (written.append(1), [tf.sin(inputs[0])])[1], [x], after=[x], like=[x])
+        return fenced(lambda inputs: (written.append(1), [tf.sin(inputs[0])])[1], [x], after=[x], like=[x], target=target_now())
 
     run(tf.ones(2))
     assert len(written) == 1
@@ -97,7 +98,7 @@ def test_a_fence_that_waits_for_many_takes_few_operations_for_each():
     def operations(count):
         @tf.function(jit_compile=True, autograph=False)
         def run(x, *tokens):
-            return fenced(lambda inputs: [tf.sin(inputs[0])], [x], after=tokens, like=[x])
+            return fenced(lambda inputs: [tf.sin(inputs[0])], [x], after=tokens, like=[x], target=target_now())
 
         spec = tf.TensorSpec((2, 3))
         return len(run.get_concrete_function(spec, *[spec] * count).graph.get_operations())

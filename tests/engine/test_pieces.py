@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.compiler import under_xla
 from keras_recompute.engine.pieces import Pieces, dimensions, embed, take
+from keras_recompute.engine.target import target_now
 
 from .lowered import numbers
 
@@ -110,11 +110,11 @@ def test_who_will_run_the_graph_is_known_also_inside_loops_and_branches(jit):
 
     @tf.function(jit_compile=jit, autograph=False)
     def run(x):
-        seen.append(under_xla())
+        seen.append(target_now().is_xla)
 
         def body(i, y):
-            seen.append(under_xla())
-            return i + 1, tf.cond(y[0] > 0, lambda: (seen.append(under_xla()), y)[1], lambda: y * 2)
+            seen.append(target_now().is_xla)
+            return i + 1, tf.cond(y[0] > 0, lambda: (seen.append(target_now().is_xla), y)[1], lambda: y * 2)
 
         return tf.while_loop(lambda i, _: i < 2, body, (0, x))
 
