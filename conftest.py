@@ -21,6 +21,15 @@ if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
 # Graphs are hundreds of thousands of objects that stay: looking for cycles among them often is another tenth.
 gc.set_threshold(200_000, 20, 100)
 
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:  # beside the Poplar SDK
+    pass
+else:
+    # A machine that does other work is slow at times, which says nothing about the code.
+    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any machine")
+
 
 def pytest_addoption(parser):
     parser.addoption(
