@@ -72,7 +72,7 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> T
             return function(*tensors)
 
     # Our derivatives do not need the functions that TensorFlow writes loops and branches into, and cannot always derive twice.
-    marked.__name__ = f"{function.__name__}_{NOT_WRAPPED}"
+    marked.__name__ += f"_{NOT_WRAPPED}"
     concrete = tf.function(marked, autograph=False).get_concrete_function(*signature)
     graph = concrete.graph
     arguments = tuple(graph.inputs[: len(signature)])
