@@ -1,0 +1,1 @@
+import keras  # noqa: F401 - before any module here, since it registers our classes (``registration``)
