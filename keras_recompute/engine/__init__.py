@@ -8,7 +8,8 @@ as the body of a loop over equal sections (``outline``).
 the steps                                              ``checkpoint``, ``trace``, ``joint``, ``partition`` with
                                                        ``decisions``, ``program`` with ``renames``, ``lower``, ``outline``,
                                                        ``levels``
-what may be replayed, and by which value               ``purity``, ``by_value``, ``undifferentiable``, ``side_effects``
+what may be replayed, and by which value               ``purity``, ``by_value``, ``undifferentiable``, ``side_effects``,
+                                                       ``as_traced``
 which program a call belongs to                        ``programs`` with ``nest``, ``ambient``, ``attributes``
 gradients of our own, and their derivatives            ``gradient``, ``higher``
 what a user says                                       ``policies``, ``scopes``, ``marks``, ``offload``

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from .as_traced import remember
 from .order import finish_layer_by_layer
 from .trace import Trace
 from .undifferentiable import in_front_of, without_gradient
@@ -40,6 +41,7 @@ def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
     That of a port in ``unasked`` is there too, but nothing waits for it, so that a compiler can drop it.
     """
     graph = trace.graph
+    remember(graph)
     forward = graph.get_operations()
     with graph.as_default(), tf.name_scope("output_gradients/"):
         output_gradients = tuple(

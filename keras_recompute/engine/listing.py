@@ -20,7 +20,7 @@ from .examine import Examined, examine
 from .marks import passes_on
 from .origin import static_shape, type_text
 from .partition import Partition
-from .program import Program, inputs_of
+from .program import Program
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class _Letters:
 
 
 def _listing(found: Examined, program: Program, letters: _Letters) -> Listing:
-    read = {t.ref() for op in program.operations for t in inputs_of(op, program.replays)} | {t.ref() for t in program.outputs}
+    read = {t.ref() for op in program.operations for t in program.inputs_of(op)} | {t.ref() for t in program.outputs}
     inputs = []
     for number, port in enumerate(program.ports):
         for tensor in port[1:]:
@@ -151,7 +151,7 @@ def _listing(found: Examined, program: Program, letters: _Letters) -> Listing:
             inputs.append(_value(handle, letters, "handle"))
     equations = []
     for operation in program.operations:
-        operands = inputs_of(operation, program.replays)
+        operands = program.inputs_of(operation)
         if operation.type == "Const":
             letters.constant(operation.outputs[0])
             continue

@@ -6,8 +6,11 @@ outputs; ``check`` proves that these fit together, ``write`` copies the operatio
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence, Set
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +20,7 @@ from ..phases import COPIES
 from ..seams.tensorflow.functions import add_function, function_in
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_types
 from ..seams.tensorflow.tensors import is_eager
+from .as_traced import arguments_of, as_traced, results_of
 from .by_value import BRANCHES, ByValue, called_by, original_handle
 from .cost import known_elements
 from .faster import faster_in_a_section
@@ -38,7 +42,8 @@ class Program:
     For a handle that stands in a port, ``by_value`` has the type and shape of the value that is given instead.
 
     ``replays`` holds the operations of ``marks.cheaper_replay`` and ``marks.cheaper_alone`` that take their alternative
-    here; others of that kind take the plain value. ``renames`` says what copies of the operations are called.
+    here; others of that kind take the plain value. ``as_traced`` holds the definitions of loops and branches that are
+    copied as they were before differentiation. ``renames`` says what copies of the operations are called.
     """
 
     graph: Any
@@ -47,6 +52,7 @@ class Program:
     operations: tuple[tf.Operation, ...]
     outputs: tuple[tf.Tensor, ...]
     replays: frozenset[tf.Operation] = frozenset()
+    as_traced: Mapping[tf.Operation, Any] = field(default_factory=dict)
     by_value: Mapping[Any, tf.TensorSpec] = field(default_factory=dict)
     target: Target = TENSORFLOW
     renames: Renames = NONE
@@ -61,7 +67,7 @@ class Program:
         bound = {t.ref(): "a port" for port in self.ports for t in port}
         bound.update((placeholder.ref(), "a handle") for placeholder, _ in self.handles)
         for operation in self.operations:
-            for tensor in inputs_of(operation, self.replays):
+            for tensor in self.inputs_of(operation):
                 if tensor.ref() not in bound:
                     raise InvalidProgramError(
                         f"operation {operation.name!r} reads {tensor.name!r} before any operation or input has made it"
@@ -140,21 +146,25 @@ class Program:
                     graph_def.node.extend(nodes)
                     # Another form of the operation need not read all that it reads.
                     named = {name for node in nodes for name in node.input} if faster else set(inputs)
-                    read.update(t.name for t, name in zip(inputs_of(operation, self.replays), inputs) if name in named)
+                    read.update(t.name for t, name in zip(self.inputs_of(operation), inputs) if name in named)
             called = {name for node in graph_def.node for name in called_by(node)}
             self._called.extend(by_value.functions.get(name) or function_in(self.graph, name) for name in called)
             self._definition.append((graph_def.SerializeToString(), read))
         serialized, read = self._definition[0]
         return tf.compat.v1.GraphDef.FromString(serialized), read
 
+    def inputs_of(self, operation: tf.Operation) -> list[tf.Tensor]:
+        """Return what ``operation`` reads in this program."""
+        return inputs_of(operation, self.replays, self.as_traced)
+
     def _input_names(self, operation: tf.Operation, once: Mapping[str, str]) -> list[str]:
         """Return the names of what ``operation`` reads, as nodes write them: that of a first output is its operation's."""
-        names = (t.name if t.value_index else t.op.name for t in inputs_of(operation, self.replays))
+        names = (t.name if t.value_index else t.op.name for t in self.inputs_of(operation))
         return [once.get(name, name) for name in names]
 
     def _node(self, operation: tf.Operation, inputs: Iterable[str], copied: Set[str], by_value: ByValue) -> Any:
         """Return the NodeDef of the copy of ``operation``."""
-        node = operation.node_def
+        node = deepcopy(self.as_traced.get(operation)) or operation.node_def
         # Colocation and control edges to operations that stay behind would dangle. An import expects control edges last, but
         # what differentiation adds to a loop's inputs stands behind them.
         control = [name for name in node.input if name.startswith("^") and name[1:] in copied]
@@ -167,10 +177,10 @@ class Program:
             # Differentiating a branch notes the shapes of its first side, which another side need not have.
             shapes = node.attr["output_shapes"].list
             del shapes.shape[:]
-            shapes.shape.extend(t.shape.as_proto() for t in operation.outputs)
+            shapes.shape.extend(t.shape.as_proto() for t in operation.outputs[: results_of(node)])
         if is_alternative(operation):
             del node.attr["T"].list.type[1:]
-        read = enumerate(inputs_of(operation, self.replays))
+        read = enumerate(self.inputs_of(operation))
         values = {number: self.by_value[t.ref()] for number, t in read if t.ref() in self.by_value}
         if values:
             by_value.rewrite(node, values)
@@ -244,13 +254,17 @@ def program_between(
     replays: frozenset[tf.Operation] = frozenset(),
 ) -> Program:
     """Return the program that computes ``outputs`` from ``ports``, checked. ``source``, a trace or program, has the graph."""
+    leading = functools.partial(operations_between, outputs, ports, source.handles, always=always, replays=replays)
+    operations = leading()
+    earlier = as_traced(source.graph, operations, outputs)
     return Program(
         graph=source.graph,
         ports=tuple(ports),
         handles=source.handles,
-        operations=operations_between(outputs, ports, source.handles, always=always, replays=replays),
+        operations=leading(as_traced=earlier) if earlier else operations,
         outputs=tuple(outputs),
         replays=replays,
+        as_traced=earlier,
         by_value=source.by_value,
         target=source.target,
     ).check()
@@ -263,6 +277,7 @@ def operations_between(
     *,
     always: Iterable[tf.Operation] = (),
     replays: frozenset[tf.Operation] = frozenset(),
+    as_traced: Mapping[tf.Operation, Any] = MappingProxyType({}),
 ) -> tuple[tf.Operation, ...]:
     """Return the operations that lead from ``ports`` and ``handles`` to ``targets``, each after those it reads.
 
@@ -284,16 +299,24 @@ def operations_between(
             continue
         done.add(operation)
         stack.append((operation, True))
-        stack.extend((t.op, False) for t in inputs_of(operation, replays) if t.ref() not in given)
+        stack.extend((t.op, False) for t in inputs_of(operation, replays, as_traced) if t.ref() not in given)
         stack.extend((op, False) for op in operation.control_inputs if op in kept_control)
     return tuple(order)
 
 
-def inputs_of(operation: tf.Operation, replays: frozenset[tf.Operation]) -> list[tf.Tensor]:
-    """Return what ``operation`` reads in a program in which the marked operations ``replays`` take their alternative."""
+def inputs_of(
+    operation: tf.Operation,
+    replays: frozenset[tf.Operation],
+    as_traced: Mapping[tf.Operation, Any] = MappingProxyType({}),
+) -> list[tf.Tensor]:
+    """Return what ``operation`` reads in a program in which the marked operations ``replays`` take their alternative.
+
+    Those of ``as_traced`` read what they did before differentiation added to it.
+    """
     if is_alternative(operation):
         return [operation.inputs[1 if operation in replays else 0]]
-    return [original_handle(t) if t.dtype == tf.resource else t for t in operation.inputs]
+    inputs = operation.inputs[: arguments_of(as_traced[operation])] if operation in as_traced else operation.inputs
+    return [original_handle(t) if t.dtype == tf.resource else t for t in inputs]
 
 
 def in_default_graph(value: tf.Tensor) -> tf.Tensor:

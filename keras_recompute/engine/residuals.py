@@ -19,7 +19,6 @@ from .marks import copies, name_of
 from .origin import Source, source_of, static_shape, type_text
 from .partition import Partition, partition
 from .policies import Decision, save_everything
-from .program import inputs_of
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class _Ref:
 def read_by_backward(part: Partition) -> set[Any]:
     """Return references to all tensors that the backward program reads from outside or inside."""
     backward = part.backward
-    read = {t.ref() for op in backward.operations for t in inputs_of(op, backward.replays)}
+    read = {t.ref() for op in backward.operations for t in backward.inputs_of(op)}
     return read | {t.ref() for t in backward.outputs}
 
 

@@ -30,7 +30,6 @@ from ..engine.joint import join
 from ..engine.marks import equal_values
 from ..engine.partition import partition
 from ..engine.policies import save_everything
-from ..engine.program import inputs_of
 from ..engine.trace import Trace, trace
 from ..errors import UnsupportedError
 from ..seams.keras.layers import takes_training
@@ -113,7 +112,7 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
     arrays = _Arrays(traced, len(signature), str(call.operation.name))
     multiplied, read = _Needs(), _Needs()
     for operation in part.backward.operations:
-        for tensor in inputs_of(operation, part.backward.replays):
+        for tensor in part.backward.inputs_of(operation):
             if tensor.op in part.joint.backward or not _is_large(tensor):
                 continue
             if operation.type in _PRODUCTS:
