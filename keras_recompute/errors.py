@@ -6,7 +6,15 @@ exception that a caller would expect, so that ``except ValueError`` keeps workin
 
 
 class RecomputeError(Exception):
-    """The root: ``except RecomputeError`` catches all that this project raises on purpose."""
+    """The root: ``except RecomputeError`` catches all that this project raises on purpose.
+
+    Examples:
+        >>> try:
+        ...     kr.checkpointed(keras.Sequential(), every=0)
+        ... except kr.errors.RecomputeError as error:
+        ...     print(type(error).__name__)
+        InvalidArgumentError
+    """
 
     # AutoGraph raises an error of a function that it converted again by its class only where that is made by one message,
     # which it takes from this.
@@ -14,15 +22,36 @@ class RecomputeError(Exception):
 
 
 class InvalidArgumentError(RecomputeError, ValueError):
-    """An argument has a value that cannot work."""
+    """An argument has a value that cannot work.
+
+    Examples:
+        >>> kr.TimeSlice(4, 2)
+        Traceback (most recent call last):
+            ...
+        keras_recompute.errors.InvalidArgumentError: TimeSlice needs whole numbers with 0 <= start < stop, not start=4, stop=2
+    """
 
 
 class UnsupportedError(RecomputeError, NotImplementedError):
-    """A request that is understood but that this project does not carry out."""
+    """A request that is understood but that this project does not carry out.
+
+    Examples:
+        >>> kr.LSTM(4, unroll=True)
+        Traceback (most recent call last):
+            ...
+        keras_recompute.errors.UnsupportedError: LSTM 'lstm...': unroll=True is not supported, only unroll=False: ...
+    """
 
 
 class InvalidPlanError(RecomputeError, ValueError):
-    """A plan breaks a rule of the machine that is to run it."""
+    """A plan breaks a rule of the machine that is to run it.
+
+    Examples:
+        >>> kr.planning.simulate(kr.planning.Chain.homogeneous(2, state_bytes=1, activation_bytes=1), [])
+        Traceback (most recent call last):
+            ...
+        keras_recompute.errors.InvalidPlanError: the end of the plan: step 1 has not run backward: add what is missing
+    """
 
 
 class InvalidProgramError(RecomputeError, RuntimeError):
@@ -30,7 +59,14 @@ class InvalidProgramError(RecomputeError, RuntimeError):
 
 
 class ReportError(RecomputeError, ValueError):
-    """A report or a compiled program could not be read or written."""
+    """A report or a compiled program could not be read or written.
+
+    Examples:
+        >>> kr.liveness.Program.read("nowhere.json")
+        Traceback (most recent call last):
+            ...
+        keras_recompute.errors.ReportError: no liveness report could be read from 'nowhere.json': No such file or directory
+    """
 
 
 class TargetError(RecomputeError, RuntimeError):
@@ -38,4 +74,14 @@ class TargetError(RecomputeError, RuntimeError):
 
 
 class RecomputeWarning(UserWarning):
-    """Recomputation works, but not as well as it could, or not at all where it was asked for."""
+    """Recomputation works, but not as well as it could, or not at all where it was asked for.
+
+    Examples:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     with kr.recompute_scope():
+        ...         pass
+        >>> caught[0].category.__name__
+        'RecomputeWarning'
+    """

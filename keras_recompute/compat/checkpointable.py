@@ -14,6 +14,16 @@ def checkpointable(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     ``_watch_vars`` and ``_force_seed`` are accepted and not needed: variables are found, and dropout is exact. Every
     floating-point tensor among the arguments gets a gradient, not float32 alone.
+
+    Raises:
+        InvalidArgumentError: As ``checkpoint``.
+
+    Examples:
+        >>> @kr.compat.checkpointable
+        ... def network(x):
+        ...     return tf.sin(tf.sin(x))
+        >>> kr.replay_count(lambda x: network(x, _checkpoint=True), tf.ones(4))
+        1
     """
     checkpointed = checkpoint(fn)
 

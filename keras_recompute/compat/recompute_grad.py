@@ -13,5 +13,12 @@ def recompute_grad(f: Callable[..., Any]) -> Any:
 
     Keyword arguments, None and Python values, loops that read variables, dropout and batch normalisation work, and the
     attributes of a layer or model are those of the returned object too.
+
+    Raises:
+        InvalidArgumentError: As ``checkpoint``.
+
+    Examples:
+        >>> kr.replay_count(kr.compat.recompute_grad(lambda x: tf.sin(tf.sin(x))), tf.ones(4))
+        1
     """
     return checkpoint(f)

@@ -38,22 +38,38 @@ from .trace import trace
 def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = None) -> Any:
     """Return ``fn`` with a backward pass that recomputes what ``policy`` does not save; without ``fn``, a decorator.
 
-    ``fn`` is a function, a method, a Keras layer or model, or any callable. It takes and returns any nest of tensors
-    and other values; gradients reach its tensors, the variables it reads and the tensors it closes over. ``policy`` (see
-    ``policies``) defaults to ``save_nothing``: only the inputs are kept. Dropout, batch statistics and other state behave
-    as in ``fn`` itself: what may not run twice does not.
+    Results and gradients of any order are those of ``fn``. Dropout, batch statistics and other state behave as in ``fn``
+    itself: what may not run twice does not.
 
-    ``fn`` is run by Python once per signature (types and shapes of tensors, values of everything else), not at every
-    call, as under ``tf.function``: what it should do each time must be done by TensorFlow. It is run again once an attribute
-    was set of a layer, of an object that it is given, or of the object that it is or is a method of (see ``attributes``). A
-    change that ``fn`` makes to a variable or container around it is noticed with a RecomputeWarning.
+    Python runs ``fn`` once per signature (types and shapes of tensors, values of everything else), not at every call, as
+    under ``tf.function``: what it should do each time must be done by TensorFlow. It is run again once an attribute was set
+    of a layer, of an object that it is given, or of the object that it is or is a method of (see ``attributes``). A change
+    that ``fn`` makes to a variable or container around it is noticed with a RecomputeWarning.
 
-    The returned object has the attributes of ``fn`` (``variables``, ``trainable_variables``, ...), and ``__wrapped__``.
+    Args:
+        fn: A function, a method, a Keras layer or model, or any callable, from and to any nest of tensors and other values.
+            Gradients reach its tensors, the variables that it reads and the tensors that it closes over.
+        policy: What to save (see ``policies``). By default ``save_nothing``: only the inputs are kept.
 
-    Raises InvalidArgumentError where ``fn`` or ``policy`` is not callable, and when called: for a result without a tensor,
-    for an argument that is a tensor of another graph or a symbolic Keras tensor, for a tensor that ``fn`` leaves behind in
-    a variable or container around it, for a policy with a name that ``fn`` does not mark. Raises UnsupportedError when
-    called under forward-mode differentiation.
+    Returns:
+        A callable with the attributes of ``fn`` (``variables``, ``trainable_variables``, ...), and ``__wrapped__``.
+
+    Raises:
+        InvalidArgumentError: ``fn`` or ``policy`` is not callable. When called: a result has no tensor; an argument is a tensor
+            of another graph or a symbolic Keras tensor; ``fn`` leaves a tensor behind in a variable or container around it;
+            ``policy`` has a name that ``fn`` does not mark.
+        UnsupportedError: It was called under forward-mode differentiation.
+
+    Examples:
+        >>> twice = kr.checkpoint(lambda x: tf.sin(tf.sin(x)))
+        >>> x = tf.constant([0.0, 1.0])
+        >>> with tf.GradientTape() as tape:
+        ...     tape.watch(x)
+        ...     y = twice(x)
+        >>> print(tape.gradient(y, x).numpy().round(3))
+        [1.   0.36]
+        >>> kr.replay_count(twice, x)  # the inner sine is computed again
+        1
     """
     if policy is not None and not callable(policy):
         raise InvalidArgumentError(f"policy={policy!r} is not a policy: give one of keras_recompute.policies, or a callable")

@@ -71,11 +71,24 @@ class ForwardBackward:
 
 
 def forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> ForwardBackward:
-    """Return the forward and the backward program of ``fn`` for these arguments, traced but not run.
+    """Return the forward and the backward program of ``fn``, traced but not run.
 
     The forward program returns the results of ``fn``, then the saved values. The backward program takes the inputs that
     it reads, the saved values and the gradients of the results, and returns the gradients of the inputs that have one.
-    Raises InvalidArgumentError where nothing has a gradient.
+
+    Args:
+        fn: A checkpointed function, or any other; the arguments that follow are its own.
+
+    Returns:
+        Two listings, ``forward`` and ``backward``, each with ``inputs``, ``equations`` and ``outputs``.
+
+    Raises:
+        InvalidArgumentError: Nothing has a gradient.
+
+    Examples:
+        >>> programs = kr.forward_backward(kr.checkpoint(lambda x: tf.sin(tf.sin(x))), tf.ones(4))
+        >>> [equation.operation for equation in programs.backward.equations if equation.replayed]
+        ['Sin']
     """
     found = examine(fn, args, kwargs)
     letters = _Letters()
@@ -86,13 +99,38 @@ def replay_count(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     """Return how many operations of the forward pass the backward pass of ``fn`` repeats, those of calls inside included.
 
     Constants, shapes, reads of variables and what passes values on or reshapes them are not counted; a loop counts as one.
+
+    Args:
+        fn: A checkpointed function, or any other; the arguments that follow are its own. It is traced, not run.
+
+    Raises:
+        InvalidArgumentError: Nothing has a gradient.
+
+    Examples:
+        >>> def network(x):
+        ...     return tf.sin(tf.sin(tf.sin(x)))
+        >>> kr.replay_count(kr.checkpoint(network), tf.ones(4)), kr.replay_count(network, tf.ones(4))
+        (2, 0)
     """
     part = examine(fn, args, kwargs).part
     return sum(_is_replayed(op, part) and not _is_free(op) for op in part.backward.operations)
 
 
 def print_forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Print the programs of ``forward_backward`` side by side, with what is replayed in colour."""
+    """Print the programs of ``forward_backward`` side by side, with what is replayed in colour.
+
+    Examples:
+        >>> kr.print_forward_backward(kr.checkpoint(lambda x: tf.sin(tf.sin(x))), tf.ones(4))
+        forward computation:              backward computation:
+        in   a: float32[4]  # argument x  in   a: float32[4]  # argument x
+             b: float32[4] = Sin a        in   d: float32[4]  # gradient of a result
+             c: float32[4] = Sin b             e: float32[4] = Cos a
+        out  c                                 b: float32[4] = Sin a
+                                               f: float32[4] = Cos b
+                                               g: float32[4] = Mul d f
+                                               h: float32[4] = Mul g e
+                                          out  h
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -40,7 +40,19 @@ def is_traced() -> bool:
 def checkpoint_name(value: tf.Tensor, name: str) -> tf.Tensor:
     """Return ``value`` itself, marked with ``name`` for the policies that save or recompute by name.
 
-    Several values may have one name. Raises InvalidArgumentError for a ``name`` that is no string, or empty.
+    Args:
+        value: A tensor, in a function that is checkpointed; anywhere else the mark does nothing.
+        name: Any text. Several values may have one name.
+
+    Raises:
+        InvalidArgumentError: ``name`` is no string, or empty.
+
+    Examples:
+        >>> def network(x):
+        ...     return tf.sin(kr.checkpoint_name(tf.sin(tf.sin(x)), "half"))
+        >>> saved = kr.checkpoint(network, policy=kr.policies.save_names("half"))
+        >>> [row.origin for row in kr.saved_residuals(saved, tf.ones(4))]
+        ['x', 'half']
     """
     if not isinstance(name, str) or not name:
         raise InvalidArgumentError(f"checkpoint_name(value, {name!r}): give a name, a string such as 'half'")

@@ -24,7 +24,12 @@ from .marks import is_replay_source, name_of
 
 
 class Decision(IntEnum):
-    """What becomes of a value between the forward and the backward pass. Of several decisions the largest holds."""
+    """What becomes of a value between the forward and the backward pass. Of several decisions the largest holds.
+
+    Examples:
+        >>> max(kr.policies.Decision.RECOMPUTE, kr.policies.Decision.OFFLOAD).name
+        'OFFLOAD'
+    """
 
     RECOMPUTE = 0
     OFFLOAD = 1
@@ -42,7 +47,13 @@ def decide(policy: Policy, value: tf.Tensor) -> Decision:
 
 @dataclass(frozen=True)
 class SaveNothing:
-    """Save nothing but the inputs: everything is recomputed."""
+    """Save nothing but the inputs: everything is recomputed.
+
+    Examples:
+        >>> saved = kr.checkpoint(lambda x: tf.sin(tf.sin(x)), policy=kr.policies.save_nothing)
+        >>> [row.origin for row in kr.saved_residuals(saved, tf.ones(4))]
+        ['x']
+    """
 
     def __call__(self, _: tf.Tensor) -> Decision:
         return Decision.RECOMPUTE
@@ -50,7 +61,13 @@ class SaveNothing:
 
 @dataclass(frozen=True)
 class SaveEverything:
-    """Save every residual: nothing is recomputed. The plain gradient, under the engine's purity rule."""
+    """Save every residual: nothing is recomputed. The plain gradient, under the engine's purity rule.
+
+    Examples:
+        >>> saved = kr.checkpoint(lambda x: tf.sin(tf.sin(x)), policy=kr.policies.save_everything)
+        >>> [row.origin for row in kr.saved_residuals(saved, tf.ones(4))]
+        ['x', 'Sin']
+    """
 
     def __call__(self, _: tf.Tensor) -> Decision:
         return Decision.SAVE
@@ -61,6 +78,12 @@ class SaveReplaySources:
     """Save only the values from which a marked replay is cheaper than running again (see ``cheaper_replay``).
 
     For a recurrence these are its outputs: with them the gates follow from one product instead of a loop.
+
+    Examples:
+        >>> lstm = kr.LSTM(4, return_sequences=True)
+        >>> saved = kr.checkpoint(lstm, policy=kr.policies.save_replay_sources)
+        >>> [row.shape for row in kr.saved_residuals(saved, tf.ones((2, 16, 8))) if row.kind == "operation"]
+        [(2, 16, 4)]
     """
 
     def __call__(self, value: tf.Tensor) -> bool:
@@ -73,6 +96,11 @@ class SaveMatmuls:
 
     Without ``batch_dims``, products of two stacks of matrices (as attention has) are recomputed: their results are often
     larger than what they are made of. A stack times one matrix, as a Dense layer on a sequence, has no batch dimension.
+
+    Examples:
+        >>> saved = kr.checkpoint(lambda x: tf.sin(tf.sin(x) @ x), policy=kr.policies.save_matmuls)
+        >>> [row.origin for row in kr.saved_residuals(saved, tf.ones((4, 4)))]
+        ['x', 'MatMul']
     """
 
     batch_dims: bool = True
@@ -135,7 +163,15 @@ save_matmuls_without_batch_dims = SaveMatmuls(batch_dims=False)
 def save_names(*names: str) -> SaveNames:
     """Return the policy that saves only the values marked with one of ``names`` (see ``checkpoint_name``).
 
-    Raises InvalidArgumentError for what is no string.
+    Raises:
+        InvalidArgumentError: A name is no string, or empty. When the function is called: it does not mark that name.
+
+    Examples:
+        >>> saved = kr.checkpoint(
+        ...     lambda x: tf.sin(kr.checkpoint_name(tf.sin(tf.sin(x)), "half")), policy=kr.policies.save_names("half")
+        ... )
+        >>> [row.origin for row in kr.saved_residuals(saved, tf.ones(4))]
+        ['x', 'half']
     """
     return SaveNames(_checked("save_names", names))
 
@@ -144,6 +180,17 @@ def save_all_but_names(*names: str) -> SaveAllButNames:
     """Return the policy that saves every marked value except those marked with one of ``names``.
 
     Values without a mark are recomputed, as under ``jax.checkpoint_policies.save_any_names_but_these``.
+
+    Raises:
+        InvalidArgumentError: As ``save_names``.
+
+    Examples:
+        >>> def network(x):
+        ...     small = kr.checkpoint_name(tf.sin(x), "small")
+        ...     return tf.sin(kr.checkpoint_name(tf.tile(small, [100]), "large"))
+        >>> saved = kr.checkpoint(network, policy=kr.policies.save_all_but_names("large"))
+        >>> [row.origin for row in kr.saved_residuals(saved, tf.ones(4))]
+        ['x', 'small']
     """
     return SaveAllButNames(_checked("save_all_but_names", names))
 
@@ -151,7 +198,16 @@ def save_all_but_names(*names: str) -> SaveAllButNames:
 def save_and_offload_names(*, save: tuple[str, ...] = (), offload: tuple[str, ...] = ()) -> SaveNames:
     """Return the policy that saves the values marked ``save`` where they are and those marked ``offload`` on the host.
 
-    Raises InvalidArgumentError for a name that is in both.
+    Raises:
+        InvalidArgumentError: A name is in both, or as ``save_names``.
+
+    Examples:
+        >>> saved = kr.checkpoint(
+        ...     lambda x: tf.sin(kr.checkpoint_name(tf.sin(tf.sin(x)), "half")),
+        ...     policy=kr.policies.save_and_offload_names(offload=("half",)),
+        ... )
+        >>> [row.decision.name for row in kr.saved_residuals(saved, tf.ones(4)) if row.origin == "half"]
+        ['OFFLOAD']
     """
     for parameter, names in (("save", save), ("offload", offload)):
         if isinstance(names, str):
@@ -176,7 +232,13 @@ def _checked(function: str, names: Iterable[str]) -> frozenset[str]:
 
 
 def either(first: Policy, second: Policy) -> Policy:
-    """Return the policy that saves what ``first`` or ``second`` saves."""
+    """Return the policy that saves what ``first`` or ``second`` saves.
+
+    Examples:
+        >>> policy = kr.policies.either(kr.policies.save_matmuls, kr.policies.save_names("half"))
+        >>> policy == kr.policies.either(kr.policies.save_names("half"), kr.policies.save_matmuls)
+        True
+    """
     return Either(frozenset([first, second]))
 
 

@@ -63,12 +63,34 @@ def residuals(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Residu
 
 
 def saved_residuals(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Residual, ...]:
-    """Return the rows of ``residuals`` that are kept, on the device or the host."""
+    """Return the rows of ``residuals`` that are kept, on the device or the host.
+
+    Args:
+        fn: A checkpointed function, or any other. It is traced for the arguments that follow, not run.
+
+    Returns:
+        A ``Residual`` for each value, with ``dtype``, ``shape``, ``bytes``, ``kind``, ``origin``, ``source`` and ``decision``:
+        inputs first, then results in running order.
+
+    Raises:
+        InvalidArgumentError: Nothing has a gradient.
+
+    Examples:
+        >>> rows = kr.saved_residuals(lambda x: tf.sin(tf.sin(x)), tf.ones((8, 64)))
+        >>> [(row.kind, row.origin, row.shape, row.bytes) for row in rows]
+        [('argument', 'x', (8, 64), 2048), ('operation', 'Sin', (8, 64), 2048)]
+    """
     return tuple(row for row in residuals(fn, *args, **kwargs) if row.decision is not Decision.RECOMPUTE)
 
 
 def print_saved_residuals(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Print a line for each row of ``saved_residuals``."""
+    """Print a line for each row of ``saved_residuals``, whose arguments and exceptions it has.
+
+    Examples:
+        >>> kr.print_saved_residuals(lambda x: tf.sin(tf.sin(x)), tf.ones((8, 64)))
+        float32[8,64] from the argument x
+        float32[8,64] output of Sin from ...
+    """
     for row in saved_residuals(fn, *args, **kwargs):
         print(row)
 

@@ -19,6 +19,12 @@ class MultiHeadAttention(AttendsByItself):
     Arguments, weights and results are Keras's. Queries ``(batch, T, features)``, keys and values ``(batch, S, features)``,
     with T and S fixed. Keras's own computation is used where the probabilities are asked for (``return_attention_scores``), are
     dropped out in training, or where attention runs over other axes than one of fixed length.
+
+    Examples:
+        >>> attention = kr.MultiHeadAttention(num_heads=2, key_dim=4)
+        >>> x = keras.random.normal((1, 16, 8))
+        >>> tuple(attention(x, x, use_causal_mask=True).shape)
+        (1, 16, 8)
     """
 
     def call(

@@ -14,6 +14,15 @@ class RecomputationCheckpoint(keras.layers.Layer):
     Takes and returns any nest of tensors. In any other model it does nothing. Its config is Keras's own: name,
     trainable and dtype. A model lists its other layers as if one that ``was_inserted``, by ``checkpointed``, were not there.
     Source: the layer of the same name in Graphcore's TensorFlow addons.
+
+    Examples:
+        >>> x = inputs = keras.Input((8,))
+        >>> for units in (16, 32):
+        ...     x = keras.layers.Dense(units, "tanh")(x)
+        ...     x = kr.RecomputationCheckpoint()(x)
+        >>> model = kr.Model(inputs, keras.layers.Dense(1)(x))
+        >>> len(model.plan.named_steps)  # a section for each checkpoint, and what comes after the last
+        3
     """
 
     def __init__(self, *, was_inserted: bool = False, **kwargs: Any) -> None:

@@ -74,8 +74,15 @@ class LSTM(_Fused, keras.layers.LSTM):
     """``keras.layers.LSTM`` with a fused forward pass and a backward pass written by hand.
 
     Arguments, weights (kernel, recurrent kernel, bias; gates in the order input, forget, candidate, output) and results
-    are Keras's. Input ``(batch, time, features)`` with a fixed number of timesteps. Raises UnsupportedError for other
-    activations than tanh and sigmoid, ``recurrent_dropout``, ``unroll`` and masks.
+    are Keras's. Input ``(batch, time, features)`` with a fixed number of timesteps.
+
+    Raises:
+        UnsupportedError: Other activations than tanh and sigmoid, ``recurrent_dropout``, ``unroll``, or a mask.
+
+    Examples:
+        >>> outputs, h, c = kr.LSTM(4, return_sequences=True, return_state=True)(keras.random.normal((2, 16, 8)))
+        >>> tuple(outputs.shape), tuple(h.shape), tuple(c.shape)
+        ((2, 16, 4), (2, 4), (2, 4))
     """
 
     def _recurrence(self, sequences: tf.Tensor, states: Any) -> tuple[tf.Tensor, ...]:
@@ -88,6 +95,10 @@ class GRU(_Fused, keras.layers.GRU):
 
     Arguments, weights (kernel, recurrent kernel, bias; gates in the order update, reset, candidate) and results are
     Keras's, with ``reset_after`` and without. Input and exceptions as for ``LSTM``.
+
+    Examples:
+        >>> tuple(kr.GRU(4, return_sequences=True)(keras.random.normal((2, 16, 8))).shape)
+        (2, 16, 4)
     """
 
     def _recurrence(self, sequences: tf.Tensor, states: Any) -> tuple[tf.Tensor, ...]:

@@ -9,10 +9,16 @@ from ..errors import InvalidArgumentError
 
 @keras.utils.register_keras_serializable(package="keras_recompute")
 class TimeSlice(keras.layers.Layer):
-    """Return ``inputs[:, start:stop]`` for inputs ``(batch, time, ...)``.
+    """Return ``inputs[:, start:stop]``, ``(batch, stop - start, ...)``, for inputs ``(batch, time, ...)``.
 
-    A layer of its own, and not a Lambda, so that sections which differ only in it are recognised as equal. Raises
-    InvalidArgumentError unless ``0 <= start < stop``, or if the sequence is shorter than ``stop``.
+    A layer of its own, and not a Lambda, so that sections which differ only in it are recognised as equal.
+
+    Raises:
+        InvalidArgumentError: Not ``0 <= start < stop``; when called, a sequence is shorter than ``stop``.
+
+    Examples:
+        >>> kr.TimeSlice(1, 3)(tf.constant([[10, 20, 30, 40]])).numpy()
+        array([[20, 30]], dtype=int32)
     """
 
     def __init__(self, start: int, stop: int, **kwargs: Any) -> None:

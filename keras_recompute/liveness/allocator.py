@@ -30,6 +30,15 @@ def device_memory() -> Iterator[MeasuredMemory]:
     """Measure the peak bytes of the first GPU's allocator while the block runs; without a GPU the figures stay None.
 
     The program's own parameters and data count as idle where they are on the GPU before the block.
+
+    Returns:
+        A context manager that gives a ``MeasuredMemory``, filled in when the block ends.
+
+    Examples:
+        >>> with kr.liveness.device_memory() as measured:
+        ...     x = tf.ones((64, 64))
+        >>> (measured.peak_bytes is None) == (not tf.config.list_logical_devices("GPU"))
+        True
     """
     import tensorflow as tf
 
@@ -50,9 +59,15 @@ def device_memory() -> Iterator[MeasuredMemory]:
 def forget_free_memory(program_bytes: int) -> int:
     """Give the system back what TensorFlow's CPU allocator keeps and a program could run in; return how many bytes.
 
-    ``program_bytes`` is what the program asks for (``Program.allocated_temporary_bytes``), in pieces that are not known: free
-    memory is looked for in pieces of all of it, of half of it, and so on down to 1 MiB. Nothing happens where the system is
-    not Linux, or where the allocator gives nothing.
+    Free memory is looked for in pieces of all of the program's bytes, of half of them, and so on down to 1 MiB. Nothing happens
+    where the system is not Linux, or where the allocator gives nothing.
+
+    Args:
+        program_bytes: What the program asks for (``Program.allocated_temporary_bytes``), in pieces that are not known.
+
+    Examples:
+        >>> kr.liveness.forget_free_memory(1000)  # less than 1 MiB
+        0
     """
     if sys.platform != "linux":
         return 0

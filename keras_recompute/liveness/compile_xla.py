@@ -27,8 +27,12 @@ from .source_lines import source_lines
 class CompiledProgram:
     """A compiled program as XLA serializes it, with what is known of its inputs and layers; ``program`` reads it.
 
-    ``serialized`` is what viewers of XLA's own programs read; ``report.write_report`` keeps it beside the record. ``sources``
-    are lines of the user's code by operation.
+    Attributes:
+        serialized: What viewers of XLA's own programs read; ``report.write_report`` keeps it beside the record.
+        parameters: What is known of the inputs.
+        compile_seconds: How long compilation took.
+        layers: Names of all layers of the model; none where they are not known.
+        sources: Lines of the user's code by operation.
     """
 
     serialized: bytes = field(repr=False)
@@ -59,22 +63,31 @@ def profile(
 ) -> Program:
     """Compile ``fn(*args, **kwargs)`` with XLA and return its record; nothing is run.
 
-    ``fn`` is a ``tf.function``, or a Python function to make one of. Arguments are what ``fn`` takes; ``tf.TensorSpec``
-    may stand for a tensor. Compilation takes as long as that of the first call.
+    Compilation takes as long as that of the first call. What TensorFlow raises for a function that XLA cannot compile passes
+    through.
 
-    ``fn`` may also be a compiled Keras model, followed by a batch as ``fit`` takes it: ``profile(model, x, y)``. It is then
-    the training step on that batch, as ``fit`` runs it with ``jit_compile=True``; the model is built, not trained.
+    Args:
+        fn: A ``tf.function``, or a Python function to make one of. Its arguments follow; ``tf.TensorSpec`` may stand for a
+            tensor. Or a compiled Keras model, followed by a batch as ``fit`` takes it, ``profile(model, x, y)``: then it is the
+            training step on that batch, as ``fit`` runs it with ``jit_compile=True``; the model is built, not trained.
+        input_feed: The arguments that hold the data of one execution, by name (``"x"``, all its tensors) or by the number of
+            one tensor among the inputs: they are counted in ``input_feed_bytes`` and are no part of the peak. By default the
+            batch of a model, and nothing for a function.
+        capacity_bytes: What the device has; the record keeps it.
+        layers_of: A Keras model that ``fn`` trains or calls: what is in the scope of one of its layers is named after that
+            layer, and nothing else is taken for a layer. By default ``fn`` itself where that is a model; without one, layers
+            are guessed from the scopes of variables and operations.
 
-    ``input_feed`` names the arguments that hold the data of one execution, by name (``"x"``, all its tensors) or by the
-    number of one tensor among the inputs: they are counted in ``input_feed_bytes`` and are no part of the peak. By default
-    it is the batch of a model, and nothing for a function.
+    Raises:
+        InvalidArgumentError: ``input_feed`` names no data argument.
+        ReportError: The compiled program cannot be read.
 
-    ``layers_of`` is a Keras model that ``fn`` trains or calls: what is in the scope of one of its layers is named after that
-    layer, and nothing else is taken for a layer. By default it is ``fn`` itself where that is a model; without one, layers
-    are guessed from the scopes of variables and operations.
-
-    Raises InvalidArgumentError where ``input_feed`` names no data argument, ReportError where the compiled program cannot
-    be read. What TensorFlow raises for a function that XLA cannot compile passes through.
+    Examples:
+        >>> program = kr.liveness.profile(lambda x: tf.reduce_sum(tf.sin(x) @ x), tf.TensorSpec((64, 64)), input_feed=["x"])
+        >>> program.input_feed_bytes
+        16384
+        >>> program.top_buffers(1)[0].size_bytes
+        16384
     """
     compiled = compile_program(fn, *args, input_feed=input_feed, layers_of=layers_of, **kwargs)
     return compiled.program(capacity_bytes=capacity_bytes)
@@ -87,7 +100,14 @@ def compile_program(
     layers_of: Any = None,
     **kwargs: Any,
 ) -> CompiledProgram:
-    """Compile ``fn(*args, **kwargs)`` as ``profile`` does and return the serialized program, to be kept or read."""
+    """Compile ``fn(*args, **kwargs)`` as ``profile`` does and return the serialized program, to be kept or read.
+
+    Examples:
+        >>> compiled = kr.liveness.compile_program(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> compiled.program().compiled_by
+        'xla'
+        >>> program = kr.liveness.read_hlo_proto(compiled.serialized)  # the same, later
+    """
     import tensorflow as tf
 
     if is_model(fn):
@@ -147,14 +167,21 @@ def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
 def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = None) -> Any:
     """Return a Keras callback that keeps the program which ``fit`` runs, as it is after the first batch.
 
-        capture = capture_fit()
-        model.fit(x, y, callbacks=[capture])
-        capture.program.peak_bytes
-
     ``capture.compiled`` is the ``CompiledProgram``, ``capture.program`` its record: that of the very trace that ran; of
-    several, the one with the largest peak. Reading it compiles it once more and trains nothing. ``batch_size`` is needed
-    where the last batch is shorter than the others, because Keras then traces one step for any size. Both are None, and
+    several, the one with the largest peak. Reading it compiles it once more and trains nothing. Both are None, and
     a RecomputeWarning says why, where there is no program of XLA's or its shapes are not known.
+
+    Args:
+        batch_size: Needed where the last batch is shorter than the others, because Keras then traces one step for any size.
+        capacity_bytes: What the device has; the record keeps it.
+
+    Examples:
+        >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse", jit_compile=True)
+        >>> capture = kr.liveness.capture_fit()
+        >>> history = model.fit(np.ones((4, 8)), np.ones(4), batch_size=4, verbose=0, callbacks=[capture])
+        >>> capture.program.input_feed_bytes  # 4 * 8 and 4 numbers
+        144
     """
     import keras
 

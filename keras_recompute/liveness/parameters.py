@@ -16,9 +16,20 @@ from .categories import INPUT, OPTIMISER, OTHER, WEIGHT, optimiser_scopes, varia
 
 @dataclass(frozen=True)
 class Parameter:
-    """What the caller knows of a parameter; ``fed``: it is the data of one execution; ``size_bytes`` None: any size.
+    """What the caller of ``read_hlo_proto`` knows of a parameter.
 
-    ``layer`` is the layer that a variable belongs to; for the state of an optimiser, that of the weight it is for.
+    Attributes:
+        name: What to call its buffer.
+        category: What it is: ``"weight"``, ``"optimiser"``, ``"input"`` or ``"other"``.
+        fed: Whether it is the data of one execution.
+        size_bytes: Its size; None: any.
+        layer: The layer that a variable belongs to; for the state of an optimiser, that of the weight it is for.
+
+    Examples:
+        >>> compiled = kr.liveness.compile_program(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> x = kr.liveness.Parameter("x", "input", fed=True)
+        >>> kr.liveness.read_hlo_proto(compiled.serialized, parameters=[x]).input_feed_bytes
+        16384
     """
 
     name: str

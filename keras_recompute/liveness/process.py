@@ -28,7 +28,13 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @dataclass
 class MeasuredMemory:
-    """Filled in when the measured block ends: bytes held before it, at its peak, and how they were measured."""
+    """Filled in when the measured block ends.
+
+    Attributes:
+        idle_bytes: Held before the block.
+        peak_bytes: Held at its peak.
+        method: How they were measured.
+    """
 
     idle_bytes: int | None = None
     peak_bytes: int | None = None
@@ -49,6 +55,15 @@ def process_memory() -> Iterator[MeasuredMemory]:
     Blocks must not be nested: the kernel keeps one high-water mark per process. Garbage is collected first, so that it
     is not idle memory that the block could reuse. Where the block runs a compiled program of TensorFlow's, call
     ``forget_free_memory(program.allocated_temporary_bytes)`` before it.
+
+    Returns:
+        A context manager that gives a ``MeasuredMemory``, filled in when the block ends.
+
+    Examples:
+        >>> with kr.liveness.process_memory() as measured:
+        ...     x = np.ones(2**23)
+        >>> measured.over_idle_bytes is None or measured.over_idle_bytes > 60 * 2**20
+        True
     """
     gc.collect()
     _give_back_free_pages()

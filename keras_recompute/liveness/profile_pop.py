@@ -27,7 +27,15 @@ _FIRST_LINE_AT_MOST = 4096  # ours is shorter; a foreign file may have no line a
 
 @dataclass(frozen=True)
 class IpuTarget:
-    """The device that a profile is for; by default one Mk2 IPU. All numbers are positive."""
+    """The device that a profile is for; by default one Mk2 IPU. All numbers are positive.
+
+    Raises:
+        InvalidArgumentError: A number is no int from 1 on.
+
+    Examples:
+        >>> kr.liveness.IpuTarget(ipus=2).memory_bytes  # 2 * 1472 tiles of 624 KiB
+        1881145344
+    """
 
     ipus: int = 1
     tiles_per_ipu: int = 1472
@@ -88,7 +96,14 @@ class Profile:
 def write_profile_pop(program: Program, path: PathLike, *, target: IpuTarget | None = None) -> None:
     """Write ``program``, for ``target`` (by default one Mk2 IPU), to the file ``path``; its folder is made if need be.
 
-    Raises ReportError where it cannot be written.
+    Raises:
+        ReportError: It cannot be written.
+
+    Examples:
+        >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> kr.liveness.write_profile_pop(program, "report/profile.pop", target=kr.liveness.IpuTarget(ipus=2))
+        >>> kr.liveness.read_profile_pop("report/profile.pop").target.ipus
+        2
     """
     head = {"format": FORMAT, "note": NOTE, "schema_version": SCHEMA_VERSION, "target": asdict(target or IpuTarget())}
     made_folder(Path(path).parent)
@@ -97,7 +112,16 @@ def write_profile_pop(program: Program, path: PathLike, *, target: IpuTarget | N
 
 
 def read_profile_pop(path: PathLike) -> Profile:
-    """Read what ``write_profile_pop`` wrote. Raises ReportError for anything else, the Poplar SDK's own files included."""
+    """Read what ``write_profile_pop`` wrote.
+
+    Raises:
+        ReportError: It is anything else, a file of the Poplar SDK's included.
+
+    Examples:
+        >>> kr.liveness.write_profile_pop(kr.liveness.profile(tf.sin, tf.TensorSpec((8,))), "profile.pop")
+        >>> kr.liveness.read_profile_pop("profile.pop").program.compiled_by
+        'xla'
+    """
     try:
         data = read_whole(path, at_most_bytes=RECORD_BYTES_AT_MOST)
     except OSError as error:
@@ -109,7 +133,13 @@ def read_profile_pop(path: PathLike) -> Profile:
 
 
 def is_profile_pop(path: PathLike) -> bool:
-    """Return whether the file ``path`` is a ``profile.pop`` of ours, going by its first line; False if it is not there."""
+    """Return whether the file ``path`` is a ``profile.pop`` of ours, going by its first line; False if it is not there.
+
+    Examples:
+        >>> kr.liveness.write_profile_pop(kr.liveness.profile(tf.sin, tf.TensorSpec((8,))), "profile.pop")
+        >>> kr.liveness.is_profile_pop("profile.pop"), kr.liveness.is_profile_pop("nowhere.pop")
+        (True, False)
+    """
     try:
         if kind(path) != FILE:  # opening a pipe waits for whoever writes to it
             return False

@@ -68,9 +68,30 @@ class Buffer:
 class Program:
     """A compiled program: its steps, the storage it holds, and the compiler's own totals to reconcile with.
 
-    ``allocated_temporary_bytes`` is what the allocator reserves for temporaries and results; it exceeds the live peak
-    by fragmentation. ``compiler_totals`` are figures that the compiler states by itself (see ``reconcile``). Unknown
-    figures are None, never zero.
+    Unknown figures are None, never zero.
+
+    Attributes:
+        name: What the compiler calls it.
+        compiled_by: ``"xla"``, or ``"Poplar"`` and its version.
+        steps: The instructions of its schedule.
+        buffers: All storage, from its first to its last step.
+        program_instructions: Number of instructions, those that take no step included.
+        allocated_temporary_bytes: What the allocator reserves for temporaries and results, more than the live peak by
+            fragmentation.
+        capacity_bytes: What the device has.
+        compile_seconds: How long compilation took.
+        compiler_totals: Figures that the compiler states by itself (see ``reconcile``).
+
+    Raises:
+        ReportError: There is no step, or a step or buffer cannot be.
+
+    Examples:
+        >>> from keras_recompute.liveness import Buffer, Step
+        >>> steps = (Step("multiply", not_always_live_bytes=8), Step("add", not_always_live_bytes=12))
+        >>> weight = Buffer("w", 16, first_step=0, last_step=1, lifetime="always-live", category="weight")
+        >>> program = kr.liveness.Program("by hand", "nobody", steps, (weight,))
+        >>> program.peak_bytes, program.peak_step, program.timeline.total_bytes
+        (28, 1, (24, 28))
     """
 
     name: str

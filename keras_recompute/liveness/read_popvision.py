@@ -32,10 +32,22 @@ UNLISTED = "always live, in no variable of the report"
 
 
 def read_popvision(source: Any, *, name: str | None = None) -> Program:
-    """Return the record of a report: of a path to a ``profile.pop`` or its folder, or of what ``pva.openReport`` returned.
+    """Return the record of a report.
 
     A ``profile.pop`` of ours is read as it is; any other is opened with the Poplar SDK's ``pva``, which must then be
-    installed. ``name`` is what to call the program. Raises ReportError for what cannot be read.
+    installed.
+
+    Args:
+        source: The path of a ``profile.pop`` or of its folder, or what ``pva.openReport`` returned.
+        name: What to call the program.
+
+    Raises:
+        ReportError: It cannot be read.
+
+    Examples:
+        >>> kr.liveness.write_profile_pop(kr.liveness.profile(tf.sin, tf.TensorSpec((8,))), "report/profile.pop")
+        >>> kr.liveness.read_popvision("report").compiled_by
+        'xla'
     """
     if not isinstance(source, (str, os.PathLike)):
         return _read(source, name or "PopVision report")

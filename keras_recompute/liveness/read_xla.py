@@ -44,10 +44,22 @@ def read_hlo_proto(
 ) -> Program:
     """Return the record of a serialized ``xla.HloProto`` with buffer assignment.
 
-    ``parameters`` describes the function's inputs in order; without it a parameter that a result overwrites counts as a
-    weight, any other as unknown. ``layers`` has the names of all layers of the model, if they are known, and
-    ``sources`` lines of code by operation, named as in the function that it stands in. Raises ReportError for
-    bytes that are no such program.
+    Args:
+        data: ``CompiledProgram.serialized``, or what XLA wrote.
+        parameters: The function's inputs in order; without it a parameter that a result overwrites counts as a weight, any
+            other as unknown.
+        layers: Names of all layers of the model, if they are known.
+        sources: Lines of code by operation, named as in the function that it stands in.
+        capacity_bytes: What the device has; the record keeps it.
+        compile_seconds: How long compilation took; the record keeps it.
+
+    Raises:
+        ReportError: The bytes are no such program.
+
+    Examples:
+        >>> compiled = kr.liveness.compile_program(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> kr.liveness.read_hlo_proto(compiled.serialized).compiled_by
+        'xla'
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 

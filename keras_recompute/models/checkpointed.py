@@ -33,28 +33,37 @@ def checkpointed(
     """Return ``model`` as a ``keras_recompute.Model``, with checkpoints where they are asked for.
 
     The two models share layers and weights, listed in the same order: training one trains the other, and weight files of one
-    load into the other. The result is not compiled. ``model`` is functional or sequential, or of a class of its own that is
-    functional inside, as KerasHub's backbones and tasks are: then the result is of that class too. Its checkpoint layers, if it
-    has any, stay. Either
+    load into the other. The result is not compiled. The checkpoint layers that ``model`` has, if any, stay, and suffice: then
+    ``every``, ``at`` and ``layers`` may all be left out. Otherwise give one of them.
 
-    * ``every=N``: a checkpoint after about every N layers, those of models inside among them: of the places where a section has
-      at least N / 2 and less than 2 N layers, behind the one that hands on the fewest bytes. ``N`` about the root of the number
-      of layers takes the least memory (Chen et al. 2016, section 4.1);
-    * ``at=[names]``: a checkpoint after each of the named layers, after each use of it;
-    * ``layers=``: a class of layers or several, a pattern of names such as ``"block_*"``, or a function that takes a layer
-      and says whether it is meant. Each call of such a layer in training is recomputed on its own, wherever it is: in a model
-      or layer inside, in a model whose ``call`` is its own. Of layers in each other the outermost counts. Here ``model`` is
-      any that is built, and the result is of its class, with ``recomputed_layers``, but no ``keras_recompute.Model``;
-    * none of these, for a model that has RecomputationCheckpoint layers already.
+    Args:
+        model: A functional or sequential model, or one of a class of its own that is functional inside, as KerasHub's backbones
+            and tasks are: then the result is of that class too.
+        every: A checkpoint after about ``every`` layers, those of models inside among them: of the places where a section has
+            at least half and less than twice as many, behind the one that hands on the fewest bytes. About the root of the
+            number of layers takes the least memory (Chen et al. 2016, section 4.1).
+        at: Names of layers: a checkpoint after each use of each of them.
+        layers: A class of layers or several, a pattern of names such as ``"block_*"``, or a function that takes a layer and
+            says whether it is meant. Each call of such a layer in training is recomputed on its own, wherever it is: in a model
+            or layer inside, in a model whose ``call`` is its own. Of layers in each other the outermost counts. Here ``model``
+            is any that is built, and the result is of its class, with ``recomputed_layers``, but no ``keras_recompute.Model``.
+        sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them). Checkpoints save activations, and
+            where weights or a single layer take most of the memory they may save nothing; that depends on the batch and the
+            compiler. Given a sample, both models are compiled by XLA, which takes as long as two first steps, and a
+            RecomputeWarning has both figures where the result takes no less than ``model``. Not with ``layers``.
 
-    Checkpoints save activations, and where weights or a single layer take most of the memory they may save nothing. That
-    depends on the batch and the compiler, so it is said only if asked for: given ``sample``, a batch as it is given to ``fit``
-    (``x``, ``(x, y)``, or a data set of them), both models are compiled by XLA, and a RecomputeWarning has both figures where
-    the result takes no less than ``model``. That takes as long as two first steps. Not with ``layers=``.
+    Raises:
+        InvalidArgumentError: A model of another kind or without trainable weights; more than one or none of ``every``, ``at``
+            and ``layers``; a name, class or pattern that no layer has; an ``every`` that leaves no place for a checkpoint; a
+            ``sample`` that does not fit.
 
-    Raises InvalidArgumentError for a model of another kind, for more than one or none of them, for a name, class or pattern
-    that no layer has, for an ``every`` that leaves no place for a checkpoint, for a model without trainable weights, and for a
-    ``sample`` that does not fit.
+    Examples:
+        >>> plain = keras.Sequential([keras.Input((8,))] + [keras.layers.Dense(8, "tanh") for _ in range(9)])
+        >>> model = kr.checkpointed(plain, every=3)
+        >>> sum(isinstance(layer, kr.RecomputationCheckpoint) for layer in model.operations)
+        2
+        >>> model.weights[0] is plain.weights[0]
+        True
     """
     new = _checkpointed(model, every=every, at=at, layers=layers)
     if sample is not None:

@@ -35,6 +35,17 @@ class Model(RunsItsGraph, keras.Model):
     ``RecomputationCheckpoint`` layers are recomputed in the backward pass; what lies after the last one is not. Equal
     sections become one loop. Values and gradients are those of the plain model; dropout and statistics too. Inference
     is the plain model's. Warns with a RecomputeWarning where there are checkpoints but none saves memory.
+
+    Examples:
+        >>> dense = keras.layers.Dense(8, "tanh")
+        >>> x = inputs = keras.Input((8,))
+        >>> for _ in range(3):
+        ...     x = kr.RecomputationCheckpoint()(dense(x))
+        >>> model = kr.Model(inputs, keras.layers.Dense(1)(x))
+        >>> [name for name, _ in model.plan.named_steps]  # three equal sections are one loop
+        ['sections-0-2', '']
+        >>> model.compile("sgd", "mse", jit_compile=True)
+        >>> history = model.fit(np.ones((4, 8)), np.ones(4), verbose=0)
     """
 
     _levels, _scan_layers = 1, False

@@ -32,11 +32,17 @@ _proved: weakref.WeakKeyDictionary[keras.Model, _Needs] = weakref.WeakKeyDiction
 class MemoryPlan:
     """Where the checkpoints are and what they are predicted to do.
 
-    ``checkpoints`` are the names of the layers behind which they stand. Peaks are of a training step, in bytes: weights,
-    their gradients, what the optimiser keeps if the model is compiled, activations; the batch that is fed in is not among
-    them. ``plain_peak_bytes`` is that without checkpoints. ``compiled_peak_bytes`` is the peak that was found by compiling,
-    or None where nothing was compiled. ``time_ratio`` compares the cost of a step with that of a step without checkpoints.
-    ``chain`` is what was measured, one step per place where a checkpoint could stand.
+    Peaks are of a training step, in bytes: weights, their gradients, what the optimiser keeps if the model is compiled,
+    activations; the batch that is fed in is not among them.
+
+    Attributes:
+        checkpoints: Names of the layers behind which they stand.
+        budget_bytes: The budget that was given.
+        predicted_peak_bytes: The peak with these checkpoints.
+        plain_peak_bytes: The peak without any.
+        time_ratio: The cost of a step over that of a step without checkpoints.
+        chain: What was measured, one step per place where a checkpoint could stand.
+        compiled_peak_bytes: The peak that was found by compiling, or None where nothing was compiled.
     """
 
     checkpoints: tuple[str, ...]
@@ -68,21 +74,38 @@ def plan(
 ) -> tuple[Model, MemoryPlan]:
     """Return ``model`` with checkpoints so that training needs at most ``memory_budget``, and the plan.
 
-    ``model`` is what ``checkpointed`` takes for ``every=``, and the result what that returns; the two models share layers and
-    weights, and the result is not compiled. ``memory_budget`` is a number of bytes or a text such as ``"128MiB"``, for batches
-    of ``batch_size``, which may be left out where the inputs have a fixed one. ``sample`` is a batch as it is given to ``fit``
-    (``x``, ``(x, y)``, or a data set of them), by which open sizes are fixed: of the batch, where ``batch_size`` is not given,
-    and of sequences. The cheapest plan that fits is taken, by operation counts or, if ``timed``, by
-    running each layer; a larger budget never costs more.
+    The two models share layers and weights, and the result is not compiled. The cheapest plan that fits is taken; a larger
+    budget never costs more. A prediction is no proof: compilers keep more or less than it says (docs/choosing.md). So a few
+    plans are compiled by XLA, with a loss of squares in place of the model's own, and the one that is returned was found to
+    fit. That takes as long as that many first steps.
 
-    A prediction is no proof: compilers keep more or less than it says (docs/choosing.md). So a few plans are compiled by XLA,
-    and the model that is returned was found to fit, with a loss of squares in place of its own. That takes as long as that
-    many first steps. With ``prove=False`` the prediction alone decides. ``needed_bytes`` is a proof of your own: it is given a
-    model and returns what its program needs.
+    Args:
+        model: What ``checkpointed`` takes for ``every``, without checkpoints.
+        memory_budget: A number of bytes, or a text such as ``"128MiB"``.
+        batch_size: Sequences or images of a batch. It may be left out where the inputs have a fixed one.
+        sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them), by which open sizes are fixed: of
+            the batch, where ``batch_size`` is not given, and of sequences.
+        timed: Compare costs by running each layer, and not by operation counts.
+        prove: False: the prediction alone decides.
+        needed_bytes: A proof of your own: it is given a model and returns what its program needs.
 
-    Raises BudgetTooSmallError with the smallest budget that would do, InvalidArgumentError for a model of another kind, one
-    that has checkpoints already or no trainable weights, a size that stays unknown, or a sample that does not fit, and
-    UnsupportedError for a layer that cannot be measured.
+    Returns:
+        What ``checkpointed`` returns, and a ``MemoryPlan``.
+
+    Raises:
+        BudgetTooSmallError: No plan fits; it has the smallest budget that would do.
+        InvalidArgumentError: A model of another kind, one that has checkpoints already or no trainable weights, a size that
+            stays unknown, or a sample that does not fit.
+        UnsupportedError: A layer cannot be measured.
+
+    Examples:
+        >>> inputs = x = keras.Input((32,))
+        >>> for number in range(8):
+        ...     x = keras.layers.Dense(32, "tanh", name=f"dense_{number}")(x)
+        >>> plain = keras.Model(inputs, x)
+        >>> model, plan = kr.plan(plain, memory_budget="600KiB", batch_size=512, prove=False)
+        >>> plan.checkpoints
+        ('dense_1', 'dense_4')
     """
     budget_bytes = parse_bytes(memory_budget)
     functional = functional_model(model)

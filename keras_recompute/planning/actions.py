@@ -60,7 +60,21 @@ Action = Union[Store, Restore, Free, Advance, Keep, Backward]
 
 @dataclass(frozen=True)
 class Plan:
-    """A complete order of work for a chain of ``steps`` steps; two plans with the same actions are equal."""
+    """A complete order of work for a chain of ``steps`` steps; two plans with the same actions are equal.
+
+    Examples:
+        >>> plan = kr.planning.uniform_plan(4, checkpoints=1)
+        >>> for action in plan:
+        ...     print(action)
+        Store(step=0)
+        Advance(begin=0, end=2)
+        Keep(begin=2, end=4)
+        Backward(begin=2, end=4)
+        Restore(step=0)
+        Free(step=0)
+        Keep(begin=0, end=2)
+        Backward(begin=0, end=2)
+    """
 
     steps: int
     actions: tuple[Action, ...]

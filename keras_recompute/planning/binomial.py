@@ -20,7 +20,14 @@ from .segments import KeepFirst, Split, Whole, unfold
 def longest_chain(*, slots: int, replays_per_step: int) -> int:
     """Return the most steps that ``slots`` stored states serve with no step replayed more than ``replays_per_step`` times.
 
-    C(slots + replays_per_step, slots). Raises InvalidArgumentError for a negative number.
+    C(slots + replays_per_step, slots).
+
+    Raises:
+        InvalidArgumentError: A number is negative.
+
+    Examples:
+        >>> kr.planning.longest_chain(slots=3, replays_per_step=2)
+        10
     """
     check_count("slots", slots, at_least=0)
     check_count("replays_per_step", replays_per_step, at_least=0)
@@ -43,7 +50,12 @@ def binomial_replays_per_step(steps: int, *, slots: int) -> int:
 def binomial_replayed_steps(steps: int, *, slots: int) -> int:
     """Return how many steps ``binomial_plan`` replays: r*steps - C(slots + r, r - 1), the fewest possible for equal steps.
 
-    Raises InvalidArgumentError as ``binomial_plan`` does.
+    Raises:
+        InvalidArgumentError: As ``binomial_plan``.
+
+    Examples:
+        >>> kr.planning.binomial_replayed_steps(10, slots=3)  # r = 2: 20 - C(5, 1)
+        15
     """
     replays = binomial_replays_per_step(steps, slots=slots)
     return replays * steps - _choose(slots + replays, replays - 1)
@@ -64,7 +76,15 @@ def binomial_actions(steps: int, *, slots: int) -> Iterator[Action]:
 def binomial_plan(steps: int, *, slots: int) -> Plan:
     """Return the plan that replays the fewest steps with ``slots`` stored states, the chain's input among them.
 
-    Raises InvalidArgumentError for fewer than one step, and for no slot with more than one step.
+    Source: Griewank & Walther 2000, Algorithm 799 (Revolve).
+
+    Raises:
+        InvalidArgumentError: Fewer than one step, or no slot with more than one step.
+
+    Examples:
+        >>> chain = kr.planning.Chain.homogeneous(10, state_bytes=1, activation_bytes=5)
+        >>> kr.planning.simulate(chain, kr.planning.binomial_plan(10, slots=3))
+        Outcome(peak_bytes=8, forward_steps=25, replayed_steps=15, seconds=45)
     """
     return Plan(steps, tuple(binomial_actions(steps, slots=slots)), planner="binomial")
 

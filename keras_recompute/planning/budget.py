@@ -9,7 +9,16 @@ from .chain import check_count
 
 
 class BudgetTooSmallError(InvalidArgumentError):
-    """No plan keeps to the budget; ``smallest_budget_bytes`` is the smallest one that would do."""
+    """No plan keeps to the budget; ``smallest_budget_bytes`` is the smallest one that would do.
+
+    Examples:
+        >>> chain = kr.planning.Chain.homogeneous(10, state_bytes=1, activation_bytes=5)
+        >>> try:
+        ...     kr.planning.mixed_plan(chain, budget_bytes=4)
+        ... except kr.planning.BudgetTooSmallError as error:
+        ...     print(error.smallest_budget_bytes)
+        6
+    """
 
     def __init__(self, what: str, *, budget_bytes: int, smallest_budget_bytes: int) -> None:
         super().__init__(

@@ -26,8 +26,23 @@ from ..errors import InvalidArgumentError
 class Chain:
     """Steps with their sizes in bytes and their costs in seconds (or any one unit of cost); compares by value.
 
-    Every sequence has one entry per step. Raises InvalidArgumentError for sequences of unequal length and for entries that
-    are negative or, where bytes are meant, not whole numbers.
+    Args:
+        state_bytes: Of each step its input, which a checkpoint there stores; 0 where that is alive anyway.
+        activation_bytes: Of each step all that its backward pass needs, its input included.
+        forward_seconds: Of each step the cost of its forward pass.
+        backward_seconds: Of each step the cost of its backward pass.
+        working_bytes: Of each step what is alive only while it runs; 0 by default.
+        fixed_bytes: Alive whatever the plan: weights, optimiser, inputs.
+
+    Raises:
+        InvalidArgumentError: Sequences of unequal lengths, or an entry that is negative or, of bytes, no whole number.
+
+    Examples:
+        >>> chain = kr.planning.Chain(
+        ...     state_bytes=[0, 8, 4], activation_bytes=[20, 40, 10], forward_seconds=[1, 2, 1], backward_seconds=[2, 4, 2]
+        ... )
+        >>> len(chain), chain.plain_peak_bytes, chain.plain_seconds
+        (3, 70, 12)
     """
 
     state_bytes: Sequence[int]
@@ -68,8 +83,14 @@ class Chain:
     ) -> Chain:
         """Return a chain of ``steps`` equal steps, such as the timesteps of a recurrent layer.
 
-        Costs are seconds or any one unit; a backward pass costs two forward passes unless told otherwise. Raises
-        InvalidArgumentError as the class does, and for fewer than one step.
+        Costs are seconds or any one unit; a backward pass costs two forward passes unless told otherwise.
+
+        Raises:
+            InvalidArgumentError: As the class, and for fewer than one step.
+
+        Examples:
+            >>> kr.planning.Chain.homogeneous(100, state_bytes=1, activation_bytes=5).plain_peak_bytes
+            500
         """
         check_count("steps", steps, at_least=1)
         return cls(

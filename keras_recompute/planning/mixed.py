@@ -40,8 +40,16 @@ Decision = Union[Whole, Split[int]]
 def mixed_plan(chain: Chain, *, budget_bytes: int) -> Plan:
     """Return the plan that replays the fewest steps of a chain of equal steps with a peak of at most ``budget_bytes``.
 
-    A larger budget never replays more, and one that buys nothing is not used. Raises InvalidArgumentError for a chain of
-    unequal steps, and BudgetTooSmallError, which carries the smallest budget that would do.
+    A larger budget never replays more, and one that buys nothing is not used. Source: Gruslys et al. 2016, arXiv:1606.03401.
+
+    Raises:
+        InvalidArgumentError: The steps of the chain are unequal.
+        BudgetTooSmallError: No plan fits; it has the smallest budget that would do.
+
+    Examples:
+        >>> chain = kr.planning.Chain.homogeneous(100, state_bytes=1, activation_bytes=5)
+        >>> kr.planning.simulate(chain, kr.planning.mixed_plan(chain, budget_bytes=100))
+        Outcome(peak_bytes=100, forward_steps=181, replayed_steps=81, seconds=381)
     """
     return Plan(len(chain), tuple(mixed_actions(chain, budget_bytes=budget_bytes)), planner="mixed")
 

@@ -28,7 +28,17 @@ def optimal_plan(chain: Chain, *, budget_bytes: int) -> Plan:
     """Return the fastest plan for ``chain`` with a peak of at most ``budget_bytes``, the chain's fixed bytes included.
 
     Milliseconds for equal steps at most budgets, at most seconds for 500 unequal ones; asking again for the same chain with
-    another budget is quick. Raises BudgetTooSmallError, an InvalidArgumentError that carries the smallest budget that would do.
+    another budget is quick.
+
+    Raises:
+        BudgetTooSmallError: No plan fits; it has the smallest budget that would do.
+
+    Examples:
+        >>> chain = kr.planning.Chain(
+        ...     state_bytes=[0, 8, 4], activation_bytes=[20, 40, 10], forward_seconds=[1, 2, 1], backward_seconds=[2, 4, 2]
+        ... )
+        >>> kr.planning.simulate(chain, kr.planning.optimal_plan(chain, budget_bytes=60))
+        Outcome(peak_bytes=50, forward_steps=4, replayed_steps=1, seconds=13)
     """
     check_budget(budget_bytes)
     if len(chain) <= LONGEST:

@@ -49,10 +49,29 @@ def predicted_peak_bytes(
 ) -> int:
     """Return the predicted peak in bytes of a training step, weights included, the data fed in not.
 
-    The network: an embedding of ``embedded_symbols`` (none if 0) to ``features``, the recurrent layer, a dense layer to
-    ``outputs`` values per timestep, in float32, trained by an optimiser that keeps ``optimizer_slots`` values per weight, on
-    the cross-entropy of embedded symbols, else the squared error. The sections are grouped in ``levels`` loops as their
-    number divides. Raises InvalidArgumentError for an unknown ``cell``, or more checkpoints than steps - 1.
+    The network: an embedding, the recurrent layer, and a dense layer on every timestep, in float32, trained on the
+    cross-entropy of embedded symbols, else on the squared error.
+
+    Args:
+        cell: ``"lstm"`` or ``"gru"``.
+        steps: Timesteps.
+        checkpoints: Checkpoints, which make one section more.
+        recompute: False: every activation is kept.
+        batch: Sequences.
+        features: Values of an input at one timestep.
+        units: Values of a state.
+        outputs: Values of an output of the dense layer.
+        embedded_symbols: Symbols that the embedding knows; 0: there is none.
+        optimizer_slots: Values that the optimiser keeps per weight.
+        levels: Loops that the sections are grouped in, as their number divides.
+
+    Raises:
+        InvalidArgumentError: An unknown ``cell``, or more checkpoints than ``steps`` - 1.
+
+    Examples:
+        >>> network = dict(cell="lstm", steps=256, recompute=True, batch=8, features=16, units=32, outputs=4)
+        >>> [kr.planning.predicted_peak_bytes(checkpoints=k, **network) for k in (0, 3, 15)]
+        [2172960, 805936, 562224]
     """
     if cell not in _GATES:
         raise InvalidArgumentError(f"cell is {cell!r}: the sizes of {' and '.join(_GATES)} are known")

@@ -22,7 +22,12 @@ from .simulate import simulate
 def section_lengths(steps: int, sections: int) -> tuple[int, ...]:
     """Return the lengths, in steps, of ``sections`` sections that differ by at most one: section i begins at i*steps//sections.
 
-    Raises InvalidArgumentError unless there is at least one section, and at least one step for each.
+    Raises:
+        InvalidArgumentError: There is no section, or one without a step.
+
+    Examples:
+        >>> kr.planning.section_lengths(10, 4)
+        (2, 3, 2, 3)
     """
     check_count("steps", steps, at_least=1)
     check_count("sections", sections, at_least=1)
@@ -47,7 +52,13 @@ def uniform_actions(steps: int, *, checkpoints: int) -> Iterator[Action]:
 def uniform_plan(steps: int, *, checkpoints: int) -> Plan:
     """Return the plan that stores ``checkpoints`` states and replays all but the last of the sections they make.
 
-    Raises InvalidArgumentError for fewer than zero checkpoints, or for more than steps - 1.
+    Raises:
+        InvalidArgumentError: Fewer than zero checkpoints, or more than steps - 1.
+
+    Examples:
+        >>> chain = kr.planning.Chain.homogeneous(100, state_bytes=1, activation_bytes=5)
+        >>> kr.planning.simulate(chain, kr.planning.uniform_plan(100, checkpoints=4))
+        Outcome(peak_bytes=104, forward_steps=180, replayed_steps=80, seconds=380)
     """
     return Plan(steps, tuple(uniform_actions(steps, checkpoints=checkpoints)), planner="uniform")
 
@@ -55,8 +66,16 @@ def uniform_plan(steps: int, *, checkpoints: int) -> Plan:
 def uniform_plan_within(chain: Chain, *, budget_bytes: int) -> Plan:
     """Return the uniform plan for ``chain`` with the fewest checkpoints whose peak is within ``budget_bytes``.
 
-    Fewer checkpoints replay fewer steps. Raises BudgetTooSmallError, an InvalidArgumentError with the smallest budget that a
-    uniform plan can keep to, when there is none.
+    Fewer checkpoints replay fewer steps.
+
+    Raises:
+        BudgetTooSmallError: No uniform plan fits; it has the smallest budget that would do.
+
+    Examples:
+        >>> chain = kr.planning.Chain.homogeneous(100, state_bytes=1, activation_bytes=5)
+        >>> plan = kr.planning.uniform_plan_within(chain, budget_bytes=130)
+        >>> kr.planning.simulate(chain, plan).peak_bytes
+        128
     """
     check_budget(budget_bytes)
     smallest = None

@@ -34,7 +34,14 @@ def export_csv(program: Program, directory: str | os.PathLike[str]) -> list[Path
 
     Text stands in quotation marks. Names come from foreign files, and a spreadsheet computes what begins as a formula does:
     such a text has ``'`` before it, and so has one that begins with ``'``. Whoever reads the names takes one ``'`` away.
-    Raises ReportError where they cannot be written.
+
+    Raises:
+        ReportError: They cannot be written.
+
+    Examples:
+        >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> [path.name for path in kr.report.export_csv(program, "tables")]
+        ['steps.csv', 'buffers.csv']
     """
     folder = made_folder(directory)
     steps, buffers = folder / STEPS_NAME, folder / BUFFERS_NAME
@@ -50,7 +57,14 @@ def export_trace(program: Program, path: str | os.PathLike[str]) -> Path:
     """Write a Chrome trace, which ui.perfetto.dev and chrome://tracing show, to ``path``; return it.
 
     Counters: bytes held, by category, the always-live ones included. Slices: phases, sections, layers, instructions.
-    Raises ReportError where it cannot be written.
+
+    Raises:
+        ReportError: It cannot be written.
+
+    Examples:
+        >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> kr.report.export_trace(program, "trace.json").name
+        'trace.json'
     """
     document = {
         "traceEvents": list(trace_events(program)),
@@ -108,7 +122,14 @@ def export_xprof(name: str, serialized: bytes, logdir: str | os.PathLike[str], *
     """Lay a serialized program out as ``xprof LOGDIR`` and TensorBoard's profile plugin look for it; return the files.
 
     The memory viewer of ``run`` then shows the program under ``name``. Nothing was timed, so its other tools are empty.
-    Raises ReportError where the files cannot be written.
+
+    Raises:
+        ReportError: The files cannot be written.
+
+    Examples:
+        >>> compiled = kr.liveness.compile_program(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> [path.name for path in kr.report.export_xprof("square", compiled.serialized, "logs")]
+        ['compiled.xplane.pb', 'square.hlo_proto.pb']
     """
     folder = made_folder(Path(logdir, "plugins", "profile", _file_name(run)))
     name = _file_name(name)

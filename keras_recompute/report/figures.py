@@ -33,8 +33,14 @@ def liveness_figure(
 ) -> None:
     """Draw the bytes held by ``program`` over its steps as a PNG at ``path``, replacing it whole.
 
-    ``capacity_bytes`` is what the device has; by default what the record says. Raises ReportError where ``path`` cannot
-    be written.
+    ``capacity_bytes`` is what the device has; by default what the record says.
+
+    Raises:
+        ReportError: ``path`` cannot be written.
+
+    Examples:
+        >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> kr.report.liveness_figure(program, "memory.png", title="A product")
     """
     _draw([(title or f"Memory of {program.name}", program)], path, capacity_bytes, None)
 
@@ -48,7 +54,13 @@ def comparison_figure(
 ) -> None:
     """Draw labelled programs side by side on one scale of bytes as a PNG at ``path``; changes are against the first.
 
-    Raises InvalidArgumentError for no program, ReportError where ``path`` cannot be written.
+    Raises:
+        InvalidArgumentError: There is no program.
+        ReportError: ``path`` cannot be written.
+
+    Examples:
+        >>> programs = [(f"{n}", kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((n, n)))) for n in (64, 128)]
+        >>> kr.report.comparison_figure(programs, "memory.png")
     """
     if not programs:
         raise InvalidArgumentError("a comparison needs at least one (label, program), none was given")

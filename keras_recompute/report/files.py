@@ -23,12 +23,25 @@ def write_report(
 ) -> list[Path]:
     """Write ``liveness.json`` and ``liveness.png`` into ``directory``, made if need be; return their paths.
 
-    ``serialized``, the program as XLA has it (``liveness.compile_program``), is kept beside them as
-    ``liveness.hlo_proto.pb``: XProf's memory viewer reads it, the report does not need it. ``page`` adds ``liveness.html``,
-    which has 5 MB whatever the program, because plotly.js is in it; the command line makes one of any report.
-
     Each file appears whole or not at all, and replaces an older one; what is not asked for is removed, because it would
-    show another program. Raises ReportError where a file cannot be written.
+    show another program.
+
+    Args:
+        program: The record.
+        directory: The folder.
+        title: The heading of the figure and the page.
+        serialized: The program as XLA has it (``liveness.compile_program``), kept beside them as ``liveness.hlo_proto.pb``:
+            XProf's memory viewer reads it, the report does not need it.
+        page: Add ``liveness.html``, which has 5 MB whatever the program, because plotly.js is in it; the command line makes one
+            of any report.
+
+    Raises:
+        ReportError: A file cannot be written.
+
+    Examples:
+        >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> [path.name for path in kr.report.write_report(program, "report")]
+        ['liveness.json', 'liveness.png']
     """
     from .figures import liveness_figure
     from .page import PAGE_NAME, write_page

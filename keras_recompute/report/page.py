@@ -43,8 +43,14 @@ _NOT_IN_SCRIPT = {character: f"\\u{ord(character):04x}" for character in "<>&\u2
 def write_page(programs: Sequence[tuple[str, Program]], path: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Write a page about one labelled program, or two over each other on one scale, to ``path``; return it.
 
-    Raises InvalidArgumentError for another number of programs, ReportError where ``path`` cannot be written or a library
-    that is needed is missing.
+    Raises:
+        InvalidArgumentError: Another number of programs.
+        ReportError: ``path`` cannot be written, or a library that is needed is missing.
+
+    Examples:
+        >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> kr.report.write_page([("product", program)], "memory.html").name
+        'memory.html'
     """
     if not 1 <= len(programs) <= REPORTS_AT_MOST:
         raise InvalidArgumentError(f"a page shows one program or {REPORTS_AT_MOST}, not {len(programs)}")

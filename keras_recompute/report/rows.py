@@ -45,6 +45,10 @@ def memory_rows(
 
     Each row has its difference to the compiled figure, which is the one that the others are held against. What the
     allocator of a GPU states has a row where there is a GPU.
+
+    Examples:
+        >>> [row.over_compiled_bytes for row in kr.report.memory_rows(predicted=110, compiled=100, measured=90)]
+        [10, 0, -10]
     """
     figures = {"predicted by the plan": predicted, "compiled": compiled, "measured in the process": measured}
     if on_device is not None:
@@ -56,7 +60,13 @@ def memory_rows(
 
 
 def summary_rows(program: Program) -> list[tuple[str, str]]:
-    """Return (name, text) for the figures of ``program``; a figure that is not known has no row."""
+    """Return (name, text) for the figures of ``program``; a figure that is not known has no row.
+
+    Examples:
+        >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)), input_feed=["x"])
+        >>> dict(kr.report.summary_rows(program))["input feed, counted apart"]
+        '16.0 KiB'
+    """
     rows = [
         ("peak", format_bytes(program.peak_bytes)),
         ("always-live", format_bytes(program.always_live_bytes)),
@@ -79,7 +89,13 @@ def summary_rows(program: Program) -> list[tuple[str, str]]:
 
 
 def category_rows(program: Program) -> list[tuple[str, int]]:
-    """Return (category, bytes) alive at the peak, largest first; they add up to the peak."""
+    """Return (category, bytes) alive at the peak, largest first; they add up to the peak.
+
+    Examples:
+        >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> sum(count for _, count in kr.report.category_rows(program)) == program.peak_bytes
+        True
+    """
     sums: dict[str, int] = {}
     for buffer in program.live_at(program.peak_step):
         sums[buffer.category] = sums.get(buffer.category, 0) + buffer.size_bytes
@@ -102,6 +118,12 @@ def phase_spans(program: Program, *, shortest: int = 1) -> list[Span]:
 
     A run of fewer than ``shortest`` steps between two of one phase belongs to them: a compiler moves single instructions
     about, and in a picture they are stripes.
+
+    Examples:
+        >>> steps = tuple(kr.liveness.Step("add", 8, phase=phase) for phase in ("forward", "forward", "backward"))
+        >>> spans = kr.report.phase_spans(kr.liveness.Program("by hand", "nobody", steps, ()))
+        >>> [(span.name, span.first, span.last) for span in spans]
+        [('forward', 0, 1), ('backward', 2, 2)]
     """
     found: list[Span] = []
     for number, step in enumerate(program.steps):
@@ -124,6 +146,12 @@ def section_spans(program: Program) -> list[Span]:
     """Return the runs of steps of one section in one direction, forward or back; other steps are in none.
 
     A few steps of no section between two of the same, in the same direction, belong to it.
+
+    Examples:
+        >>> steps = tuple(kr.liveness.Step("add", 8, section=section) for section in ("first", "first", "second"))
+        >>> spans = kr.report.section_spans(kr.liveness.Program("by hand", "nobody", steps, ()))
+        >>> [(span.name, span.first, span.last) for span in spans]
+        [('first', 0, 1), ('second', 2, 2)]
     """
     found: list[Span] = []
     before = None

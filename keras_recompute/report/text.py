@@ -19,7 +19,21 @@ _CURVE_MARGIN = 8  # "memory  "
 
 
 def print_liveness(program: Program, console: Console | None = None, *, buffers: int = 10, title: str | None = None) -> None:
-    """Print the figures of ``program``, what is alive at its peak, and how the sums agree with the compiler's."""
+    """Print the figures of ``program``, what is alive at its peak, and how the sums agree with the compiler's.
+
+    Args:
+        program: The record.
+        console: Where to print; by default the standard output.
+        buffers: How many of the largest buffers to list.
+        title: The heading.
+
+    Examples:
+        >>> kr.report.print_liveness(kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64))), title="A product")
+        <BLANKLINE>
+        A product
+        peak ... KiB
+        ...
+    """
     console = console or Console()
     summary = table(console, ["", ""])
     for row in summary_rows(program):
@@ -48,7 +62,17 @@ def print_liveness(program: Program, console: Console | None = None, *, buffers:
 
 
 def print_memory(rows: Iterable[MemoryRow], console: Console | None = None, *, title: str = "Peak memory") -> None:
-    """Print the predicted, compiled and measured figure side by side."""
+    """Print the predicted, compiled and measured figure side by side.
+
+    Examples:
+        >>> kr.report.print_memory(kr.report.memory_rows(predicted=11 * 2**10, compiled=10 * 2**10, measured=9 * 2**10))
+        <BLANKLINE>
+        Peak memory
+                                    bytes  over compiled
+        predicted by the plan    11.0 KiB      +1.00 KiB
+        compiled                 10.0 KiB            0 B
+        measured in the process  9.00 KiB      -1.00 KiB
+    """
     console = console or Console()
     figures = table(console, ["", "bytes", "over compiled"], right=(1, 2))
     for row in rows:
