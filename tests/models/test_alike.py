@@ -1,4 +1,7 @@
-"""Sections that are alike share one trace: the values, gradients and statistics of each are its own, and so are its names."""
+"""Sections that are alike share one trace: the values, gradients and statistics of each are its own, and so are its names.
+
+Looks at what is traced: a trace too many shows in neither values nor the compiled program, only in time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where a model is cut, which sections are equal, and what a run of them gives back: exactly."""
+"""Where a model is cut, which sections are equal, and what a run of them gives back: exactly.
+
+Looks at the plan: a model cut in another place computes the same numbers, and takes more memory only where it is large.
+"""
 
 from __future__ import annotations
 
