@@ -35,7 +35,7 @@ def plain_runs():
     return {}
 
 
-@pytest.fixture(scope="module", params=["lstm-text", "gru-constant"])
+@pytest.fixture(scope="module", params=["lstm-text", pytest.param("gru-constant", marks=pytest.mark.long)])
 def plain(request, folder, plain_runs):
     """The run that the others must equal: no checkpoints, nothing recomputed. Made once, in whatever order tests come."""
     cell, data = request.param.split("-")
@@ -49,8 +49,9 @@ def plain(request, folder, plain_runs):
 @pytest.mark.parametrize(
     ("plain", "checkpoints", "levels"),
     [
-        *(("lstm-text", *plan) for plan in [(0, 1), (7, 1), (6, 1), (15, 2), (15, 3)]),
-        *(("gru-constant", *plan) for plan in [(7, 1), (15, 2)]),
+        ("lstm-text", 7, 1),
+        *(pytest.param("lstm-text", *plan, marks=pytest.mark.long) for plan in [(0, 1), (6, 1), (15, 2), (15, 3)]),
+        *(pytest.param("gru-constant", *plan, marks=pytest.mark.long) for plan in [(7, 1), (15, 2)]),
     ],
     indirect=["plain"],
     scope="module",
@@ -95,6 +96,7 @@ def test_the_json_holds_every_figure(plain):
     assert result["completed"] is True
 
 
+@pytest.mark.long
 def test_the_loss_falls(folder):
     result = run(folder, "--checkpoints", "1", "--epochs", "6", name="learns")
     assert result["losses"][0] == pytest.approx(5.545, abs=0.02)  # the logarithm of 256 symbols
@@ -124,12 +126,14 @@ def published():
     return {k: compiled("--checkpoints", str(k)).program for k in (0, 1, 3, 7, 15, 31)}
 
 
+@pytest.mark.long
 def test_memory_falls_with_every_checkpoint(published):
     allocated = [published[k].allocated_temporary_bytes for k in (0, 1, 3, 7, 15)]
     assert allocated == sorted(allocated, reverse=True)
     assert len(set(allocated)) == len(allocated)
 
 
+@pytest.mark.long
 def test_memory_stays_within_its_bounds(published):
     # 144 MiB is the temporary memory of a JAX scan of jax.checkpoint(scan) for the same work.
     assert published[7].allocated_temporary_bytes <= 0.9 * 144 * MIB
@@ -138,10 +142,12 @@ def test_memory_stays_within_its_bounds(published):
     assert published[7].allocated_temporary_bytes <= without.allocated_temporary_bytes / 4
 
 
+@pytest.mark.long
 def test_the_program_does_not_grow_with_the_sections(published):
     assert published[31].program_instructions <= 1.3 * published[7].program_instructions
 
 
+@pytest.mark.long
 def test_two_levels_need_less_than_any_single_one(published):
     nested = compiled("--checkpoints", "127", "--levels", "2")
     # One level is flat from 63 checkpoints on, where states begin to outweigh sections.
@@ -151,6 +157,7 @@ def test_two_levels_need_less_than_any_single_one(published):
     assert predicted == pytest.approx(nested.program.peak_bytes, rel=0.02)
 
 
+@pytest.mark.long
 def test_the_prediction_is_near_what_is_compiled(published):
     for checkpoints, program in published.items():
         arguments = parse_arguments(["--data", "constant"], recompute_lstm.__doc__)
@@ -162,8 +169,14 @@ def test_the_prediction_is_near_what_is_compiled(published):
     "shapes",
     [
         "--cell lstm --data text --seq-len 96 --units 24 --features 40 --batch-size 3 --checkpoints 5",
-        "--cell gru --data text --seq-len 64 --units 200 --features 16 --batch-size 2 --checkpoints 15 --levels 2",
-        "--cell gru --data constant --seq-len 256 --units 16 --features 96 --batch-size 8 --checkpoints 31 --levels 2",
+        pytest.param(
+            "--cell gru --data text --seq-len 64 --units 200 --features 16 --batch-size 2 --checkpoints 15 --levels 2",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "--cell gru --data constant --seq-len 256 --units 16 --features 96 --batch-size 8 --checkpoints 31 --levels 2",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_the_prediction_follows_the_shapes(shapes):
@@ -171,7 +184,10 @@ def test_the_prediction_follows_the_shapes(shapes):
     assert session.results["predicted_peak_bytes"] == pytest.approx(session.program.peak_bytes, rel=0.1)
 
 
-@pytest.mark.parametrize("plan", ["--data constant --checkpoints 31", "--data text --checkpoints 63 --levels 2"])
+@pytest.mark.parametrize(
+    "plan",
+    ["--data constant --checkpoints 31", pytest.param("--data text --checkpoints 63 --levels 2", marks=pytest.mark.long)],
+)
 def test_65536_steps_train_within_256_mib(plan):
     session = compiled("--seq-len", "65536", "--batch-size", "1", *plan.split())
     assert session.program.allocated_temporary_bytes <= 256 * MIB
@@ -199,6 +215,7 @@ def test_auto_takes_the_fastest_plan_that_fits_when_compiled(folder, capsys):
     assert "next cheaper: 2 checkpoints" in said
 
 
+@pytest.mark.long
 def test_auto_says_the_smallest_budget_that_would_do(folder, capsys):
     path = folder / "refused.json"
     only = [*AUTO, "--seq-len", "8", "--levels", "2", "--compile-only"]
@@ -217,6 +234,7 @@ def test_auto_says_the_smallest_budget_that_would_do(folder, capsys):
     assert result["losses"] == []
 
 
+@pytest.mark.long
 def test_a_sweep_compares_plans_and_finds_the_largest_batch(folder, capsys):
     path, report = folder / "sweep.json", folder / "sweep"
     command = [*SMALL, "--data", "constant", "--sweep", "1", "--compile-only", "--memory-budget", "256KiB"]
@@ -226,8 +244,6 @@ def test_a_sweep_compares_plans_and_finds_the_largest_batch(folder, capsys):
     assert [row["step_seconds"] for row in rows] == [None, None]
     assert rows[0]["peak_bytes"] > rows[1]["peak_bytes"]
     assert 4 < rows[0]["largest_batch"] < rows[1]["largest_batch"]
-    session = compiled(*SMALL, "--checkpoints", "1", "--batch-size", str(rows[1]["largest_batch"] + 1))
-    assert session.needed_bytes > 256 * 1024
     assert json.loads((report / "sweep.json").read_text())["rows"] == rows
     assert sorted(p.name for p in report.iterdir()) == ["sweep.json", "sweep.png", "sweep.txt"]
     assert "| 1 checkpoint " in capsys.readouterr().out
@@ -265,6 +281,7 @@ def test_numbers_that_cannot_be_grouped_are_told(plan, says):
     assert all(word in "".join(cut.warnings(steps)) for word in says)
 
 
+@pytest.mark.long
 def test_a_report_is_written_and_never_over_another(folder, capsys):
     report = folder / "report"
     run(folder, "--checkpoints", "1", "--report", str(report), name="reported")
@@ -332,6 +349,7 @@ def test_bad_input_gets_one_line_and_touches_nothing(arguments, says, tmp_path, 
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.long
 def test_a_loss_that_is_no_number_stops_the_run(folder, capsys):
     path = folder / "nan.json"
     code = recompute_lstm.main([*SMALL, "--data", "constant", "--learning-rate", "1e30", "--json", str(path)])
@@ -361,6 +379,7 @@ def test_wrong_arguments_are_found_before_tensorflow_is_loaded():
     assert done.returncode == 2, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
 def test_an_interrupted_run_ends_at_once_and_keeps_what_was_reported(tmp_path):
     path = tmp_path / "partial.json"

@@ -45,6 +45,7 @@ def test_sections_are_equal():
         WORKLOADS["transformer"].sections(4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["lstm", "gru", "transformer"])
 def test_peers_on_tensorflow_do_the_same_work(kind):
     workload = WORKLOADS[f"tiny-{kind}"]
@@ -153,6 +154,7 @@ def checkpoints_of(model):
     return sum(isinstance(layer, kr.RecomputationCheckpoint) for layer in model.layers)
 
 
+@pytest.mark.long
 def test_the_planner_takes_the_fastest_cut_that_needs_what_the_checkpoints_by_hand_do(monkeypatch):
     needed = {0: 900, 1: 500, 3: 300, 7: 200, 15: 190, 31: 180}
     monkeypatch.setattr(planned, "_needed_bytes", lambda _, model: needed[checkpoints_of(model)])
@@ -217,6 +219,7 @@ def test_a_wrong_command_line(command, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_run_from_end_to_end(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(PEERS, "absent", PEERS["keras"].__class__("keras_peers", ("no_such_package",), "absent"))
     command = "--workload tiny-gru --peers ours,absent --checkpoints 1 --rounds 1 --steps 1 --json".split()

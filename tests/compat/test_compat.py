@@ -92,6 +92,7 @@ def test_the_scope_under_its_other_name():
     assert [row.origin for row in rows] == ["a", "b", "c"]
 
 
+@pytest.mark.long
 def test_forty_thousand_layers_in_the_memory_of_four_hundred():
     """200 calls of 200 layers each, recomputed, against 400 layers kept; by the compiler's own account.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
@@ -23,6 +24,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "choosing.md"
 TEXT = PAGE.read_text()
 
 
+@pytest.mark.long
 def test_the_python_runs(capsys):
     names: dict = {}
     for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
@@ -32,6 +34,7 @@ def test_the_python_runs(capsys):
     assert second.startswith("('dense")
 
 
+@pytest.mark.long
 def test_the_loss_inside_the_sections_leaves_no_outputs_whole():
     code = next(block for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "SquaredErrors" in block)
     names = {"keras": keras, "kr": kr}

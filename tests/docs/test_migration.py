@@ -15,6 +15,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
 
 
 # The examples of other libraries with nothing to recompute; tests/engine/test_policies.py tests the warning.
+@pytest.mark.long
 @pytest.mark.filterwarnings(r"ignore:the checkpoint of '(f|my_function|sequential\w*)' saves no memory")
 def test_every_block_runs(capfd):
     names: dict = {}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
 
+@pytest.mark.long
 def test_the_python_runs(capsys, tmp_path):
     names: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)

@@ -68,6 +68,7 @@ def test_an_error_of_the_function_itself_passes_unchanged():
         checkpoint(faulty)(X)
 
 
+@pytest.mark.long
 def test_calls_in_too_many_ways_are_noticed_and_bounded():
     section = checkpoint(lambda x, n: tf.exp(tf.sin(x)) * n)
     for n in range(LIMIT):

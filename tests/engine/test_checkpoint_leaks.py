@@ -7,6 +7,7 @@ import resource
 import weakref
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
@@ -39,6 +40,7 @@ def alive() -> tuple[int, int]:
     return sum(isinstance(o, FuncGraph) for o in gc.get_objects()), len(ops.gradient_registry.list())
 
 
+@pytest.mark.long
 def test_a_thousand_calls_of_one_function():
     section = checkpoint(scoped, policy=save_everything)
     step(section)
@@ -50,6 +52,7 @@ def test_a_thousand_calls_of_one_function():
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 20 * 1024, "the process grew by 20 MiB or more"
 
 
+@pytest.mark.long
 def test_a_wrapper_per_call_finds_the_programs_of_its_function():
     step(checkpoint(scoped, policy=save_everything))
     before = alive()
@@ -58,6 +61,7 @@ def test_a_wrapper_per_call_finds_the_programs_of_its_function():
     assert alive() == before
 
 
+@pytest.mark.long
 def test_functions_that_come_and_go():
     """A closure per call, as models write them: each is traced, and each is freed with its graphs."""
 

@@ -78,7 +78,11 @@ def assert_three_orders(found, function):
 
 @pytest.mark.parametrize(
     ("policy", "mode"),
-    [(save_nothing, "eager"), (save_nothing, "graph"), (save_nothing, "jit"), (save_everything, "graph")],
+    [
+        *(pytest.param(save_nothing, mode, marks=pytest.mark.long) for mode in ("eager", "jit")),
+        (save_nothing, "graph"),
+        (save_everything, "graph"),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("function", [smooth, looped, closure])
@@ -86,7 +90,7 @@ def test_three_orders_with_tapes(function, policy, mode):
     assert_three_orders(run_in(mode, derivatives(checkpoint(function, policy=policy), 3))(tf.constant(X)), function)
 
 
-@pytest.mark.parametrize("mode", ["graph", "jit"])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("jit", marks=pytest.mark.long)])
 @pytest.mark.parametrize("function", [smooth, closure])
 def test_three_orders_with_tf_gradients(function, mode):
     assert_three_orders(run_in(mode, derivatives(checkpoint(function), 3, symbolic=True))(tf.constant(X)), function)

@@ -177,6 +177,7 @@ def test_variables_captures_and_offloaded_values_are_named():
     assert rows[-1].source.file == "test_inspection.py"
 
 
+@pytest.mark.long
 def test_unknown_sizes_are_said_not_guessed():
     @tf.function
     def inspect(x):

@@ -114,6 +114,7 @@ def test_a_second_derivative_of_a_loop_that_reads_a_variable_with_everything_sav
     np.testing.assert_allclose(second(checkpoint(looped, policy=save_everything))(X), second(looped)(X), rtol=1e-5)
 
 
+@pytest.mark.long
 def test_a_batch_jacobian_of_a_fold():
     def folded(x):
         return tf.reshape(tf.foldl(lambda a, b: tf.cos(a + b), tf.transpose(x)), [1, 1])

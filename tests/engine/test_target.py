@@ -51,7 +51,11 @@ def gradients(model: keras.Model, *, jit: bool) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("left_out", [[name] for name in PASSES] + [list(PASSES)], ids=lambda names: "+".join(names)[:20])
+@pytest.mark.parametrize(
+    "left_out",
+    [*(pytest.param([name], marks=pytest.mark.long) for name in PASSES), list(PASSES)],
+    ids=lambda names: "+".join(names)[:20],
+)
 def test_without_a_pass_and_without_any_the_numbers_are_the_plain_model_s(models, left_out):
     plain, ours = models
     with leaving_out(*left_out):

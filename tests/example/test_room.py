@@ -102,6 +102,7 @@ def test_what_tensorflow_is_refused_is_out_of_memory():
     assert not room.is_out_of_memory(tf.errors.InternalError(None, None, "no"))
 
 
+@pytest.mark.long
 def test_what_compiling_shows_not_to_fit_is_not_run(monkeypatch, tmp_path, capsys):
     """No plan is named, so that the weights and the data are all that is known before: 95 KiB and 12."""
     pytest.importorskip("tensorflow")

@@ -90,6 +90,7 @@ def test_an_engine_that_is_not_broken_passes():
         check(case)
 
 
+@pytest.mark.long
 def test_a_failure_is_made_small_and_its_sort_is_kept():
     """Programs with a sine fail in one way, programs of three instructions in another, which is known."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -14,6 +15,7 @@ from .passes import assert_alike, attempt
 from .profile import settings_for
 from .wraps import POLICIES
 
+pytestmark = pytest.mark.long
 PLAIN_POLICIES = {name: POLICIES[name] for name in ("save_nothing", "save_everything", "save_matmuls")}
 
 

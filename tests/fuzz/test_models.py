@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import keras
+import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -18,6 +19,7 @@ from .layer_kinds import LAYERS, input_of, model_of
 from .passes import assert_alike, attempt
 from .profile import settings_for
 
+pytestmark = pytest.mark.long
 KINDS = sorted(LAYERS.keys() - {"embedding"})  # takes whole numbers
 WAYS = {
     "after every layer": lambda model: kr.checkpointed(model, every=1),

@@ -34,6 +34,7 @@ def _unoptimised():
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False, **before})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", SHARES)
 def test_a_random_program_agrees_with_its_plain_twin(mode):
     how = settings_for(share=SHARES[mode])

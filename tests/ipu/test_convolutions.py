@@ -8,7 +8,7 @@ import tensorflow as tf
 
 LAYERS, SIZE, CHANNELS = 16, 32, 8
 
-pytestmark = pytest.mark.usefixtures("graphcore_names")
+pytestmark = [pytest.mark.usefixtures("graphcore_names"), pytest.mark.long]
 
 
 def peak_of_training(*, checkpoint: bool) -> tuple[int, list[int]]:

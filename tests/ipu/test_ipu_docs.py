@@ -46,6 +46,7 @@ def test_the_names_are_there():
     assert set(re.findall(r"`(\w+)`", row)) <= modules
 
 
+@pytest.mark.long
 def test_the_python_runs(tmp_path):
     """In a process of its own: the script sets the environment, and what it starts from is no one else's."""
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)

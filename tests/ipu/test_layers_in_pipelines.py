@@ -9,7 +9,7 @@ import tensorflow as tf
 
 BATCH, LENGTH = 2, 6
 
-pytestmark = pytest.mark.usefixtures("graphcore_names")
+pytestmark = [pytest.mark.usefixtures("graphcore_names"), pytest.mark.long]
 
 
 def network(layers, ids):

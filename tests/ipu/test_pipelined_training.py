@@ -14,9 +14,9 @@ pytestmark = pytest.mark.usefixtures("graphcore_names")
 @pytest.mark.parametrize(
     ("stages", "checkpoints", "steps", "accumulation", "optimizer", "method"),
     [
-        (2, 2, 4, 2, keras.optimizers.SGD, "sum"),
-        (3, 3, 2, 2, keras.optimizers.Adam, "sum"),
-        (2, 0, 3, 3, keras.optimizers.SGD, "mean"),  # the others sum, as is Graphcore's default
+        pytest.param(2, 2, 4, 2, keras.optimizers.SGD, "sum", marks=pytest.mark.long),
+        pytest.param(3, 3, 2, 2, keras.optimizers.Adam, "sum", marks=pytest.mark.long),
+        pytest.param(2, 0, 3, 3, keras.optimizers.SGD, "mean", marks=pytest.mark.long),  # the others sum: Graphcore's default
         (2, 2, 1, 1, keras.optimizers.SGD, "sum"),
     ],
 )
@@ -63,6 +63,7 @@ def fitted():
     return made
 
 
+@pytest.mark.long
 def test_recomputation_changes_no_number(fitted):
     (plain, plain_losses, _), (ours, losses, _) = fitted[False], fitted[True]
     assert any(plan.recomputes for plan in ours.pipeline.stages.plans)
@@ -73,6 +74,7 @@ def test_recomputation_changes_no_number(fitted):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.long
 def test_callbacks_run_once_per_execution_with_the_running_metrics(fitted):
     model, losses, calls = fitted[True]
     assert len(calls) == 2 * 8 // 2, "two epochs of eight steps, two steps per execution"
@@ -82,6 +84,7 @@ def test_callbacks_run_once_per_execution_with_the_running_metrics(fitted):
     np.testing.assert_allclose(losses, running[:, -1], rtol=1e-5)
 
 
+@pytest.mark.long
 def test_the_record_has_one_entry_per_update(fitted):
     model, _, _ = fitted[True]
     assert len(model.training_record.losses) == len(model.training_record.gradient_norms) == 8

@@ -18,6 +18,7 @@ def train(*, recompute):
     return history.history["loss"], model
 
 
+@pytest.mark.long
 def test_recomputation_changes_nothing():
     plain, _ = train(recompute=False)
     recomputed, _ = train(recompute=True)

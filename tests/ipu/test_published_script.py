@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from keras_recompute.ipu.pva import openReport
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +39,7 @@ def peak(folder: Path) -> int:
     return sum(t.memory.alwaysLiveBytes for t in compilation.tiles) + max(s.notAlwaysLiveMemory.bytes for s in steps)
 
 
+@pytest.mark.long
 def test_the_script_runs_and_its_checkpoints_lower_the_peak(tmp_path):
     """One program is compiled, in one execution of four microbatches. Two sections of 128 steps."""
     assert "loss: " in run(tmp_path / "with", "--checkpoints", "1")

@@ -126,6 +126,7 @@ def test_the_results_of_stateful_operations_are_kept(mode):
     assert A not in first
 
 
+@pytest.mark.long
 def test_weights_are_never_kept():
     for mode in (None, THEN, BETWEEN):
         for shapes in kept(plain, mode):

@@ -122,6 +122,7 @@ def test_beside_the_sdk_nothing_is_done_but_said(tmp_path, sdk):
     assert "nothing is installed" in errors
 
 
+@pytest.mark.long
 def test_names_wait_for_tensorflow(tmp_path):
     """What a script sets before it imports TensorFlow must count, so nothing is loaded before."""
     (tmp_path / "script.py").write_text(
@@ -137,7 +138,13 @@ def test_names_wait_for_tensorflow(tmp_path):
     assert (code, output) == (0, "set()\nTrue True tensorflow\n")
 
 
-@pytest.mark.parametrize(("first", "loaded"), [("keras", ""), ("tensorflow.keras", ""), ("keras", "import tensorflow\n")])
+@pytest.mark.parametrize(
+    ("first", "loaded"),
+    [
+        ("keras", ""),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in (("tensorflow.keras", ""), ("keras", "import tensorflow\n"))),
+    ],
+)
 def test_keras_or_tensorflow_may_be_imported_first(tmp_path, first, loaded):
     """Keras loads TensorFlow, and our modules need both."""
     (tmp_path / "script.py").write_text(

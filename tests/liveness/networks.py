@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, Callable
 
 import keras
+import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
@@ -78,6 +79,10 @@ NETWORKS: dict[str, Callable[[], tuple[Any, tf.TensorSpec, tf.TensorSpec]]] = {
     "transformer": transformer,
     "transformer, checkpointed": lambda: checkpointed(transformer),
 }
+
+
+QUICK = ("LSTM, 7 checkpoints", "convolutional")
+EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in NETWORKS]
 
 
 @lru_cache(maxsize=None)

@@ -9,13 +9,13 @@ import pytest
 pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 
-from networks import NETWORKS, compiled  # noqa: E402
+from networks import EACH, compiled  # noqa: E402
 
 from keras_recompute.liveness import capture_fit, profile, reconcile  # noqa: E402
 from keras_recompute.liveness.reconcile import UNEXPLAINED  # noqa: E402
 from keras_recompute.report.exports import category_sums  # noqa: E402
 
-each_network = pytest.mark.parametrize("name", NETWORKS)
+each_network = pytest.mark.parametrize("name", EACH)
 
 
 @each_network
@@ -41,7 +41,7 @@ def test_the_peak_is_named_after_layers(name):
     assert not unknown
 
 
-@pytest.mark.parametrize("name", [name for name in NETWORKS if "checkpoint" in name and ", 0" not in name])
+@pytest.mark.parametrize("name", [each for each in EACH if "checkpoint" in each.values[0] and ", 0" not in each.values[0]])
 def test_what_a_section_makes_is_of_that_section(name):
     """Sections run as branches or loops, with branches inside: no buffer in them is of no section, or of another phase."""
     program = compiled(name).program()

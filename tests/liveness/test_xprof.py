@@ -9,14 +9,14 @@ import pytest
 pytest.importorskip("tensorflow")
 pytest.importorskip("keras")
 
-from networks import NETWORKS, compiled
+from networks import EACH, compiled
 
 from keras_recompute.liveness.program import RESULT
 
 FREE = 1
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", EACH)
 def test_the_timeline_is_that_of_the_memory_viewer(name, tmp_path):
     convert = pytest.importorskip("xprof.convert.raw_to_tool_data", reason="xprof is not installed")
     from tensorflow.compiler.xla.service import hlo_pb2

@@ -54,7 +54,7 @@ def results(model, state, *, jit):
     return [loss.numpy(), *(g.numpy() for g in gradients), *(v.numpy() for v in model.variables)]
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_values_gradients_and_statistics_are_those_of_the_plain_model(traced, jit):
     """Five sections of a dense layer, normalisation, dropout and a checkpoint are one trace, what is behind them another."""
     model = blocks()
@@ -68,6 +68,7 @@ def test_values_gradients_and_statistics_are_those_of_the_plain_model(traced, ji
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.long
 def test_the_program_names_the_layers_of_each_section():
     model = blocks(4)
     ours = kr.checkpointed(model, at=["drop_0", "drop_1", "drop_2"])

@@ -106,7 +106,14 @@ def fitted(model: keras.Model, mode: str) -> list[float]:
     return model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
 
 
-@pytest.mark.parametrize(("name", "mode"), [("functional", "graph"), ("subclassed", "jit"), ("subclassed", "eager")])
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("functional", "graph"),
+        pytest.param("subclassed", "jit", marks=pytest.mark.long),
+        pytest.param("subclassed", "eager", marks=pytest.mark.long),
+    ],
+)
 def test_it_trains_as_the_plain_model(name, mode):
     plain, base = twins(name)
     ours = kr.checkpointed(base, layers=Block)
@@ -131,6 +138,11 @@ def replays(model: keras.Model) -> int:
     return sum(op.type == "Tanh" for op in gradients.get_concrete_function(tf.TensorSpec(X.shape)).graph.get_operations())
 
 
+@pytest.fixture(scope="module", params=["subclassed", pytest.param("functional", marks=pytest.mark.long)])
+def plain(request):
+    return BUILDERS[request.param]()
+
+
 @pytest.mark.parametrize(
     ("layers", "count"),
     [
@@ -143,13 +155,10 @@ def replays(model: keras.Model) -> int:
         (Encoder, 3),
     ],
 )
-@pytest.mark.parametrize("name", BUILDERS)
-def test_what_is_chosen_is_replayed_once(name, layers, count):
-    plain, base = twins(name)
-    ours = kr.checkpointed(base, layers=layers)
-    assert replays(plain) == replays(base) == 3
+def test_what_is_chosen_is_replayed_once(plain, layers, count):
+    ours = kr.checkpointed(plain, layers=layers)
     assert replays(ours) == 3 + count, "of layers in each other the outermost is recomputed, and what is inside once"
-    assert replays(base) == 3
+    assert replays(plain) == 3
 
 
 def test_names_of_the_layers_that_are_recomputed():
@@ -158,7 +167,7 @@ def test_names_of_the_layers_that_are_recomputed():
     assert sorted(path.split("/")[-1] for path in ours.recomputed_layers) == ["block_0", "block_1", "block_2"]
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", ["subclassed", pytest.param("functional", marks=pytest.mark.long)])
 def test_it_is_saved_and_loaded(name, tmp_path):
     plain, base = twins(name)
     ours = kr.checkpointed(base, layers="block_[01]")
@@ -215,6 +224,7 @@ def test_a_clone_that_cannot_recompute_is_refused():
         keras.models.clone_model(ours, clone_function=fewer)
 
 
+@pytest.mark.long
 def test_masks_go_in_and_out():
     """A recurrent layer and a dense one, chosen: the mask of the embedding reaches the loss.
 
@@ -235,6 +245,7 @@ def test_masks_go_in_and_out():
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_a_training_step_of_its_own_is_recomputed():
     class Own(Subclassed):
         def train_step(self, data):

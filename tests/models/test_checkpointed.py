@@ -84,7 +84,10 @@ def test_a_layer_used_again_is_marked_at_each_use_and_the_sections_are_one_loop(
     assert model.count_params() == shared_dense(keras.Model, 5).count_params()
 
 
-@pytest.mark.parametrize("name", ["masked", "nested", "keras lstm", "batch norm", "skips"])
+@pytest.mark.parametrize(
+    "name",
+    [*(pytest.param(name, marks=pytest.mark.long) for name in ("masked", "keras lstm")), "nested", "batch norm", "skips"],
+)
 def test_the_numbers_are_those_of_the_plain_model(name):
     network = NETWORKS[name]
     models = []

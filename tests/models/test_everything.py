@@ -125,7 +125,7 @@ CASES = {
     "clipping and decay": Case(plain_chain, optimizer={"global_clipnorm": 0.1, "weight_decay": 0.01}),
     "steps_per_execution": Case(plain_chain, compiled={"loss": "mse", "steps_per_execution": 2}),
     "bidirectional": Case(
-        lambda: chain(L.Bidirectional(L.LSTM(3, return_sequences=True)), L.Bidirectional(L.GRU(3)), L.Dense(2), shape=(5, 6)),
+        lambda: chain(L.Dense(4, "tanh"), L.Bidirectional(L.GRU(3)), L.Dense(2), shape=(5, 6)),
         SEQUENCES,
     ),
     "time distributed": Case(
@@ -162,9 +162,16 @@ def outcome(model: keras.Model, case: Case, *, jit: bool) -> tuple[list[float], 
 
 # Under XLA all were tried once; those that compile fast or differ there are tried again.
 COMPILED = ("float16", "int8 and lora", "frozen front", "several")
+QUICK = ("sample_weight", "frozen front", "several")
 
 
-@pytest.mark.parametrize(("name", "jit"), [*((name, False) for name in CASES), *((name, True) for name in COMPILED)])
+@pytest.mark.parametrize(
+    ("name", "jit"),
+    [
+        *(pytest.param(name, False, marks=() if name in QUICK else pytest.mark.long) for name in CASES),
+        *(pytest.param(name, True, marks=pytest.mark.long) for name in COMPILED),
+    ],
+)
 def test_it_goes_as_in_the_plain_model(name, jit):
     case = CASES[name]
     before = keras.config.dtype_policy()

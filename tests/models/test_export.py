@@ -124,6 +124,7 @@ print(json.dumps([found, "keras_recompute" in sys.modules]))
 """
 
 
+@pytest.mark.long
 def test_what_another_process_loads_has_its_gradients(tmp_path):
     functions = Functions()
     tf.saved_model.save(functions, tmp_path)
@@ -147,7 +148,10 @@ def test_saved_without_gradients_an_error_says_so(tmp_path):
         gradient(loaded.checkpointed, [0.1, 0.2])
 
 
-@pytest.mark.parametrize("imports", ["import keras, keras_recompute", "import keras_recompute, keras"])
+@pytest.mark.parametrize(
+    "imports",
+    ["import keras, keras_recompute", pytest.param("import keras_recompute, keras", marks=pytest.mark.long)],
+)
 def test_a_keras_file_in_another_process(tmp_path, imports):
     model = network()
     model.save(tmp_path / "model.keras")

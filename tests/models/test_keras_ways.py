@@ -56,7 +56,7 @@ def assert_same_weights(models):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("eager", [pytest.param(False, marks=pytest.mark.long), True], ids=["graph", "eager"])
 def test_sample_weights_class_weights_and_metrics(eager):
     """Also the metric, the count and the added losses of layers inside sections: each moves once per step."""
     models = [compiled(model, run_eagerly=eager) for model in twins(classifier)]
@@ -76,6 +76,7 @@ def test_sample_weights_class_weights_and_metrics(eager):
     assert ours == pytest.approx(plain, rel=1e-4)
 
 
+@pytest.mark.long
 def test_single_batches():
     models = [compiled(model) for model in twins(classifier)]
     found = []

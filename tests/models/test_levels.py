@@ -43,7 +43,11 @@ def gradients(model, jit):
 
 @pytest.mark.parametrize(
     ("layer", "jit", "return_sequences", "several"),
-    [(kr.LSTM, True, True, [3]), (kr.LSTM, False, True, [2, 3]), (kr.GRU, True, False, [2])],
+    [
+        pytest.param(kr.LSTM, True, True, [3], marks=pytest.mark.long),
+        (kr.LSTM, False, True, [2, 3]),
+        pytest.param(kr.GRU, True, False, [2], marks=pytest.mark.long),
+    ],
     ids=["lstm-jit-joined", "lstm-joined", "gru-jit-stacked"],
 )
 def test_levels_change_no_value_and_no_gradient(layer, jit, return_sequences, several):

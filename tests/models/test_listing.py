@@ -86,6 +86,7 @@ def model_of(steps, has_two_outputs):
 STEP = st.tuples(st.sampled_from(["dense", "dense", "shared", "sum"]), st.integers(1, 4), st.integers(1, 4))
 
 
+@pytest.mark.long
 @given(st.lists(STEP, min_size=3, max_size=12), st.booleans(), st.integers(1, 3))
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
 def test_any_graph(steps, has_two_outputs, every):

@@ -48,6 +48,7 @@ def assert_close(ours, plain):
         np.testing.assert_allclose(a, b, atol=2e-5 * max(np.abs(b).max(), 1e-3))
 
 
+@pytest.mark.long
 def test_second_derivatives_through_a_loop_of_fused_sections():
     models = []
     for model_class, cell in ((Model, LSTM), (keras.Model, keras.layers.LSTM)):
@@ -58,6 +59,7 @@ def test_second_derivatives_through_a_loop_of_fused_sections():
     assert_close(penalty(models[0], X[:, :3], "jit"), penalty(models[1], X[:, :3], "graph"))
 
 
+@pytest.mark.long
 def test_second_derivatives_through_levels_of_loops_in_eager_code():
     ours, plain = twins(lambda model_class: recurrent(model_class, 4, cell=keras.layers.SimpleRNN, length=5))
     ours.recomputation_levels = 2
@@ -89,7 +91,7 @@ def third_order(model, x, mode):
     return computed(run, x, mode)
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+@pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
 def test_third_derivatives_through_sections(mode):
     ours, plain = twins(dense_chain)
     assert ours.plan.recomputes
@@ -122,6 +124,7 @@ def test_second_derivatives_see_the_one_dropout_mask():
     np.testing.assert_array_equal(kept, np.any(second.numpy() != 0, axis=0))
 
 
+@pytest.mark.long
 def test_traces_of_a_model_leave_nothing_behind():
     """tf.custom_gradient would keep an entry of TensorFlow's registry for each use, and with it the graph."""
     model = recurrent(Model, 2, cell=GRU, length=3)

@@ -137,6 +137,7 @@ def test_the_model_computes_the_same_and_has_the_checkpoints_of_the_plan():
         np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.long
 def test_a_plan_is_proven_by_compiling_few():
     model = dense(12, width=64)
     model.compile("sgd", "mse")
@@ -174,6 +175,7 @@ def test_the_proof_is_what_counts_and_the_cheapest_proven_is_taken():
     assert refusal.value.smallest_budget_bytes == 1000 - 100 * max(asked)
 
 
+@pytest.mark.long
 def test_what_a_plan_promises_was_compiled():
     """A refusal names a budget that holds, and that budget is taken; the training step of ``fit`` needs no more."""
     model = blocks()
@@ -207,7 +209,11 @@ def test_the_prediction_is_near_what_is_compiled():
 
 
 @pytest.mark.parametrize(
-    ("make", "batch", "budget"), [(lambda: dense(12, width=64, activation="tanh"), 1024, "3MiB"), (blocks, 64, "4MiB")]
+    ("make", "batch", "budget"),
+    [
+        (lambda: dense(12, width=64, activation="tanh"), 1024, "3MiB"),
+        pytest.param(blocks, 64, "4MiB", marks=pytest.mark.long),
+    ],
 )
 def test_the_prediction_is_near_what_is_compiled_with_checkpoints(make, batch, budget):
     model = make()

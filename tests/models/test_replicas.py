@@ -4,7 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.long
 def test_two_replicas_train_to_the_numbers_of_the_plain_model():
     done = subprocess.run(
         [sys.executable, "-m", "tests.models.two_replicas"],

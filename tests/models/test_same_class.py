@@ -107,7 +107,12 @@ def pair(name: str) -> tuple[keras.Model, keras.Model]:
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("task", "jit"), ("task", "eager"), ("stepping", "graph"), ("functional", "graph"), ("functional", "jit")],
+    [
+        *(pytest.param(name, "jit", marks=pytest.mark.long) for name in ("task", "functional")),
+        ("task", "eager"),
+        ("stepping", "graph"),
+        ("functional", "graph"),
+    ],
 )
 def test_it_trains_as_the_plain_model(name, mode):
     plain, base = pair(name)
@@ -154,6 +159,7 @@ def test_class_attributes_and_methods_are_those_of_the_plain_model():
     assert [id(layer) for layer in base.layers] == layers
 
 
+@pytest.mark.long
 def test_it_goes_on_after_saving_in_this_process_and_in_another(tmp_path):
     *_, base = pair("task")
     ours = kr.checkpointed(base, every=3)

@@ -12,7 +12,7 @@ from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.liveness import profile
 
 X = np.random.default_rng(0).standard_normal((2, 5, 4)).astype("float32")
-JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+JIT = pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
 
 
 def block(x):
@@ -59,7 +59,7 @@ def assert_equal_to_plain(model, plain, jit):
 
 
 @JIT
-@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("levels", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_twins_become_one_loop_with_the_gradients_of_the_plain_model(jit, levels):
     model = build()
     model.recomputation_levels = levels
@@ -67,6 +67,7 @@ def test_twins_become_one_loop_with_the_gradients_of_the_plain_model(jit, levels
     assert_equal_to_plain(model, build(kind=keras.Model), jit)
 
 
+@pytest.mark.long
 @JIT
 def test_in_mixed_precision_the_first_section_takes_another_type_than_the_others(jit):
     before = keras.config.dtype_policy()
