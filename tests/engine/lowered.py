@@ -28,6 +28,7 @@ def parted(function: Callable[..., Any], signature: Sequence[Any], policy: Polic
 def through_engine(function: Callable[..., Any], policy: Policy = save_nothing, at_hand=()) -> Callable[..., list[tf.Tensor]]:
     """Return ``function`` as the engine writes it: flat outputs, replayed in the backward pass."""
 
+    @tf.autograph.experimental.do_not_convert  # all of the engine otherwise, in a function that is traced with AutoGraph
     def run(*arguments: tf.Tensor) -> list[tf.Tensor]:
         return lower(parted(function, arguments, policy, at_hand), arguments, name="section-0")
 

@@ -80,7 +80,10 @@ UNDER_XLA = [
 ]
 # XLA compiles none of the others, checkpointed or not.
 FUNCTIONS = [*UNDER_XLA, gathered, a_loop_in_a_branch, a_nested_function_in_a_loop_in_a_branch, a_loop_that_draws]
-CASES = [(f, mode) for f in FUNCTIONS for mode in ("eager", "graph")] + [(f, "jit") for f in UNDER_XLA]
+CASES = [
+    *((f, mode) for f in FUNCTIONS for mode in ("eager", "graph")),
+    *(pytest.param(f, "jit", marks=pytest.mark.long) for f in UNDER_XLA),
+]
 
 
 def gradients(function, mode):

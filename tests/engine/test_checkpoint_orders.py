@@ -15,7 +15,7 @@ from keras_recompute.errors import UnsupportedError
 
 from .lowered import numbers
 
-MODES = pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+MODES = pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
 X = np.linspace(0.2, 1.4, 5, dtype=np.float32)
 
 

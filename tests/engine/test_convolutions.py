@@ -82,13 +82,17 @@ def given(name, dtype=np.float32):
     return (lambda x, w: tf.exp(-(function(tf.sin(x), w) ** 2))), x, w
 
 
-@pytest.mark.parametrize("name", CASES)
+QUICK = ("3x3", "3x3 of stride 2", "depthwise", "transposed")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in CASES])
 def test_values_and_gradients(name):
     function, x, w = given(name)
     for found, wanted in zip(step_of(checkpoint(function), jit=True)(x, w), step_of(function, jit=True)(x, w)):
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["3x3 of stride 2", "in groups", "depthwise", "three dimensions"])
 def test_double_precision(name):
     function, x, w = given(name, np.float64)

@@ -49,7 +49,6 @@ def activations(program: Program) -> float:
     return program.not_always_live_peak_bytes / ACTIVATION
 
 
-@pytest.mark.long
 def test_the_plain_gradient_keeps_what_every_section_needs(programs):
     # one wide value per section, the product: without that there would be nothing to save
     assert activations(programs["plain"]) >= DEPTH
@@ -64,7 +63,6 @@ def test_saving_everything_saves_no_memory(programs):
     assert activations(programs["save_everything"]) >= DEPTH
 
 
-@pytest.mark.long
 def test_sections_in_a_loop_need_the_memory_of_one():
     """Four times as many sections: more boundary states, and no more of anything else."""
 

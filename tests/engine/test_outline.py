@@ -125,6 +125,7 @@ def unrolled(case: Case, count: int):
 
 
 def outlined(case: Case, count: int, policy: Policy = save_nothing, at_hand=()):
+    @tf.autograph.experimental.do_not_convert  # all of the engine otherwise, in a function that is traced with AutoGraph
     def run(*arguments):
         signature = []
         for role, argument in zip(case.roles, arguments, strict=True):
@@ -160,7 +161,7 @@ def plain_result():
     return result
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_loop_equals_the_sections_unrolled(name, jit, plain_result):
     case = CASES[name]

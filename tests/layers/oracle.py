@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_recompute.layers.recurrent import GRU, LSTM
@@ -19,6 +20,7 @@ CELLS = {
     "gru-after": (GRU, {"reset_after": True}),
     "gru-before": (GRU, {"reset_after": False}),
 }
+CELL = pytest.mark.parametrize("cell", ["lstm", "gru-after", pytest.param("gru-before", marks=pytest.mark.long)])
 
 
 def numbers(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:

@@ -13,21 +13,22 @@ import tensorflow as tf
 from keras_recompute.errors import UnsupportedError
 from keras_recompute.layers.recurrent import GRU, LSTM
 
-from .oracle import BATCH, CELLS, FEATURES, PLAIN, TIME, UNITS, assert_close, numbers, pair, results, states_for
+from .oracle import BATCH, CELL, CELLS, FEATURES, PLAIN, TIME, UNITS, assert_close, numbers, pair, results, states_for
 
-CELL = pytest.mark.parametrize("cell", CELLS)
 JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 X = numbers(BATCH, TIME, FEATURES)
 
 
-# Any two of the three both ways in all combinations; for LSTM all three.
-ALL_WAYS = list(itertools.product([True, False], repeat=3))
-PAIRWISE = [flags for flags in ALL_WAYS if sum(flags) % 2]
+# Any two of the three both ways in all combinations; for LSTM, the long tests included, all three.
+PAIRWISE, OTHERS = ([flags for flags in itertools.product([True, False], repeat=3) if sum(flags) % 2 == odd] for odd in (1, 0))
 
 
 @pytest.mark.parametrize(
     ("cell", "sequences", "state", "initial"),
-    [(cell, *flags) for cell in CELLS for flags in (ALL_WAYS if cell == "lstm" else PAIRWISE)],
+    [
+        *((cell, *flags) for cell in CELLS for flags in PAIRWISE),
+        *(pytest.param("lstm", *flags, marks=pytest.mark.long) for flags in OTHERS),
+    ],
     ids=lambda value: value if isinstance(value, str) else "with" if value else "without",
 )
 def test_outputs_states_and_gradients(cell, sequences, state, initial):
@@ -56,7 +57,13 @@ def exact_results(cell):
 
 
 @CELL
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 1e-2), ("bfloat16", 8e-2), ("mixed_float16", 1e-2)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [
+        ("mixed_float16", 1e-2),
+        *(pytest.param(*given, marks=pytest.mark.long) for given in (("float16", 1e-2), ("bfloat16", 8e-2))),
+    ],
+)
 def test_half_precision_is_near_the_exact_result(cell, dtype, tolerance):
     # Keras's default, the orthogonal initialiser, has no bfloat16
     ours, _ = pair(cell, return_sequences=True, dtype=dtype, recurrent_initializer="glorot_uniform")

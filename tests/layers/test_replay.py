@@ -13,9 +13,8 @@ from keras_recompute.engine.partition import partition
 from keras_recompute.engine.policies import save_everything, save_nothing, save_replay_sources
 from keras_recompute.engine.trace import trace
 
-from .oracle import BATCH, CELLS, FEATURES, TIME, UNITS, assert_close, numbers, pair
+from .oracle import BATCH, CELL, FEATURES, TIME, UNITS, assert_close, numbers, pair
 
-CELL = pytest.mark.parametrize("cell", CELLS)
 X = numbers(BATCH, TIME, FEATURES)
 
 
@@ -45,7 +44,7 @@ def test_what_is_saved_are_the_outputs(cell):
 
 
 @CELL
-@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
 @pytest.mark.parametrize("policy", [save_nothing, save_replay_sources], ids=["run again", "from its outputs"])
 def test_the_replayed_gradient_is_keras_s(cell, policy, jit):
     ours, plain = pair(cell, return_sequences=True)
