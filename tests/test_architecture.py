@@ -34,6 +34,18 @@ MAY_IMPORT = {
     "example": {"errors", "sizes", "phases", "planning", "layers", "ipu", "liveness", "report"},
     "compat": {"errors", "sizes", "phases", "planning", "engine", "layers", "models"},
 }
+# The same for the parts of a room, as far as it has any.
+PARTS_MAY_IMPORT = {
+    "ipu": {
+        "configuration": set(),
+        "layers": set(),
+        "pipeline": {"configuration"},
+        "reports": {"configuration"},
+        "queues": {"configuration", "pipeline", "reports"},
+        "models": {"configuration", "pipeline", "reports", "queues"},
+        "names": {"configuration", "layers", "pipeline", "reports", "queues", "models"},
+    },
+}
 # Files that hold records: what planning and liveness hand to a report.
 RECORDS = {
     "planning": {"keras_recompute.planning"},
@@ -93,6 +105,16 @@ def test_arrows_between_rooms_point_one_way(file: Path):
     imported = {room_of(name) for _, name in imports(file) if name.split(".")[0] == "keras_recompute"}
     against = imported - MAY_IMPORT[here] - {here}
     assert not against, f"{module_name(file)} must not import {sorted(room or 'the door' for room in against)}"
+
+
+@pytest.mark.parametrize("room", PARTS_MAY_IMPORT)
+def test_arrows_between_the_parts_of_a_room_point_one_way(room: str):
+    declared = PARTS_MAY_IMPORT[room]
+    assert {folder.parent.name for folder in (PACKAGE / room).glob("*/__init__.py")} == declared.keys()
+    for file in (PACKAGE / room).glob("*/*.py"):
+        names = [name.split(".") for _, name in imports(file) if name.startswith(f"keras_recompute.{room}.")]
+        against = {name[2] for name in names} - declared[file.parent.name] - {file.parent.name}
+        assert not against, f"{module_name(file)} must not import {sorted(against)}"
 
 
 def test_nothing_but_the_command_imports_a_command_line():

@@ -24,7 +24,7 @@ import keras
 import pytest
 
 import keras_recompute as kr
-from keras_recompute.ipu.pipeline import PipelinedModel, PipelinedSequential, PipelinedSubclass
+from keras_recompute.ipu.models.pipelined import PipelinedModel, PipelinedSequential, PipelinedSubclass
 from keras_recompute.models.blocks import BlocksModel
 from keras_recompute.models.placed import PlacedModel
 

@@ -7,4 +7,4 @@ Library*. The modules cite them by topic, as in "(Graphcore: IPUConfig)".
 
 import lazy_loader as _lazy
 
-__getattr__, __dir__, __all__ = _lazy.attach(__name__, submod_attrs={"graphcore_names": ["has_sdk", "install", "uninstall"]})
+__getattr__, __dir__, __all__ = _lazy.attach(__name__, submod_attrs={"names.installation": ["has_sdk", "install", "uninstall"]})

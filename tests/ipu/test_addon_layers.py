@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu import addon_layers as layers
+from keras_recompute.ipu.names import addon_layers as layers
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:

@@ -8,8 +8,8 @@ import logging
 
 import pytest
 
-from keras_recompute.ipu import config as ours
-from keras_recompute.ipu.config import (
+from keras_recompute.ipu.configuration import config as ours
+from keras_recompute.ipu.configuration.config import (
     DeviceConnectionType,
     IPUConfig,
     MergeRemoteBuffersBehaviour,
@@ -17,9 +17,9 @@ from keras_recompute.ipu.config import (
     SelectionOrder,
     StochasticRoundingBehaviour,
 )
-from keras_recompute.ipu.device import target_of
-from keras_recompute.ipu.options import OPTIONS
-from keras_recompute.ipu.unsupported import UNSUPPORTED
+from keras_recompute.ipu.configuration.device import target_of
+from keras_recompute.ipu.configuration.options import OPTIONS
+from keras_recompute.ipu.configuration.unsupported import UNSUPPORTED
 
 KIB, MIB = 1024, 1024 * 1024
 

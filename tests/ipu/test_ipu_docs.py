@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from keras_recompute.ipu import support_tables
-from keras_recompute.ipu.graphcore_names import NAMES
-from keras_recompute.ipu.options import OPTIONS
-from keras_recompute.ipu.unsupported import UNSUPPORTED
+from keras_recompute.ipu.configuration import support_tables
+from keras_recompute.ipu.configuration.options import OPTIONS
+from keras_recompute.ipu.configuration.unsupported import UNSUPPORTED
+from keras_recompute.ipu.names.installation import NAMES
 
 ROOT = Path(__file__).parents[2]
 PATH = ROOT / "docs" / "ipu.md"
@@ -20,7 +20,7 @@ TEXT = PATH.read_text(encoding="utf-8")
 
 
 def test_the_tables_are_those_of_the_lists():
-    """If this fails: python3 -m keras_recompute.ipu.support_tables docs/ipu.md"""
+    """If this fails: python3 -m keras_recompute.ipu.configuration.support_tables docs/ipu.md"""
     assert support_tables.filled(TEXT) == TEXT
     for feature, why in UNSUPPORTED.items():
         assert f"| {feature} | {why} |" in TEXT

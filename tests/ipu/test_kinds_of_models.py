@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu.staged_graph import staged_graph
+from keras_recompute.ipu.pipeline.staged_graph import staged_graph
 
 from .pipelines import configure, numbers
 from .staged import stage

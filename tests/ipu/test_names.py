@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.ipu import has_sdk, install, uninstall
-from keras_recompute.ipu.graphcore_names import NAMES
+from keras_recompute.ipu.names.installation import NAMES
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu.popnn import PopnnGRU, PopnnLSTM
+from keras_recompute.ipu.layers.popnn import PopnnGRU, PopnnLSTM
 
 BATCH, TIME, FEATURES, UNITS = 3, 5, 4, 6
 LAYERS = {

@@ -14,10 +14,11 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute.engine  # noqa: F401  (before anything is compiled)
-from keras_recompute.ipu import config, profiling, pva
-from keras_recompute.ipu.auto_report import AutoReport
-from keras_recompute.ipu.config import IPUConfig
-from keras_recompute.ipu.test_utils import ReportHelper
+from keras_recompute.ipu.configuration import config
+from keras_recompute.ipu.configuration.config import IPUConfig
+from keras_recompute.ipu.names.test_utils import ReportHelper
+from keras_recompute.ipu.reports import profiling, pva
+from keras_recompute.ipu.reports.auto_report import AutoReport
 from keras_recompute.liveness import profile
 
 
@@ -194,7 +195,7 @@ def test_a_program_that_does_not_fit(tmp_path):
 
 def test_programs_that_a_script_compiles_itself(tmp_path):
     """``strategy.run`` of a compiled function reports it; of another function, which is no program, it does not."""
-    from keras_recompute.ipu.strategy import IPUStrategy
+    from keras_recompute.ipu.models.strategy import IPUStrategy
 
     configure(autoReport__outputGraphProfile="true", autoReport__directory=str(tmp_path))
     strategy = IPUStrategy()
@@ -209,7 +210,7 @@ def test_programs_that_a_script_compiles_itself(tmp_path):
 
 def test_programs_of_a_model_without_stages(tmp_path):
     """fit, evaluate and predict compile one program each, and each is reported once."""
-    from keras_recompute.ipu.strategy import IPUStrategy
+    from keras_recompute.ipu.models.strategy import IPUStrategy
 
     configure(autoReport__outputGraphProfile="true", autoReport__directory=str(tmp_path))
     x, y = np.ones((8, 5), "float32"), np.ones((8, 3), "float32")
@@ -228,7 +229,7 @@ def test_programs_of_a_model_without_stages(tmp_path):
 
 def test_the_device_of_the_strategy(tmp_path):
     """With devices of one and of two IPUs, a program of the second device is reported for two."""
-    from keras_recompute.ipu.strategy import IPUStrategy
+    from keras_recompute.ipu.models.strategy import IPUStrategy
 
     settings = IPUConfig()
     settings.auto_select_ipus = [1, 2]

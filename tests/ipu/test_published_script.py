@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_recompute.ipu.pva import openReport
+from keras_recompute.ipu.reports.pva import openReport
 
 ROOT = Path(__file__).parents[2]
 LONG = "--seq-len 256 --units 16 --batch-size 8".split()

@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from keras_recompute.errors import ReportError
-from keras_recompute.ipu import pva
-from keras_recompute.ipu.cbor import encode
-from keras_recompute.ipu.report_folder import new_folder, write_details
-from keras_recompute.ipu.spread import NOTE, Placement, Spread, even_shares
+from keras_recompute.ipu.reports import pva
+from keras_recompute.ipu.reports.cbor import encode
+from keras_recompute.ipu.reports.folder import new_folder, write_details
+from keras_recompute.ipu.reports.spread import NOTE, Placement, Spread, even_shares
 from keras_recompute.liveness import (
     Buffer,
     IpuTarget,

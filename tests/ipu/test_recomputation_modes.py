@@ -6,7 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu.model_stages import Task
+from keras_recompute.ipu.pipeline.model_stages import Task
 
 from .pipelines import configure
 from .staged import stage

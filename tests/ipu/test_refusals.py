@@ -377,8 +377,8 @@ def test_a_strategy_runs_compiled_functions(scope):
 
 
 def test_the_strategy_in_force_ends_with_its_scope():
-    from keras_recompute.ipu import strategy
-    from keras_recompute.ipu.entered import current
+    from keras_recompute.ipu.configuration.entered import current
+    from keras_recompute.ipu.models import strategy
 
     def fail_inside():
         with strategy.IPUStrategy().scope():

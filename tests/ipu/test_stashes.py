@@ -6,9 +6,9 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_recompute.ipu.model_stages import Task
-from keras_recompute.ipu.pipelining_ops import PipelineSchedule
-from keras_recompute.ipu.schedule import Schedule, microbatch_multiple
+from keras_recompute.ipu.pipeline.model_stages import Task
+from keras_recompute.ipu.pipeline.pipelining_ops import PipelineSchedule
+from keras_recompute.ipu.pipeline.schedule import Schedule, microbatch_multiple
 from keras_recompute.liveness import profile
 
 from .pipelines import configure

@@ -176,7 +176,7 @@ def test_objects_without_liveness_are_refused(source):
 
 def test_the_stand_ins_pva_gives_the_same_curve(scan_program, tmp_path):
     """The record, through the attributes of ``pva`` and back: nothing of the curve may be lost between the two."""
-    pva = pytest.importorskip("keras_recompute.ipu.pva")
+    pva = pytest.importorskip("keras_recompute.ipu.reports.pva")
     write_profile_pop(scan_program, tmp_path / "profile.pop")
     program = read_popvision(pva.openReport(str(tmp_path / "profile.pop")))
     assert program.timeline.not_always_live_bytes == scan_program.timeline.not_always_live_bytes

@@ -1,0 +1,60 @@
+"""Tables of what is emulated, for the documentation, written from the lists that the code itself goes by.
+
+    python3 -m keras_recompute.ipu.configuration.support_tables docs/ipu.md
+
+writes them where the file has their marks. Loads no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from ...files import replacing
+from .options import ACCEPTED, OPTIONS
+from .unsupported import UNSUPPORTED
+
+_MARK = re.compile(r"(<!-- table: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def tables() -> dict[str, str]:
+    """Return the tables by their name: ``unsupported``, what raises UnsupportedError, and ``options`` of IPUConfig."""
+    refusals = [f"| {name} | {why} |" for name, why in sorted(UNSUPPORTED.items(), key=lambda entry: entry[0].lower())]
+    emulated = [f"| `{o.name}` | {o.becomes} |" for o in OPTIONS if o.becomes != ACCEPTED]
+    refused = [f"| `{o.name}` | {_values(o.name)}refused |" for o in OPTIONS if o.refused_as]
+    others = [f"`{o.name}`" for o in OPTIONS if o.becomes == ACCEPTED and not o.refused_as]
+    return {
+        "unsupported": "\n".join(["| not emulated | because |", "|---|---|", *refusals]),
+        "options": "\n".join(
+            [
+                "| option | here |",
+                "|---|---|",
+                *sorted(emulated),
+                *sorted(refused),
+                f"| {', '.join(sorted(others))} | {ACCEPTED} |",
+            ]
+        ),
+    }
+
+
+def filled(text: str) -> str:
+    """Return ``text`` with the tables where it has marks for them. Raises KeyError for a mark of no table."""
+    found = tables()
+    return _MARK.sub(lambda mark: f"{mark[1]}{found[mark[2]]}\n{mark[3]}", text)
+
+
+def _values(name: str) -> str:
+    return {"device_connection.type": "PRE_COMPILE and NEVER: "}.get(name, "other values than the default: ")
+
+
+def main(paths: list[str]) -> int:
+    """Write the tables into the files ``paths``; return 0."""
+    for path in map(Path, paths):
+        with replacing(path) as temporary:
+            temporary.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,0 @@
-"""``tensorflow.python.ipu.gradient_accumulation``."""
-
-from __future__ import annotations
-
-from .pipeline_options import GradientAccumulationReductionMethod
-
-__all__ = ["GradientAccumulationReductionMethod"]

@@ -1,0 +1,1 @@
+"""Keras models with Graphcore's methods, and the strategy in whose scope they are made."""

@@ -1,0 +1,110 @@
+"""The data of an execution: microbatches of one known shape, stacked along a new first axis (Graphcore: fit)."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...seams.keras.training import split_for_validation
+
+
+def given_to(method: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return the arguments of a call of ``method`` by name, however they are given. Raises TypeError as the call would."""
+    bound = inspect.signature(method).bind(*args, **kwargs)
+    return {**bound.arguments, **bound.kwargs}
+
+
+def held_out(x: Any, validation_split: float | None, validation_data: Any) -> tuple[Any, Any]:
+    """Return the inputs that ``fit`` trains on, and those that it evaluates or None, of the arguments that Keras takes."""
+    if validation_data is not None:
+        return x, validation_data[0] if isinstance(validation_data, (list, tuple)) else validation_data
+    if not validation_split:
+        return x, None
+    return split_for_validation(x, validation_split)
+
+
+def require_equal_batches(x: Any, batch_size: int | None) -> None:
+    """Raise ValueError for data whose batches are not all of one known size."""
+    if isinstance(x, tf.data.Dataset):
+        if any(None in (spec.shape.as_list() if spec.shape.rank else [None]) for spec in tf.nest.flatten(x.element_spec)):
+            raise ValueError("the dataset has batches of unknown size: batch it with drop_remainder=True")
+        return
+    first = _first(x)
+    if first is None:
+        raise ValueError(
+            f"data of type {type(x).__name__} has batches of unknown size, as a generator has: use a tf.data.Dataset"
+        )
+    if first.shape[0] % (batch_size or 32):
+        raise ValueError(
+            f"{first.shape[0]} samples cannot be divided into batches of batch_size={batch_size or 32}: leave some out"
+        )
+
+
+def known_steps(x: Any, batch_size: int | None) -> int | None:
+    """Return how many batches ``x`` has, if that is known."""
+    if isinstance(x, tf.data.Dataset):
+        cardinality = int(x.cardinality())
+        return cardinality if cardinality >= 0 else None
+    first = _first(x)
+    return None if first is None else -(-first.shape[0] // (batch_size or 32))
+
+
+def batch_spec(x: Any, batch_size: int | None) -> Any:
+    """Return the nest of specs of one batch of the inputs ``x``."""
+    if isinstance(x, tf.data.Dataset):
+        element = x.element_spec
+        spec = element[0] if isinstance(element, tuple) else element
+        return tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape, _single(s.dtype)), spec)
+    return tf.nest.map_structure(
+        lambda a: tf.TensorSpec((batch_size or 32, *np.shape(a)[1:]), _single(tf.as_dtype(a.dtype))), x
+    )
+
+
+def steps_that_fit(steps_per_execution: int, steps: int | None) -> int:
+    """Return ``steps_per_execution``, cut to ``steps`` with a warning; raise ValueError if it does not divide them."""
+    if steps is None:
+        return steps_per_execution
+    if steps_per_execution > steps:
+        warnings.warn(
+            f"steps_per_execution={steps_per_execution} is more than the {steps} steps of an epoch and is cut to them",
+            stacklevel=4,
+        )
+        return steps
+    if steps % steps_per_execution:
+        raise ValueError(
+            f"{steps} steps per epoch cannot be divided into executions of steps_per_execution={steps_per_execution}"
+        )
+    return steps_per_execution
+
+
+def next_microbatches(iterator: Iterator[Any], count: int) -> Any:
+    """Return ``count`` microbatches stacked along a new first axis, as the program reads them."""
+    return stacked([next(iterator) for _ in range(count)])
+
+
+def stacked(microbatches: list[Any]) -> Any:
+    """Return ``microbatches``, nests alike, as one nest; doubles as singles. Raises ValueError where shapes differ."""
+    if any(None in t.shape.as_list() for t in tf.nest.flatten(microbatches[0])):
+        raise ValueError("microbatches need a fixed shape: batch the dataset with drop_remainder=True")
+
+    def stack(*parts: tf.Tensor) -> tf.Tensor:
+        shapes = {tuple(t.shape) for t in parts}
+        if len(shapes) > 1:
+            raise ValueError(f"microbatches need one fixed shape, but have {sorted(shapes)}: use drop_remainder=True")
+        return tf.cast(tf.stack(parts), _single(parts[0].dtype))
+
+    return tf.nest.map_structure(stack, *microbatches)
+
+
+def _first(x: Any) -> Any:
+    first: Any = next(iter(tf.nest.flatten(x)), None)
+    return first if hasattr(first, "shape") else None
+
+
+def _single(dtype: tf.DType) -> tf.DType:
+    return tf.float32 if dtype == tf.float64 else dtype

@@ -1,0 +1,200 @@
+"""Keras models with Graphcore's methods, one class per way to make a model: functional, sequential, by a class of one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...errors import UnsupportedError
+from ...models.execute import Plan
+from ...models.model import Model
+from ...seams.keras.graph import Functional, calls_of, functional_of_sequential
+from ...seams.keras.layers import layers_in, takes_training
+from ..configuration import config
+from ..configuration.entered import entering
+from ..pipeline.assignment import (
+    FunctionalLayerPipelineStageAssignment,
+    ModelLayerPipelineStageAssignment,
+    SequentialLayerPipelineStageAssignment,
+    assign,
+    assign_sequence,
+    assignments,
+    print_summary,
+)
+from ..pipeline.model_stages import Task
+from ..pipeline.staged_graph import check_stages, staged_graph
+from ..pipeline.stages import PipelineStage, assign_stage, assigned_stage
+from .extension import Extension
+
+_BUILT_FIRST = "has no layers' calls to assign before it is built: call it on data, build it, or fit it first"
+
+
+class _Assigned(Extension):
+    """The stage assignment methods of models whose calls can be listed."""
+
+    _entry: type = FunctionalLayerPipelineStageAssignment
+
+    def get_pipeline_stage_assignment(self) -> list[Any]:
+        """Return an entry for each call of a layer, in running order, with its ``pipeline_stage`` or None."""
+        return assignments(self._listed(), self._entry)
+
+    def set_pipeline_stage_assignment(self, pipeline_stage_assignment: Any) -> None:
+        """Put calls into stages, given entries as ``get_pipeline_stage_assignment`` returns them.
+
+        Raises ValueError for entries that are not those of this model's calls, or without a stage.
+        """
+        assign(self._listed(), pipeline_stage_assignment, self._entry)
+        self._forget_programs()
+
+    def reset_pipeline_stage_assignment(self) -> None:
+        """Take all calls and layers out of their stages."""
+        for node in calls_of(self._listed()):
+            assign_stage(node, None)
+            assign_stage(node.operation, None)
+        self._forget_programs()
+
+    def print_pipeline_stage_assignment_summary(self, line_length: int | None = None, print_fn: Any = None) -> None:
+        """Print the calls and their stages, with ``print_fn`` if it is given."""
+        print_summary(self.get_pipeline_stage_assignment(), line_length, print_fn)
+
+    def _listed(self) -> keras.Model:
+        functional = self.functional_of(Task.TRAIN)
+        if functional is None:
+            raise UnsupportedError(
+                f"the call of {type(self).__name__!r} cannot be run on symbolic tensors, so its calls of layers "
+                f"are not known: use layers and keras.ops in it, not tf"
+            )
+        return functional
+
+
+@keras.saving.register_keras_serializable(package="keras_recompute")
+class PipelinedModel(_Assigned, Model):
+    """A functional model made in an IPUStrategy's scope.
+
+    With calls in ``PipelineStage`` contexts, or put into stages by ``set_pipeline_stage_assignment``, it is a pipeline
+    (Graphcore: pipelined training). Without, it trains as a ``keras_recompute.Model``, and ``allow_recompute`` decides whether
+    it recomputes.
+    """
+
+    def functional_of(self, task: Task) -> keras.Model:
+        """Return the model itself."""
+        del task
+        return self
+
+    def _make_plan(self) -> Plan:
+        graph = staged_graph(self)
+        check_stages(graph)
+        self._forget_programs()
+        if not config.current().allow_recompute or any(call.stage is not None for call in graph.calls):
+            return Plan.without_recomputation(graph)
+        return super()._make_plan()
+
+
+@keras.saving.register_keras_serializable(package="keras_recompute")
+class PipelinedSequential(_Assigned, keras.Sequential):
+    """A sequential model made in an IPUStrategy's scope."""
+
+    _entry = SequentialLayerPipelineStageAssignment
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._forget_programs()
+        super().__init__(*args, **kwargs)
+
+    def set_pipeline_stage_assignment(self, pipeline_stage_assignment: Any) -> None:
+        """Put each layer into the stage of the list at its place: starting at 0, rising by at most one."""
+        assign_sequence(self.layers, pipeline_stage_assignment)
+        self._forget_programs()
+
+    def get_pipeline_stage_assignment(self) -> list[Any]:
+        """Return an entry for each layer with its ``pipeline_stage`` or None."""
+        return [self._entry(layer, assigned_stage(layer)) for layer in self.layers]
+
+    def reset_pipeline_stage_assignment(self) -> None:
+        """Take all layers out of their stages."""
+        for layer in self.layers:
+            assign_stage(layer, None)
+        self._forget_programs()
+
+    def functional_of(self, task: Task) -> keras.Model:
+        """Return the functional model that the layers form; raise ValueError before the model is built."""
+        del task
+        if functional_of_sequential(self) is None and self._batch_spec is not None:
+            self.build(tf.nest.flatten(self._batch_spec)[0].shape.as_list())
+        functional: keras.Model | None = functional_of_sequential(self)
+        if functional is None:
+            raise ValueError(f"the sequential model {self.name!r} {_BUILT_FIRST}")
+        return functional
+
+
+class PipelinedSubclass(_Assigned):
+    """A model with a ``call`` of its own, made in an IPUStrategy's scope. Its layers are those that ``call`` calls.
+
+    ``call`` is run once on symbolic inputs, for each shape of the data, to learn in which order it calls which layers
+    in which stages. It must not do with its tensors what Keras cannot do symbolically: take ``keras.ops``, not ``tf``.
+    """
+
+    _entry = ModelLayerPipelineStageAssignment
+    _call_is_given = True
+    _functionals: dict[bool, keras.Model | None]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._forget_programs()
+        super().__init__(*args, **kwargs)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Build as Keras does, and learn the calls of layers where the shape is that of one tensor."""
+        super().build(input_shape)
+        if isinstance(input_shape, (list, tuple)) and all(d is None or isinstance(d, int) for d in input_shape):
+            self._batch_spec = self._batch_spec or tf.TensorSpec(input_shape, tf.float32)
+
+    def functional_of(self, task: Task) -> keras.Model | None:
+        """Return what ``call`` does as a functional model; raise ValueError before the shape of the data is known.
+
+        None if ``call`` cannot be run symbolically and has nothing to do with stages. If it has, UnsupportedError.
+        """
+        if self._batch_spec is None:
+            raise ValueError(f"the model {self.name!r} {_BUILT_FIRST}")
+        is_training = task is Task.TRAIN
+        if is_training not in self._functionals:
+            self._functionals[is_training] = self._called_symbolically(is_training)
+        return self._functionals[is_training]
+
+    def _called_symbolically(self, is_training: bool) -> keras.Model | None:
+        inputs = keras.tree.map_structure(
+            lambda spec: keras.Input(batch_shape=tuple(spec.shape), dtype=spec.dtype.name), self._batch_spec
+        )
+        given = {"training": is_training} if takes_training(self) else {}
+        before = PipelineStage.times_entered
+        try:
+            with entering(self._made_in):
+                return Functional(inputs, self.call(inputs, **given))
+        except Exception as error:
+            layers = layers_in(self, include_self=False)
+            if PipelineStage.times_entered == before and all(assigned_stage(layer) is None for layer in layers):
+                return None
+            raise UnsupportedError(
+                f"the call of {type(self).__name__!r} has pipeline stages, but cannot be run on symbolic tensors: {error}. Use "
+                f"layers and keras.ops in it, not tf"
+            ) from error
+
+    def _forget_programs(self) -> None:
+        super()._forget_programs()
+        object.__setattr__(self, "_functionals", {})  # past the tracking of layers: these only show the model's own
+
+
+_extended: dict[tuple[type, bool], type] = {}
+
+
+def extended(cls: type, *, is_functional: bool) -> type:
+    """Return the class that a model of class ``cls`` gets in an IPUStrategy's scope."""
+    base: type = PipelinedModel if is_functional else PipelinedSubclass
+    if issubclass(cls, keras.Sequential):
+        base = PipelinedSequential
+    if cls in (keras.Model, keras.Sequential):
+        return base
+    if (cls, is_functional) not in _extended:
+        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+        _extended[cls, is_functional] = type(cls.__name__, (base, cls), names)
+    return _extended[cls, is_functional]

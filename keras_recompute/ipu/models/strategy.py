@@ -1,0 +1,77 @@
+"""``tensorflow.python.ipu.ipu_strategy``: the scope in which Keras models become IPU models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...seams.keras.graph import Functional
+from ...seams.keras.made import models_made_by
+from ..configuration.entered import entering
+from ..queues.host import run_with_queues
+from .extension import Extension
+from .pipelined import extended
+
+
+class IPUStrategy:
+    """Models made inside ``scope()`` gain Graphcore's methods; models made outside lack them.
+
+    With ``enable_keras_extensions=False`` those inside lack them too. ``cpu_device`` and ``enable_dataset_iterators`` have no
+    effect: there is one host, and its iterators are at hand.
+    """
+
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        cpu_device: str = "/device:CPU:0",
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ) -> None:
+        del cpu_device, enable_dataset_iterators
+        self.ipu_device, self._extends = ipu_device, enable_keras_extensions
+
+    @contextmanager
+    def scope(self) -> Iterator[IPUStrategy]:
+        """Enter the strategy."""
+
+        def make(plain_new: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
+            made = plain_new(cls, *args, **kwargs)
+            if isinstance(made, Extension) or cls.__module__ == Functional.__module__:
+                return made  # one of ours, or one that Keras makes for its own use
+            if cls is keras.Model and type(made) is cls:
+                return made  # neither functional nor a class of the user's: there is nothing to run
+            is_functional = any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten((args, kwargs)))
+            return plain_new(extended(cls, is_functional=is_functional), *args, **kwargs)
+
+        with models_made_by(make) if self._extends else nullcontext(), entering(self):
+            yield self
+
+    def run(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """Call the ``tf.function`` ``fn``, or any function inside one.
+
+        A function that uses queues or a dataset's iterator is run by TensorFlow itself, others as they are decorated.
+        Raises ValueError for a plain function run eagerly, TypeError for double-precision arguments or results.
+        """
+        kwargs = kwargs or {}
+        _require_single_precision((args, kwargs), "an argument")
+        if not tf.executing_eagerly():
+            results = fn(*args, **kwargs)
+        elif isinstance(fn, tf.types.experimental.PolymorphicFunction):
+            results = run_with_queues(fn, args, kwargs)
+        else:
+            raise ValueError("IPUStrategy.run was given a plain function in eager mode: decorate it with tf.function")
+        _require_single_precision(results, "a result")
+        return results
+
+
+def _require_single_precision(nest: Any, what: str) -> None:
+    for leaf in tf.nest.flatten(nest):
+        if getattr(leaf, "dtype", None) == tf.float64:
+            raise TypeError(f"{what} of the function for IPUStrategy.run is float64, which an IPU has not: cast it to float32")
+
+
+IPUStrategyV1 = IPUStrategy

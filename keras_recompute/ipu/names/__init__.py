@@ -1,0 +1,1 @@
+"""The names under which scripts import Graphcore's API."""

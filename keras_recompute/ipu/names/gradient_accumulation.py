@@ -1,0 +1,7 @@
+"""``tensorflow.python.ipu.gradient_accumulation``."""
+
+from __future__ import annotations
+
+from ..pipeline.options import GradientAccumulationReductionMethod
+
+__all__ = ["GradientAccumulationReductionMethod"]

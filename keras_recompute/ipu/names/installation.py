@@ -1,0 +1,184 @@
+"""Making Graphcore's names importable, so that a script written for them runs as it is.
+
+``install()`` makes the names of ``NAMES`` importable; ``uninstall()`` takes them back. Before the call nothing is patched,
+and beside the Poplar SDK, whose TensorFlow has these modules, it does nothing but say so.
+
+Where TensorFlow is not loaded yet, the names wait for it: what a script sets before it imports TensorFlow (environment
+variables above all) must still count. Runs on Python 3.8, to find the SDK there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+# Graphcore's module -> ours with its contents, in ``keras_recompute.ipu``; None: a package that only holds other modules.
+NAMES = {
+    "tensorflow.python.ipu": None,
+    "tensorflow.python.ipu.config": "configuration.config",
+    "tensorflow.python.ipu.gradient_accumulation": "names.gradient_accumulation",
+    "tensorflow.python.ipu.ipu_infeed_queue": "queues.infeed",
+    "tensorflow.python.ipu.ipu_outfeed_queue": "queues.outfeed",
+    "tensorflow.python.ipu.ipu_strategy": "models.strategy",
+    "tensorflow.python.ipu.ops": None,
+    "tensorflow.python.ipu.ops.pipelining_ops": "pipeline.pipelining_ops",
+    "tensorflow.python.ipu.pipelining_ops": "pipeline.pipelining_ops",
+    "tensorflow.python.ipu.test_utils": "names.test_utils",
+    "tensorflow.python.ipu.utils": "names.utils",
+    "tensorflow.keras.ipu": "names.keras_ipu",
+    "tensorflow.python.keras.ipu": "names.keras_ipu",
+    "ipu_tensorflow_addons": None,
+    "ipu_tensorflow_addons.keras": None,
+    "ipu_tensorflow_addons.keras.layers": "names.addon_layers",
+    "pva": "reports.pva",
+}
+_WITHOUT_TENSORFLOW = ("pva",)
+_AWAITED = ("tensorflow", "keras")
+_ABSENT = object()
+
+_undo: list[tuple[Any, str, Any]] = []  # owner, name, what was there before
+_made: dict[str, ModuleType | None] = {}  # name, and the module that had it before
+_finders: list[MetaPathFinder] = []
+_making: list[bool] = []  # while the names are being made
+
+
+def has_sdk() -> bool:
+    """Return whether the TensorFlow at hand is the Poplar SDK's, which brings these names itself. Loads nothing."""
+    tensorflow = importlib.util.find_spec("tensorflow")
+    folders = (tensorflow.submodule_search_locations if tensorflow else None) or []
+    return any((Path(folder) / "python" / "ipu").is_dir() for folder in folders)
+
+
+def install() -> bool:
+    """Make Graphcore's names importable; return False, having done nothing, where the Poplar SDK provides them."""
+    if _finders:
+        return True
+    if has_sdk():
+        logging.getLogger(__name__).warning(
+            "keras_recompute.ipu: this TensorFlow is the Poplar SDK's and has Graphcore's modules: nothing is installed"
+        )
+        return False
+    _finders.append(_Finder())
+    sys.meta_path.insert(0, _finders[0])
+    try:
+        if "tensorflow" in sys.modules:
+            _make_all()
+    except BaseException:
+        uninstall()
+        raise
+    return True
+
+
+def uninstall() -> None:
+    """Take back what ``install`` made, and put back what was there before."""
+    while _finders:
+        sys.meta_path.remove(_finders.pop())
+    while _undo:
+        owner, name, before = _undo.pop()
+        if before is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+    while _made:
+        name, module = _made.popitem()
+        sys.modules.pop(name, None)
+        if module is not None:
+            sys.modules[name] = module
+
+
+def _make_all() -> None:
+    _making.append(True)
+    try:
+        for ours in filter(None, NAMES.values()):
+            importlib.import_module(f"...{ours}", __name__)  # first, so that an error leaves no half of the names
+        for name in NAMES:
+            if name not in _made:
+                _make(name)
+    finally:
+        _making.pop()
+
+
+def _make(name: str) -> ModuleType:
+    """Return the module ``name`` with the contents of ours, in ``sys.modules`` and in the package that it belongs to."""
+    module = ModuleType(name, f"{name}, provided by keras_recompute.ipu on stock TensorFlow.")
+    module.__path__ = []
+    ours = NAMES[name]
+    if ours is not None:
+        source = importlib.import_module(f"...{ours}", __name__)
+        for key in getattr(source, "__all__", [key for key in vars(source) if not key.startswith("_")]):
+            setattr(module, key, getattr(source, key))
+    _made[name] = sys.modules.get(name)
+    sys.modules[name] = module
+    package, _, last = name.rpartition(".")
+    if package:
+        owner = importlib.import_module(package)
+        _undo.append((owner, last, vars(owner).get(last, _ABSENT)))
+        setattr(owner, last, module)
+    return module
+
+
+class _Finder(MetaPathFinder):
+    """Makes names when they are imported, and all of them as soon as TensorFlow and Keras are loaded."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
+        """Return the spec of a name of ours, or TensorFlow's or Keras's own with the names made after it is loaded."""
+        if fullname in _AWAITED:
+            return self._then_names(fullname)
+        if fullname not in NAMES:
+            return None
+        if fullname not in _WITHOUT_TENSORFLOW:
+            importlib.import_module("tensorflow")
+        module = sys.modules[fullname] if fullname in _made else _make(fullname)
+        return importlib.util.spec_from_loader(fullname, _Made(module), is_package=True)
+
+    def _then_names(self, awaited: str) -> Any:
+        others = [finder for finder in sys.meta_path if finder is not self]
+        for finder in others:
+            spec = finder.find_spec(awaited, None) if hasattr(finder, "find_spec") else None
+            if spec is not None and spec.loader is not None:
+                spec.loader = _ThenNames(spec.loader)
+                return spec
+        return None
+
+
+class _Made(Loader):
+    """Loads a module that is there already."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+
+    def create_module(self, spec: Any) -> ModuleType:  # noqa: ARG002
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing: the module has its contents."""
+
+
+class _ThenNames(Loader):
+    """Loads TensorFlow or Keras as ever, then makes the names.
+
+    Our modules need both, and each may load the other: the one that began last makes nothing.
+    """
+
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+
+    def create_module(self, spec: Any) -> ModuleType | None:
+        module: ModuleType | None = self.plain.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.plain.exec_module(module)
+        others = [sys.modules.get(name) for name in _AWAITED if name != module.__name__]
+        is_loading = any(getattr(getattr(other, "__spec__", None), "_initializing", False) for other in others)
+        if "tensorflow" in sys.modules and not is_loading and not _making:
+            _make_all()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plain, name)  # what else is asked of a loader: sources, data files

@@ -1,0 +1,19 @@
+"""``tf.keras.ipu``: what Graphcore adds to Keras."""
+
+from __future__ import annotations
+
+from ..models.extension import ReplicatedMetricReductionMethod
+from ..pipeline.assignment import (
+    FunctionalLayerPipelineStageAssignment,
+    ModelLayerPipelineStageAssignment,
+    SequentialLayerPipelineStageAssignment,
+)
+from ..pipeline.stages import PipelineStage
+
+__all__ = [
+    "FunctionalLayerPipelineStageAssignment",
+    "ModelLayerPipelineStageAssignment",
+    "PipelineStage",
+    "ReplicatedMetricReductionMethod",
+    "SequentialLayerPipelineStageAssignment",
+]

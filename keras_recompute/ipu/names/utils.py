@@ -1,0 +1,48 @@
+"""``tensorflow.python.ipu.utils``: the device's random numbers, and what kind of device it is."""
+
+from __future__ import annotations
+
+import gc
+import os
+import zlib
+from typing import Any
+
+import keras
+
+from ..configuration import config
+from ..configuration.device import FIRST_DEVICE, device_number
+
+__all__ = ["get_num_of_ipus_in_device", "reset_ipu_seed", "running_on_ipu_model"]
+
+
+def reset_ipu_seed(
+    seed: int,
+    device: str = FIRST_DEVICE,
+    cpu_device: str = "cpu",
+    experimental_identical_replicas: bool = False,
+) -> None:
+    """Start the random numbers of all layers again from ``seed``.
+
+    An IPU has one generator. Here every layer that draws has its own: each starts from ``seed`` and its name. Numbers differ
+    from an IPU's; what is repeatable there is repeatable here. Raises TypeError for a seed that is no int.
+    """
+    del device, cpu_device, experimental_identical_replicas  # one device and one replica hold all generators
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"reset_ipu_seed(seed={seed!r}): a whole number was expected, not {type(seed).__name__}")
+    keras.utils.set_random_seed(seed & 0xFFFFFFFF)
+    # Keras holds its generators in the layers that draw and nowhere else.
+    generators: list[Any] = [o for o in gc.get_objects() if isinstance(o, keras.random.SeedGenerator)]
+    for generator in generators:
+        generator.state.assign([seed & 0x7FFFFFFF, zlib.crc32(generator.state.path.encode()) & 0x7FFFFFFF])
+
+
+def running_on_ipu_model() -> bool:
+    """Return whether the environment asks for Poplar's simulator, as ``TF_POPLAR_FLAGS=--use_ipu_model`` does."""
+    return "--use_ipu_model" in os.environ.get("TF_POPLAR_FLAGS", "")
+
+
+def get_num_of_ipus_in_device(ipu_device: str = FIRST_DEVICE, device: str = "cpu") -> int:
+    """Return how many IPUs the configuration in force gives to ``ipu_device``. Raises ValueError for a device it lacks."""
+    del device
+    counts = config.devices()
+    return counts[device_number(ipu_device, counts)]

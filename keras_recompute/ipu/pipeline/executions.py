@@ -1,0 +1,111 @@
+"""The compiled programs of a model: training, and for a pipeline also evaluation and prediction.
+
+Each takes ``feed``, the microbatches of one execution stacked along a new first axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...models.graph import Graph
+from .accumulate import Accumulation, accumulated_gradients, run_accumulated
+from .loop import PipelineLoop
+from .model_stages import ModelStages, Task
+from .options import PipelineOptions
+from .schedule import Schedule
+from .stage_program import StageProgram
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A model's stages with the options that they run under, which have been checked."""
+
+    model: keras.Model
+    functional: keras.Model
+    graph: Graph
+    options: PipelineOptions
+    recompute: bool
+    levels: int = 1
+    loops: dict[Task, PipelineLoop] = field(default_factory=dict)  # once a program has been traced
+
+    @cached_property
+    def stages(self) -> ModelStages:
+        """What each stage does."""
+        mode = self.options.effective_mode if self.recompute else None
+        return ModelStages(
+            self.model, self.functional, self.graph, schedule=self.options.schedule, mode=mode, levels=self.levels
+        )
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The device of each stage: as mapped, else one per stage."""
+        return self.options.device_mapping or tuple(range(len(self.stages.stages)))
+
+    @property
+    def ipu_of_layer(self) -> dict[str, int]:
+        """The device of each layer, by name; a layer that several stages use is where it is used first."""
+        found: dict[str, int] = {}
+        for call in self.graph.calls:
+            found.setdefault(call.operation.name, self.devices[call.stage or 0])
+        return found
+
+    def schedule(self, *, trains: bool) -> Schedule:
+        """Return the order in which the stages run."""
+        return Schedule.of(self.options.schedule, len(self.stages.stages), trains=trains)
+
+    def loop(self, task: Task, feed: Any, microbatches: int) -> PipelineLoop:
+        """Return the loop that runs ``microbatches`` of ``feed``; called in a graph under construction."""
+        data = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape[1:], t.dtype), feed)
+        programs: Sequence[StageProgram] = self.stages.programs(task, data)
+        schedule = self.schedule(trains=task is Task.TRAIN)
+        self.loops[task] = PipelineLoop(schedule, tuple(programs), microbatches, self.options.reduction)
+        return self.loops[task]
+
+
+def training_execution(model: keras.Model, accumulation: Accumulation, pipeline: Pipeline | None) -> Any:
+    """Return the program that returns losses and gradient norms, one per update, the log of what ran, and the metrics."""
+    model.optimizer.build(model.trainable_variables)
+
+    def execution(feed: Any) -> Any:
+        gradients_from, record = accumulated_gradients(model, feed, accumulation), tf.TensorSpec((0,), tf.int32)
+        if pipeline is not None:
+            loop = pipeline.loop(Task.TRAIN, feed, accumulation.steps)
+            flat, variables = tf.nest.flatten(feed), [v.value for v in model.trainable_variables]
+            record = tf.TensorSpec((loop.log.count,), tf.int32)
+
+            def gradients_from(first: tf.Tensor) -> Any:
+                gradients, (losses,), log = loop.run(flat, first, variables)
+                return gradients, tf.reduce_sum(losses), log
+
+        return *run_accumulated(model, accumulation, gradients_from, record), model.get_metrics_result()
+
+    return tf.function(execution, jit_compile=True, autograph=False)
+
+
+def evaluation_execution(model: keras.Model, pipeline: Pipeline) -> Any:
+    """Return the program that updates the metrics with the microbatches and returns them."""
+
+    def execution(feed: Any) -> Any:
+        flat = tf.nest.flatten(feed)
+        pipeline.loop(Task.EVALUATE, feed, flat[0].shape[0]).run(flat, tf.constant(0))
+        return model.get_metrics_result()
+
+    return tf.function(execution, jit_compile=True, autograph=False)
+
+
+def prediction_execution(pipeline: Pipeline) -> Any:
+    """Return the program that returns the predictions for all microbatches, one after the other along the first axis."""
+
+    def execution(feed: Any) -> Any:
+        flat = tf.nest.flatten(feed)
+        _, outputs, _ = pipeline.loop(Task.PREDICT, feed, flat[0].shape[0]).run(flat, tf.constant(0))
+        joined = [tf.reshape(output, (-1, *output.shape[2:])) for output in outputs]
+        return pipeline.stages.packed(joined)
+
+    return tf.function(execution, jit_compile=True, autograph=False)

@@ -1,0 +1,257 @@
+"""A pipeline's schedule as one loop of the compiled program.
+
+Each turn of the loop runs every position of the schedule once, in order. A position without a microbatch, in the first
+and last turns, is skipped by a branch at run time: this is the ramp-up and the ramp-down, and the size of the program
+depends on the number of stages alone. What one position leaves for another is a value of the turn, or, where the turn
+ends in between, of the loop's state; what a stage keeps from forward to backward goes through its stash.
+
+The branch is also what keeps positions apart. A compiler neither moves work out of it nor merges what two of them do,
+and each one takes the log of those that ran before, so they run in the order in which they are written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import tensorflow as tf
+
+from ...engine.fence import never
+from ...engine.pieces import Pieces
+from ...phases import backward_scope, forward_scope
+from .accumulate import Reduction, accumulated
+from .schedule import Schedule
+from .stage_program import StageProgram
+from .stash import Stash
+
+_HANDED_ON, _GRADIENTS, _KEPT = "handed on", "gradients", "kept"
+_SHARED = -1
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineLoop:
+    """Runs ``microbatches`` microbatches through ``stages`` in the order of ``schedule``.
+
+    In training the last stage hands on two scalars: the loss as it is differentiated, and as it is reported.
+    """
+
+    schedule: Schedule
+    stages: tuple[StageProgram, ...]
+    microbatches: int
+    reduction: Reduction = Reduction.SUM
+
+    @cached_property
+    def stashes(self) -> tuple[Stash, ...]:
+        """The stash of each stage; in inference there are none."""
+        if not self.schedule.trains:
+            return ()
+        depths = [self.schedule.stash_depth(s) for s in range(len(self.stages))]
+        return tuple(Stash(depth, stage.kept(with_data=depth > 0)) for stage, depth in zip(self.stages, depths))
+
+    @property
+    def log(self) -> Pieces:
+        """The log of what ran, in order: position times ``microbatches``, plus the microbatch."""
+        return Pieces(self.schedule.positions * self.microbatches, (), tf.int32)
+
+    def run(
+        self, feed: Sequence[tf.Tensor], first: tf.Tensor, variables: Sequence[tf.Variable] = ()
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor], tf.Tensor]:
+        """Return the accumulated gradient of each variable, what the last stage reported, and the log.
+
+        ``feed`` are the leaves of the microbatches, stacked; those to run begin at ``first``. Reports are stacked too.
+        """
+        slots = self._slots(variables)
+        # The compiler must not know that a position always has a microbatch, as under Sequential.
+        around = _Around(self, feed, first, variables, always=tf.logical_not(never([feed[0]])))
+
+        def turn(t: tf.Tensor, state: _State) -> tuple[tf.Tensor, _State]:
+            work = _Turn(around, t, state)
+            for position in self.schedule.turn:
+                work.take(position)
+            return t + 1, work.state(state["waiting"])
+
+        start = {
+            "count": tf.constant(0),
+            "log": self.log.empty(),
+            "waiting": {key: [tf.zeros(s.shape, s.dtype) for s in specs] for key, specs in self._waiting().items()},
+            "rings": [stash.empty() for stash in self.stashes],
+            "sums": {slot: tf.zeros(variables[slot[1]].shape, variables[slot[1]].dtype) for slot in slots},
+            "reports": [pieces.empty() for pieces in self.reports],
+        }
+        turns = self.schedule.turns(self.microbatches)
+        _, end = tf.while_loop(lambda t, _: t < turns, turn, (tf.constant(0), start), parallel_iterations=1)
+        by_variable = [[end["sums"][slot] for slot in slots if slot[1] == number] for number in range(len(variables))]
+        gradients = [tf.add_n(parts) if parts else tf.zeros(v.shape, v.dtype) for parts, v in zip(by_variable, variables)]
+        return gradients, [p.whole(store) for p, store in zip(self.reports, end["reports"])], self.log.whole(end["log"])
+
+    @property
+    def reports(self) -> list[Pieces]:
+        """What is collected from the last stage: the loss in training, else all that it hands on."""
+        reported = self.stages[-1].outputs[1 if self.schedule.trains else 0 :]
+        return [Pieces(self.microbatches, tuple(spec.shape), spec.dtype) for spec in reported]
+
+    def slot(self, stage: int, variable: int) -> tuple[int, int]:
+        """Return the key of an accumulator. A variable that stages share has one; of a running mean each stage has its
+        own, since the stages are at different microbatches."""
+        return (stage if self.reduction is Reduction.RUNNING_MEAN else _SHARED, variable)
+
+    def _slots(self, variables: Sequence[tf.Variable]) -> list[tuple[int, int]]:
+        number = {v.ref(): n for n, v in enumerate(variables)}
+        used = (
+            self.slot(s, number[v.ref()]) for s, stage in enumerate(self.stages) for v in stage.variables if v.ref() in number
+        )
+        return list(dict.fromkeys(used))
+
+    def _waiting(self) -> dict[tuple[str, int], tuple[tf.TensorSpec, ...]]:
+        """Return what is part of the loop's state: what waits from one turn to the next."""
+        schedule, last = self.schedule, len(self.stages) - 1
+        waiting: dict[tuple[str, int], tuple[tf.TensorSpec, ...]] = {}
+        for s, stage in enumerate(self.stages):
+            backward = 2 * len(self.stages) - 1 - s
+            if s < last and schedule.waits(s, s + 1):
+                waiting[_HANDED_ON, s] = stage.outputs
+            if schedule.trains and not self.stashes[s].depth and schedule.waits(s, backward):
+                waiting[_KEPT, s] = self.stashes[s].specs
+            if schedule.trains and s and schedule.waits(backward, backward + 1):
+                waiting[_GRADIENTS, s] = stage.gradients
+        return waiting
+
+
+# The loop's state by name; its parts are nests of tensors.
+_State = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Around:
+    """What the turns of a loop read and do not change."""
+
+    loop: PipelineLoop
+    feed: Sequence[tf.Tensor]
+    first: tf.Tensor
+    variables: Sequence[tf.Variable]
+    always: tf.Tensor
+
+
+class _Turn:
+    """One turn of the loop under construction: ``take`` writes a position, ``state`` is what it leaves."""
+
+    def __init__(self, around: _Around, t: tf.Tensor, state: _State) -> None:
+        self._around, self._loop, self._t = around, around.loop, t
+        self._count, self._log = state["count"], state["log"]
+        self._waiting = dict(state["waiting"])
+        self._rings, self._sums, self._reports = list(state["rings"]), dict(state["sums"]), list(state["reports"])
+
+    def state(self, kept: Any) -> _State:
+        """Return the state after the turn, in which what waits is what waits in ``kept``."""
+        return {
+            "count": self._count,
+            "log": self._log,
+            "waiting": {key: self._waiting[key] for key in kept},
+            "rings": self._rings,
+            "sums": self._sums,
+            "reports": self._reports,
+        }
+
+    def take(self, position: int) -> None:
+        """Write what runs at ``position``."""
+        action = self._loop.schedule.action(position, 0)
+        m = self._t - self._loop.schedule.lag(position)
+        (self._backward if action.is_backward else self._forward)(action.stage, m, position)
+
+    def _forward(self, s: int, m: tf.Tensor, position: int) -> None:
+        stage, number, feed = self._loop.stages[s], self._around.first + m, self._around.feed
+        received = self._waiting.get((_HANDED_ON, s - 1), [])
+
+        def work() -> list[tf.Tensor]:
+            with tf.name_scope(forward_scope(f"stage-{s}")):
+                return stage.forward(received, feed, number)
+
+        outputs, saved = stage.distribute(self._branch(position, m, work, stage.distinct))
+        self._waiting[_HANDED_ON, s] = outputs
+        if s == len(self._loop.stages) - 1:
+            self._report(m, outputs)
+        if self._loop.schedule.trains:
+            self._keep(s, m, [received[n] for n in stage.kept_received], saved)
+
+    def _keep(self, s: int, m: tf.Tensor, received: Sequence[tf.Tensor], saved: Sequence[tf.Tensor]) -> None:
+        stash, stage, number = self._loop.stashes[s], self._loop.stages[s], self._around.first + m
+        if not stash.depth:
+            self._waiting[_KEPT, s] = [*received, *saved]
+            return
+        kept = [*received, *(self._around.feed[n][number] for n in stage.kept_data), *saved]
+        # By way of the count, which is never negative, the compiler sees that the ring has been read by now. Else it would
+        # copy the ring.
+        self._rings[s] = stash.put(self._rings[s], kept, m + tf.minimum(self._count, 0))
+
+    def _report(self, m: tf.Tensor, outputs: Sequence[tf.Tensor]) -> None:
+        pieces, place = self._loop.reports, tf.clip_by_value(m, 0, self._loop.microbatches - 1)
+        reported = outputs[len(outputs) - len(pieces) :]
+        there = self._is_there(m)
+        self._reports = [
+            p.put(store, place, tf.where(there, value, p.get(store, place)))
+            for p, store, value in zip(pieces, self._reports, reported)
+        ]
+
+    def _backward(self, s: int, m: tf.Tensor, position: int) -> None:
+        stage, stash, incoming = self._loop.stages[s], self._loop.stashes[s], self._incoming(s)
+        rings, waiting = self._rings[s], self._waiting.get((_KEPT, s), [])
+
+        def work() -> list[tf.Tensor]:
+            with tf.name_scope(backward_scope(f"stage-{s}")):
+                kept = iter(stash.take(rings, m) if stash.depth else waiting)
+                received: list[Any] = [None] * stage.received
+                for n in stage.kept_received:
+                    received[n] = next(kept)
+                feed, number = list(self._around.feed), self._around.first + m
+                if stash.depth:
+                    feed, number = [None] * stage.leaves, tf.constant(0)
+                    for n in stage.kept_data:
+                        feed[n] = next(kept)[None]
+                before, of_variables = stage.backward(received, feed, number, list(kept), incoming)
+            return [*(g for g in before if g is not None), *of_variables]
+
+        found = self._branch(position, m, work, (*stage.gradients, *stage.variables))
+        self._waiting[_GRADIENTS, s] = found[: len(stage.gradients)]
+        self._accumulate(s, m, found[len(stage.gradients) :])
+
+    def _incoming(self, s: int) -> list[tf.Tensor | None]:
+        """Return the gradient of each output of stage ``s``; of the losses, only the first is differentiated."""
+        if s == len(self._loop.stages) - 1:
+            return [tf.ones((), self._loop.stages[s].outputs[0].dtype), None]
+        found = iter(self._waiting[_GRADIENTS, s + 1])
+        return [next(found) if has_gradient else None for has_gradient in self._loop.stages[s + 1].received_gradients]
+
+    def _accumulate(self, s: int, m: tf.Tensor, gradients: Sequence[tf.Tensor]) -> None:
+        reduction = self._loop.reduction
+        number = {v.ref(): n for n, v in enumerate(self._around.variables)}
+        slots = []
+        for variable, gradient in zip(self._loop.stages[s].variables, gradients):
+            if variable.ref() not in number:
+                continue
+            slot = self._loop.slot(s, number[variable.ref()])
+            total = accumulated(reduction, self._sums[slot], gradient, m)
+            # Unlike a sum after a zero, a mean is not the same after a microbatch that there is none of.
+            is_mean = reduction is Reduction.RUNNING_MEAN
+            self._sums[slot] = tf.where(self._is_there(m), total, self._sums[slot]) if is_mean else total
+            slots.append(slot)
+        if slots:
+            # What runs next waits for the sums, so that the gradients are gone by then.
+            self._count += tf.cast(never([self._sums[slot] for slot in slots]), tf.int32)
+
+    def _branch(self, position: int, m: tf.Tensor, work: Callable[[], list[tf.Tensor]], like: Sequence[Any]) -> list[tf.Tensor]:
+        """Return ``work()`` if there is a microbatch ``m``, else zeros; note in the log that it ran."""
+        count, log, entry = self._count, self._log, position * self._loop.microbatches + m
+
+        def run() -> list[tf.Tensor]:
+            return [*work(), count + 1, self._loop.log.put(log, count, entry)]
+
+        def skip() -> list[tf.Tensor]:
+            return [*(tf.zeros(t.shape, t.dtype) for t in like), count, log]
+
+        *results, self._count, self._log = tf.cond(self._is_there(m), run, skip)
+        return results
+
+    def _is_there(self, m: tf.Tensor) -> tf.Tensor:
+        return self._around.always & (m >= 0) & (m < self._loop.microbatches)

@@ -1,0 +1,118 @@
+"""The pipeline stages of a Keras model in training, evaluation and prediction, as programs.
+
+Each stage calls its layers as the model does. The last one returns the loss and updates the metrics, or returns the
+predictions. Masks, and losses that layers add, are handed on to where they are needed (see ``models.aside``).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...engine.policies import Policy, save_nothing
+from ...models.aside import Aside
+from ...models.distribute import distributed
+from ...models.execute import Plan, execute
+from ...models.graph import Graph
+from ...seams.keras.graph import flat_inputs
+from ...seams.keras.layers import layers_in, losses_of
+from .accumulate import note_metrics
+from .pipelining_ops import PipelineSchedule, RecomputationMode
+from .stage_program import StageProgram, StageScope, Work, forward_only, save_tensors, stage_program
+from .staged_graph import stage_graphs
+
+
+class Task(enum.Enum):
+    """What a pipeline runs for."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    PREDICT = "predict"
+
+
+class ModelStages:
+    """The stages of ``model``, whose layers are called as in ``functional``, with ``graph``'s stages.
+
+    ``mode`` is None where nothing is recomputed; ``levels`` is as for ``Plan``.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        functional: keras.Model,
+        graph: Graph,
+        *,
+        schedule: PipelineSchedule,
+        mode: RecomputationMode | None,
+        levels: int = 1,
+    ) -> None:
+        self.model, self.functional, self.mode = model, functional, mode
+        is_interleaved = mode is RecomputationMode.RecomputeAndBackpropagateInterleaved
+        count = 1 + max(call.stage or 0 for call in graph.calls)
+        if is_interleaved and schedule is PipelineSchedule.Sequential:
+            # No stage of another microbatch runs in between, so work may move from one stage to the one before.
+            graph = distributed(graph)
+        self.graph, self.stages = graph, stage_graphs(graph, count)
+        self.plans = tuple(
+            Plan.of(stage, levels, replays_end=number < count - 1) if is_interleaved else Plan.without_recomputation(stage)
+            for number, stage in enumerate(self.stages)
+        )
+
+    def programs(self, task: Task, data: Any) -> tuple[StageProgram, ...]:
+        """Trace the stages, in a graph under construction, for microbatches like ``data``, a nest of specs."""
+        for layer in layers_in(self.model):
+            losses_of(layer).clear()  # as Keras does when a model is called
+        found: list[StageProgram] = []
+        before: Aside | None = None
+        for number in range(len(self.plans)):
+            aside = Aside(self.graph.calls)
+            received = found[-1].outputs if found else ()
+            work = self._work(number, task, before, aside)
+            if task is Task.TRAIN:
+                found.append(stage_program(work, received, data, policy=self._policy(number)))
+            else:
+                found.append(forward_only(work, received, data))
+            before = aside
+        return tuple(found)
+
+    def _policy(self, number: int) -> Policy:
+        replays_all = self.mode is RecomputationMode.RecomputeThenBackpropagate and number < len(self.plans) - 1
+        return save_nothing if replays_all else save_tensors
+
+    def _work(self, number: int, task: Task, before: Aside | None, aside: Aside) -> Work:
+        is_training = task is Task.TRAIN
+        plan = self.plans[number] if is_training else Plan.without_recomputation(self.stages[number])
+
+        def work(received: list[tf.Tensor], data: Any) -> Sequence[tf.Tensor]:
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+            inputs = flat_inputs(self.functional, x)
+
+            def run() -> list[tf.Tensor]:
+                values = before.restore(received) if before is not None else []
+                scope = StageScope(lambda: execute(plan, [*inputs, *values]), self.model.name)
+                return scope(training=is_training)
+
+            if number < len(self.plans) - 1:
+                return aside.gather(run)
+            if task is Task.PREDICT:
+                return aside.gather(run)[: len(self.graph.outputs)]
+            return aside.gather(lambda: self._loss(x, y, sample_weight, run(), is_training))[: 1 + is_training]
+
+        return work
+
+    def _loss(self, x: Any, y: Any, sample_weight: Any, outputs: list[tf.Tensor], training: bool) -> list[tf.Tensor]:
+        """Return the loss as it is reported, in training before it as it is differentiated, and update the metrics."""
+        model, y_pred = self.model, self.packed(outputs)
+        loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
+        note_metrics(model, x, y, y_pred, sample_weight, loss)
+        reported = tf.cast(loss, tf.float32)
+        return [model.optimizer.scale_loss(loss), reported] if training else [reported]
+
+    def packed(self, outputs: Sequence[Any]) -> Any:
+        """Return the flat ``outputs`` in the structure of the model's."""
+        y_pred = keras.tree.pack_sequence_as(self.functional.output, list(outputs))
+        return y_pred[0] if isinstance(y_pred, (list, tuple)) and len(y_pred) == 1 else y_pred

@@ -1,0 +1,60 @@
+"""``tf.keras.ipu.PipelineStage``: which stage of the pipeline a layer or a call of one belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...seams.keras.made import noting_what_is_made
+from ..configuration.entered import current
+
+_STAGE = "_pipeline_stage"
+
+
+class PipelineStage:
+    """Put the layers and calls made in this context into pipeline stage number ``stage``. A call's stage wins.
+
+    Raises ValueError for a negative stage, RuntimeError outside an IPUStrategy's scope and inside another stage.
+    """
+
+    _current: PipelineStage | None = None
+    times_entered = 0
+
+    def __init__(self, stage: int) -> None:
+        if not isinstance(stage, int) or isinstance(stage, bool) or stage < 0:
+            raise ValueError(f"a pipeline stage is a whole number from 0 on, not {stage!r}")
+        self.stage = stage
+
+    def __enter__(self) -> PipelineStage:
+        if current() is None:
+            raise RuntimeError(
+                f"PipelineStage({self.stage}) is used outside a strategy: enter `with IPUStrategy().scope():` first"
+            )
+        if PipelineStage._current is not None:
+            raise RuntimeError(
+                f"PipelineStage({self.stage}) is used inside PipelineStage({PipelineStage._current.stage}): stages do not nest"
+            )
+        PipelineStage._current = self
+        PipelineStage.times_entered += 1
+        self._noting = noting_what_is_made(lambda made: assign_stage(made, self.stage))
+        self._noting.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._noting.__exit__(None, None, None)
+        PipelineStage._current = None
+
+
+def assign_stage(made: Any, stage: int | None) -> None:
+    """Put a Keras node or operation into ``stage``, or into none."""
+    object.__setattr__(made, _STAGE, stage)  # past the tracking of layers
+
+
+def assigned_stage(made: Any) -> int | None:
+    """Return the stage that a Keras node or operation itself was put into, or None."""
+    return getattr(made, _STAGE, None)
+
+
+def stage_of(node: Any) -> int | None:
+    """Return the pipeline stage of the call that a Keras node records: its own, else its layer's, else None."""
+    own = assigned_stage(node)
+    return own if own is not None else assigned_stage(node.operation)

@@ -1,0 +1,1 @@
+"""Queues between the host and a loop of the script's own."""

@@ -1,0 +1,72 @@
+"""Poplar's options for reports, from the environment and the configuration (Graphcore: PopVision)."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..configuration import config
+
+VARIABLE = "POPLAR_ENGINE_OPTIONS"
+_RUNS_REPORTED = "2"  # Poplar's default
+
+
+@dataclass(frozen=True)
+class AutoReport:
+    """Which reports are asked for, where they go, and whether a program must fit the device."""
+
+    graph: bool = False
+    execution: bool = False
+    everything: bool = False
+    directory: Path = Path()
+    max_runs: int = 0
+    must_fit: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything is to be done when a program is compiled."""
+        return self.graph or self.execution or self.must_fit
+
+    @classmethod
+    def in_force(cls) -> AutoReport:
+        """Return what the environment and the configuration in force say; the environment wins. Raises ValueError."""
+        options = {**config.current().compilation_poplar_options, **_environment()}
+        everything = _switch(options, "autoReport.all", False)
+        graph = _switch(options, "autoReport.outputGraphProfile", everything)
+        runs = options.get("autoReport.executionProfileProgramRunCount", _RUNS_REPORTED)
+        if not isinstance(runs, str) or not runs.isdigit():
+            raise ValueError(f"autoReport.executionProfileProgramRunCount is {runs!r}: a whole number as a string was expected")
+        return cls(
+            graph=graph,
+            execution=_switch(options, "autoReport.outputExecutionProfile", everything),
+            everything=everything,
+            directory=Path(options.get("autoReport.directory", ".")),
+            max_runs=int(runs),
+            # As on an IPU with reports on; without them nobody asked about the device, unless this says so.
+            must_fit=not _switch(options, "debug.allowOutOfMemory", not graph),
+        )
+
+
+def _environment() -> dict[str, Any]:
+    text = os.environ.get(VARIABLE, "")
+    if not text.strip():
+        return {}
+    try:
+        options = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{VARIABLE}={text!r} is no JSON: {error}") from error
+    if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
+        raise ValueError(f"{VARIABLE}={text!r}: an object with strings for values was expected")
+    return options
+
+
+def _switch(options: dict[str, Any], name: str, otherwise: bool) -> bool:
+    value = options.get(name)
+    if value is None:
+        return otherwise
+    if value not in ("true", "false"):
+        raise ValueError(f"{name} is {value!r}: 'true' or 'false' was expected")
+    return bool(value == "true")

@@ -1,0 +1,81 @@
+"""A folder of one compiled program's reports: what is in it, and reading it (Graphcore: PopVision).
+
+    tf_report__<date>__<pid>/profile.pop           the program, in this project's own format
+                             keras_recompute.json  where the layers are, and the runs; the SDK has these in its profile.pop
+                             framework.json        the framework, the model and the configuration, with autoReport.all
+                             debug.cbor            where each program step comes from, with autoReport.all
+
+Loads no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ...errors import ReportError
+from ...files import PathLike, replacing
+from ...liveness import Profile, Program, is_profile_pop, read_profile_pop
+from ...liveness.profile_pop import POP_NAME
+from .cbor import encode
+from .spread import NOTE, Placement, Spread
+
+DETAILS_NAME, FRAMEWORK_NAME, DEBUG_NAME = "keras_recompute.json", "framework.json", "debug.cbor"
+
+
+def new_folder(directory: PathLike) -> Path:
+    """Make and return a folder of a name that says when it was made, and by which process."""
+    while True:
+        when = datetime.now().isoformat(timespec="microseconds").replace(":", "-")
+        folder = Path(directory) / f"tf_report__{when}__{os.getpid()}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if folder.is_dir():
+                continue
+            raise
+        return folder
+
+
+def write_details(folder: Path, placement: Placement, runs: list[dict[str, Any]]) -> None:
+    """Write what ``read_folder`` finds beside the profile."""
+    _write_json(folder / DETAILS_NAME, {"note": NOTE, "placement": asdict(placement), "runs": runs})
+
+
+def write_framework(folder: Path, framework: dict[str, Any]) -> None:
+    """Write ``framework.json``."""
+    _write_json(folder / FRAMEWORK_NAME, {"note": NOTE, **framework})
+
+
+def write_debug(folder: Path, program: Program) -> None:
+    """Write ``debug.cbor``: for every program step its operation, layer and phase, and for storage the line of its source."""
+    steps = [{"instruction": s.instruction, "op_name": s.op_name, "layer": s.layer, "phase": s.phase} for s in program.steps]
+    sources = {b.name: b.source for b in program.buffers if b.source}
+    with replacing(folder / DEBUG_NAME) as temporary:
+        temporary.write_bytes(encode({"note": NOTE, "steps": steps, "sources": sources}))
+
+
+def read_folder(path: PathLike) -> tuple[Spread, list[dict[str, Any]]]:
+    """Return the bytes by IPU and tile, and the runs, of a ``profile.pop`` or its folder. Raises ReportError."""
+    pop = Path(path, POP_NAME) if Path(path).is_dir() else Path(path)
+    if pop.exists() and not is_profile_pop(pop):
+        raise ReportError(f"{str(pop)!r} was not written by keras_recompute.ipu: the Poplar SDK's own pva may read it")
+    profile: Profile = read_profile_pop(pop)
+    details = pop.parent / DETAILS_NAME
+    if not details.exists():
+        return Spread(profile), []
+    try:
+        found = json.loads(details.read_text(encoding="utf-8"))
+        placement = Placement(**found["placement"])
+        return Spread(profile, placement), list(found["runs"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ReportError(f"{str(details)!r} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")

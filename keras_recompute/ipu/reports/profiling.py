@@ -1,0 +1,152 @@
+"""Reports of the programs that the stand-in compiles (Graphcore: PopVision).
+
+``run`` stands around every call of a compiled program. While reports are asked for, a program that is compiled gets a
+folder of its own, and one that is used again none. The program is compiled once more for its report.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import keras
+import tensorflow as tf
+
+from ...liveness import CompiledProgram, Profile, compile_program, write_profile_pop
+from ...liveness.compile_xla import compile_trace
+from ...liveness.keras_step import compiled_functions, layer_names
+from ...liveness.profile_pop import POP_NAME
+from ...seams.tensorflow.traced import traces
+from ...sizes import format_bytes
+from ..configuration import config
+from ..configuration.device import FIRST_DEVICE, device_number, target_of
+from ..configuration.entered import current as current_strategy
+from .auto_report import AutoReport
+from .folder import new_folder, write_debug, write_details, write_framework
+from .spread import Placement, Spread
+
+_seen: WeakKeyDictionary[Any, dict[Any, _Compiled]] = WeakKeyDictionary()
+
+
+@dataclass
+class _Compiled:
+    """A program that was reported: its folder, if it has one, and its runs so far."""
+
+    folder: Path | None
+    placement: Placement
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    def ran(self, seconds: float, options: AutoReport) -> None:
+        """Note a run, as many as are asked for."""
+        if self.folder and options.execution and len(self.runs) < options.max_runs:
+            self.runs.append({"name": f"run {len(self.runs)}", "seconds": seconds})
+            write_details(self.folder, self.placement, self.runs)
+
+
+def run(
+    function: Callable[..., Any],
+    *arguments: Any,
+    input_feed: Sequence[int | str] = (),
+    keywords: Mapping[str, Any] | None = None,
+    ipu_of_layer: Mapping[str, int] | None = None,
+    model: Any = None,
+) -> Any:
+    """Return ``function(*arguments, **keywords)`` of a compiled ``tf.function``, with reports if they are asked for.
+
+    ``input_feed`` names the arguments that are streamed in; they are in no figure. ``ipu_of_layer`` says where layers are,
+    and ``model`` is the Keras model whose layers they are.
+    Raises ``tf.errors.ResourceExhaustedError``, after the report is written, for a program that does not fit the device
+    where that is asked for; ValueError for options of reports that cannot be read.
+    """
+    options, keywords = AutoReport.in_force(), dict(keywords or {})
+    if not options.asks:
+        return function(*arguments, **keywords)
+    device = _device()
+    # Under another configuration a program is compiled again, as on an IPU.
+    given = tf.nest.flatten((arguments, keywords))
+    key = (*map(_signature, given), str(config.current()), options, device)
+    known = _seen.setdefault(function, {})
+    if key not in known:
+        placement = Placement(dict(ipu_of_layer or {}), config.current().io_tiles.num_io_tiles)
+        compiled = compile_program(function, *arguments, input_feed=list(input_feed), layers_of=model, **keywords)
+        known[key] = _Compiled(_report(compiled, placement, getattr(model, "name", None), options, device), placement)
+    begin = time.perf_counter()
+    results = function(*arguments, **keywords)
+    tf.nest.map_structure(lambda leaf: leaf.numpy() if tf.is_tensor(leaf) and hasattr(leaf, "numpy") else leaf, results)
+    known[key].ran(time.perf_counter() - begin, options)
+    return results
+
+
+def reported(function: Callable[..., Any], model: Any) -> Callable[..., Any]:
+    """Return ``function``, which Keras made for ``model``, with a report of each program that it compiles, as ``run`` does.
+
+    The reports are written after the call that compiled: Keras's function is no program itself, but calls them.
+    """
+
+    def run_and_report(*arguments: Any) -> Any:
+        results, options = function(*arguments), AutoReport.in_force()
+        if options.asks:
+            for concrete in (trace for compiled in compiled_functions(function) for trace in traces(compiled)):
+                _report_trace(concrete, model, options)
+        return results
+
+    return run_and_report
+
+
+def _report_trace(concrete: Any, model: Any, options: AutoReport) -> None:
+    known, key = _seen.setdefault(concrete, {}), (str(config.current()), options)
+    if key in known:
+        return
+    compiled = compile_trace(concrete, None, layer_names(model))
+    placement = Placement({}, config.current().io_tiles.num_io_tiles)
+    folder = _report(compiled, placement, model.name, options, _device()) if compiled else None
+    known[key] = _Compiled(folder, placement)
+
+
+def _device() -> int:
+    """Return the number of the device of the strategy in whose scope this is called."""
+    return device_number(getattr(current_strategy(), "ipu_device", FIRST_DEVICE), config.devices())
+
+
+def _signature(leaf: Any) -> str:
+    return f"{leaf.dtype} {leaf.shape}" if hasattr(leaf, "shape") else repr(leaf)
+
+
+def _report(
+    compiled: CompiledProgram, placement: Placement, model: str | None, options: AutoReport, device: int
+) -> Path | None:
+    """Write the reports of a program; return their folder. Raises ResourceExhaustedError if it does not fit the device."""
+    settings = config.current()
+    target = target_of(settings, device=device)
+    program = compiled.program(capacity_bytes=target.memory_bytes)
+    spread, folder = Spread(Profile(program, target), placement), None
+    if options.graph or options.execution:
+        folder = new_folder(options.directory)
+        write_profile_pop(program, folder / POP_NAME, target=target)
+        write_details(folder, placement, [])
+    if folder and options.everything:
+        write_debug(folder, program)
+        framework = {
+            "framework": f"TensorFlow {tf.__version__}, Keras {keras.__version__}",
+            "model": model,
+            "program": program.name,
+            "ipu_of_layer": dict(placement.ipu_of_layer),
+            "configuration": settings.to_dict(),
+        }
+        write_framework(folder, framework)
+    if options.must_fit:
+        for ipu in range(target.ipus):
+            needed = spread.peak_bytes(ipu)
+            if needed > spread.capacity_bytes:
+                raise tf.errors.ResourceExhaustedError(
+                    None,
+                    None,
+                    f"out of memory: the program needs {format_bytes(needed)} on IPU {ipu}, whose {spread.compute_tiles} tiles "
+                    f"have {format_bytes(spread.capacity_bytes)}. "
+                    + (f"Its profile was written to {folder / POP_NAME}" if folder else "Reports were not asked for"),
+                )
+    return folder

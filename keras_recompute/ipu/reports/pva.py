@@ -1,0 +1,135 @@
+"""``pva``: the analysis library of PopVision, over reports of this stand-in (Graphcore: PopVision). Loads no TensorFlow."""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+from ...liveness.program import ALWAYS_LIVE, RESULT, TEMPORARY
+from .folder import read_folder
+from .spread import NOTE, Spread, even_shares
+
+__all__ = ["ProgramType", "Report", "openReport"]
+
+
+def openReport(path: str | os.PathLike[str]) -> Report:
+    """Return the report at ``path``, a ``profile.pop`` or its folder. Raises ReportError, a ValueError, for anything else."""
+    return Report(*read_folder(path))
+
+
+class ProgramType(enum.Enum):
+    """What a program step is, as far as XLA's instructions have a counterpart."""
+
+    OnTileExecute = "OnTileExecute"
+    Repeat = "Repeat"
+    Switch = "Switch"
+    Call = "Call"
+
+
+_TYPES = {"while": ProgramType.Repeat, "conditional": ProgramType.Switch, "call": ProgramType.Call}
+
+
+class Report:
+    """A report: ``compilation``, ``execution``, ``poplarVersion``. ``note`` says how figures by tile came about."""
+
+    def __init__(self, spread: Spread, runs: Sequence[dict[str, Any]]) -> None:
+        self.note = NOTE
+        self.compilation = Compilation(spread)
+        self.execution = SimpleNamespace(runs=[SimpleNamespace(**run) for run in runs])
+        compiled_by = spread.profile.program.compiled_by
+        self.poplarVersion = SimpleNamespace(string=f"none: compiled by {compiled_by}, reported by keras_recompute.ipu")
+
+
+class Compilation:
+    """The compiled program: its tiles, its steps, and what they hold."""
+
+    def __init__(self, spread: Spread) -> None:
+        self._spread, self._program = spread, spread.profile.program
+        device = spread.profile.target
+        self.target = SimpleNamespace(
+            numTiles=device.tiles,
+            numIPUs=device.ipus,
+            tilesPerIpu=device.tiles_per_ipu,
+            bytesPerIPU=device.tiles_per_ipu * device.bytes_per_tile,
+            bytesPerTile=device.bytes_per_tile,
+            numReplicas=device.replicas,
+        )
+        self.tiles = [self._tile(number) for number in range(device.tiles)]
+        self.ipus = [
+            SimpleNamespace(tiles=self.tiles[first : first + device.tiles_per_ipu])
+            for first in range(0, device.tiles, device.tiles_per_ipu)
+        ]
+        self.livenessProgramSteps = [LivenessStep(spread, number) for number in range(len(self._program.steps))]
+        self.programs = [step.program for step in self.livenessProgramSteps]
+        self.graph = SimpleNamespace(numComputeSets=sum(p.type is ProgramType.OnTileExecute for p in self.programs))
+        self.alwaysLiveVariables = [
+            SimpleNamespace(name=b.name, size=b.size_bytes) for b in self._program.buffers if b.lifetime == ALWAYS_LIVE
+        ]
+
+    def _tile(self, number: int) -> SimpleNamespace:
+        always = self._spread.on_tile(number, self._spread.always_live_bytes)
+        most = self._spread.on_tile(number, self._peaks)
+        gaps = self._spread.on_tile(number, self._gaps)
+        total = SimpleNamespace(excludingGaps=always + most, includingGaps=always + most + gaps)
+        return SimpleNamespace(memory=SimpleNamespace(alwaysLiveBytes=always, notAlwaysLiveBytes=most, total=total))
+
+    @cached_property
+    def _peaks(self) -> list[int]:
+        return [max(held) for held in self._spread.not_always_live_bytes]
+
+    @cached_property
+    def _gaps(self) -> list[int]:
+        return even_shares(max(self._program.fragmentation_bytes or 0, 0), self._spread.ipus)
+
+
+class LivenessStep:
+    """A program step, and what is not always live while it runs."""
+
+    def __init__(self, spread: Spread, number: int) -> None:
+        self._spread, self._number = spread, number
+        step = spread.profile.program.steps[number]
+        kind = _TYPES.get(step.instruction.partition(".")[0].partition("-")[0], ProgramType.OnTileExecute)
+        self.program = SimpleNamespace(name=step.op_name or step.instruction, type=kind)
+        self.notAlwaysLiveMemory = Memory(spread, number, step.not_always_live_bytes)
+
+    def notAlwaysLiveMemoryForIpu(self, ipu: int) -> SimpleNamespace:
+        """Return the bytes on one IPU. Raises IndexError for one that is not there."""
+        return SimpleNamespace(bytes=self._by_ipu[_index(ipu, self._spread.ipus, "IPU")])
+
+    def notAlwaysLiveMemoryForTile(self, tile: int) -> SimpleNamespace:
+        """Return the bytes on one tile, numbered over all IPUs. Raises IndexError for one that is not there."""
+        number = _index(tile, self._spread.profile.target.tiles, "tile")
+        return SimpleNamespace(bytes=self._spread.on_tile(number, self._by_ipu))
+
+    @cached_property
+    def _by_ipu(self) -> list[int]:
+        return [held[self._number] for held in self._spread.not_always_live_bytes]
+
+
+class Memory:
+    """Bytes, and the variables that they are in; ``variables`` are found when they are asked for."""
+
+    def __init__(self, spread: Spread, step: int, held: int) -> None:
+        self._spread, self._step = spread, step
+        self.bytes = held
+
+    @property
+    def variables(self) -> list[SimpleNamespace]:
+        """Name and size of what is held, largest first."""
+        held = sorted(self._held(), key=lambda buffer: (-buffer.size_bytes, buffer.first_step, buffer.name))
+        return [SimpleNamespace(name=buffer.name, size=buffer.size_bytes) for buffer in held]
+
+    def _held(self) -> Iterator[Any]:
+        for buffer in self._spread.profile.program.buffers:
+            if buffer.lifetime in (TEMPORARY, RESULT) and buffer.is_live_at(self._step):
+                yield buffer
+
+
+def _index(number: int, count: int, what: str) -> int:
+    if not 0 <= number < count:
+        raise IndexError(f"there is no {what} {number}: they are numbered from 0 to {count - 1}")
+    return number

@@ -1,0 +1,109 @@
+"""The bytes of a compiled program spread over IPUs and their tiles.
+
+XLA places nothing on tiles. The stand-in derives the figures: storage of a layer is on the IPU of the layer's pipeline
+stage; what belongs to no layer is shared evenly among the IPUs; and on an IPU all bytes are spread evenly over the tiles,
+less those reserved for input and output, which hold nothing. Every sum over IPUs or tiles is exactly the program's figure.
+A real IPU's tiles differ: there the fullest one decides. Loads no TensorFlow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Mapping, Sequence
+
+from ...liveness import Buffer, Profile
+from ...liveness.program import ALWAYS_LIVE, RESULT, TEMPORARY
+from ...liveness.timeline import held_per_step
+
+NOTE = (
+    "bytes are those of the program that XLA compiled: a layer's are on the IPU of its pipeline stage, all others are shared "
+    "evenly among the IPUs, and an IPU's bytes are spread evenly over its tiles"
+)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """On which IPU each layer is, by its name, and how many tiles of each IPU are reserved for input and output."""
+
+    ipu_of_layer: Mapping[str, int] = field(default_factory=dict)
+    io_tiles: int = 0
+
+    def ipu_of(self, layer: str | None) -> int | None:
+        """Return the IPU of a layer, which may be a path through models, ``"net/lstm"``: that of the outermost that has one."""
+        parts = (layer or "").split("/")
+        return next((self.ipu_of_layer[part] for part in parts if part in self.ipu_of_layer), None)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The bytes of a profile by IPU and by tile. IPUs, tiles and steps are numbered from 0."""
+
+    profile: Profile
+    placement: Placement = Placement()
+
+    @property
+    def ipus(self) -> int:
+        """Number of IPUs."""
+        return self.profile.target.ipus
+
+    @property
+    def compute_tiles(self) -> int:
+        """Tiles of one IPU that hold the model."""
+        return self.profile.target.tiles_per_ipu - self.placement.io_tiles
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Memory of one IPU's tiles that hold the model."""
+        return self.compute_tiles * self.profile.target.bytes_per_tile
+
+    @cached_property
+    def always_live_bytes(self) -> tuple[int, ...]:
+        """Always-live bytes of each IPU."""
+        known = [sum(b.size_bytes for b in on if b.lifetime == ALWAYS_LIVE) for on in self._buffers]
+        return tuple(_with_rest(known, self.profile.program.always_live_bytes))
+
+    @cached_property
+    def not_always_live_bytes(self) -> tuple[tuple[int, ...], ...]:
+        """Not-always-live bytes of each IPU at each program step."""
+        steps = self.profile.program.steps
+        known = [held_per_step(on, (TEMPORARY, RESULT), len(steps)) for on in self._buffers]
+        shared = [_with_rest([held[n] for held in known], step.not_always_live_bytes) for n, step in enumerate(steps)]
+        return tuple(zip(*shared))
+
+    def peak_bytes(self, ipu: int) -> int:
+        """Return always-live plus the largest not-always-live bytes of an IPU."""
+        return self.always_live_bytes[ipu] + max(self.not_always_live_bytes[ipu])
+
+    def on_tile(self, tile: int, by_ipu: Sequence[int]) -> int:
+        """Return the share of ``tile``, numbered over all IPUs, in bytes given by IPU."""
+        ipu, number = divmod(tile, self.profile.target.tiles_per_ipu)
+        if number >= self.compute_tiles:
+            return 0
+        each, rest = divmod(by_ipu[ipu], self.compute_tiles)
+        return each + (number < rest)
+
+    @cached_property
+    def _buffers(self) -> list[list[Buffer]]:
+        """The storage of each IPU's layers."""
+        found: list[list[Buffer]] = [[] for _ in range(self.ipus)]
+        for buffer in self.profile.program.buffers:
+            ipu = self.placement.ipu_of(buffer.layer)
+            if ipu is not None and ipu < self.ipus:
+                found[ipu].append(buffer)
+        return found
+
+
+def even_shares(total: int, count: int) -> list[int]:
+    """Return ``count`` numbers that differ by at most one and sum to ``total``."""
+    each, rest = divmod(total, count)
+    return [each + (number < rest) for number in range(count)]
+
+
+def _with_rest(known: Sequence[int], total: int) -> list[int]:
+    """Return ``known`` with what is missing to ``total`` shared evenly; where more is known, in proportion to it."""
+    rest = total - sum(known)
+    if rest >= 0:
+        return [a + b for a, b in zip(known, even_shares(rest, len(known)))]
+    scaled = [amount * total // sum(known) for amount in known]
+    return [a + b for a, b in zip(scaled, even_shares(total - sum(scaled), len(known)))]
