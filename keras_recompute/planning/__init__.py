@@ -5,21 +5,21 @@ Pure Python, and knows nothing of TensorFlow. ``Chain`` says what the steps cost
 
     chain, actions, simulate   the three things a plan needs: what, how, and the judge; the six actions live in ``actions``
     uniform, multilevel        equal sections, which a compiler can outline
-    binomial                   fewest replays for a number of stored states (Griewank & Walther 2000)
-    mixed                      states and activations under a budget, equal steps (Gruslys et al. 2016)
-    optimal                    the fastest plan under a budget, any chain (in the spirit of Beaumont et al. 2019)
+    twice                      any chain cut so that no step runs more than twice, under a budget
     recurrent                  the sizes of an LSTM or GRU, and the peak predicted from them
-    segments                   how planners speak; staircase, twice, exhaustive: what ``optimal`` asks
+    within                     searching a budget where only compiling tells what a plan needs
+    budget, segments           the refusal that planners share; the form of what they return
+    reference                  what others are measured by: binomial, mixed and optimal plans
 """
 
 from .actions import Plan
-from .binomial import binomial_plan, binomial_replayed_steps, longest_chain
 from .budget import BudgetTooSmallError
 from .chain import Chain
-from .mixed import mixed_plan
 from .multilevel import multilevel_plan
-from .optimal import optimal_plan
 from .recurrent import predicted_peak_bytes
+from .reference.binomial import binomial_plan, binomial_replayed_steps, longest_chain
+from .reference.mixed import mixed_plan
+from .reference.optimal import optimal_plan
 from .simulate import Outcome, simulate
 from .uniform import section_lengths, uniform_plan, uniform_plan_within
 

@@ -16,7 +16,7 @@ from keras_recompute.planning import (
     simulate,
     uniform_plan,
 )
-from keras_recompute.planning.staircase import Staircase
+from keras_recompute.planning.reference.staircase import Staircase
 from keras_recompute.planning.twice import replay_seconds, section_actions, sections_run_twice
 
 from .cases import repeatable, uneven_chains

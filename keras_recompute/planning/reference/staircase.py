@@ -17,9 +17,9 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from typing import Iterator, NamedTuple, Sequence
 
-from .actions import Action
-from .chain import Chain
-from .segments import KeepFirst, Split, Whole, unfold
+from ..actions import Action
+from ..chain import Chain
+from ..segments import KeepFirst, Split, Whole, unfold
 
 _POSITIONS = 15
 # Staircases of chains up to _SHORT steps have up to 256 stairs; of longer ones 64, which is 500 steps in some seconds.

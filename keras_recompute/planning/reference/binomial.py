@@ -11,10 +11,10 @@ from __future__ import annotations
 from math import comb
 from typing import Iterator
 
-from ..errors import InvalidArgumentError
-from .actions import Action, Plan
-from .chain import check_count
-from .segments import KeepFirst, Split, Whole, unfold
+from ...errors import InvalidArgumentError
+from ..actions import Action, Plan
+from ..chain import check_count
+from ..segments import KeepFirst, Split, Whole, unfold
 
 
 def longest_chain(*, slots: int, replays_per_step: int) -> int:

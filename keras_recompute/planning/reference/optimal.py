@@ -14,14 +14,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import lru_cache
 
-from .actions import Action, Plan
-from .budget import BudgetTooSmallError, check_budget
-from .chain import Chain
+from ..actions import Action, Plan
+from ..budget import BudgetTooSmallError, check_budget
+from ..chain import Chain
+from ..simulate import simulate
+from ..twice import replay_seconds, section_actions, sections_run_twice, smallest_room_bytes
 from .exhaustive import LONGEST, fastest_actions, leanest_actions
 from .mixed import mixed_actions
-from .simulate import simulate
 from .staircase import Staircase
-from .twice import replay_seconds, section_actions, sections_run_twice, smallest_room_bytes
 
 
 def optimal_plan(chain: Chain, *, budget_bytes: int) -> Plan:

@@ -13,8 +13,8 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Iterator, Sequence, Tuple
 
-from .actions import Action, Advance, Backward, Free, Keep, Restore, Store
-from .chain import Chain
+from ..actions import Action, Advance, Backward, Free, Keep, Restore, Store
+from ..chain import Chain
 
 LONGEST = 8
 

@@ -22,12 +22,12 @@ from functools import partial
 from operator import add
 from typing import Callable, Iterator, Union
 
-from ..errors import InvalidArgumentError
-from .actions import Action, Plan
+from ...errors import InvalidArgumentError
+from ..actions import Action, Plan
+from ..budget import BudgetTooSmallError, check_budget, least
+from ..chain import Chain
+from ..segments import Split, Whole, unfold
 from .binomial import binomial_actions, binomial_replayed_steps
-from .budget import BudgetTooSmallError, check_budget, least
-from .chain import Chain
-from .segments import Split, Whole, unfold
 
 # All splits are tried up to this many steps, then those this near to the last one found: 1 s for 2048 steps.
 _EXHAUSTIVE_STEPS = 512
