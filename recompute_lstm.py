@@ -18,36 +18,36 @@ from keras_recompute.example.run import leave, run
 from keras_recompute.planning import section_lengths
 
 
-def sections_of(arguments):
+def sections_of(steps, checkpoints):
     """Return (begin, end) of each section. Sections of equal length stand side by side, so that they share a program."""
-    lengths = sorted(section_lengths(arguments.seq_len, arguments.checkpoints + 1), reverse=True)
+    lengths = sorted(section_lengths(steps, checkpoints + 1), reverse=True)
     ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
     return list(zip([0, *ends], ends))
 
 
-def build_model(tf, arguments):
+def build_model(tf, options, checkpoints):
     """Return the compiled pipelined model. Called in the scope of an IPUStrategy; the same for every target."""
     import ipu_tensorflow_addons.keras.layers as ipu_layers
     from tensorflow.python import ipu
 
     from keras_recompute.layers.time_slice import TimeSlice
 
-    keras, is_text = tf.keras, arguments.data == "text"
-    if is_text:
-        inputs = keras.layers.Input((arguments.seq_len,), batch_size=arguments.batch_size, dtype="int32")
-        embedding = keras.layers.Embedding(SYMBOLS, arguments.features)
+    keras = tf.keras
+    if options.is_text:
+        inputs = keras.layers.Input((options.seq_len,), batch_size=options.batch_size, dtype="int32")
+        embedding = keras.layers.Embedding(SYMBOLS, options.features)
     else:
-        inputs = keras.layers.Input((arguments.seq_len, arguments.features), batch_size=arguments.batch_size)
-    cell = {"lstm": ipu_layers.PopnnLSTM, "gru": ipu_layers.PopnnGRU}[arguments.cell]
+        inputs = keras.layers.Input((options.seq_len, options.features), batch_size=options.batch_size)
+    cell = {"lstm": ipu_layers.PopnnLSTM, "gru": ipu_layers.PopnnGRU}[options.cell]
 
     # A pipeline is needed even if there is only one device.
     with keras.ipu.PipelineStage(0):
-        recurrent = cell(arguments.units, return_sequences=True, return_state=True)
+        recurrent = cell(options.units, return_sequences=True, return_state=True)
         state, outputs = None, []
-        sections = sections_of(arguments)
+        sections = sections_of(options.seq_len, checkpoints)
         for number, (begin, end) in enumerate(sections):
             x = TimeSlice(begin, end)(inputs)
-            x = embedding(x) if is_text else x
+            x = embedding(x) if options.is_text else x
             output, *state = recurrent(x, initial_state=state)
             outputs.append(output)
             # The last state is not needed again, so it needs no checkpoint.
@@ -55,17 +55,17 @@ def build_model(tf, arguments):
                 state = ipu_layers.RecomputationCheckpoint()(state)
         x = keras.layers.Concatenate(axis=1)(outputs) if len(outputs) > 1 else outputs[0]
     with keras.ipu.PipelineStage(1):
-        x = keras.layers.Dense(SYMBOLS if is_text else 1)(x)
+        x = keras.layers.Dense(SYMBOLS if options.is_text else 1)(x)
 
     model = keras.Model(inputs, x)
-    optimizer = keras.optimizers.Adam if is_text else keras.optimizers.SGD
+    optimizer = keras.optimizers.Adam if options.is_text else keras.optimizers.SGD
     model.compile(
-        optimizer(arguments.learning_rate),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True) if is_text else "mse",
-        steps_per_execution=arguments.gradient_accumulation,
+        optimizer(options.learning_rate),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True) if options.is_text else "mse",
+        steps_per_execution=options.gradient_accumulation,
     )
     model.set_pipelining_options(
-        gradient_accumulation_steps_per_replica=arguments.gradient_accumulation,
+        gradient_accumulation_steps_per_replica=options.gradient_accumulation,
         device_mapping=[0, 0],
         pipeline_schedule=ipu.ops.pipelining_ops.PipelineSchedule.Sequential,
         recomputation_mode=ipu.ops.pipelining_ops.RecomputationMode.RecomputeAndBackpropagateInterleaved,

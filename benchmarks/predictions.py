@@ -18,7 +18,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import recompute_lstm  # noqa: E402
 from keras_recompute.example.arguments import parse_arguments  # noqa: E402
-from keras_recompute.example.cuts import Cut, cuts  # noqa: E402
+from keras_recompute.example.plans import SequencePlan, named_plans, plans_for  # noqa: E402
+from keras_recompute.example.room import predicted_bytes  # noqa: E402
 from keras_recompute.example.session import Session  # noqa: E402
 from keras_recompute.sizes import format_bytes  # noqa: E402
 
@@ -58,11 +59,9 @@ def session(*arguments):
     return run
 
 
-def compiled(run, cut):
-    """Return the bytes of ``cut`` as predicted and as compiled."""
-    run.build(cut)
-    run.compile()
-    return run.predicted_bytes(cut), run.program.peak_bytes
+def compiled(run, plan):
+    """Return the bytes of ``plan`` as predicted and as compiled."""
+    return predicted_bytes(run.options, plan), run.compile(plan).peak_bytes
 
 
 def figure(path):
@@ -76,13 +75,13 @@ def figure(path):
     FigureCanvasAgg(drawn)
     axes = drawn.add_axes((0.075, 0.13, 0.91, 0.74))
     for levels, colour in colours.items():
-        options = [cut for cut in cuts(2048, levels=levels) if cut.recompute]
-        peaks = [run.predicted_bytes(cut) / 2**20 for cut in options]
+        plans = [plan for plan in plans_for(2048, levels=levels) if plan.recompute]
+        peaks = [predicted_bytes(run.options, plan) / 2**20 for plan in plans]
         name = f"{levels} level{'s' if levels > 1 else ''}"
-        axes.plot([cut.checkpoints + 1 for cut in options], peaks, color=colour, label=f"{name}, predicted")
-        some = [Cut(k, n) for k, n in COMPILED if n == levels]
-        points = [compiled(run, cut)[1] / 2**20 for cut in some]
-        axes.plot([cut.checkpoints + 1 for cut in some], points, "o", color=colour, label=f"{name}, compiled")
+        axes.plot([plan.checkpoints + 1 for plan in plans], peaks, color=colour, label=f"{name}, predicted")
+        some = [SequencePlan(k, n) for k, n in COMPILED if n == levels]
+        points = [compiled(run, plan)[1] / 2**20 for plan in some]
+        axes.plot([plan.checkpoints + 1 for plan in some], points, "o", color=colour, label=f"{name}, compiled")
     axes.set_xscale("log", base=2)
     axes.set_xticks([2**n for n in range(1, 11)], [str(2**n) for n in range(1, 11)])
     axes.set_ylim(0, 190)
@@ -106,7 +105,7 @@ def main():
     rows = []
     for values in GRID:
         run = session(*(part for name, value in zip(names, values) for part in (f"--{name}", value)))
-        predicted, peak = compiled(run, run.cut)
+        predicted, peak = compiled(run, *named_plans(run.options))
         rows.append({**dict(zip(names, values)), "predicted_peak_bytes": predicted, "peak_bytes": peak})
         shape = " ".join(f"{value!s:>8}" for value in values)
         print(f"{shape}  {format_bytes(predicted):>9} {format_bytes(peak):>9} {predicted / peak - 1:+.1%}", flush=True)

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "ipu": {"errors", "seams", "sizes", "phases", "files", "planning", "engine", "layers", "models", "liveness"},
     "liveness": {"errors", "seams", "sizes", "phases", "files"},
     "report": {"errors", "sizes", "phases", "files", "planning", "liveness"},
-    "example": {"errors", "sizes", "phases", "planning", "layers", "ipu", "liveness", "report"},
+    "example": {"errors", "sizes", "phases", "files", "planning", "layers", "ipu", "liveness", "report"},
     "compat": {"errors", "sizes", "phases", "planning", "engine", "layers", "models"},
 }
 # The same for the folders of a room; '' are the files beside them, without its doors.

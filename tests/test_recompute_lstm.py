@@ -11,7 +11,8 @@ import pytest
 
 import recompute_lstm
 from keras_recompute.example.arguments import parse_arguments
-from keras_recompute.example.cuts import Cut, cuts
+from keras_recompute.example.plans import SequencePlan, named_plans, plans_for
+from keras_recompute.example.room import predicted_bytes
 from keras_recompute.example.session import Session
 
 ROOT = Path(__file__).parent.parent
@@ -111,8 +112,7 @@ def compiled(*arguments):
     session = Session(arguments, recompute_lstm.build_model)
     session.load()
     try:
-        session.build(session.cut)
-        session.compile()
+        session.compile(*named_plans(arguments))
     finally:
         from tensorflow.python import ipu
 
@@ -153,7 +153,7 @@ def test_two_levels_need_less_than_any_single_one(published):
     # One level is flat from 63 checkpoints on, where states begin to outweigh sections.
     single = [compiled("--checkpoints", "63").program, *published.values()]
     assert nested.program.allocated_temporary_bytes < 0.6 * min(p.allocated_temporary_bytes for p in single)
-    predicted = nested.results["predicted_peak_bytes"]
+    predicted = nested.fields()["predicted_peak_bytes"]
     assert predicted == pytest.approx(nested.program.peak_bytes, rel=0.02)
 
 
@@ -161,7 +161,7 @@ def test_two_levels_need_less_than_any_single_one(published):
 def test_the_prediction_is_near_what_is_compiled(published):
     for checkpoints, program in published.items():
         arguments = parse_arguments(["--data", "constant"], recompute_lstm.__doc__)
-        predicted = Session(arguments, recompute_lstm.build_model).predicted_bytes(Cut(checkpoints))
+        predicted = predicted_bytes(arguments, SequencePlan(checkpoints))
         assert predicted == pytest.approx(program.peak_bytes, rel=0.1), f"{checkpoints} checkpoints"
 
 
@@ -181,7 +181,7 @@ def test_the_prediction_is_near_what_is_compiled(published):
 )
 def test_the_prediction_follows_the_shapes(shapes):
     session = compiled(*shapes.split())
-    assert session.results["predicted_peak_bytes"] == pytest.approx(session.program.peak_bytes, rel=0.1)
+    assert session.fields()["predicted_peak_bytes"] == pytest.approx(session.program.peak_bytes, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_the_prediction_follows_the_shapes(shapes):
 def test_65536_steps_train_within_256_mib(plan):
     session = compiled("--seq-len", "65536", "--batch-size", "1", *plan.split())
     assert session.program.allocated_temporary_bytes <= 256 * MIB
-    assert session.program.peak_bytes == pytest.approx(session.results["predicted_peak_bytes"], rel=0.1)
+    assert session.program.peak_bytes == pytest.approx(session.fields()["predicted_peak_bytes"], rel=0.1)
 
 
 AUTO = [*SMALL, "--data", "constant", "--checkpoints", "auto"]
@@ -250,20 +250,20 @@ def test_a_sweep_compares_plans_and_finds_the_largest_batch(folder, capsys):
 
 
 def test_the_plans_to_choose_from_come_fastest_first():
-    plans = [(c.checkpoints, c.levels, c.recompute) for c in cuts(12)]
+    plans = [(c.checkpoints, c.levels, c.recompute) for c in plans_for(12)]
     # Divisors of 12; 8 and its like are not needed, a divisor is within a factor of two. 2 and 3 are prime: no groups.
     one = [(n - 1, 1, True) for n in (2, 3, 4, 6, 12)]
     assert plans == [(0, 1, False), *one, (3, 2, True), (5, 2, True), (11, 2, True), (11, 3, True)]
-    assert cuts(12, levels=2) == [Cut(3, 2), Cut(5, 2), Cut(11, 2)]
+    assert plans_for(12, levels=2) == [SequencePlan(3, 2), SequencePlan(5, 2), SequencePlan(11, 2)]
     # 13 is prime: sections of two lengths, as many as powers of two; 4 of them are 1 of 4 steps and 3 of 3: no groups.
-    assert [c.checkpoints + 1 for c in cuts(13, levels=1)] == [1, 2, 4, 13]
-    assert max(c.checkpoints + 1 for c in cuts(65536)) == 1024
-    assert cuts(2) == [Cut(0, recompute=False), Cut(1)]
-    assert cuts(1) == [Cut(0, recompute=False)]
+    assert [c.checkpoints + 1 for c in plans_for(13, levels=1)] == [1, 2, 4, 13]
+    assert max(c.checkpoints + 1 for c in plans_for(65536)) == 1024
+    assert plans_for(2) == [SequencePlan(0, recompute=False), SequencePlan(1)]
+    assert plans_for(1) == [SequencePlan(0, recompute=False)]
 
 
 @pytest.mark.parametrize(
-    ("plan", "says"),
+    ("arguments", "says"),
     [
         (
             "--checkpoints 6 --levels 2",
@@ -274,11 +274,11 @@ def test_the_plans_to_choose_from_come_fastest_first():
         ("--checkpoints 12", ["49 steps can't be evenly divided into 13 sections: 10 of 4 steps and 3 of 3"]),
     ],
 )
-def test_numbers_that_cannot_be_grouped_are_told(plan, says):
-    steps = {6: 49, 12: 49}.get(int(plan.split()[1]), 48)
-    cut = Session(parse_arguments(["--seq-len", str(steps), *plan.split()], ""), None).cut
-    assert len(cut.warnings(steps)) == (1 if says else 0)
-    assert all(word in "".join(cut.warnings(steps)) for word in says)
+def test_numbers_that_cannot_be_grouped_are_told(arguments, says):
+    steps = {6: 49, 12: 49}.get(int(arguments.split()[1]), 48)
+    (plan,) = named_plans(parse_arguments(["--seq-len", str(steps), *arguments.split()], ""))
+    assert len(plan.warnings(steps)) == (1 if says else 0)
+    assert all(word in "".join(plan.warnings(steps)) for word in says)
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from dataclasses import replace
 from workloads import Workload
 
 import keras_recompute as kr
-from keras_recompute.example.cuts import Cut, cuts
+from keras_recompute.example.plans import SequencePlan, plans_for
 from keras_recompute.planning import BudgetTooSmallError, predicted_peak_bytes
 from keras_recompute.planning.within import first_within
 
@@ -36,29 +36,29 @@ def _needed_bytes(workload: Workload, candidate: kr.Model) -> int:
 
 
 def _recurrent(workload: Workload, budget_bytes: int) -> tuple[kr.Model, str]:
-    models: dict[Cut, kr.Model] = {}
+    models: dict[SequencePlan, kr.Model] = {}
 
-    def predicted_bytes(cut: Cut) -> int:
+    def predicted_bytes(plan: SequencePlan) -> int:
         return predicted_peak_bytes(
             cell=workload.kind,
             steps=workload.length,
-            checkpoints=cut.checkpoints,
-            recompute=cut.recompute,
+            checkpoints=plan.checkpoints,
+            recompute=plan.recompute,
             batch=workload.batch,
             features=workload.features,
             units=workload.units,
             outputs=1,
-            levels=cut.levels,
+            levels=plan.levels,
         )
 
-    def needed_bytes(cut: Cut) -> int:
-        models[cut] = model(workload, cut.checkpoints, cut.levels)
-        return _needed_bytes(workload, models[cut])
+    def needed_bytes(plan: SequencePlan) -> int:
+        models[plan] = model(workload, plan.checkpoints, plan.levels)
+        return _needed_bytes(workload, models[plan])
 
-    cut = first_within(
-        cuts(workload.length), budget_bytes=budget_bytes, predicted_bytes=predicted_bytes, needed_bytes=needed_bytes
+    plan = first_within(
+        plans_for(workload.length), budget_bytes=budget_bytes, predicted_bytes=predicted_bytes, needed_bytes=needed_bytes
     )
-    return models[cut], str(cut)
+    return models[plan], str(plan)
 
 
 def _layers(workload: Workload, budget_bytes: int) -> tuple[kr.Model, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, NoReturn, Sequence
 
@@ -16,6 +17,45 @@ LEARNING_RATE = {"text": 0.01, "constant": 0.001}
 AUTO = "auto"
 CHECKPOINTS, SWEEP = 7, "0,1,3,7,15,31,63"
 LARGEST_SEED = 2**32 - 1  # NumPy's and Keras's generators take 32 bits
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is asked for, complete and checked."""
+
+    checkpoints: int | None  # None: to be chosen within the budget
+    memory_budget: int | None
+    seq_len: int
+    cell: str
+    units: int
+    features: int
+    levels: int | None  # None: to be chosen
+    no_recompute: bool
+    data: str
+    text: Path | None
+    batch_size: int
+    gradient_accumulation: int
+    epochs: int
+    steps_per_epoch: int
+    learning_rate: float
+    seed: int
+    target: str
+    sweep: list[int] | None
+    compile_only: bool
+    report: Path | None
+    json: Path | None
+    force: bool
+    quiet: bool
+
+    @property
+    def is_text(self) -> bool:
+        """Whether text is learnt, or constant numbers."""
+        return self.data == "text"
+
+    @property
+    def updates(self) -> int:
+        """The number of updates of the optimiser."""
+        return self.epochs * self.steps_per_epoch // self.gradient_accumulation
 
 
 class Parser(argparse.ArgumentParser):
@@ -74,8 +114,8 @@ def budget(text: str) -> int:
     return count
 
 
-def parse_arguments(argv: Sequence[str] | None, documentation: str) -> argparse.Namespace:
-    """Return the arguments, checked as far as they can be without TensorFlow; ``documentation`` becomes the help.
+def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
+    """Return the options, checked as far as they can be without TensorFlow; ``documentation`` becomes the help.
 
     Raises InvalidArgumentError, or TargetError where the Poplar SDK is asked for and not there.
     """
@@ -154,7 +194,9 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> argparse.
     ):
         if given and arguments.target != "xla":
             raise InvalidArgumentError(f"{option}: only --target xla does that, this is {arguments.target}; leave it out")
-    return arguments
+    if arguments.checkpoints == AUTO:
+        arguments.checkpoints = None
+    return Options(**vars(arguments))
 
 
 def check_plan(arguments: argparse.Namespace) -> None:

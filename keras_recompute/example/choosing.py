@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Callable
 
 from ..errors import InvalidArgumentError
 from ..planning import BudgetTooSmallError
 from ..planning.within import first_within
 from ..sizes import format_bytes
-from .cuts import Cut, cuts
-
-if TYPE_CHECKING:
-    from .session import Session
+from .arguments import Options
+from .plans import SequencePlan, plans_for
+from .room import predicted_bytes
 
 
 @dataclass
@@ -21,23 +20,36 @@ class Choice:
 
     budget_bytes: int
     steps: int
-    predicted: dict[Cut, int]
-    compiled: dict[Cut, int] = field(default_factory=dict)
-    chosen: Cut | None = None
+    predicted: dict[SequencePlan, int]
+    compiled: dict[SequencePlan, int] = field(default_factory=dict)
+    chosen: SequencePlan | None = None
+    smallest_budget_bytes: int | None = None  # that would do, where no plan fits
 
-    @property
-    def next_faster(self) -> Cut | None:
-        """The plan before the chosen one, which did not fit."""
-        before = list(self.predicted)[: self._number]
-        return before[-1] if before else None
+    def choose(self, needed_bytes: Callable[[SequencePlan], int]) -> None:
+        """Compile plans until the fastest one is found that needs at most the budget; it is the last one compiled.
 
-    @property
-    def next_cheaper(self) -> Cut | None:
-        """The first plan after the chosen one that is predicted to need less."""
-        if self.chosen is None:
-            return None
-        after = list(self.predicted)[self._number + 1 :]
-        return next((cut for cut in after if self.predicted[cut] < self.predicted[self.chosen]), None)
+        ``needed_bytes`` compiles a plan and returns what the program says: always-live bytes, and those that the allocator
+        reserves. Raises InvalidArgumentError with the smallest budget that would do where no plan fits.
+        """
+
+        def compiled_bytes(plan: SequencePlan) -> int:
+            self.compiled[plan] = needed_bytes(plan)
+            return self.compiled[plan]
+
+        try:
+            self.chosen = first_within(
+                list(self.predicted),
+                budget_bytes=self.budget_bytes,
+                predicted_bytes=self.predicted.__getitem__,
+                needed_bytes=compiled_bytes,
+            )
+        except BudgetTooSmallError as error:
+            self.smallest_budget_bytes = smallest = error.smallest_budget_bytes
+            least = min(self.compiled, key=self.compiled.__getitem__)
+            raise InvalidArgumentError(
+                f"--memory-budget {format_bytes(self.budget_bytes)}: no plan fits. The smallest budget that would do is "
+                f"{smallest} bytes ({format_bytes(smallest)}), for {least}"
+            ) from None
 
     @property
     def why(self) -> str:
@@ -53,77 +65,49 @@ class Choice:
         """Return what to say about the choice."""
         assert self.chosen is not None
         said = [f"plan: {self.chosen} ({self.chosen.why(self.steps)})", f"why: {self.why}"]
-        if self.next_faster is not None:
-            said.append(f"next faster: {self._needs(self.next_faster)}, too much")
-        cheaper = self.next_cheaper
+        faster, cheaper = self._beside()
+        if faster is not None:
+            said.append(f"next faster: {self._needs(faster)}, too much")
         said.append(f"next cheaper: {self._needs(cheaper)}" if cheaper else "next cheaper: none, no plan needs less")
         return said
 
     def fields(self) -> dict[str, Any]:
         """Return the same for a JSON file; the plan itself is in the fields that every run has."""
         found: dict[str, Any] = {"memory_budget_bytes": self.budget_bytes}
-        found["plans_compiled"] = [self._row(cut) for cut in self.compiled]
+        found["plans_compiled"] = [self._row(plan) for plan in self.compiled]
         if self.chosen is not None:
             found["needed_bytes"] = self.compiled[self.chosen]
             found["why"] = self.why
-            found["next_faster"] = self._row(self.next_faster)
-            found["next_cheaper"] = self._row(self.next_cheaper)
+            found["next_faster"], found["next_cheaper"] = map(self._row, self._beside())
+        if self.smallest_budget_bytes is not None:
+            found["smallest_budget_bytes"] = self.smallest_budget_bytes
         return found
 
-    @property
-    def _number(self) -> int:
-        return 0 if self.chosen is None else list(self.predicted).index(self.chosen)
+    def _beside(self) -> tuple[SequencePlan | None, SequencePlan | None]:
+        """Return the plan before the chosen one, which did not fit, and the first after it that is predicted to need less."""
+        assert self.chosen is not None
+        plans = list(self.predicted)
+        number = plans.index(self.chosen)
+        cheaper = (plan for plan in plans[number + 1 :] if self.predicted[plan] < self.predicted[self.chosen])
+        return plans[number - 1] if number else None, next(cheaper, None)
 
-    def _needs(self, cut: Cut) -> str:
-        if cut in self.compiled:
-            return f"{cut}, {format_bytes(self.compiled[cut])} as compiled"
-        return f"{cut}, {format_bytes(self.predicted[cut])} as predicted"
+    def _needs(self, plan: SequencePlan) -> str:
+        if plan in self.compiled:
+            return f"{plan}, {format_bytes(self.compiled[plan])} as compiled"
+        return f"{plan}, {format_bytes(self.predicted[plan])} as predicted"
 
-    def _row(self, cut: Cut | None) -> dict[str, Any] | None:
-        if cut is None:
+    def _row(self, plan: SequencePlan | None) -> dict[str, Any] | None:
+        if plan is None:
             return None
-        return {
-            "checkpoints": cut.checkpoints,
-            "levels": cut.levels,
-            "recompute": cut.recompute,
-            "predicted_peak_bytes": self.predicted[cut],
-            "needed_bytes": self.compiled.get(cut),
-        }
+        return {**asdict(plan), "predicted_peak_bytes": self.predicted[plan], "needed_bytes": self.compiled.get(plan)}
 
 
-def choose(session: Session) -> Choice:
-    """Build and compile the fastest plan that needs at most ``--memory-budget``; ``session`` holds it then.
-
-    Needed are the always-live bytes and those the allocator reserves, as the compiled program says. Raises
-    InvalidArgumentError with the smallest budget that would do where no plan fits.
-    """
-    arguments = session.arguments
-    options = cuts(arguments.seq_len, levels=arguments.levels)
-    if not options:
+def choice_for(options: Options) -> Choice:
+    """Return the plans that ``--memory-budget`` is to choose from. Raises InvalidArgumentError where there are none."""
+    plans = plans_for(options.seq_len, levels=options.levels)
+    if not plans:
         raise InvalidArgumentError(
-            f"--levels {arguments.levels}: no number of sections of {arguments.seq_len} steps can be grouped so; leave it out"
+            f"--levels {options.levels}: no number of sections of {options.seq_len} steps can be grouped so; leave it out"
         )
-    choice = Choice(arguments.memory_budget, arguments.seq_len, {cut: session.predicted_bytes(cut) for cut in options})
-
-    def needed_bytes(cut: Cut) -> int:
-        session.build(cut)
-        session.compile()
-        choice.compiled[cut] = session.needed_bytes
-        return session.needed_bytes
-
-    try:
-        choice.chosen = first_within(
-            options,
-            budget_bytes=choice.budget_bytes,
-            predicted_bytes=choice.predicted.__getitem__,
-            needed_bytes=needed_bytes,
-        )
-    except BudgetTooSmallError as error:
-        session.results.update(choice.fields(), smallest_budget_bytes=error.smallest_budget_bytes)
-        least = min(choice.compiled, key=choice.compiled.__getitem__)
-        raise InvalidArgumentError(
-            f"--memory-budget {format_bytes(choice.budget_bytes)}: no plan fits. The smallest budget that would do is "
-            f"{error.smallest_budget_bytes} bytes ({format_bytes(error.smallest_budget_bytes)}), for {least}"
-        ) from None
-    session.results.update(choice.fields())
-    return choice
+    assert options.memory_budget is not None
+    return Choice(options.memory_budget, options.seq_len, {plan: predicted_bytes(options, plan) for plan in plans})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterable, Iterator
 
 from ..errors import InvalidArgumentError, RecomputeError
-from ..report.files import refuse_endless
+from ..files import refuse_endless
+from .arguments import Options
 
 SYMBOLS = 256  # values of a byte
 _BYTES = 4  # of an int32 symbol, of a float32 number
@@ -37,19 +37,19 @@ class Text:
             raise RecomputeError(f"{self.name}: it cannot be read any more ({error.strerror})") from None
 
 
-def find_text(arguments: argparse.Namespace) -> Text:
+def find_text(options: Options) -> Text:
     """Return the text to learn. Raises InvalidArgumentError if it cannot be read, may never end, or is too short."""
-    needed = arguments.seq_len + 1
-    if arguments.text is None:
+    needed = options.seq_len + 1
+    if options.text is None:
         from pydoc_data.topics import topics  # the language reference that CPython carries: real English, offline
 
         reference = "\n".join(topics[key] for key in sorted(topics)).encode()
         text = Text("the Python language reference", reference, len(reference))
     else:
-        text = _text_of_file(f"--text {arguments.text}", arguments.text)
+        text = _text_of_file(f"--text {options.text}", options.text)
     if text.length < needed:
         raise InvalidArgumentError(
-            f"{text.name} has {text.length} bytes, but one sequence of {arguments.seq_len} steps needs {needed}: "
+            f"{text.name} has {text.length} bytes, but one sequence of {options.seq_len} steps needs {needed}: "
             f"give a longer text, or lower --seq-len"
         )
     return text
@@ -64,37 +64,36 @@ def _text_of_file(name: str, path: Path) -> Text:
         raise InvalidArgumentError(f"{name}: it cannot be read ({error.strerror})") from None
 
 
-def data_bytes(arguments: argparse.Namespace) -> int:
+def data_bytes(options: Options) -> int:
     """Return what the data of a run takes at least: of one epoch, and in the feed of one update."""
-    if arguments.compile_only:
+    if options.compile_only:
         return 0
-    is_text = arguments.data == "text"
-    per_step = 2 * _BYTES if is_text else (arguments.features + 1) * _BYTES  # an input and a target
-    microbatch = arguments.batch_size * arguments.seq_len * per_step
-    return microbatch * ((arguments.steps_per_epoch if is_text else 1) + arguments.gradient_accumulation)
+    per_step = 2 * _BYTES if options.is_text else (options.features + 1) * _BYTES  # an input and a target
+    microbatch = options.batch_size * options.seq_len * per_step
+    return microbatch * ((options.steps_per_epoch if options.is_text else 1) + options.gradient_accumulation)
 
 
-def element_spec(tf: Any, arguments: argparse.Namespace) -> Any:
+def element_spec(tf: Any, options: Options) -> Any:
     """Return the shapes and types of one microbatch of ``make_dataset``, without making any."""
-    shape = arguments.batch_size, arguments.seq_len
-    if arguments.data == "text":
+    shape = options.batch_size, options.seq_len
+    if options.is_text:
         return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.int32)
-    return tf.TensorSpec((*shape, arguments.features), tf.float32), tf.TensorSpec((*shape, 1), tf.float32)
+    return tf.TensorSpec((*shape, options.features), tf.float32), tf.TensorSpec((*shape, 1), tf.float32)
 
 
-def make_dataset(tf: Any, arguments: argparse.Namespace, text: Text | None) -> Any:
+def make_dataset(tf: Any, options: Options, text: Text | None) -> Any:
     """Return the microbatches of one epoch, of fixed shape: (inputs, targets)."""
     import numpy as np
 
-    if arguments.data == "constant":
+    if options.data == "constant":
         # One microbatch, given again and again: batching would make a copy of it each time.
-        shape = arguments.batch_size, arguments.seq_len
-        microbatch = np.ones((*shape, arguments.features), np.float32), np.full((*shape, 1), 0.2, np.float32)
-        return tf.data.Dataset.from_tensors(microbatch).repeat(arguments.steps_per_epoch)
+        shape = options.batch_size, options.seq_len
+        microbatch = np.ones((*shape, options.features), np.float32), np.full((*shape, 1), 0.2, np.float32)
+        return tf.data.Dataset.from_tensors(microbatch).repeat(options.steps_per_epoch)
     assert text is not None  # find_text has been asked for it
-    count = arguments.steps_per_epoch * arguments.batch_size
-    begins = np.random.RandomState(arguments.seed).randint(0, text.length - arguments.seq_len, size=count)
-    stretches = text.stretches(begins.tolist(), arguments.seq_len + 1)
+    count = options.steps_per_epoch * options.batch_size
+    begins = np.random.RandomState(options.seed).randint(0, text.length - options.seq_len, size=count)
+    stretches = text.stretches(begins.tolist(), options.seq_len + 1)
     windows = np.stack([np.frombuffer(stretch, np.uint8) for stretch in stretches]).astype(np.int32)
     dataset = tf.data.Dataset.from_tensor_slices((windows[:, :-1], windows[:, 1:]))
-    return dataset.batch(arguments.batch_size, drop_remainder=True)
+    return dataset.batch(options.batch_size, drop_remainder=True)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 from ..errors import ReportError
-from ..report.files import replacing
+from ..files import replacing
 
 
-def write_figures(figures: Mapping[str, Any], path: Path | None) -> None:
-    """Write ``figures`` to ``path``, whole or not at all; nothing without a path.
+def write_figures(figures: dict[str, Any], path: Path) -> None:
+    """Write ``figures`` to ``path``, whole or not at all.
 
     Raises ReportError where the file cannot be written; the figures are printed then, so that they are not lost.
     """
-    if path is None:
-        return
-    text = json.dumps(dict(figures), indent=1) + "\n"  # of a copy: what still trains may be adding to them
+    text = json.dumps(figures, indent=1) + "\n"
     try:
         with replacing(path) as temporary:
             temporary.write_text(text, encoding="utf-8")

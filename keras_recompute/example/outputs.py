@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
 from ..errors import InvalidArgumentError
-from ..report.files import FIGURE_NAME, FILE, FOLDER, JSON_NAME, SERIALIZED_NAME, kind, try_replacing
+from ..files import FILE, FOLDER, kind, try_replacing
+from ..report.files import FIGURE_NAME, JSON_NAME, SERIALIZED_NAME
 from ..report.page import PAGE_NAME
 from ..report.sweep import SWEEP_NAMES
+from .arguments import Options
 
 # What a run writes into its report folder, or removes from there because it would be of another run.
 REPORT_NAMES = (JSON_NAME, FIGURE_NAME, SERIALIZED_NAME, PAGE_NAME)
 
 
-def check_outputs(arguments: argparse.Namespace) -> None:
+def check_outputs(options: Options) -> None:
     """Find out whether the results can be written, by trying it; nothing of the trial stays. Raises InvalidArgumentError."""
-    names = REPORT_NAMES if arguments.sweep is None else SWEEP_NAMES
+    names = REPORT_NAMES if options.sweep is None else SWEEP_NAMES
     for option, path, wanted, written in (
-        ("--report", arguments.report, FOLDER, [arguments.report / name for name in names] if arguments.report else []),
-        ("--json", arguments.json, FILE, [arguments.json]),
+        ("--report", options.report, FOLDER, [options.report / name for name in names] if options.report else []),
+        ("--json", options.json, FILE, [options.json] if options.json else []),
     ):
         if path is None:
             continue
         try:
-            _check_place(option, path, wanted, arguments.force)
+            _check_place(option, path, wanted, options.force)
             for file in written:
                 try_replacing(file)
         except OSError as error:
             raise InvalidArgumentError(f"{option} {path}: it cannot be written ({error.strerror})") from None
-    _check_apart(arguments, names)
+    _check_apart(options, names)
 
 
 def _check_place(option: str, path: Path, wanted: str, force: bool) -> None:
@@ -50,20 +51,20 @@ def _check_place(option: str, path: Path, wanted: str, force: bool) -> None:
         raise InvalidArgumentError(f"{option} {path}: the folder {path.parent} does not exist; make it first")
 
 
-def _check_apart(arguments: argparse.Namespace, names: tuple[str, ...]) -> None:
+def _check_apart(options: Options, names: tuple[str, ...]) -> None:
     """Check that no result is written over another one, or over the text to learn. Raises InvalidArgumentError."""
-    report, json, text = (path and Path(os.path.realpath(path)) for path in (arguments.report, arguments.json, arguments.text))
+    report, json, text = (path and Path(os.path.realpath(path)) for path in (options.report, options.json, options.text))
     written = {Path(os.path.realpath(report / name)) for name in names} if report else set()
     if json and report and json in (report, *report.parents):
-        why = f"the folder of --report {arguments.report} is to stand there"
+        why = f"the folder of --report {options.report} is to stand there"
     elif json and json in written:
-        why = f"--report {arguments.report} has a file of its own there"
+        why = f"--report {options.report} has a file of its own there"
     elif json and json == text:
         why = "that is the text to learn"
     elif text in written:
         raise InvalidArgumentError(
-            f"--report {arguments.report}: it would write over {arguments.text}, the text to learn; choose another name"
+            f"--report {options.report}: it would write over {options.text}, the text to learn; choose another name"
         )
     else:
         return
-    raise InvalidArgumentError(f"--json {arguments.json}: {why}; choose another name")
+    raise InvalidArgumentError(f"--json {options.json}: {why}; choose another name")

@@ -6,41 +6,42 @@ process without a word when that is used.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InvalidArgumentError
 from ..planning import predicted_peak_bytes
 from ..sizes import format_bytes
-from .cuts import Cut, named_cuts
+from .arguments import Options
 from .data import SYMBOLS, data_bytes
+from .plans import SequencePlan, named_plans
 
 _MEMORY, _CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
 
 
-def check_room(arguments: argparse.Namespace) -> None:
+def check_room(options: Options) -> None:
     """Raise InvalidArgumentError where this machine has less memory than the run is predicted to need."""
-    if arguments.target == "xla":  # the step is in the memory of the IPU otherwise
-        check_fits(0, arguments)  # the data first: the prediction counts the sections of a long sequence one by one
-        check_fits(predicted_step_bytes(arguments), arguments)
+    if options.target == "xla":  # the step is in the memory of the IPU otherwise
+        check_fits(0, options)  # the data first: the prediction counts the sections of a long sequence one by one
+        check_fits(predicted_step_bytes(options), options)
 
 
-def check_fits(step_bytes: int, arguments: argparse.Namespace) -> None:
+def check_fits(step_bytes: int, options: Options) -> None:
     """Raise InvalidArgumentError where this machine has less memory than ``step_bytes`` and the data of the run."""
     there = machine_bytes()
-    if there is not None and step_bytes + data_bytes(arguments) > there:
+    if there is not None and step_bytes + data_bytes(options) > there:
         raise InvalidArgumentError(
-            f"{needs(step_bytes, arguments)}: lower --batch-size, --seq-len, --units, --features, --gradient-accumulation or "
+            f"{needs(step_bytes, options)}: lower --batch-size, --seq-len, --units, --features, --gradient-accumulation or "
             "--steps-per-epoch"
         )
 
 
-def needs(step_bytes: int, arguments: argparse.Namespace) -> str:
+def needs(step_bytes: int, options: Options) -> str:
     """Return in words what the run needs and what there is."""
-    data, there = data_bytes(arguments), machine_bytes()
+    data, there = data_bytes(options), machine_bytes()
     parts = [(step_bytes, "a training step"), (data, "its data")]
     what = " and ".join(f"{format_bytes(count)} for {part}" for count, part in parts if count)
     return f"the run needs {what}" + ("" if there is None else f", and this machine has {format_bytes(there)} of memory")
@@ -52,31 +53,30 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (tf is not None and isinstance(error, tf.errors.ResourceExhaustedError))
 
 
-def predicted_step_bytes(arguments: argparse.Namespace) -> int:
+def predicted_step_bytes(options: Options) -> int:
     """Return the predicted peak of the largest training step that will run for certain.
 
     Where no plan is named, or none will run, that is a single step: the weights and what the optimiser keeps of them.
     """
-    cuts = [] if arguments.compile_only else named_cuts(arguments)
-    single = argparse.Namespace(**{**vars(arguments), "seq_len": 1, "batch_size": 1})
-    return max([predicted_bytes(arguments, cut) for cut in cuts] or [predicted_bytes(single, Cut(0))])
+    plans = [] if options.compile_only else named_plans(options)
+    single = replace(options, seq_len=1, batch_size=1)
+    return max([predicted_bytes(options, plan) for plan in plans] or [predicted_bytes(single, SequencePlan(0))])
 
 
-def predicted_bytes(arguments: argparse.Namespace, cut: Cut, batch_size: int | None = None) -> int:
-    """Return the peak that is predicted for ``cut`` of the network."""
-    is_text = arguments.data == "text"
+def predicted_bytes(options: Options, plan: SequencePlan, batch_size: int | None = None) -> int:
+    """Return the peak that is predicted for ``plan`` of the network."""
     return predicted_peak_bytes(
-        cell=arguments.cell,
-        steps=arguments.seq_len,
-        checkpoints=cut.checkpoints,
-        levels=cut.levels,
-        recompute=cut.recompute,
-        batch=batch_size or arguments.batch_size,
-        features=arguments.features,
-        units=arguments.units,
-        outputs=SYMBOLS if is_text else 1,
-        embedded_symbols=SYMBOLS if is_text else 0,
-        optimizer_slots=2 if is_text else 0,  # Adam's moments
+        cell=options.cell,
+        steps=options.seq_len,
+        checkpoints=plan.checkpoints,
+        levels=plan.levels,
+        recompute=plan.recompute,
+        batch=batch_size or options.batch_size,
+        features=options.features,
+        units=options.units,
+        outputs=SYMBOLS if options.is_text else 1,
+        embedded_symbols=SYMBOLS if options.is_text else 0,
+        optimizer_slots=2 if options.is_text else 0,  # Adam's moments
     )
 
 

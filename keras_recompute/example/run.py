@@ -6,31 +6,30 @@ nobody expected.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
 import threading
 import traceback
-from typing import Any, Callable, NoReturn, Sequence
+from typing import Callable, NoReturn, Sequence
 
 from ..errors import InvalidArgumentError, RecomputeError, TargetError
 from ..report.output import Output, complain, watched_output
-from .arguments import parse_arguments
+from .arguments import Options, parse_arguments
 from .data import Text, find_text
+from .json_file import write_figures
 from .outputs import check_outputs
 from .room import check_room, is_out_of_memory, needs, predicted_step_bytes
-from .session import Session
+from .session import BuildModel, Session
 from .stopping import ignore_signals, stopped_by_signals
 from .sweep import Sweep
 
 PROGRAM = "recompute_lstm.py"
 DONE, FAILED, IMPOSSIBLE, SIGNALLED = 0, 1, 2, 128  # plus the number of the signal, as shells count
 _THREAD = "training"
-Build = Callable[[Any, argparse.Namespace], Any]
 
 
-def run(argv: Sequence[str] | None, documentation: str, build_model: Build) -> int:
+def run(argv: Sequence[str] | None, documentation: str, build_model: BuildModel) -> int:
     """Carry out a command line; return DONE, FAILED, IMPOSSIBLE, or SIGNALLED and the number of the signal that ended it."""
     with stopped_by_signals() as let_signals_pass:
         session, failures = _carried_out(argv, documentation, build_model, let_signals_pass)
@@ -48,16 +47,16 @@ def leave(code: int) -> NoReturn:
 
 
 def _carried_out(
-    argv: Sequence[str] | None, documentation: str, build_model: Build, let_signals_pass: Callable[[], None]
+    argv: Sequence[str] | None, documentation: str, build_model: BuildModel, let_signals_pass: Callable[[], None]
 ) -> tuple[Session | Sweep | None, list[BaseException]]:
     """Return the session, where it came to that, and what went wrong, the first cause first."""
     session: Session | Sweep | None = None
     failures: list[BaseException] = []
     with watched_output() as output:
         try:
-            arguments = parse_arguments(argv, documentation)
-            text = _checked(arguments)
-            session = (Session if arguments.sweep is None else Sweep)(arguments, build_model)
+            options = parse_arguments(argv, documentation)
+            text = _checked(options)
+            session = (Session if options.sweep is None else Sweep)(options, build_model)
             _train(session, text, output)
             session.report()
         except SystemExit:  # --help
@@ -66,8 +65,8 @@ def _carried_out(
             failures.append(error)
         let_signals_pass()
         try:
-            if session is not None:
-                session.write_json()
+            if session is not None and session.options.json is not None:
+                write_figures(session.fields(), session.options.json)
         except Exception as error:  # of a file that cannot be written, above all
             failures.append(error)
     if output.error is not None and output.error not in failures:
@@ -75,11 +74,11 @@ def _carried_out(
     return session, failures
 
 
-def _checked(arguments: argparse.Namespace) -> Text | None:
+def _checked(options: Options) -> Text | None:
     """Return the text to learn, if any. Raises InvalidArgumentError for what cannot be done."""
-    check_outputs(arguments)
-    check_room(arguments)
-    return find_text(arguments) if arguments.data == "text" else None
+    check_outputs(options)
+    check_room(options)
+    return find_text(options) if options.is_text else None
 
 
 def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
@@ -95,7 +94,7 @@ def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
         except BaseException as error:  # handed to the main thread, which decides what to say
             failures.append(error)
 
-    writes_files = session.arguments.json or session.arguments.report
+    writes_files = session.options.json or session.options.report
     worker = threading.Thread(target=work, name=_THREAD, daemon=True)
     worker.start()
     while worker.is_alive():
@@ -121,7 +120,7 @@ def _line(error: BaseException, session: Session | Sweep | None) -> str:
         by = f" by {error}" if str(error) else ""
         return f"interrupted{by} after {len(session.seconds) if session else 0} updates; what was reported is kept"
     if session is not None and is_out_of_memory(error):
-        return f"out of memory: {needs(predicted_step_bytes(session.arguments), session.arguments)}"
+        return f"out of memory: {needs(predicted_step_bytes(session.options), session.options)}"
     if sys.flags.dev_mode:
         traceback.print_exception(type(error), error, error.__traceback__)
     return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"

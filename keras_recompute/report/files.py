@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 
 from ..errors import ReportError
-from ..files import FILE, FOLDER, kind, made_folder, refuse_endless, replacing, try_replacing
+from ..files import made_folder, replacing
 from ..liveness import Program
 
-__all__ = ["FILE", "FOLDER", "kind", "made_folder", "refuse_endless", "replacing", "try_replacing", "write_report"]
 JSON_NAME, FIGURE_NAME, SERIALIZED_NAME = "liveness.json", "liveness.png", "liveness.hlo_proto.pb"
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Sequence
 
 from ..errors import InvalidArgumentError
+from ..files import made_folder, replacing
 from ..sizes import format_bytes, parse_bytes
-from .files import made_folder, replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

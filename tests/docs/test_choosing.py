@@ -14,8 +14,8 @@ import tensorflow as tf
 import keras_recompute as kr
 import recompute_lstm
 from keras_recompute.example.arguments import parse_arguments
-from keras_recompute.example.cuts import Cut, cuts
-from keras_recompute.example.session import Session
+from keras_recompute.example.plans import SequencePlan, plans_for
+from keras_recompute.example.room import predicted_bytes
 from keras_recompute.liveness import profile
 from keras_recompute.planning import Chain, mixed_plan, simulate
 from keras_recompute.sizes import format_bytes
@@ -73,11 +73,11 @@ def test_the_commands_are_understood():
 
 
 def test_the_shown_choice_follows_from_the_predictions():
-    session = Session(parse_arguments(["--data", "constant"], recompute_lstm.__doc__), recompute_lstm.build_model)
+    options = parse_arguments(["--data", "constant"], recompute_lstm.__doc__)
     for k, shown in ((1, "next faster: 1 checkpoint, {}"), (3, "{} as predicted"), (7, "next cheaper: 7 checkpoints, {}")):
-        assert shown.format(format_bytes(session.predicted_bytes(Cut(k)))) in TEXT
-    assert f"the fastest of {len(cuts(2048))} plans" in TEXT
-    assert f"plan: {Cut(3)} ({Cut(3).why(2048)})" in TEXT
+        assert shown.format(format_bytes(predicted_bytes(options, SequencePlan(k)))) in TEXT
+    assert f"the fastest of {len(plans_for(2048))} plans" in TEXT
+    assert f"plan: {SequencePlan(3)} ({SequencePlan(3).why(2048)})" in TEXT
 
 
 def test_the_table_is_what_the_machine_says():

@@ -6,6 +6,7 @@ Run as a program, it is what the tests end, and what they give no output and no 
 import time
 
 from keras_recompute.example import run as course
+from keras_recompute.example.plans import named_plans
 from keras_recompute.example.session import Session
 from keras_recompute.liveness import Buffer, Program, Step
 
@@ -17,14 +18,14 @@ class Pretended(Session):
 
     def train(self, _):
         """Do as if two updates were done."""
-        self.take(PROGRAM)
-        self.results.update(losses=[2.0, 1.0], step_seconds=0.5, predicted_peak_bytes=17)
+        (self.plan,) = named_plans(self.options)
+        self.program, self.parameters, self.losses = PROGRAM, 10, [2.0, 1.0]
         self.seconds += [0.5, 0.5]
         self.say("update 2/2")
-        while self.arguments.epochs > 1:
+        while self.options.epochs > 1:
             time.sleep(0.05)
             self.say("again")
-        self.results["completed"] = True
+        self.completed = True
 
 
 if __name__ == "__main__":

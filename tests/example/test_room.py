@@ -8,6 +8,7 @@ from pretended import Pretended
 import recompute_lstm
 from keras_recompute.example import room
 from keras_recompute.example import run as course
+from keras_recompute.example.plans import named_plans
 
 MANY = "99999999999"
 
@@ -41,7 +42,7 @@ def test_the_sum_is_of_the_step_and_the_data(monkeypatch, capsys):
     """One plan, 40 microbatches of an epoch and 4 of a feed, each of 16 x 2048 symbols and as many successors."""
     data = (40 + 4) * 16 * 2048 * 2 * 4
     parsed = course.parse_arguments(["--checkpoints", "7"], "")
-    step = Pretended(parsed, None).predicted_bytes(Pretended(parsed, None).cut)
+    step = room.predicted_bytes(parsed, *named_plans(parsed))
     monkeypatch.setattr(room, "machine_bytes", lambda: step + data)
     room.check_room(parsed)
     monkeypatch.setattr(room, "machine_bytes", lambda: step + data - 1)

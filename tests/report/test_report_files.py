@@ -7,9 +7,9 @@ import os
 import pytest
 
 from keras_recompute.errors import ReportError
+from keras_recompute.files import replacing, try_replacing
 from keras_recompute.liveness import Program
 from keras_recompute.report import write_report
-from keras_recompute.report.files import replacing, try_replacing
 
 
 def test_both_files_are_written_and_read_back(program, tmp_path):

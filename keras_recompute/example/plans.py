@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from dataclasses import dataclass
 
 from ..planning import section_lengths
 from ..planning.multilevel import equal_groups
-from .arguments import AUTO
+from .arguments import Options
 
 MOST_LEVELS, MOST_SECTIONS = 3, 1024  # more levels gain nothing, more sections take minutes to build
 
 
 @dataclass(frozen=True)
-class Cut:
+class SequencePlan:
     """A plan of the example: how many checkpoints, in how many levels of loops, and whether they are used at all."""
 
     checkpoints: int
@@ -61,16 +60,19 @@ class Cut:
         return found
 
 
-def named_cuts(arguments: argparse.Namespace) -> list[Cut]:
+def named_plans(options: Options) -> list[SequencePlan]:
     """Return the plans that the command line names: one, those of a sweep, or none where it leaves the choice open."""
-    if arguments.sweep is not None:
-        return [Cut(0, recompute=False), *(Cut(checkpoints, arguments.levels) for checkpoints in arguments.sweep)]
-    if arguments.checkpoints == AUTO:
+    if options.sweep is not None:
+        return [
+            SequencePlan(0, recompute=False),
+            *(SequencePlan(checkpoints, options.levels or 1) for checkpoints in options.sweep),
+        ]
+    if options.checkpoints is None:
         return []
-    return [Cut(arguments.checkpoints, arguments.levels, not arguments.no_recompute)]
+    return [SequencePlan(options.checkpoints, options.levels or 1, not options.no_recompute)]
 
 
-def cuts(steps: int, *, levels: int | None = None) -> list[Cut]:
+def plans_for(steps: int, *, levels: int | None = None) -> list[SequencePlan]:
     """Return the plans to choose from for ``steps`` timesteps, fastest first; with ``levels`` given, those alone.
 
     Nothing recomputed is fastest; each level runs every step forward once more; and the fewer sections, the larger their
@@ -80,11 +82,11 @@ def cuts(steps: int, *, levels: int | None = None) -> list[Cut]:
     divisors = [n for n in range(2, most + 1) if steps % n == 0]
     powers = [2**n for n in range(1, most.bit_length()) if 2**n <= most]
     numbers = sorted({*divisors, *(p for p in powers if not any(p <= d < 2 * p for d in divisors))})
-    found = [] if levels and levels > 1 else [Cut(0, recompute=False)]
+    found = [] if levels and levels > 1 else [SequencePlan(0, recompute=False)]
     for level in [levels] if levels else range(1, MOST_LEVELS + 1):
-        found += [cut for cut in (Cut(n - 1, level) for n in numbers) if _can_be_grouped(cut, steps)]
+        found += [plan for plan in (SequencePlan(n - 1, level) for n in numbers) if _can_be_grouped(plan, steps)]
     return found
 
 
-def _can_be_grouped(cut: Cut, steps: int) -> bool:
-    return all(len(equal_groups(count, cut.levels)) == cut.levels for count in cut.counts(steps).values())
+def _can_be_grouped(plan: SequencePlan, steps: int) -> bool:
+    return all(len(equal_groups(count, plan.levels)) == plan.levels for count in plan.counts(steps).values())
