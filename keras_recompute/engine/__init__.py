@@ -14,16 +14,13 @@ which program a call belongs to                        ``programs`` with ``nest`
 gradients of our own, and their derivatives            ``gradient``, ``higher``
 what a user says                                       ``policies``, ``scopes``, ``marks``, ``offload``
 what a user is told                                    ``advice``, ``residuals``, ``listing``, ``examine``, ``origin``
-for whom programs are made, and the passes for it      ``target``
-that a compiler keeps the order and the saving         ``fence``, ``order``, ``apart``, ``lean`` with ``cut``, ``cost``
-that XLA makes little and fast of it                   ``faster`` with ``convolutions``, ``poolings``, ``splice``;
-                                                       ``pieces``, ``boundaries``, ``sink``, ``zeros``, ``once``,
-                                                       ``tracebacks``, ``xla_flags``
+small operations while a program is written            ``once``, ``pieces``, ``boundaries``, ``splice``
+for whom programs are made, and the passes for it      ``target``, ``passes`` with ``faster`` and ``cost``
 ====================================================== ==================================================================
 """
 
 from . import policies
-from .xla_flags import prefer_low_memory
+from .passes.xla_flags import prefer_low_memory
 
 __all__ = ["policies"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Set
 
 import tensorflow as tf
 
-from .convolutions import faster_convolution
-from .poolings import faster_pooling
+from .passes.convolutions import faster_convolution
+from .passes.poolings import faster_pooling
 
 _REWRITES = {"convolutions": faster_convolution, "poolings": faster_pooling}
 

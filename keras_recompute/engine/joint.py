@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from .as_traced import remember
-from .order import finish_layer_by_layer
+from .passes.scheduling import finish_layer_by_layer
 from .trace import Trace
 from .undifferentiable import in_front_of, without_gradient
 

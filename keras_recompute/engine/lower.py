@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from ..phases import backward_scope, forward_scope
-from .fence import fenced
 from .gradient import with_gradient
 from .higher import derivative
 from .offload import fetch, store
 from .partition import Partition
+from .passes.fence import fenced
 from .program import in_default_graph
 from .target import target_now
 from .undifferentiable import refusing, with_zeros

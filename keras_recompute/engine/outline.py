@@ -26,12 +26,12 @@ from .gradient import Tensors, with_both_gradients
 from .lower import recalled
 from .once import plus, times
 from .partition import Partition
+from .passes.prevent_constant_folding import zeros, zeros_like
+from .passes.sinking import taken
+from .passes.tracebacks import sharing_tracebacks
 from .pieces import Dimension, Pieces, embed, flows, with_flows
 from .program import in_default_graph
-from .sink import taken
-from .tracebacks import sharing_tracebacks
 from .undifferentiable import refusing, with_zeros
-from .zeros import zeros, zeros_like
 
 
 @dataclass(frozen=True)

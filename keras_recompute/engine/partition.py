@@ -12,13 +12,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from .apart import OperandsApart, with_operands_apart
 from .cost import LOOPS, known_elements
 from .decisions import found_by_equality, saved_values
-from .fence import fenced
 from .joint import Joint
-from .lean import all_but_cheap
 from .marks import copies, equal_values, is_alternative
+from .passes.fence import fenced
+from .passes.min_cut import all_but_cheap
+from .passes.prevent_cse import OperandsApart, with_operands_apart
 from .policies import Decision, Policy, save_everything
 from .program import Program, operations_between, program_between
 from .renames import Renames
@@ -36,7 +36,7 @@ class Partition:
     ``gradients`` that are not None, in order. ``offloaded`` are the numbers of the saved values that wait on the host.
 
     ``stages`` are the backward program in two, where that takes less memory under XLA: the first replays what the second
-    needs and cannot make again at next to no cost (see ``lean``). The second takes those values behind the others.
+    needs and cannot make again at next to no cost (see ``passes.min_cut``). The second takes those values behind the others.
     """
 
     joint: Joint
@@ -108,7 +108,7 @@ class Partition:
 def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (), replays_all: bool = False) -> Partition:
     """Split ``joint`` by ``policy`` (see ``policies``) into two programs that have passed the check.
 
-    Without a policy all is saved that the gradient could not make again at next to no cost (see ``lean``).
+    Without a policy all is saved that the gradient could not make again at next to no cost (see ``passes.min_cut``).
     ``at_hand`` are the numbers of the outputs that the caller keeps until the backward pass for reasons of its own. With
     ``replays_all`` nothing is saved but what may not run twice, whatever the policy, scopes and shapes. Raises
     InvalidProgramError where a program does not fit together.

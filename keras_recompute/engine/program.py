@@ -26,11 +26,11 @@ from .cost import known_elements
 from .faster import faster_in_a_section
 from .graph_state import graph_state
 from .marks import is_alternative
+from .passes.tracebacks import copy_traceback
 from .renames import NONE, Renames
 from .splice import spliced
 from .target import TENSORFLOW, Target
 from .trace import Port
-from .tracebacks import copy_traceback
 
 _FEW = 64  # elements of a constant that is compared with others
 

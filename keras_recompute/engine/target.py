@@ -21,11 +21,11 @@ from ..seams.tensorflow.xla import is_for_xla
 # Pass -> what it does (and where). All are for XLA; those of ON_CPU for its CPU backend alone, as far as it can be told. What
 # each is worth is in benchmarks/NOTES.md ("What each pass is worth"), measured by benchmarks/passes.py.
 PASSES = {
-    "order": "gradients of a layer's weights finished before back-propagation goes on to the next layer (order)",
-    "staging": "a backward program in two stages, the second of which makes cheap values again (partition, lean)",
-    "prevent_cse": "operands of products made apart from arithmetic on the same values, so that neither is kept (apart)",
-    "late_zeros": "large zeros written so that TensorFlow does not make constants of them before XLA compiles (zeros)",
-    "chosen_stacks": "tensors chosen inside a loop instead of stacked in front of it (sink)",
+    "order": "gradients of a layer's weights finished before back-propagation goes on to the next layer (scheduling)",
+    "staging": "a backward program in two stages, the second of which makes cheap values again (partition, min_cut)",
+    "prevent_cse": "operands of products made apart from arithmetic on the same values, so that neither is kept (prevent_cse)",
+    "late_zeros": "large zeros written so that TensorFlow does not make constants of them before XLA compiles",
+    "chosen_stacks": "tensors chosen inside a loop instead of stacked in front of it (sinking)",
     "shared_tracebacks": "one traceback for all operations of a call, which TensorFlow writes out for XLA (tracebacks)",
     "convolutions": "convolutions in the layout of XLA:CPU's fast kernel, found only in the entry otherwise (convolutions)",
     "poolings": "pooling as sums of slices, without the arrays that XLA:CPU's gradient of it makes (poolings)",

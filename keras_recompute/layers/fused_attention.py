@@ -17,8 +17,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..engine.passes.prevent_constant_folding import zeros
 from ..engine.pieces import Dimension, Pieces, dimensions
-from ..engine.zeros import zeros
 from .by_hand import by_hand
 from .scan import Tensors, loop
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..engine.passes.tracebacks import sharing_tracebacks
 from ..engine.pieces import Dimension, Pieces, dimensions
-from ..engine.tracebacks import sharing_tracebacks
 
 States = tuple[tf.Tensor, ...]
 Tensors = tuple[tf.Tensor, ...]

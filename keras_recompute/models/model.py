@@ -12,8 +12,8 @@ import tensorflow as tf
 from ..engine.ambient import ambient
 from ..engine.attributes import Attributes
 from ..engine.left_behind import take_left_behind
+from ..engine.passes.tracebacks import sharing_tracebacks
 from ..engine.programs import Programs
-from ..engine.tracebacks import sharing_tracebacks
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import RunsItsGraph, list_in_order, tracked_layers

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.fence import _NEVER, fenced
+from keras_recompute.engine.passes.fence import _NEVER, fenced
 from keras_recompute.engine.target import target_now
 
 JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])

@@ -2,7 +2,7 @@
 
 The gradients of ``steps`` microbatches are put together before the optimiser is applied once. Both loops, over the
 microbatches and over the updates, are loops of the program, so its size does not depend on their lengths, and the
-microbatches are read where they lie: no batch is ever copied whole (see ``engine.sink``).
+microbatches are read where they lie: no batch is ever copied whole (see ``engine.passes.sinking``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...engine.zeros import zeros_like
+from ...engine.passes.prevent_constant_folding import zeros_like
 from ...phases import update_scope
 from ...seams.keras.training import note_loss
 

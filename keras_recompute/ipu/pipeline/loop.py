@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...engine.fence import never
+from ...engine.passes.fence import never
 from ...engine.pieces import Pieces
 from ...phases import backward_scope, forward_scope
 from .accumulate import Reduction, accumulated

@@ -16,10 +16,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from .cost import CHEAP, ELEMENTWISE, known_elements
-from .cut import minimum_cut
-from .marks import equal_values
-from .policies import Policy
+from ..cost import CHEAP, ELEMENTWISE, known_elements
+from ..marks import equal_values
+from ..policies import Policy
+from .max_flow import minimum_cut
 
 _SOURCES = 2  # what is made again is made from so many values at most: a long sum would be added up anew for each of its terms
 _BYTE = 4096  # what a byte costs, against 1 for a value that arithmetic makes

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
-from ..seams.tensorflow.operations import read_instead
-from .cost import known_elements
+from ...seams.tensorflow.operations import read_instead
+from ..cost import known_elements
+from ..target import Target
 from .fence import fenced, never
-from .target import Target
 
 _SUMS = ("Add", "AddN", "AddV2")
 _MUCH = 8

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from ..seams.tensorflow.xla import xla_pad
-from .once import along, once
-from .target import target_now
+from ...seams.tensorflow.xla import xla_pad
+from ..once import along, once
+from ..target import target_now
 
 _SMALL = 4096
 

@@ -7,7 +7,7 @@ from itertools import chain, combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_recompute.engine.cut import minimum_cut
+from keras_recompute.engine.passes.max_flow import minimum_cut
 
 NODES = range(7)
 SIZES = st.fixed_dictionaries({node: st.integers(0, 5) for node in NODES})

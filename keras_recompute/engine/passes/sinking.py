@@ -12,11 +12,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from .cost import known_elements
-from .once import Number, constant, equals
-from .pieces import take
-from .program import Program
-from .target import target_now
+from ..cost import known_elements
+from ..once import Number, constant, equals
+from ..pieces import take
+from ..program import Program
+from ..target import target_now
 
 # Operations whose first input is the data and whose other inputs only say which part of it.
 _SELECTIONS = ("Identity", "StridedSlice", "Slice", "GatherV2", "Squeeze", "ExpandDims")

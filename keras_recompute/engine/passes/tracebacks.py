@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from ..seams.tensorflow.tracebacks import set_traceback, traceback_as_run, traceback_here
-from .origin import is_of_user, source_among, source_of
-from .target import target_now
+from ...seams.tensorflow.tracebacks import set_traceback, traceback_as_run, traceback_here
+from ..origin import is_of_user, source_among, source_of
+from ..target import target_now
 
 Result = TypeVar("Result")
 

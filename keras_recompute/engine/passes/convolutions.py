@@ -19,8 +19,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..seams.tensorflow.protos import ConvolutionDimensionNumbers
-from ..seams.tensorflow.xla import xla_conv_v2, xla_optimization_barrier
+from ...seams.tensorflow.protos import ConvolutionDimensionNumbers
+from ...seams.tensorflow.xla import xla_conv_v2, xla_optimization_barrier
 
 _OF_IMAGES = ("Conv2DBackpropInput", "Conv3DBackpropInputV2")
 _OF_KERNELS = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")

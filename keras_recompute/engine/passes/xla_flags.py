@@ -10,7 +10,7 @@ import os
 import warnings
 from pathlib import Path
 
-from ..errors import RecomputeWarning
+from ...errors import RecomputeWarning
 
 _OPTION = "--xla_cpu_enable_concurrency_optimized_scheduler"
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..seams.tensorflow.xla import xla_optimization_barrier
-from .cost import CHEAP, ELEMENTWISE, PRODUCTS
-from .marks import equal_values, passes_on
-from .program import Program, inputs_of, operations_between, program_between
-from .renames import Renames
+from ...seams.tensorflow.xla import xla_optimization_barrier
+from ..cost import CHEAP, ELEMENTWISE, PRODUCTS
+from ..marks import equal_values, passes_on
+from ..program import Program, inputs_of, operations_between, program_between
+from ..renames import Renames
 
 
 @dataclass(frozen=True, eq=False)

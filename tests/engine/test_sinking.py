@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.engine.outline import Carried, Joined, Last, Sliced
-from keras_recompute.engine.sink import sunk
+from keras_recompute.engine.passes.sinking import sunk
 from keras_recompute.liveness import profile
 
 from .lowered import assert_same, differentiate, numbers

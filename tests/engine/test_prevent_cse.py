@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-from keras_recompute.engine.apart import OperandsApart, with_operands_apart
 from keras_recompute.engine.joint import join
 from keras_recompute.engine.partition import partition
+from keras_recompute.engine.passes.prevent_cse import OperandsApart, with_operands_apart
 from keras_recompute.engine.trace import trace
 from keras_recompute.liveness import profile
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from .once import constant
-from .target import Target
-from .zeros import zeros_like
+from ..once import constant
+from ..target import Target
+from .prevent_constant_folding import zeros_like
 
 # A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass one on).
 _NEVER = 0x7FD5_AA5A
