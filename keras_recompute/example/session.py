@@ -8,8 +8,8 @@ import os
 import platform
 import statistics
 import time
-from dataclasses import asdict
-from typing import Any, Callable, Iterator, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, Callable, Iterator
 
 from ..errors import RecomputeError
 from ..liveness import Program
@@ -41,7 +41,8 @@ class NonFiniteLossError(RecomputeError):
     """The loss is no number any more; to go on would train nothing."""
 
 
-class Measured(NamedTuple):
+@dataclass(frozen=True)
+class Measured:
     """What a run took over what was there before; None where nothing tells, as of a GPU that is not there."""
 
     measured_peak_bytes: int | None = None
@@ -251,7 +252,7 @@ class Session:
         found.update({name: getattr(self.program, name) for name in _OF_PROGRAM} if self.program else {})
         found.update(self.choice.fields() if self.choice else {})
         found.update({"step_seconds": self.step_seconds} if self.seconds else {})
-        found.update(self.measured._asdict() if self.measured else {})
+        found.update(asdict(self.measured) if self.measured else {})
         return found
 
     @property
