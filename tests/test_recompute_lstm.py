@@ -165,18 +165,13 @@ def test_the_prediction_is_near_what_is_compiled(published):
         assert predicted == pytest.approx(program.peak_bytes, rel=0.1), f"{checkpoints} checkpoints"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "shapes",
     [
         "--cell lstm --data text --seq-len 96 --units 24 --features 40 --batch-size 3 --checkpoints 5",
-        pytest.param(
-            "--cell gru --data text --seq-len 64 --units 200 --features 16 --batch-size 2 --checkpoints 15 --levels 2",
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            "--cell gru --data constant --seq-len 256 --units 16 --features 96 --batch-size 8 --checkpoints 31 --levels 2",
-            marks=pytest.mark.long,
-        ),
+        "--cell gru --data text --seq-len 64 --units 200 --features 16 --batch-size 2 --checkpoints 15 --levels 2",
+        "--cell gru --data constant --seq-len 256 --units 16 --features 96 --batch-size 8 --checkpoints 31 --levels 2",
     ],
 )
 def test_the_prediction_follows_the_shapes(shapes):
@@ -184,10 +179,8 @@ def test_the_prediction_follows_the_shapes(shapes):
     assert session.fields()["predicted_peak_bytes"] == pytest.approx(session.program.peak_bytes, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    "plan",
-    ["--data constant --checkpoints 31", pytest.param("--data text --checkpoints 63 --levels 2", marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("plan", ["--data constant --checkpoints 31", "--data text --checkpoints 63 --levels 2"])
 def test_65536_steps_train_within_256_mib(plan):
     session = compiled("--seq-len", "65536", "--batch-size", "1", *plan.split())
     assert session.program.allocated_temporary_bytes <= 256 * MIB

@@ -103,7 +103,7 @@ def gradients(function, mode):
     return [tf.convert_to_tensor(g).numpy() for g in run(tf.constant(X))]
 
 
-@pytest.mark.parametrize("policy", [save_nothing, save_everything], ids=repr)
+@pytest.mark.parametrize("policy", [save_nothing, pytest.param(save_everything, marks=pytest.mark.long)], ids=repr)
 @pytest.mark.parametrize(("function", "mode"), CASES, ids=lambda case: getattr(case, "__name__", case))
 def test_assigned_between_the_passes(function, mode, policy):
     wanted = gradients(function, mode)

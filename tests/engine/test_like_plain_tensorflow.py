@@ -17,7 +17,7 @@ from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpo
 from keras_recompute.models.model import Model
 
 X = tf.constant([0.1, 0.2])
-MODES = pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+MODES = pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
 
 
 def run_in(mode, function, signature=None):

@@ -176,7 +176,7 @@ def test_saved_values_are_stored_per_section(jit, plain_result):
     assert_same(ours, plain_result("joined"), relative=5e-6)
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
 @pytest.mark.parametrize("name", ["joined", "stacked", "joined and last of one output"])
 def test_outputs_that_are_stored_anyway_are_at_hand(name, jit, plain_result):
     case = CASES[name]
@@ -202,7 +202,7 @@ def test_each_section_draws_its_own_mask_and_replays_it(jit):
     assert_same(ours, differentiate(unrolled(case, SECTIONS), case.arguments, jit=jit), relative=1e-6)
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
 @pytest.mark.parametrize("name", ["joined", "stacked", "last of what is not handed on"])
 def test_an_unknown_batch_size(name, jit):
     case = CASES[name]

@@ -53,7 +53,7 @@ def with_ties(shape, dtype=np.float32):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.long)])
 def test_values_and_gradients(name, dtype):
     """Beside TensorFlow's own kernels: of equal elements XLA takes another one where a window reaches over the edge."""
     function, shape = CASES[name]

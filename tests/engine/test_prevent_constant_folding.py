@@ -71,7 +71,7 @@ def attentive(x):
 
 
 @pytest.mark.parametrize("layers", [recurrent, attentive])
-@pytest.mark.parametrize("scan_layers", [False, True])
+@pytest.mark.parametrize("scan_layers", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_tensorflow_makes_no_large_zeros_before_xla_compiles(layers, scan_layers):
     inputs = keras.Input((64, 16), batch_size=16)
     model = kr.Model(inputs, layers(inputs))

@@ -85,11 +85,8 @@ def test_the_order_changes_no_gradient(function):
         np.testing.assert_allclose(ours / scale, plain / scale, rtol=0, atol=2e-6, err_msg=f"weights {number}")
 
 
-@pytest.mark.parametrize(
-    "function",
-    [SHAPES[0], *(pytest.param(f, marks=pytest.mark.long) for f in SHAPES[1:])],
-    ids=lambda function: function.__name__,
-)
+@pytest.mark.long
+@pytest.mark.parametrize("function", SHAPES, ids=lambda function: function.__name__)
 def test_derivatives_of_ordered_gradients(function):
     """The second derivative goes through the ties as if they were not there."""
     w, x = weights(), tf.constant(numbers(4, WIDTH, seed=99))

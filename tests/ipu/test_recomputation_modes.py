@@ -73,6 +73,7 @@ def test_recompute_then_backpropagate_keeps_the_stage_s_input():
     assert set(last) >= {D, E, F}, "the last stage is not recomputed"
 
 
+@pytest.mark.long
 def test_recompute_then_backpropagate_passes_over_checkpoints():
     assert kept(lambda x: plain(x, mark=checkpoint), THEN)[0] == [X]
 
@@ -82,6 +83,7 @@ def test_interleaved_recomputation_keeps_checkpoints_too():
     assert kept(lambda x: plain(x, mark=checkpoint), BETWEEN)[0] == sorted([X, B])
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_is_only_an_input_or_an_output_of_a_stage_is_ignored():
     def around(x):
         with stage(0):
@@ -98,6 +100,7 @@ def test_a_checkpoint_that_is_only_an_input_or_an_output_of_a_stage_is_ignored()
     assert kept(around, BETWEEN)[0] == kept(without, BETWEEN)[0] == [X]
 
 
+@pytest.mark.long
 def test_the_last_stage_recomputes_what_leads_to_its_last_checkpoint():
     def last_marked(x):
         with stage(0):
@@ -133,6 +136,7 @@ def test_weights_are_never_kept():
             assert not {(WIDTH, 4), (4, 5), (5, 6), (6, 7), (7, 8), (8, 1)} & set(shapes)
 
 
+@pytest.mark.long
 def test_auto_means_the_schedule_s_own_mode():
     assert kept(plain, "Auto")[0] == [X]
     assert kept(plain, "Auto", schedule="Interleaved")[0] == [X]

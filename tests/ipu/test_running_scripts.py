@@ -138,13 +138,8 @@ def test_names_wait_for_tensorflow(tmp_path):
     assert (code, output) == (0, "set()\nTrue True tensorflow\n")
 
 
-@pytest.mark.parametrize(
-    ("first", "loaded"),
-    [
-        ("keras", ""),
-        *(pytest.param(*case, marks=pytest.mark.long) for case in (("tensorflow.keras", ""), ("keras", "import tensorflow\n"))),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("first", "loaded"), [("keras", ""), ("tensorflow.keras", ""), ("keras", "import tensorflow\n")])
 def test_keras_or_tensorflow_may_be_imported_first(tmp_path, first, loaded):
     """Keras loads TensorFlow, and our modules need both."""
     (tmp_path / "script.py").write_text(

@@ -120,6 +120,7 @@ def measured(schedule: str, *, recompute: bool):
     return program.not_always_live_peak_bytes, model.pipeline.loops[Task.TRAIN].stashes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("schedule", "recompute"), [("Grouped", False), ("Interleaved", False), ("Grouped", True)])
 def test_the_stashes_are_buffers_of_the_program(sequential, schedule, recompute):
     """The peak grows by what the stashes hold more than Sequential keeps in any case."""

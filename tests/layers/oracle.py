@@ -20,7 +20,9 @@ CELLS = {
     "gru-after": (GRU, {"reset_after": True}),
     "gru-before": (GRU, {"reset_after": False}),
 }
-CELL = pytest.mark.parametrize("cell", ["lstm", "gru-after", pytest.param("gru-before", marks=pytest.mark.long)])
+CELL = pytest.mark.parametrize(
+    "cell", ["lstm", *(pytest.param(gru, marks=pytest.mark.long) for gru in ("gru-after", "gru-before"))]
+)
 
 
 def numbers(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:

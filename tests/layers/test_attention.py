@@ -17,7 +17,7 @@ from keras_recompute.models.model import Model
 
 from .oracle import numbers
 
-JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+JIT = pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
 BATCH, QUERIES, KEYS, FEATURES, HEADS = 2, 7, 5, 6, 4
 X, Y = numbers(BATCH, QUERIES, FEATURES), numbers(BATCH, KEYS, FEATURES, seed=1)
 
@@ -204,6 +204,7 @@ def test_half_precision_is_as_near_the_exact_result_as_that_of_keras(policy):
     assert error(ours) < 1.5 * error(plain)
 
 
+@pytest.mark.long
 @JIT
 def test_second_derivatives(jit):
     ours, plain = pair()

@@ -15,7 +15,8 @@ from keras_recompute.layers.recurrent import GRU, LSTM
 
 from .oracle import BATCH, CELL, CELLS, FEATURES, PLAIN, TIME, UNITS, assert_close, numbers, pair, results, states_for
 
-JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+GRUS = ("gru-after", "gru-before")
+JIT = pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
 X = numbers(BATCH, TIME, FEATURES)
 
 
@@ -26,7 +27,8 @@ PAIRWISE, OTHERS = ([flags for flags in itertools.product([True, False], repeat=
 @pytest.mark.parametrize(
     ("cell", "sequences", "state", "initial"),
     [
-        *((cell, *flags) for cell in CELLS for flags in PAIRWISE),
+        *((cell, *flags) for cell in ("lstm", "gru-after") for flags in PAIRWISE),
+        *(pytest.param("gru-before", *flags, marks=pytest.mark.long) for flags in PAIRWISE),
         *(pytest.param("lstm", *flags, marks=pytest.mark.long) for flags in OTHERS),
     ],
     ids=lambda value: value if isinstance(value, str) else "with" if value else "without",
@@ -37,7 +39,13 @@ def test_outputs_states_and_gradients(cell, sequences, state, initial):
     assert_close(results(ours, X, given), results(plain, X, given), 1e-5)
 
 
-@pytest.mark.parametrize(("cell", "sequences"), [*((cell, True) for cell in CELLS), ("lstm", False)])
+@pytest.mark.parametrize(
+    ("cell", "sequences"),
+    [
+        ("lstm", True),
+        *(pytest.param(*given, marks=pytest.mark.long) for given in [*((c, True) for c in GRUS), ("lstm", False)]),
+    ],
+)
 def test_compiled(cell, sequences):
     ours, plain = pair(cell, return_sequences=sequences, return_state=True)
     given = states_for(plain)
@@ -96,7 +104,13 @@ def test_one_feature_and_one_sample(cell):
     assert_close(results(ours, X[:1, :, :1]), results(plain, X[:1, :, :1]), 1e-5)
 
 
-@pytest.mark.parametrize(("cell", "jit"), [*((cell, False) for cell in CELLS), ("lstm", True)])
+@pytest.mark.parametrize(
+    ("cell", "jit"),
+    [
+        ("lstm", False),
+        *(pytest.param(*given, marks=pytest.mark.long) for given in [*((c, False) for c in GRUS), ("lstm", True)]),
+    ],
+)
 def test_dropout_draws_keras_s_mask(cell, jit):
     """Same seed, same mask: with a mask of its own not even the order of magnitude would agree."""
     ours, plain = pair(cell, return_sequences=True, dropout=0.5, seed=11)
@@ -201,7 +215,13 @@ def test_save_and_load(cell, tmp_path):
     np.testing.assert_array_equal(loaded(X), model(X))
 
 
-@pytest.mark.parametrize(("cell", "jit"), [*((cell, False) for cell in CELLS), ("gru-after", True)])
+@pytest.mark.parametrize(
+    ("cell", "jit"),
+    [
+        ("lstm", False),
+        *(pytest.param(*given, marks=pytest.mark.long) for given in [*((c, False) for c in GRUS), ("gru-after", True)]),
+    ],
+)
 def test_fit_in_a_plain_keras_model(cell, jit):
     """Three optimiser steps lead to the weights of the model with Keras's layer."""
     ours, plain = pair(cell, return_sequences=True)

@@ -101,6 +101,7 @@ def test_gates_are_written_down_only_where_they_are_kept(cell):
     assert without_gates < with_gates
 
 
+@pytest.mark.long
 @CELL
 @pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 def test_both_loops_have_the_same_outputs(cell, jit):

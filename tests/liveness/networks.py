@@ -81,8 +81,7 @@ NETWORKS: dict[str, Callable[[], tuple[Any, tf.TensorSpec, tf.TensorSpec]]] = {
 }
 
 
-QUICK = ("LSTM, 7 checkpoints", "convolutional")
-EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in NETWORKS]
+EACH = [pytest.param(name, marks=() if name == "LSTM, 7 checkpoints" else pytest.mark.long) for name in NETWORKS]
 
 
 @lru_cache(maxsize=None)

@@ -36,6 +36,7 @@ print(expected.not_always_live_peak_bytes, *found)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell resident sizes in /proc")
 def test_a_program_is_seen_once_the_allocator_has_forgotten():
     here = Path(__file__)

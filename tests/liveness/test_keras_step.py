@@ -54,6 +54,7 @@ def test_a_model_is_profiled_without_being_trained():
     assert int(model.optimizer.iterations) == 1
 
 
+@pytest.mark.long
 def test_specs_stand_for_data():
     model, x, y = dense()
     specs = tf.TensorSpec((BATCH, FEATURES)), tf.TensorSpec((BATCH, 1))
@@ -102,6 +103,7 @@ def test_what_fit_traced_is_read_and_nothing_is_traced_for_it():
     assert counts[0] == counts[1] > 0
 
 
+@pytest.mark.long
 def test_a_shorter_last_batch():
     model, x, y = dense()
     data = np.tile(x, (2, 1))[:-3], np.tile(y, (2, 1))[:-3]
@@ -125,6 +127,7 @@ def test_training_is_the_same_with_the_callback():
     assert losses[0] == losses[1]
 
 
+@pytest.mark.long
 def test_several_steps_per_execution_are_read_as_one_step():
     model, x, y = dense(steps_per_execution=2)
     capture = capture_fit()
@@ -146,6 +149,7 @@ def test_a_fit_without_xla_is_said(options):
 
 
 # the flag that is named matters to sections that cannot be outlined; these can
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:XLA has already compiled something")
 def test_a_recomputing_model_needs_less():
     from keras_recompute import Model, RecomputationCheckpoint

@@ -83,6 +83,7 @@ def test_layers_that_keras_numbers_are_told_apart():
         assert bytes_of[name] == ("dense_1", 24 * 40 * 4)
 
 
+@pytest.mark.long
 def test_the_program_of_fit_is_named_as_that_of_profile():
     keras.utils.clear_session()
     inputs = keras.Input((8,))

@@ -16,6 +16,7 @@ from keras_recompute.liveness.program import RESULT
 FREE = 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EACH)
 def test_the_timeline_is_that_of_the_memory_viewer(name, tmp_path):
     convert = pytest.importorskip("xprof.convert.raw_to_tool_data", reason="xprof is not installed")

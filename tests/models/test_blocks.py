@@ -147,12 +147,12 @@ def plain(request):
     ("layers", "count"),
     [
         (Block, 3),
-        ((Block, Encoder), 3),
-        ("block_*", 3),
-        ("*/block_1", 1),
-        (["block_0", "block_2"], 2),
+        pytest.param((Block, Encoder), 3, marks=pytest.mark.long),
+        pytest.param("block_*", 3, marks=pytest.mark.long),
+        pytest.param("*/block_1", 1, marks=pytest.mark.long),
+        pytest.param(["block_0", "block_2"], 2, marks=pytest.mark.long),
         (lambda layer: layer.name in ("block_1", "up"), 3),
-        (Encoder, 3),
+        pytest.param(Encoder, 3, marks=pytest.mark.long),
     ],
 )
 def test_what_is_chosen_is_replayed_once(plain, layers, count):
@@ -186,6 +186,7 @@ def test_it_is_saved_and_loaded(name, tmp_path):
     kr.checkpointed(uncompiled, layers=Block).load_weights(tmp_path / "plain.weights.h5")
 
 
+@pytest.mark.long
 def test_a_clone_recomputes_its_own_layers():
     *_, base = twins("functional")
     ours = kr.checkpointed(base, layers="block_[01]")

@@ -186,7 +186,7 @@ def test_what_is_refused(call, message):
         call()
 
 
-@pytest.mark.parametrize(("batch", "saves"), [(1, False), (1024, True)])
+@pytest.mark.parametrize(("batch", "saves"), [(1, False), pytest.param(1024, True, marks=pytest.mark.long)])
 def test_a_sample_shows_whether_memory_is_saved(batch, saves):
     """Eight layers of 128 x 128 weights, 64 KiB each: a batch of one row has activations of half a KiB."""
     inputs = x = keras.Input((128,))

@@ -48,7 +48,7 @@ def gradient(function, x):
     return tape.gradient(y, x).numpy()
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == "Model" else pytest.mark.long) for kind in MODELS])
 def test_an_exported_model(tmp_path, kind):
     model = MODELS[kind]()
     model.export(tmp_path, verbose=False)
@@ -167,6 +167,7 @@ def test_a_keras_file_in_another_process(tmp_path, imports):
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), model.predict(X, verbose=0), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long
 def test_a_model_for_small_devices():
     model = network()
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
@@ -175,6 +176,7 @@ def test_a_model_for_small_devices():
     assert converter.convert()[4:8] == b"TFL3"  # the mark of the format
 
 
+@pytest.mark.long
 def test_gradients_leave_the_registry_with_their_graphs():
     def ours():
         return [n for n in ops.gradient_registry.list() if n.startswith(("KerasRecompute", "GradientByHand"))]

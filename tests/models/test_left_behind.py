@@ -55,7 +55,7 @@ def fitted(model: keras.Model, mode: str) -> list[float]:
 OURS = {"at": "between_0", "layers": "leaves"}
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+@pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
 @pytest.mark.parametrize("by", OURS)
 def test_what_nobody_uses_is_no_mistake(by, mode):
     """But who uses it then is told the layer, the attribute and the tensor, however it is used."""
@@ -73,7 +73,7 @@ def test_what_nobody_uses_is_no_mistake(by, mode):
     assert leaves.last.shape == (4, 6), "a call outside of training leaves what it computes, as ever"
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+@pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
 @pytest.mark.parametrize("by", OURS)
 def test_a_layer_behind_the_section_cannot_use_it(by, mode):
     ours = kr.checkpointed(build(reads=True)[0], **{by: OURS[by]})

@@ -62,7 +62,9 @@ def test_two_kinds_of_blocks_become_two_loops():
 
 
 @JIT
-@pytest.mark.parametrize("checkpoint_after", [(), (1, 3), (2,)], ids=["no checkpoints", "two", "one"])
+@pytest.mark.parametrize(
+    "checkpoint_after", [(), pytest.param((1, 3), marks=pytest.mark.long), (2,)], ids=["no checkpoints", "two", "one"]
+)
 @pytest.mark.parametrize("one_block", [pytest.param(block, marks=pytest.mark.long), pre_normalised])
 def test_gradients_are_those_of_the_plain_model(checkpoint_after, one_block, jit):
     model = model_of(6, checkpoint_after, one_block=one_block)

@@ -110,8 +110,7 @@ def pair(name: str) -> tuple[keras.Model, keras.Model]:
     [
         *(pytest.param(name, "jit", marks=pytest.mark.long) for name in ("task", "functional")),
         ("task", "eager"),
-        ("stepping", "graph"),
-        ("functional", "graph"),
+        *(pytest.param(name, "graph", marks=pytest.mark.long) for name in ("stepping", "functional")),
     ],
 )
 def test_it_trains_as_the_plain_model(name, mode):

@@ -38,7 +38,11 @@ def plain_pass(name, mode="graph"):
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [*((name, "graph") for name in NETWORKS), *((name, "jit") for name in WITH_JIT), *((name, "eager") for name in EAGER)],
+    [
+        *((name, "graph") for name in NETWORKS),
+        *(pytest.param(name, "jit", marks=() if name == WITH_JIT[0] else pytest.mark.long) for name in WITH_JIT),
+        *((name, "eager") for name in EAGER),
+    ],
 )
 def test_outputs_gradients_and_state(name, mode):
     network = NETWORKS[name]
@@ -61,13 +65,13 @@ def test_inference_is_the_plain_model_s(name):
 @pytest.mark.parametrize(
     ("name", "compile_options"),
     [
-        ("recurrent", {"jit_compile": True}),
-        ("recurrent", {"jit_compile": False}),
-        ("recurrent", {"run_eagerly": True}),
-        ("masked", {"jit_compile": False}),
-        ("masked", {"run_eagerly": True}),
+        pytest.param("recurrent", {"jit_compile": True}, marks=pytest.mark.long),
+        pytest.param("recurrent", {"jit_compile": False}, marks=pytest.mark.long),
+        pytest.param("recurrent", {"run_eagerly": True}, marks=pytest.mark.long),
+        pytest.param("masked", {"jit_compile": False}, marks=pytest.mark.long),
+        pytest.param("masked", {"run_eagerly": True}, marks=pytest.mark.long),
         ("batch norm", {"jit_compile": False}),
-        ("shared dense", {"jit_compile": True, "steps_per_execution": 2}),
+        pytest.param("shared dense", {"jit_compile": True, "steps_per_execution": 2}, marks=pytest.mark.long),
     ],
     ids=str,
 )
@@ -91,6 +95,7 @@ def test_fit(name, compile_options):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("policy", "mode"), [("mixed_bfloat16", "graph"), ("mixed_float16", "jit")])
 def test_mixed_precision(policy, mode):
     tolerance = 2e-2 if policy == "mixed_float16" else 8e-2
@@ -185,7 +190,13 @@ def test_a_frozen_layer_has_no_gradient_and_keeps_its_weights():
 
 @pytest.mark.parametrize(
     ("build", "options"),
-    [(dense_chain, {"jit_compile": True}), (shared_dense, {"jit_compile": False}), (shared_dense, {"run_eagerly": True})],
+    [
+        *(
+            pytest.param(*given, marks=pytest.mark.long)
+            for given in [(dense_chain, {"jit_compile": True}), (shared_dense, {"run_eagerly": True})]
+        ),
+        (shared_dense, {"jit_compile": False}),
+    ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_regularisers_and_added_losses_count_once(build, options):

@@ -75,7 +75,13 @@ def test_the_search_never_beats_the_planner_on_up_to_5_steps(chain, data):
 
 
 # At most this part of the way from the smallest budget to that of the plain pass: with more room the search takes minutes.
-@pytest.mark.parametrize(("steps", "seed", "part"), [(6, 0, 2), (6, 1, 3), (6, 2, 4), (7, 3, 4), (7, 4, 5), (8, 0, 9)])
+SIX_TO_EIGHT = [
+    (6, 0, 2),
+    *(pytest.param(*c, marks=pytest.mark.long) for c in [(6, 1, 3), (6, 2, 4), (7, 3, 4), (7, 4, 5), (8, 0, 9)]),
+]
+
+
+@pytest.mark.parametrize(("steps", "seed", "part"), SIX_TO_EIGHT)
 def test_the_search_never_beats_the_planner_on_6_to_8_steps(steps, seed, part):
     chain = random_chain(steps, seed)
     smallest = smallest_budget(chain)

@@ -13,6 +13,7 @@ from keras_recompute.report import commands
 TEXT = (Path(__file__).parents[2] / "docs" / "liveness.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_the_python_runs(tmp_path, monkeypatch):
     pytest.importorskip("tensorflow")
     pytest.importorskip("keras")

@@ -259,6 +259,7 @@ def test_it_runs_as_a_module_and_survives_a_reader_that_leaves():
     assert len(missing.stderr.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_a_damaged_serialized_program_is_one_line_in_a_new_process(tmp_path):
     """TensorFlow, which reads such a file, writes lines of its own where it is first imported."""
     (tmp_path / "bad.hlo_proto.pb").write_bytes(b"garbage")

@@ -7,6 +7,8 @@ from large import large_program
 
 from keras_recompute.report import page, write_page
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def large(browser, tmp_path_factory):
