@@ -85,7 +85,7 @@ def assert_three_orders(found, function):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("function", [smooth, looped, closure])
+@pytest.mark.parametrize("function", [smooth, pytest.param(looped, marks=pytest.mark.long), closure])
 def test_three_orders_with_tapes(function, policy, mode):
     assert_three_orders(run_in(mode, derivatives(checkpoint(function, policy=policy), 3))(tf.constant(X)), function)
 

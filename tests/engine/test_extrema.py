@@ -59,6 +59,7 @@ def test_an_extremum_is_saved_with_its_elements_alone():
     assert (4, 16) in kept(lambda value: value.op.type == "Max" or value.shape == (4, 16, 16, 16))
 
 
+@pytest.mark.long
 def test_in_a_model_whose_section_ends_with_one():
     keras.utils.set_random_seed(1)
     inputs = keras.Input((16, 16, 8))

@@ -116,7 +116,7 @@ def test_a_replay_holds_one_array_per_product(function, most):
 
 
 @pytest.mark.parametrize("function", [scaled, residual])
-@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
 def test_gradients_are_those_of_the_plain_function(function, jit):
     x = tf.constant(numbers(32, WIDTH, seed=99) * 0.1)
     expected = tf.function(step(function), autograph=False)(x)

@@ -11,6 +11,7 @@ from .pipelines import BATCH, data, pipelined
 pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
+@pytest.mark.long
 def test_arguments_by_position_are_those_of_keras():
     """Batch size, epochs and verbosity, in Keras's order."""
     model, (x, y) = pipelined(), data(2)

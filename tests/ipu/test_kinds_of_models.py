@@ -136,7 +136,9 @@ def test_ways_to_say_the_stages_of_a_functional_model(way):
     assert calls[-1].stage == 1
 
 
-@pytest.mark.parametrize("way", ["functional", "nested", "sequential", "subclassed"])
+@pytest.mark.parametrize(
+    "way", [*(pytest.param(way, marks=pytest.mark.long) for way in ("nested", "sequential")), "functional", "subclassed"]
+)
 def test_every_kind_trains_to_the_same_numbers(by_hand, way):
     x, y, losses, after = by_hand
     model = made_and_compiled(way)

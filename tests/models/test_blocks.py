@@ -167,7 +167,8 @@ def test_names_of_the_layers_that_are_recomputed():
     assert sorted(path.split("/")[-1] for path in ours.recomputed_layers) == ["block_0", "block_1", "block_2"]
 
 
-@pytest.mark.parametrize("name", ["subclassed", pytest.param("functional", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", BUILDERS)
 def test_it_is_saved_and_loaded(name, tmp_path):
     plain, base = twins(name)
     ours = kr.checkpointed(base, layers="block_[01]")

@@ -148,10 +148,8 @@ def test_saved_without_gradients_an_error_says_so(tmp_path):
         gradient(loaded.checkpointed, [0.1, 0.2])
 
 
-@pytest.mark.parametrize(
-    "imports",
-    ["import keras, keras_recompute", pytest.param("import keras_recompute, keras", marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("imports", ["import keras, keras_recompute", "import keras_recompute, keras"])
 def test_a_keras_file_in_another_process(tmp_path, imports):
     model = network()
     model.save(tmp_path / "model.keras")

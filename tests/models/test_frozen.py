@@ -96,6 +96,7 @@ def test_frozen_kernels_cost_no_product(build, plain, replayed):
     assert products(kr.checkpointed(model, every=2)) == plain + replayed
 
 
+@pytest.mark.long
 def test_frozen_kernels_cost_no_product_in_a_loop():
     """One in the body, and one in the section in front of the loop, which has the first layer as well."""
     assert products(sequence(frozen=False)) - products(sequence(frozen=True)) == 2

@@ -91,7 +91,7 @@ def third_order(model, x, mode):
     return computed(run, x, mode)
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "jit"))])
 def test_third_derivatives_through_sections(mode):
     ours, plain = twins(dense_chain)
     assert ours.plan.recomputes

@@ -84,6 +84,7 @@ def test_in_mixed_precision_the_first_section_takes_another_type_than_the_others
         np.testing.assert_allclose(a, b, rtol=0, atol=0.01 + 0.08 * np.abs(b).max(), err_msg=f"result {n}")
 
 
+@pytest.mark.long
 def test_eager_and_higher_derivatives():
     def curvature(model):
         x = tf.constant(X)
