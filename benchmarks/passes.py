@@ -49,7 +49,7 @@ def measure(name: str, left_out: list[str]) -> dict[str, float]:
 
     from keras_recompute.engine.target import leaving_out
     from keras_recompute.liveness import profile
-    from keras_recompute.liveness.timeline import held_per_step
+    from keras_recompute.liveness.program import held_per_step
 
     model = build(name)
     weights = [v.value for v in model.trainable_variables]

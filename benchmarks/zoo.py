@@ -225,7 +225,7 @@ def beside(plain: Steps, ours: Steps, *, jit: bool) -> dict[str, Any]:
 
 def temporaries(record: Any) -> int:
     """Return the largest sum of temporaries over the compiled program."""
-    from keras_recompute.liveness.timeline import held_per_step
+    from keras_recompute.liveness.program import held_per_step
 
     return max(held_per_step(record.buffers, ("temporary",), record.program_steps))
 

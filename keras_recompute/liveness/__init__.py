@@ -10,11 +10,10 @@ from .compile_xla import CompiledProgram, capture_fit, compile_program, profile
 from .parameters import Parameter
 from .process import MeasuredMemory, process_memory
 from .profile_pop import IpuTarget, Profile, is_profile_pop, read_profile_pop, write_profile_pop
-from .program import Buffer, Program, Step
+from .program import Buffer, Program, Step, Timeline
 from .read_popvision import read_popvision
 from .read_xla import read_hlo_proto
 from .reconcile import reconcile
-from .timeline import Timeline
 
 __all__ = [
     "Buffer",

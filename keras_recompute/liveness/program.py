@@ -18,12 +18,14 @@ instruction of the compiled schedule; the body of a loop counts once, however of
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
+from typing import Container, Iterable
 
 from ..errors import ReportError
 from ..files import read_whole
 from . import columns
-from .timeline import Timeline
 
 ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT = "always-live", "input-feed", "temporary", "result"
 LIFETIMES = (ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT)
@@ -62,6 +64,35 @@ class Buffer:
     def is_live_at(self, step: int) -> bool:
         """Return whether the storage is held while ``step`` runs."""
         return self.first_step <= step <= self.last_step
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Bytes held by a program: a floor that is always there, and what comes on top at each program step."""
+
+    always_live_bytes: int
+    input_feed_bytes: int
+    not_always_live_bytes: tuple[int, ...]
+
+    @property
+    def not_always_live_peak_bytes(self) -> int:
+        """Largest value over the steps."""
+        return max(self.not_always_live_bytes)
+
+    @property
+    def peak_step(self) -> int:
+        """The first step at which the largest value is reached."""
+        return self.not_always_live_bytes.index(self.not_always_live_peak_bytes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Always-live bytes plus the largest not-always-live value."""
+        return self.always_live_bytes + self.not_always_live_peak_bytes
+
+    @property
+    def total_bytes(self) -> tuple[int, ...]:
+        """Always-live plus not-always-live bytes at each step."""
+        return tuple(self.always_live_bytes + bytes_ for bytes_ in self.not_always_live_bytes)
 
 
 @dataclass(frozen=True)
@@ -125,24 +156,24 @@ class Program:
         """Number of program steps; the body of a loop counts once."""
         return len(self.steps)
 
-    @property
+    @cached_property
     def timeline(self) -> Timeline:
         """Bytes over program steps."""
         return Timeline(
-            always_live_bytes=self._held(ALWAYS_LIVE),
-            input_feed_bytes=self._held(INPUT_FEED),
+            always_live_bytes=sum(b.size_bytes for b in self.buffers if b.lifetime == ALWAYS_LIVE),
+            input_feed_bytes=sum(b.size_bytes for b in self.buffers if b.lifetime == INPUT_FEED),
             not_always_live_bytes=tuple(step.not_always_live_bytes for step in self.steps),
         )
 
     @property
     def always_live_bytes(self) -> int:
         """Bytes of parameters that stay with the program, and of constants."""
-        return self._held(ALWAYS_LIVE)
+        return self.timeline.always_live_bytes
 
     @property
     def input_feed_bytes(self) -> int:
         """Bytes of the data of one execution; in no other figure."""
-        return self._held(INPUT_FEED)
+        return self.timeline.input_feed_bytes
 
     @property
     def not_always_live_peak_bytes(self) -> int:
@@ -199,5 +230,12 @@ class Program:
         except OSError as error:
             raise ReportError(f"no liveness report could be read from {str(path)!r}: {error.strerror}") from error
 
-    def _held(self, lifetime: str) -> int:
-        return sum(b.size_bytes for b in self.buffers if b.lifetime == lifetime)
+
+def held_per_step(buffers: Iterable[Buffer], lifetimes: Container[str], steps: int) -> list[int]:
+    """Return the bytes that the buffers of the given ``lifetimes`` hold at each of ``steps`` steps."""
+    change = [0] * (steps + 1)
+    for buffer in buffers:
+        if buffer.lifetime in lifetimes:
+            change[buffer.first_step] += buffer.size_bytes
+            change[buffer.last_step + 1] -= buffer.size_bytes
+    return list(accumulate(change))[:steps]

@@ -24,8 +24,7 @@ from .categories import OPTIMISER, OTHER, WEIGHT, buffer_category
 from .heap import ALLOCATE, FREE, SHARE, Event, held_at_steps, in_order, replay
 from .naming import Names, Origin
 from .parameters import Parameter, match
-from .program import ALWAYS_LIVE, INPUT_FEED, RESULT, TEMPORARY, Buffer, Program, Step
-from .timeline import held_per_step
+from .program import ALWAYS_LIVE, INPUT_FEED, RESULT, TEMPORARY, Buffer, Program, Step, held_per_step
 from .xla_schedule import Schedule
 
 _KINDS = {0: ALLOCATE, 1: FREE, 2: SHARE}

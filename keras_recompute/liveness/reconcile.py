@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .program import RESULT, TEMPORARY, Program
-from .timeline import held_per_step
+from .program import RESULT, TEMPORARY, Program, held_per_step
 
 UNEXPLAINED = "unexplained"
 

@@ -19,8 +19,7 @@ from ..engine.partition import partition
 from ..engine.policies import save_nothing
 from ..engine.trace import Trace, trace
 from ..liveness import Program, profile
-from ..liveness.program import TEMPORARY
-from ..liveness.timeline import held_per_step
+from ..liveness.program import TEMPORARY, held_per_step
 
 _TOLD_BY_THEIR_PROGRAM = (
     "AvgPool", "AvgPool3D", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "GatherV2", "MaxPool", "MaxPool3D", "ResizeBilinear",

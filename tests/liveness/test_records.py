@@ -41,6 +41,7 @@ def test_figures():
     assert (program.peak_bytes, program.peak_step, program.program_steps) == (21, 1, 3)
     assert program.fragmentation_bytes == 13 - 11
     assert program.timeline.total_bytes == (17, 21, 11)
+    assert program.timeline is program.timeline, "made once"
     assert [b.name for b in program.top_buffers(3)] == ["w", "t", "s"]
     assert program.named_share_at_peak() == (10 + 7) / 21
     assert small(allocated_temporary_bytes=None).fragmentation_bytes is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from keras_recompute.liveness import Buffer, Program, Step
-from keras_recompute.liveness.timeline import held_per_step
+from keras_recompute.liveness.program import held_per_step
 
 KIB = 2**10
 

@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import Mapping, Sequence
 
 from ...liveness import Buffer, Profile
-from ...liveness.program import ALWAYS_LIVE, RESULT, TEMPORARY
-from ...liveness.timeline import held_per_step
+from ...liveness.program import ALWAYS_LIVE, RESULT, TEMPORARY, held_per_step
 
 NOTE = (
     "bytes are those of the program that XLA compiled: a layer's are on the IPU of its pipeline stage, all others are shared "
