@@ -22,7 +22,7 @@ class Aside:
     def __init__(self, calls: Sequence[Call]) -> None:
         layers = (call.operation for call in calls if isinstance(call.operation, keras.layers.Layer))
         self._layers = list(dict.fromkeys(inner for layer in layers for inner in layers_in(layer)))
-        self._masked: list[int] = []
+        self._masked: tuple[int, ...] = ()
         self._owners: list[keras.layers.Layer] = []
 
     def __bool__(self) -> bool:
@@ -36,20 +36,30 @@ class Aside:
     def gather(self, work: Callable[[], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
         """Return what ``work()`` returns, then the masks of that, then the losses that its layers added."""
         results, owners, losses = with_losses(self._layers, work)
-        outputs = list(results)
-        self._masked = [number for number, value in enumerate(outputs) if mask_of(value) is not None]
+        outputs, self._masked = with_masks(results)
         self._owners = [self._layers[number] for number in owners]
-        return [*outputs, *(mask_of(outputs[number]) for number in self._masked), *losses]
+        return [*outputs, *losses]
 
     def restore(self, gathered: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the outputs among the values of what was ``gathered``, their masks hung on and the losses left."""
         end = len(gathered) - len(self._masked) - len(self._owners)
         outputs = list(gathered[:end])
-        for number, mask in zip(self._masked, gathered[end:]):
-            hang_mask(outputs[number], mask)
+        hang_masks(outputs, self._masked, gathered[end:])
         for layer, loss in zip(self._owners, gathered[end + len(self._masked) :]):
             losses_of(layer).append(loss)
         return outputs
+
+
+def with_masks(values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tuple[int, ...]]:
+    """Return ``values`` and behind them the masks that Keras hung on them, and the numbers of those that have one."""
+    masked = tuple(number for number, value in enumerate(values) if mask_of(value) is not None)
+    return [*values, *(mask_of(values[number]) for number in masked)], masked
+
+
+def hang_masks(values: Sequence[tf.Tensor], masked: Sequence[int], masks: Sequence[tf.Tensor]) -> None:
+    """Hang ``masks`` on those of ``values`` whose numbers are ``masked``."""
+    for number, mask in zip(masked, masks):
+        hang_mask(values[number], mask)
 
 
 def with_losses(layers: Sequence[keras.layers.Layer], work: Callable[[], Any]) -> tuple[Any, list[int], list[tf.Tensor]]:

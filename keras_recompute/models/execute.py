@@ -21,22 +21,21 @@ from ..engine.policies import Policy, save_replay_sources
 from ..engine.target import target_now
 from ..engine.trace import trace
 from ..planning.multilevel import equal_groups
-from ..seams.keras.layers import hang_mask, mask_of
 from .alike import Alike
-from .aside import Aside
+from .aside import Aside, hang_masks, with_masks
 from .distribute import distributed
 from .equal import Run, find_runs
 from .fixed import fixed_values
 from .graph import Graph, Key, Values
 from .repeats import loops_inside
-from .sections import Section, cut, uncut
+from .sections import Section, as_one_section, split_at_checkpoints
 from .twins import stacked_weights, standing_in
 
 _END = "end"  # what comes after the last checkpoint, in the names of operations
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ExecutionPlan:
     """What a training pass runs, in order: single sections and runs of equal ones."""
 
     graph: Graph
@@ -44,7 +43,7 @@ class Plan:
     levels: int = 1
 
     @classmethod
-    def of(cls, graph: Graph, levels: int = 1, *, replays_end: bool = False, with_twins: bool = False) -> Plan:
+    def of(cls, graph: Graph, levels: int = 1, *, replays_end: bool = False, with_twins: bool = False) -> ExecutionPlan:
         """Return the plan that recomputes the sections of ``graph``, equal ones as ``levels`` nested loops.
 
         With ``replays_end`` what comes after the last checkpoint is recomputed too: for a part of a model behind which
@@ -52,15 +51,15 @@ class Plan:
         equal too, and loops of equal blocks inside sections.
         """
         graph = distributed(graph)
-        steps = find_runs(cut(graph, replays_end=replays_end), graph, with_twins=with_twins)
+        steps = find_runs(split_at_checkpoints(graph, replays_end=replays_end), graph, with_twins=with_twins)
         if with_twins:
             steps = [replace(step, inside=loops_inside(step.graph)) for step in steps]
         return cls(graph, tuple(steps), levels)
 
     @classmethod
-    def without_recomputation(cls, graph: Graph) -> Plan:
+    def without_recomputation(cls, graph: Graph) -> ExecutionPlan:
         """Return the plan that keeps every activation."""
-        return cls(graph, uncut(graph))
+        return cls(graph, as_one_section(graph))
 
     @property
     def recomputes(self) -> bool:
@@ -84,7 +83,7 @@ class Plan:
         return named
 
 
-def execute(plan: Plan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Run ``plan`` on the inputs of its graph, in a graph under construction; return the values of its outputs."""
     graph = plan.graph
     values: Values = dict(zip(graph.inputs, inputs))
@@ -124,24 +123,22 @@ def _run_calls(step: Section | Run, values: Values, name: str) -> None:
 def _run_section(
     section: Section, values: Values, name: str, policy: Policy | None, alike: Alike, fixed: Collection[Key]
 ) -> None:
-    arguments = [values[key] for key in section.inputs]
-    masks = [mask_of(value) for value in arguments]
-    signature = [tf.TensorSpec(t.shape, t.dtype) for t in (*arguments, *(m for m in masks if m is not None))]
+    arguments, masked = with_masks([values[key] for key in section.inputs])
+    signature = [tf.TensorSpec(t.shape, t.dtype) for t in arguments]
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
     at_hand = section.at_hand
     unasked = tuple(number for number, key in enumerate(section.inputs) if key in fixed)
-    circumstances = tuple(signature), tuple(mask is None for mask in masks), tuple(at_hand), policy, unasked
+    circumstances = tuple(signature), masked, tuple(at_hand), policy, unasked
     part, aside = alike.get(
-        section, circumstances, lambda: _partition(section, signature, masks, at_hand, policy, name, unasked)
+        section, circumstances, lambda: _partition(section, signature, masked, at_hand, policy, name, unasked)
     )
-    results = lower(part, [*arguments, *(m for m in masks if m is not None)], name=name)
+    results = lower(part, arguments, name=name)
     values.update(zip(section.outputs, aside.restore(results)))
 
 
 def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: int, fixed: Collection[Key]) -> None:
-    arguments = [values[key] for key in run.arguments]
-    masks = [mask_of(value) for value in arguments]
-    if all(mask is None for mask in masks):
+    arguments, masked = with_masks([values[key] for key in run.arguments])
+    if not masked:
         weights = stacked_weights(run.twins)
         arguments, roles = [*arguments, *weights], (*run.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights))
         signature = [section_spec(value, role) for value, role in zip(arguments, roles)]
@@ -151,7 +148,7 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: in
         # What one section hands to the next is trained if anything is.
         given = enumerate(zip(run.arguments, run.roles))
         unasked = [n for n, (key, role) in given if not isinstance(role, Carried) and key in fixed]
-        part, aside = _partition(run, signature, masks, sorted(stored), policy, name, unasked)
+        part, aside = _partition(run, signature, masked, sorted(stored), policy, name, unasked)
         if not aside and can_be_outlined(part, roles):
             counts = equal_groups(len(run.sections), levels)
             results = outline_levels(part, arguments, counts=counts, roles=roles, requests=run.requests, batch=batch, name=name)
@@ -174,7 +171,7 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: in
 def _partition(
     step: Section | Run,
     signature: Sequence[tf.TensorSpec],
-    masks: Sequence[tf.Tensor | None],
+    masked: Sequence[int],
     at_hand: Sequence[int],
     policy: Policy | None,
     name: str,
@@ -191,10 +188,7 @@ def _partition(
     def section(*tensors: tf.Tensor) -> list[tf.Tensor]:
         values: Values = dict(zip(graph.inputs, tensors))
         beside = tensors[len(graph.inputs) :]
-        given = iter(beside)
-        for key, mask in zip(graph.inputs, masks):
-            if mask is not None:
-                hang_mask(values[key], next(given))
+        hang_masks(tensors, masked, beside)
 
         def run() -> list[tf.Tensor]:
             with standing_in(twins, beside) if twins else contextlib.nullcontext():

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from ..engine.cost import CHEAP, VIEWS
+from ..engine.cost import CHEAP, SOURCES, VIEWS
 from ..engine.joint import join
 from ..engine.marks import equal_values
 from ..engine.partition import partition
@@ -38,7 +38,7 @@ from .scratch import Scratch, scratch
 
 _PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum")
 _CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
-_FREE = ("Const", "Placeholder", "ReadVariableOp", "Identity", "Reshape", "NoOp", "Shape", "ExpandDims", "Squeeze")
+_FREE = (*SOURCES, *VIEWS, "Identity", "Shape")
 
 
 @dataclass(frozen=True)
@@ -150,16 +150,16 @@ class _Arrays:
         self._layer = layer
         self._inputs = {t.ref(): n for n, port in enumerate(traced.ports[:arguments]) for t in port}
         self._weights = {t.ref() for port in traced.ports[arguments:] for t in port}
-        self._outputs = {_origin(t).ref(): n for n, t in enumerate(traced.outputs)}
+        self._outputs = {_storage_of(t).ref(): n for n, t in enumerate(traced.outputs)}
 
     def add_array(self, tensor: tf.Tensor, needs: _Needs) -> None:
         """Add the array that holds ``tensor``, whatever makes it."""
-        value = _origin(tensor)
+        value = _storage_of(tensor)
         if value.ref() in self._inputs:
             needs.inputs.add(self._inputs[value.ref()])
         elif value.ref() in self._outputs:
             needs.outputs.add(self._outputs[value.ref()])
-        elif value.ref() not in self._weights and value.op.type not in ("Const", "ReadVariableOp", "Placeholder"):
+        elif value.ref() not in self._weights and value.op.type not in SOURCES:
             if value.dtype == tf.variant or value.shape.num_elements() is None:
                 raise UnsupportedError(
                     f"layer {self._layer!r} keeps {value.name!r} for its backward pass, whose size is only known when it runs, "
@@ -172,7 +172,7 @@ class _Arrays:
         """Add the arrays that ``tensor`` is computed from again."""
         waiting, seen = [tensor], set()
         while waiting:
-            value = _origin(waiting.pop())
+            value = _storage_of(waiting.pop())
             if value.ref() in seen or not _is_large(value):
                 continue
             seen.add(value.ref())
@@ -182,7 +182,7 @@ class _Arrays:
                 self.add_array(value, needs)
 
 
-def _origin(tensor: tf.Tensor) -> tf.Tensor:
+def _storage_of(tensor: tf.Tensor) -> tf.Tensor:
     """Return the tensor whose array ``tensor`` is: without copies, and without changes of shape alone."""
     value = equal_values(tensor)[-1]
     while value.op.type in VIEWS:

@@ -17,10 +17,9 @@ from ..engine.programs import Programs
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import RunsItsGraph, list_in_order, tracked_layers
-from ..seams.keras.layers import hang_mask, mask_of
 from ..seams.tensorflow.gradients import is_recorded
-from .aside import Aside
-from .execute import Plan, execute
+from .aside import Aside, hang_masks, with_masks
+from .execute import ExecutionPlan, execute
 from .graph import Graph, read_graph
 from .listing import in_plain_order
 
@@ -64,7 +63,7 @@ class Model(RunsItsGraph, keras.Model):
         self._attributes = Attributes(tuple(tracked_layers(self)))
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> ExecutionPlan:
         """What the training pass runs: which layers form which section, and which sections share a program."""
         # Layers that were equal but for their weights may not be so any more.
         if self._scan_layers and self._planned_for != self._attributes.number():
@@ -128,9 +127,9 @@ class Model(RunsItsGraph, keras.Model):
         """What is cut into sections."""
         return read_graph(self)
 
-    def _make_plan(self) -> Plan:
+    def _make_plan(self) -> ExecutionPlan:
         graph = self._graph_to_cut
-        plan = Plan.of(graph, self._levels, with_twins=self._scan_layers)
+        plan = ExecutionPlan.of(graph, self._levels, with_twins=self._scan_layers)
         marks = [call for call in graph.calls if isinstance(call.operation, RecomputationCheckpoint)]
         if marks and not plan.recomputes:
             warnings.warn(
@@ -165,10 +164,9 @@ class Model(RunsItsGraph, keras.Model):
     def _run_sections(self, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if not tf.executing_eagerly():
             return execute(self.plan, flat)
-        masked = tuple(number for number, value in enumerate(flat) if mask_of(value) is not None)
+        tensors, masked = with_masks(flat)
         # An operation without a gradient may stand behind an input: none is asked for where nobody wants it.
         unasked = tuple(number for number, value in enumerate(flat) if not is_recorded(value))
-        tensors = [*flat, *(mask_of(flat[number]) for number in masked)]
         signature = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
         function, aside = self._eager_training_passes.get(
             (masked, unasked, signature, ambient()),
@@ -180,15 +178,14 @@ class Model(RunsItsGraph, keras.Model):
 
 
 def _eager_training_pass(
-    plan: Plan, masked: Sequence[int], unasked: Sequence[int], signature: Sequence[tf.TensorSpec], name: str
+    plan: ExecutionPlan, masked: Sequence[int], unasked: Sequence[int], signature: Sequence[tf.TensorSpec], name: str
 ) -> tuple[Any, Aside]:
     """Return the training pass as a graph, since the engine writes graphs, from inputs and the masks of some of them."""
     aside = Aside(plan.graph.calls)
 
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         inputs = [tf.stop_gradient(t) if n in unasked else t for n, t in enumerate(tensors[: len(plan.graph.inputs)])]
-        for number, mask in zip(masked, tensors[len(inputs) :]):
-            hang_mask(inputs[number], mask)
+        hang_masks(inputs, masked, tensors[len(inputs) :])
         return aside.gather(lambda: execute(plan, inputs))
 
     function = tf.function(run, autograph=False).get_concrete_function(*signature)

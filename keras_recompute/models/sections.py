@@ -46,7 +46,7 @@ class Section:
         return tuple(number for number, key in enumerate(self.outputs) if key not in self.leaving)
 
 
-def uncut(graph: Graph) -> tuple[Section, ...]:
+def as_one_section(graph: Graph) -> tuple[Section, ...]:
     """Return ``graph`` as one section in which nothing is recomputed."""
     return divided(graph, [graph.calls])
 
@@ -56,16 +56,16 @@ def divided(graph: Graph, groups: Iterable[Sequence[Call]]) -> tuple[Section, ..
     return tuple(_with_borders([(list(calls), False) for calls in groups], graph))
 
 
-def cut(graph: Graph, *, replays_end: bool = False) -> tuple[Section, ...]:
+def split_at_checkpoints(graph: Graph, *, replays_end: bool = False) -> tuple[Section, ...]:
     """Return the sections of ``graph`` in running order. With ``replays_end`` the last one is recomputed too."""
-    sections = _with_borders(_cut(graph.calls, is_last=not replays_end), graph)
+    sections = _with_borders(_split(graph.calls, is_last=not replays_end), graph)
     if not replays_end:
         return tuple(sections)
     leaving = frozenset(graph.outputs) - {key for call in graph.calls for key in call.inputs}
     return tuple(replace(section, leaving=leaving) for section in sections)
 
 
-def _cut(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call], bool]]:
+def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call], bool]]:
     read = {key for call in calls for key in call.inputs}
     # A checkpoint on nothing but outputs of the stage has nothing behind it that would need recomputing later.
     checkpoints = [

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from ...errors import UnsupportedError
-from ...models.execute import Plan
+from ...models.execute import ExecutionPlan
 from ...models.model import Model
 from ...seams.keras.graph import Functional, calls_of, functional_of_sequential
 from ...seams.keras.layers import layers_in, takes_training
@@ -83,12 +83,12 @@ class PipelinedModel(_Assigned, Model):
         del task
         return self
 
-    def _make_plan(self) -> Plan:
+    def _make_plan(self) -> ExecutionPlan:
         graph = staged_graph(self)
         check_stages(graph)
         self._forget_programs()
         if not config.current().allow_recompute or any(call.stage is not None for call in graph.calls):
-            return Plan.without_recomputation(graph)
+            return ExecutionPlan.without_recomputation(graph)
         return super()._make_plan()
 
 

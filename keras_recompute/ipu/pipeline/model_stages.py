@@ -16,7 +16,7 @@ import tensorflow as tf
 from ...engine.policies import Policy, save_nothing
 from ...models.aside import Aside
 from ...models.distribute import distributed
-from ...models.execute import Plan, execute
+from ...models.execute import ExecutionPlan, execute
 from ...models.graph import Graph
 from ...seams.keras.graph import flat_inputs
 from ...seams.keras.layers import layers_in, losses_of
@@ -37,7 +37,7 @@ class Task(enum.Enum):
 class ModelStages:
     """The stages of ``model``, whose layers are called as in ``functional``, with ``graph``'s stages.
 
-    ``mode`` is None where nothing is recomputed; ``levels`` is as for ``Plan``.
+    ``mode`` is None where nothing is recomputed; ``levels`` is as for ``ExecutionPlan``.
     """
 
     def __init__(
@@ -58,7 +58,9 @@ class ModelStages:
             graph = distributed(graph)
         self.graph, self.stages = graph, stage_graphs(graph, count)
         self.plans = tuple(
-            Plan.of(stage, levels, replays_end=number < count - 1) if is_interleaved else Plan.without_recomputation(stage)
+            ExecutionPlan.of(stage, levels, replays_end=number < count - 1)
+            if is_interleaved
+            else ExecutionPlan.without_recomputation(stage)
             for number, stage in enumerate(self.stages)
         )
 
@@ -85,7 +87,7 @@ class ModelStages:
 
     def _work(self, number: int, task: Task, before: Aside | None, aside: Aside) -> Work:
         is_training = task is Task.TRAIN
-        plan = self.plans[number] if is_training else Plan.without_recomputation(self.stages[number])
+        plan = self.plans[number] if is_training else ExecutionPlan.without_recomputation(self.stages[number])
 
         def work(received: list[tf.Tensor], data: Any) -> Sequence[tf.Tensor]:
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
