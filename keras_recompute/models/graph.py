@@ -7,7 +7,7 @@ are plain functions over plain values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +105,19 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
         calls=tuple(calls),
         ranks={id(t): len(t.shape) for t in tensors},
     )
+
+
+def ancestors(calls: Sequence[Call]) -> list[int]:
+    """Return for each of ``calls``, in running order, which of them it needs, itself included: bit n stands for number n."""
+    maker = {key: n for n, call in enumerate(calls) for key in call.outputs}
+    leading: list[int] = []
+    for n, call in enumerate(calls):
+        before = 1 << n
+        for key in call.inputs:
+            if key in maker:
+                before |= leading[maker[key]]
+        leading.append(before)
+    return leading
 
 
 def _reference(leaf: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from .graph import Call
+from .graph import Call, ancestors
 
 
 def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
@@ -41,19 +41,6 @@ def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
             position = min(long, key=lambda n: (sizes[n], n))
         positions.append(position)
         done |= leading[position]
-
-
-def ancestors(calls: Sequence[Call]) -> list[int]:
-    """Return for each call the set of calls that it needs, itself included."""
-    maker = {key: n for n, call in enumerate(calls) for key in call.outputs}
-    leading: list[int] = []
-    for n, call in enumerate(calls):
-        before = 1 << n
-        for key in call.inputs:
-            if key in maker:
-                before |= leading[maker[key]]
-        leading.append(before)
-    return leading
 
 
 def bytes_kept(done: int, calls: Sequence[Call]) -> int:

@@ -16,9 +16,8 @@ import tensorflow as tf
 
 from ..planning import BudgetTooSmallError, Chain, simulate
 from ..planning.twice import replay_seconds, section_actions, sections_run_twice, smallest_room_bytes
-from .graph import Call, Graph, Key
+from .graph import Call, Graph, Key, ancestors
 from .measure import Measure, Measured, spec_bytes
-from .placement import ancestors
 
 _BACKWARD = 2.0  # a backward pass costs two forward passes: one product for each operand
 _STEP = 0.9  # the budgets to try are this much apart

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from .graph import Call, Graph, Key
+from .graph import Call, Graph, Key, ancestors
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,8 @@ def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call]
     remaining = list(calls)
     kept: set[Key] = set()
     for checkpoint in checkpoints:
-        leading = _leading_to(checkpoint, remaining)
+        needed = ancestors(remaining)[remaining.index(checkpoint)]
+        leading = {call for number, call in enumerate(remaining) if needed >> number & 1}
         for call in remaining:
             if call.joins_maker and any(set(call.inputs).intersection(maker.outputs) for maker in leading):
                 leading.add(call)
@@ -94,17 +95,6 @@ def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call]
             tainted.update(call.outputs)
     yield [call for call in remaining if call not in gathering], True
     yield [call for call in remaining if call in gathering], True
-
-
-def _leading_to(target: Call, calls: Sequence[Call]) -> set[Call]:
-    maker = {key: call for call in calls for key in call.outputs}
-    found, waiting = {target}, list(target.inputs)
-    while waiting:
-        call = maker.get(waiting.pop())
-        if call is not None and call not in found:
-            found.add(call)
-            waiting.extend(call.inputs)
-    return found
 
 
 def _with_borders(groups: Iterable[tuple[list[Call], bool]], graph: Graph) -> Iterable[Section]:
