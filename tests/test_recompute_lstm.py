@@ -13,7 +13,7 @@ import recompute_lstm
 from keras_recompute.example.arguments import parse_arguments
 from keras_recompute.example.plans import SequencePlan, named_plans, plans_for
 from keras_recompute.example.room import predicted_bytes
-from keras_recompute.example.session import Session
+from keras_recompute.example.session import Session, needed_bytes
 
 ROOT = Path(__file__).parent.parent
 MIB = 2**20
@@ -237,6 +237,8 @@ def test_a_sweep_compares_plans_and_finds_the_largest_batch(folder, capsys):
     assert [row["step_seconds"] for row in rows] == [None, None]
     assert rows[0]["peak_bytes"] > rows[1]["peak_bytes"]
     assert 4 < rows[0]["largest_batch"] < rows[1]["largest_batch"]
+    session = compiled(*SMALL, "--checkpoints", "1", "--batch-size", str(rows[1]["largest_batch"] + 1))
+    assert needed_bytes(session.program) > 256 * 1024
     assert json.loads((report / "sweep.json").read_text())["rows"] == rows
     assert sorted(p.name for p in report.iterdir()) == ["sweep.json", "sweep.png", "sweep.txt"]
     assert "| 1 checkpoint " in capsys.readouterr().out
