@@ -1,8 +1,8 @@
 """Loops and branches as they were traced, for programs that their gradients have no part in.
 
 Differentiating a loop or a branch rewrites it in place: it then returns what its gradient reads too, a list for each value of
-a loop. A forward program that saves none of that copies the operation as it was before. It takes less memory and time
-outside XLA, and XLA compiles no lists of a loop whose number of turns it does not know.
+a loop. A forward program that saves none of that copies the operation as it was before: it is smaller, and XLA, which has no
+lists of unknown length, compiles an unbounded loop. Memory is the same; compilers drop lists that nobody reads.
 """
 
 from __future__ import annotations
