@@ -24,6 +24,7 @@ def test_arguments_by_position_are_those_of_keras():
         model.predict(x, BATCH, 0, 1, None, "more")
 
 
+@pytest.mark.long
 def test_steps_are_cut_for_the_data_that_is_too_short_alone():
     """Two microbatches to predict, then four to train on, as four steps per execution say."""
     model, (x, y) = pipelined(steps=4, accumulation=4), data(4)
@@ -69,6 +70,7 @@ def test_a_generator_as_validation_data():
         model.fit(x, y, batch_size=BATCH, verbose=0, validation_data=(pair for pair in [(x, y)]), validation_steps=1)
 
 
+@pytest.mark.long
 def test_what_is_split_off_counts_for_neither():
     """Of four microbatches a half is validation; of four, a quarter leaves three, which two steps do not divide."""
     model, (x, y) = pipelined(), data(4)

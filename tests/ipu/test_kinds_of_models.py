@@ -153,7 +153,7 @@ def test_every_kind_trains_to_the_same_numbers(by_hand, way):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-@pytest.mark.parametrize("way", ["functional", "subclassed"])
+@pytest.mark.parametrize("way", [pytest.param("functional", marks=pytest.mark.long), "subclassed"])
 def test_kinds_that_evaluate_and_predict(by_hand, way):
     x, y, losses, _ = by_hand
     model = made_and_compiled(way)
@@ -173,6 +173,7 @@ def test_kinds_that_evaluate_and_predict(by_hand, way):
     assert model.evaluate(x, y, batch_size=ROWS, verbose=0) == pytest.approx(np.mean(losses), rel=1e-5)
 
 
+@pytest.mark.long
 def test_the_gradient_of_a_running_mean_is_the_mean(by_hand):
     x, y, _, after = by_hand
     model = made_and_compiled("functional", gradient_accumulation_reduction_method="running_mean")
@@ -182,6 +183,7 @@ def test_the_gradient_of_a_running_mean_is_the_mean(by_hand):
         np.testing.assert_allclose(ours, start + (summed - start) / STEPS, atol=1e-6)
 
 
+@pytest.mark.long
 def test_validation_in_fit(by_hand):
     x, y, _, _ = by_hand
     model = made_and_compiled("functional", "Sequential")

@@ -99,6 +99,7 @@ def test_eager_and_higher_derivatives():
     np.testing.assert_allclose(curvature(model), curvature(plain), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.long
 def test_a_loop_trains_as_the_plain_model_does():
     histories = []
     for model in (build(), build(kind=keras.Model)):
@@ -158,6 +159,7 @@ def test_without_it_nothing_changes():
     assert names(build(3, scan=False)) == ["section-0", "section-1", ""]
 
 
+@pytest.mark.long
 def test_the_program_does_not_grow_with_the_number_of_sections():
     def instructions(blocks, scan):
         model = build(

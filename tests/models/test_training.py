@@ -29,6 +29,8 @@ from .twins import assert_agree, training_pass, twins
 
 WITH_JIT = ["recurrent", "uneven", "skips", "dropout", "batch norm"]
 EAGER = ["recurrent", "dense chain", "masked", "several"]
+# Variants of the recurrent network, after those of an LSTM, a GRU and sections of two lengths.
+LONG = list(NETWORKS)[list(NETWORKS).index("given first state") : list(NETWORKS).index("dense chain")]
 
 
 @lru_cache(maxsize=None)
@@ -39,7 +41,7 @@ def plain_pass(name, mode="graph"):
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        *((name, "graph") for name in NETWORKS),
+        *(pytest.param(name, "graph", marks=pytest.mark.long if name in LONG else ()) for name in NETWORKS),
         *(pytest.param(name, "jit", marks=() if name == WITH_JIT[0] else pytest.mark.long) for name in WITH_JIT),
         *((name, "eager") for name in EAGER),
     ],
@@ -150,7 +152,7 @@ def test_the_dropout_masks_of_forward_and_backward_are_the_same(mode):
     assert 0.3 < (y.numpy() == 0).mean() < 0.7
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+@pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
 def test_moving_statistics_move_once(mode):
     ours, plain = twins(NETWORKS["batch norm"].build)
     for _ in range(2):
@@ -207,6 +209,7 @@ def test_regularisers_and_added_losses_count_once(build, options):
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
+@pytest.mark.long
 def test_sample_weights_and_class_outputs():
     def head(x):
         return keras.layers.Dense(3, activation="softmax")(keras.layers.GlobalAveragePooling1D()(x))
@@ -250,6 +253,7 @@ def test_a_custom_training_loop():
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.long
 def test_with_dropout_and_masks_a_training_pass_leaves_no_trace():
     """After training, an inference pass and a training pass of another batch size work as before."""
     for build, arrays in ((masked, NETWORKS["masked"].arrays), (with_dropout, NETWORKS["dropout"].arrays)):
