@@ -106,6 +106,7 @@ def forms(step, *arguments):
     return re.findall(r"convolution\([^\n]*dim_labels=([a-z0-9_>-]+)", text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["3x3", "3x3 of stride 2", "dilated", "in groups", "transposed", "channels first"])
 def test_every_convolution_of_the_program_is_in_the_form_of_the_fast_kernel(name):
     function, x, w = given(name)

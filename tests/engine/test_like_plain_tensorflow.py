@@ -68,6 +68,7 @@ def test_second_derivatives_through_two_convolutions(mode):
     np.testing.assert_allclose(run_in(mode, second(checkpoint(network)))(image), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 @MODES
 def test_second_derivatives_of_attention(mode):
     layer = keras.layers.MultiHeadAttention(2, 2)

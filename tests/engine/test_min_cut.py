@@ -99,6 +99,7 @@ def step(function):
     return run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("function", "most"),
     [

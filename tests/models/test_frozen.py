@@ -73,6 +73,7 @@ def products(model: keras.Model) -> int:
     return len(re.findall(r" dot\(", step.experimental_get_compiler_ir(x)(stage="optimized_hlo")))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("build", "plain", "replayed"),
     [
@@ -145,6 +146,7 @@ def test_a_variable_that_was_made_frozen_has_a_gradient_if_it_is_watched(mode, w
     np.testing.assert_allclose(gradient(kr.checkpointed(model, every=3)), expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.long
 def test_a_layer_that_is_trained_again_is_trained():
     models = []
     for ours in (False, True):
