@@ -91,7 +91,7 @@ class Built:
 class Checkpointed:
     """What ``checkpoint`` returns."""
 
-    autograph_info__ = True  # AutoGraph leaves this object alone and converts the function inside, see _converted
+    autograph_info__ = True  # AutoGraph leaves this object alone and converts the function inside: see ``converted``
 
     def __init__(self, fn: Callable[..., Any], policy: Policy) -> None:
         self.__wrapped__ = fn
