@@ -71,7 +71,7 @@ class Attributes:
         return self._number
 
     def _look(self) -> None:
-        self._parts = [_Part(owner) for root in self._roots for owner in owners(root)]
+        self._parts = [_Part(owner) for owner in owners(self._roots)]
         state = tuple(
             (Same(part.owner), *((name, _frozen(value)) for name, value in part.counted(self._set_by_calls)))
             for part in self._parts
@@ -114,15 +114,19 @@ class _Part:
                 yield name, value
 
 
-def owners(root: Any) -> Iterator[Any]:
-    """Yield the objects whose attributes count: ``root``, and where it is a layer those that it consists of."""
+def owners(roots: Iterable[Any]) -> Iterable[Any]:
+    """Return the objects whose attributes count, each once: ``roots``, the layers in their attributes, and those in layers."""
+    return {id(owner): owner for root in roots for owner in _owners_in(root)}.values()  # variables have no hash
+
+
+def _owners_in(root: Any) -> Iterator[Any]:
     if isinstance(root, keras.layers.Layer):
         yield from dict.fromkeys(layers_in(root))
     elif hasattr(root, "__dict__") and not isinstance(root, tf.Tensor):
         yield root
         for value in vars(root).values():
             if isinstance(value, keras.layers.Layer):
-                yield from owners(value)
+                yield from _owners_in(value)
 
 
 @functools.cache

@@ -19,8 +19,7 @@ from .trace import Trace
 
 def frozen_ports(trace: Trace, objects: Iterable[Any]) -> frozenset[int]:
     """Return the ports of ``trace`` that are variables which nobody trains; ``objects`` are what holds Keras's layers."""
-    layers = {id(owner): owner for each in objects for owner in owners(each)}  # variables have no hash
-    ours = (variable for layer in layers.values() for variable in getattr(layer, "variables", ()))
+    ours = (variable for owner in owners(objects) for variable in getattr(owner, "variables", ()))
     # Not the variable's value, which in mixed precision is a tensor of another type.
     frozen = {id(variable_of(v).handle) for v in ours if isinstance(v, keras.Variable) and not v.trainable}
     first = len(trace.arguments)

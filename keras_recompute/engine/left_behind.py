@@ -61,7 +61,7 @@ def take_left_behind(objects: Iterable[Any], graph: Any, *, name: str) -> None:
 
     ``name`` is what was traced into the graph.
     """
-    for owner in {id(owner): owner for each in objects for owner in owners(each)}.values():
+    for owner in owners(objects):
         known_as = getattr(owner, "name", type(owner).__name__)
         for attribute, value in list(vars(owner).items()):
             if _is_of(value, graph):
