@@ -125,7 +125,7 @@ CASES = {
     "clipping and decay": Case(plain_chain, optimizer={"global_clipnorm": 0.1, "weight_decay": 0.01}),
     "steps_per_execution": Case(plain_chain, compiled={"loss": "mse", "steps_per_execution": 2}),
     "bidirectional": Case(
-        lambda: chain(L.Dense(4, "tanh"), L.Bidirectional(L.GRU(3)), L.Dense(2), shape=(5, 6)),
+        lambda: chain(L.Bidirectional(L.LSTM(3, return_sequences=True)), L.Bidirectional(L.GRU(3)), L.Dense(2), shape=(5, 6)),
         SEQUENCES,
     ),
     "time distributed": Case(
