@@ -129,6 +129,37 @@ def test_no_file_comes_back_to_itself_by_its_imports():
     assert not waiting, f"in a circle, or above one: {sorted(waiting)}"
 
 
+ENGINE = sorted((PACKAGE / "engine").rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", [f for f in ENGINE if f.parent.name == "engine" and f.stem != "__init__"], ids=module_name)
+def test_the_mechanism_knows_no_pass(file: Path):
+    """It is handed a target, or looks one up in the list of passes; neither a pass nor a compiler has its name there."""
+    single = [name for _, name in imports(file) if name.startswith("keras_recompute.engine.passes.")]
+    assert not single, f"{module_name(file)} imports {single}: give the pass a point in engine/target.py instead"
+    asked = [
+        node.lineno for node in ast.walk(ast.parse(file.read_text())) if getattr(node, "attr", "") in ("is_xla", "compiler")
+    ]
+    assert file.stem == "target" or not asked, (
+        f"{file.name} asks for the compiler in lines {asked}: let the target say what is true"
+    )
+
+
+def test_no_file_of_the_engine_stands_on_itself():
+    stands_on = {module_name(file): {name for _, name in imports(file)} for file in ENGINE}
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, " -> ".join([*above[above.index(name) :], name])
+        if name not in done:
+            for below in stands_on[name] & stands_on.keys():
+                visit(below, (*above, name))
+            done.add(name)
+
+    for name in stands_on:
+        visit(name, ())
+
+
 def test_nothing_but_the_command_imports_a_command_line():
     importers = [module_name(f) for f in SOURCES if any(name.endswith("__main__") for _, name in imports(f))]
     assert importers == ["keras_recompute.__main__"]

@@ -6,17 +6,20 @@ as the body of a loop over equal sections (``outline``).
 
 ====================================================== ==================================================================
 the steps                                              ``checkpoint``, ``trace``, ``joint``, ``partition`` with
-                                                       ``decisions``, ``program`` with ``renames``, ``lower``, ``outline``,
-                                                       ``levels``
+                                                       ``decisions``, ``program`` with ``renames`` and ``split``, ``lower``,
+                                                       ``outline``, ``levels``
 what may be replayed, and by which value               ``purity``, ``by_value``, ``undifferentiable``, ``side_effects``,
                                                        ``as_traced``
 which program a call belongs to                        ``programs`` with ``nest``, ``ambient``, ``attributes``
 gradients of our own, and their derivatives            ``gradient``, ``higher``
 what a user says                                       ``policies``, ``scopes``, ``marks``, ``offload``
 what a user is told                                    ``advice``, ``residuals``, ``listing``, ``examine``, ``origin``
-small operations while a program is written            ``once``, ``pieces``, ``boundaries``, ``splice``
-for whom programs are made, and the passes for it      ``target``, ``passes`` with ``faster`` and ``cost``
+what operations cost, and how they are written         ``cost``, ``writing``, ``once``, ``pieces``, ``boundaries``, ``splice``
+for whom programs are made                             ``target``
 ====================================================== ==================================================================
+
+All of this is right for every compiler. What makes the saving real under one of them is a list of passes (``passes``), which a
+target brings with it: the steps apply what they are handed, and know none of them.
 """
 
 from . import policies

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ..seams.keras.calls import autocast_around, training_around
 from .nest import Same
-from .target import target_now
+from .passes import target_now
 
 
 def ambient() -> Any:

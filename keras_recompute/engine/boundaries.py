@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from .once import once
 from .pieces import Dimension, Pieces
+from .target import Target
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,9 @@ class Boundaries:
     def _pieces(self) -> Pieces:
         return Pieces(max(self.count - 1, 1), self.shape, self.dtype)
 
-    def empty(self) -> Any:
+    def empty(self, target: Target) -> Any:
         """Return a store for ``put``, as ``Pieces.empty`` does."""
-        return self._pieces.empty()
+        return self._pieces.empty(target)
 
     def put(self, store: Any, s: tf.Tensor, state: tf.Tensor) -> Any:
         """Return ``store`` with the state that enters section ``s``. Sections are put in order."""

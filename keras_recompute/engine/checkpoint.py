@@ -29,6 +29,7 @@ from .left_behind import take_left_behind
 from .lower import lower
 from .nest import Same, Template, check_arguments, is_known_here, parameters_of, split
 from .partition import Partition, partition
+from .passes import target_now
 from .policies import Policy, save_nothing
 from .programs import programs_of
 from .side_effects import Surroundings
@@ -180,7 +181,7 @@ class Checkpointed:
             return returned
 
         surroundings = Surroundings(self.__wrapped__)
-        traced = trace(flat, signature)
+        traced = trace(flat, signature, target_now())
         surroundings.check(traced.graph, name=name)
         strangers = [t.name for t in traced.captures if not is_known_here(t)]
         if strangers:

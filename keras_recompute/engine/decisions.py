@@ -20,7 +20,7 @@ import tensorflow as tf
 from .cost import EXTREMA, SHAPES, VIEWS
 from .joint import Joint
 from .marks import copies, equal_values, is_alternative
-from .policies import Decision, Policy, decide
+from .policies import Decision, Policy, decide, save_everything
 from .program import inputs_of
 from .scopes import scope_decision
 
@@ -59,6 +59,11 @@ def saved_values(
     return [(origin, decision_about(origin)) for origin in saved.values()], frozenset(replays)
 
 
+def residuals(joint: Joint, targets: Iterable[tf.Tensor], available: set[Any]) -> list[tf.Tensor]:
+    """Return all forward values that ``targets`` need and that are not ``available``."""
+    return [value for value, _ in saved_values(joint, save_everything, targets, available)[0]]
+
+
 class _Decisions:
     """Decides about forward values. The first of these rules that applies holds:
 
@@ -80,9 +85,9 @@ class _Decisions:
         self._policy = policy
         self._available = available
         self._replays_all = replays_all
-        self._under_xla = joint.trace.target.is_xla
-        self._shapes = () if replays_all or self._under_xla else SHAPES
-        self._keeps_lists = not self._under_xla or all(t.shape.is_fully_defined() for t in joint.trace.arguments)
+        self._knows_shapes = joint.trace.target.knows_shapes
+        self._shapes = () if replays_all or self._knows_shapes else SHAPES
+        self._keeps_lists = not self._knows_shapes or all(t.shape.is_fully_defined() for t in joint.trace.arguments)
         self._made: dict[Any, Decision] = {}
 
     def __call__(self, value: tf.Tensor) -> Decision:
@@ -98,7 +103,7 @@ class _Decisions:
             return Decision.RECOMPUTE
         if found_by_equality(value, self._joint) and not self._is_at_hand(value.op.inputs[0]):
             return Decision.RECOMPUTE
-        if (value.dtype == tf.variant and not self._keeps_lists) or (self._under_xla and _follows_from_shapes(value)):
+        if (value.dtype == tf.variant and not self._keeps_lists) or (self._knows_shapes and _follows_from_shapes(value)):
             return Decision.RECOMPUTE
         if value.op.type in VIEWS and self._is_at_hand(value.op.inputs[0]):
             return Decision.RECOMPUTE

@@ -36,8 +36,8 @@ def _derivative(part: Partition) -> Partition:
     joint = part.joint
     trace = joint.trace
     # Differentiating a loop rewrites it in place: the programs must be copied out as they are now.
-    for program in (part.forward, part.backward, *(part.stages or ())):
-        program.definition()
+    part.forward.definition()
+    part.gradient.definition()
     n = len(trace.differentiable)
     incoming = tuple(dy for dy in joint.output_gradients if dy is not None)
     known = part.backward.ports[len(trace.ports) : len(part.backward.ports) - len(incoming)]

@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from .as_traced import remember
-from .passes.scheduling import finish_layer_by_layer
 from .trace import Trace
 from .undifferentiable import in_front_of, without_gradient
 
@@ -53,10 +52,10 @@ def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
         found, refused = _differentiate(trace, pairs)
         # A gather from a variable has a sparse gradient. Programs exchange plain tensors, so it is made dense here.
         gradients = tuple(None if g is None else tf.convert_to_tensor(g) for g in found)
-    if "order" in trace.target.passes:
+    for order in trace.target.at("joined"):
         with graph.as_default():
             wanted = [g for port, g in enumerate(gradients) if g is not None and port not in unasked]
-            finish_layer_by_layer(_added(graph, forward), [dy for _, dy in pairs], wanted, trace.target)
+            order(trace, _added(graph, forward), [dy for _, dy in pairs], wanted)
     return Joint(trace, output_gradients, gradients, _added(graph, forward), refused)
 
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 from .joint import join
 from .outline import Carried, Joined, Last, Request, Role, Sliced, outline, section_spec
 from .partition import Partition, partition
+from .passes import target_now
 from .pieces import Dimension
 from .policies import save_nothing
 from .trace import trace
@@ -59,7 +60,7 @@ def outline_levels(
     ]
     signature = [section_spec(argument, role) for argument, role in zip(arguments, group_roles)]
     stored = [n for n, r in enumerate(returned) if n < len(carried) or isinstance(r, Joined)]
-    whole = partition(join(trace(group, signature)), save_nothing, at_hand=stored)
+    whole = partition(join(trace(group, signature, target_now())), save_nothing, at_hand=stored)
     whole.forward.check()
     whole.backward.check()
     return outline(whole, arguments, count=counts[0], roles=group_roles, requests=group_requests, batch=batch, name=name)

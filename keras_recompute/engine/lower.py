@@ -17,10 +17,10 @@ from .gradient import with_gradient
 from .higher import derivative
 from .offload import fetch, store
 from .partition import Partition
-from .passes.fence import fenced
+from .passes import target_now
 from .program import in_default_graph
-from .target import target_now
 from .undifferentiable import refusing, with_zeros
+from .writing import fenced
 
 
 def lower(part: Partition, arguments: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
@@ -31,7 +31,7 @@ def lower(part: Partition, arguments: Sequence[tf.Tensor], *, name: str) -> list
         with tf.name_scope(forward_scope(name)):
             results = part.forward.write(values)
         n_outputs = len(part.joint.trace.outputs)
-        return [*results[:n_outputs], *store(part, results[n_outputs:])]
+        return [*results[:n_outputs], *store(part, results[n_outputs:], target_now())]
 
     return _call(part, forward, values, name)
 
@@ -79,12 +79,14 @@ def _backpropagate(
 
     def backward() -> Sequence[tf.Tensor]:
         like = [value for value, g in zip(values, gradients) if g is not None]
-        return fenced(replay_and_backpropagate, [*values, *fetch(part, kept)], after=incoming, like=like, target=target_now())
+        target = target_now()
+        kept_here = fetch(part, kept, target)
+        return fenced(replay_and_backpropagate, [*values, *kept_here], after=incoming, like=like, target=target)
 
     def gradient_of_backward(*output_gradients: tf.Tensor) -> list[tf.Tensor | None]:
         n = len(gradients)
         higher = derivative(part)
-        again = [*values[:n], *incoming, *values[n:], *fetch(part, kept)]
+        again = [*values[:n], *incoming, *values[n:], *fetch(part, kept, target_now())]
         return _backpropagate(higher, again, [], output_gradients, name)
 
     if all(g is None for g in gradients):

@@ -13,33 +13,33 @@ import tensorflow as tf
 
 from ..errors import RecomputeWarning
 from .partition import Partition
-from .target import target_now
+from .target import Target
 
 _HOST = "/CPU:0"
 
 
-def store(part: Partition, saved: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def store(part: Partition, saved: Sequence[tf.Tensor], target: Target) -> list[tf.Tensor]:
     """Return the ``saved`` values, those that are to be offloaded as copies on the host."""
-    if not part.offloaded or not _can_move():
+    if not part.offloaded or not _can_move(target):
         return list(saved)
     with tf.device(_HOST):
         return [tf.identity(t) if n in part.offloaded else t for n, t in enumerate(saved)]
 
 
-def fetch(part: Partition, kept: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def fetch(part: Partition, kept: Sequence[tf.Tensor], target: Target) -> list[tf.Tensor]:
     """Return ``kept``, what ``store`` put on the host back on the device."""
-    if not part.offloaded or not tf.config.list_logical_devices("GPU") or target_now().is_xla:
+    if not part.offloaded or not tf.config.list_logical_devices("GPU") or target.has_one_memory:
         return list(kept)
     with tf.device("/GPU:0"):
         return [tf.identity(t) if n in part.offloaded else t for n, t in enumerate(kept)]
 
 
-def _can_move() -> bool:
-    if tf.config.list_logical_devices("GPU") and not target_now().is_xla:
+def _can_move(target: Target) -> bool:
+    if tf.config.list_logical_devices("GPU") and not target.has_one_memory:
         return True
     reason = (
         "a program that XLA compiles has one memory (call it without jit_compile to offload)"
-        if target_now().is_xla
+        if target.has_one_memory
         else "this machine has no other device than the host"
     )
     warnings.warn(f"values to be offloaded are kept where they are: {reason}", RecomputeWarning, stacklevel=2)

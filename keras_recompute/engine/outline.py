@@ -26,12 +26,12 @@ from .gradient import Tensors, with_both_gradients
 from .lower import recalled
 from .once import plus, times
 from .partition import Partition
-from .passes.prevent_constant_folding import zeros, zeros_like
-from .passes.sinking import taken
-from .passes.tracebacks import sharing_tracebacks
+from .passes import target_now
 from .pieces import Dimension, Pieces, embed, flows, with_flows
 from .program import in_default_graph
+from .target import Target
 from .undifferentiable import refusing, with_zeros
+from .writing import taken, written, zeros, zeros_like
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,15 @@ def outline(
     stores: list[Any] = []
 
     def forward() -> Sequence[tf.Tensor]:
-        results, *stores[:] = loop.forward(values)
+        results, *stores[:] = loop.forward(values, target_now())
         return [*results, *flows(stores)]
 
     def gradient(values: Tensors, made: Tensors, result_gradients: Sequence[Any]) -> list[tf.Tensor | None]:
-        found = loop.backward(values, with_flows(stores, made[n_results:]), result_gradients)
+        found = loop.backward(values, with_flows(stores, made[n_results:]), result_gradients, target_now())
         return with_zeros(found, values, refused)
 
     def again(values: Tensors, made: Tensors) -> list[tf.Tensor]:
-        return loop.recalled(values, made[:n_results], with_flows(stores, made[n_results:]))
+        return loop.recalled(values, made[:n_results], with_flows(stores, made[n_results:]), target_now())
 
     return with_both_gradients(forward, gradient, again, inputs=values, count=n_results, name=name)
 
@@ -157,14 +157,13 @@ class _Loop:
         # outputs of which only the last section's is asked for, and that no section hands on
         self.final = [r.output for r in requests if isinstance(r, Last) and r.output not in self.carried.values()]
 
-    def forward(self, values: Sequence[tf.Tensor]) -> tuple[Any, ...]:
+    def forward(self, values: Sequence[tf.Tensor], target: Target) -> tuple[Any, ...]:
         """Return the requested results, then the stores that the backward loop reads."""
         count, outputs = self.count, self.part.joint.trace.outputs
 
-        @sharing_tracebacks
         def body(s: tf.Tensor, states: Any, boundaries: Any, saved: Any, joined: Any, _: Any) -> tuple[Any, ...]:
             with tf.name_scope(forward_scope(self.name)):
-                results = self.part.forward.write(self._section_inputs(values, s, states))
+                results = self.part.forward.write(self._section_inputs(values, s, states, target))
             with tf.name_scope("checkpoint"):
                 boundaries = [b.put(store, s, state) for b, store, state in zip(self.boundaries, boundaries, states)]
                 saved = [p.put(store, s, value) for p, store, value in zip(self.saved, saved, results[len(outputs) :])]
@@ -174,13 +173,13 @@ class _Loop:
 
         states = [values[p] for p in self.carried]
         with tf.name_scope("checkpoint"):
-            boundaries = [b.empty() for b in self.boundaries]
-            saved = [p.empty() for p in self.saved]
-        joined = [p.empty() for p in self.joined.values()]
-        final = [self._no(o) for o in self.final]
+            boundaries = [b.empty(target) for b in self.boundaries]
+            saved = [p.empty(target) for p in self.saved]
+        joined = [p.empty(target) for p in self.joined.values()]
+        final = [self._no(o, target) for o in self.final]
         _, states, boundaries, saved, joined, final = tf.while_loop(
             lambda s, *_: s < count,
-            body,
+            written(body, target),
             (tf.constant(0), states, boundaries, saved, joined, final),
             maximum_iterations=count,
             parallel_iterations=1,
@@ -191,7 +190,7 @@ class _Loop:
         return results, boundaries, states, saved, dict(zip(self.joined, joined))
 
     def backward(
-        self, values: Sequence[tf.Tensor], stores: Sequence[Any], result_gradients: Sequence[tf.Tensor]
+        self, values: Sequence[tf.Tensor], stores: Sequence[Any], result_gradients: Sequence[tf.Tensor], target: Target
     ) -> list[tf.Tensor | None]:
         """Return the gradient of every port: the sections replayed and back-propagated, last to first."""
         part, count = self.part, self.count
@@ -203,16 +202,15 @@ class _Loop:
         shared = [p for p in produced if isinstance(self.roles[p], Shared)]
         outgoing = [o for o, dy in enumerate(joint.output_gradients) if dy is not None]
 
-        @sharing_tracebacks
         def body(s: tf.Tensor, state_gradients: Any, piece_gradients: Any, sums: Any) -> tuple[Any, ...]:
             with tf.name_scope("checkpoint"):
                 firsts = [values[p] for p in self.carried]
                 states = [b.entering(store, s, first) for b, store, first in zip(self.boundaries, boundaries, firsts)]
                 stored = [p.get(store, s) for p, store in zip(self.saved, saved)]
                 kept = self._kept_outputs(s, boundaries, ends, joined)
-            incoming = [self._incoming(o, s, state_gradients, result_gradients) for o in outgoing]
+            incoming = [self._incoming(o, s, state_gradients, result_gradients, target) for o in outgoing]
             with tf.name_scope(backward_scope(self.name)):
-                inputs = self._section_inputs(values, s, states)
+                inputs = self._section_inputs(values, s, states, target)
                 found = dict(zip(produced, part.backpropagate([*inputs, *stored, *kept, *incoming])))
                 state_gradients = [found.get(p, unused) for p, unused in zip(self.carried, no_gradients)]
                 with tf.name_scope("gradients"):  # not replayed: they add up and store what back-propagation found
@@ -220,15 +218,15 @@ class _Loop:
                     sums = [total + found[p] for total, p in zip(sums, shared)]
             return s - 1, state_gradients, piece_gradients, sums
 
-        no_gradients = [zeros_like(values[p]) for p in self.carried]
+        no_gradients = [zeros_like(values[p], target) for p in self.carried]
         start = (
             tf.constant(count - 1),
             [self._last_gradient(o, zero, result_gradients) for o, zero in zip(self.carried.values(), no_gradients)],
-            [p.empty() for p in pieces],
-            [zeros_like(values[p]) for p in shared],
+            [p.empty(target) for p in pieces],
+            [zeros_like(values[p], target) for p in shared],
         )
         _, state_gradients, piece_gradients, sums = tf.while_loop(
-            lambda s, *_: s >= 0, body, start, maximum_iterations=count, parallel_iterations=1
+            lambda s, *_: s >= 0, written(body, target), start, maximum_iterations=count, parallel_iterations=1
         )
         gradients: list[tf.Tensor | None] = [None] * len(values)
         for p, gradient in (*zip(self.carried, state_gradients), *zip(shared, sums)):
@@ -237,7 +235,9 @@ class _Loop:
             gradients[p] = embed(piece.whole(store), values[p], role.axis, role.start)
         return gradients
 
-    def recalled(self, values: Sequence[tf.Tensor], results: Sequence[tf.Tensor], stores: Sequence[Any]) -> list[tf.Tensor]:
+    def recalled(
+        self, values: Sequence[tf.Tensor], results: Sequence[tf.Tensor], stores: Sequence[Any], target: Target
+    ) -> list[tf.Tensor]:
         """Return ``results`` section by section, not in a loop, so that they can be differentiated more than once."""
         boundaries, ends, saved, joined = stores
         last = {r.output: result for r, result in zip(self.requests, results) if isinstance(r, Last)}
@@ -248,9 +248,9 @@ class _Loop:
             known.update((o, p.get(joined[o], s)) for o, p in self.joined.items())
             # Of what is neither handed on nor joined the last section's alone is read.
             numbers = range(len(self.part.joint.trace.outputs))
-            outputs = [known[o] if o in known else last[o] if o in last else self._no(o) for o in numbers]
+            outputs = [known[o] if o in known else last[o] if o in last else self._no(o, target) for o in numbers]
             stored = [p.get(store, s) for p, store in zip(self.saved, saved)]
-            inputs = self._section_inputs(values, tf.constant(s), states)
+            inputs = self._section_inputs(values, tf.constant(s), states, target)
             sections.append(recalled(self.part, inputs, [*outputs, *stored], name=f"{self.name}.{s}"))
         return [self._requested(request, sections) for request in self.requests]
 
@@ -260,14 +260,16 @@ class _Loop:
             return made[-1]
         return tf.stack(made) if request.axis is None else tf.concat(made, request.axis)
 
-    def _section_inputs(self, values: Sequence[tf.Tensor], s: tf.Tensor, states: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _section_inputs(
+        self, values: Sequence[tf.Tensor], s: tf.Tensor, states: Sequence[tf.Tensor], target: Target
+    ) -> list[tf.Tensor]:
         state_of = dict(zip(self.carried, states))
         inputs = []
         for p, (role, value) in enumerate(zip(self.roles, values)):
             if isinstance(role, Carried):
                 inputs.append(state_of[p])
             elif isinstance(role, Sliced):
-                inputs.append(taken(value, role.axis, plus(times(s, role.length), role.start), role.length))
+                inputs.append(taken(value, role.axis, plus(times(s, role.length), role.start), role.length, target))
             else:
                 inputs.append(value)
         return inputs
@@ -284,7 +286,12 @@ class _Loop:
         return {o: b.leaving(store, s, end) for o, b, store, end in zip(outputs, self.boundaries, boundaries, ends)}
 
     def _incoming(
-        self, output: int, s: tf.Tensor, state_gradients: Sequence[tf.Tensor], result_gradients: Sequence[tf.Tensor]
+        self,
+        output: int,
+        s: tf.Tensor,
+        state_gradients: Sequence[tf.Tensor],
+        result_gradients: Sequence[tf.Tensor],
+        target: Target,
     ) -> tf.Tensor:
         """Return the gradient of an output of section s: from the section after it and from its share of the results."""
         parts = [g for o, g in zip(self.carried.values(), state_gradients) if o == output]
@@ -294,7 +301,7 @@ class _Loop:
             elif request.output == output and output in self.final:
                 parts.append(tf.where(s == self.count - 1, gradient, tf.zeros([], gradient.dtype)))
         if not parts:  # nobody reads it
-            return self._no(output)
+            return self._no(output, target)
         return tf.add_n(parts) if len(parts) > 1 else parts[0]
 
     def _last_gradient(self, output: int, zero: tf.Tensor, result_gradients: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -304,10 +311,10 @@ class _Loop:
     def _pieces(self, count: int, value: tf.Tensor, axis: int | None = None) -> Pieces:
         return Pieces(count, self._shape(value), value.dtype, axis)
 
-    def _no(self, output: int) -> tf.Tensor:
+    def _no(self, output: int, target: Target) -> tf.Tensor:
         """Return zeros in place of an output or of its gradient."""
         made = self.part.joint.trace.outputs[output]
-        return zeros(self._shape(made), made.dtype)
+        return zeros(self._shape(made), made.dtype, target)
 
     def _shape(self, value: tf.Tensor) -> tuple[Dimension, ...]:
         return tuple(self.batch if d is None else d for d in value.shape)

@@ -16,8 +16,9 @@ import tensorflow as tf
 from ..seams.tensorflow.tensors import with_flow
 from ..seams.tensorflow.xla import xla_dynamic_update_slice
 from .once import Number, along, constant, times
-from .passes.prevent_constant_folding import zeros, zeros_like
-from .target import target_now
+from .passes import target_now
+from .target import Target
+from .writing import take, zeros, zeros_like
 
 Dimension = Union[int, tf.Tensor]
 
@@ -36,24 +37,24 @@ class Pieces:
     dtype: tf.DType
     axis: int | None = None
 
-    def empty(self) -> Any:
+    def empty(self, target: Target) -> Any:
         """Return a store in which every piece is still to be written."""
-        if target_now().is_xla:
+        if target.updates_in_place:
             sizes = list(self.shape)
             if self.axis is None:
                 sizes = [self.count, *sizes]
             else:
                 sizes[self.axis] *= self.count
-            return zeros(sizes, self.dtype)
+            return zeros(sizes, self.dtype, target)
         element_shape = [d if isinstance(d, int) else None for d in self.shape]
         return tf.TensorArray(self.dtype, size=self.count, element_shape=element_shape, clear_after_read=False)
 
-    def full(self, whole: tf.Tensor) -> Any:
+    def full(self, whole: tf.Tensor, target: Target) -> Any:
         """Return the store that holds the pieces of ``whole``."""
-        if target_now().is_xla:
+        if target.updates_in_place:
             return whole
         stacked = whole if self.axis is None else _split(whole, self.axis, self.shape[self.axis])
-        return self.empty().unstack(stacked)
+        return self.empty(target).unstack(stacked)
 
     def put(self, store: Any, number: Number, piece: tf.Tensor) -> Any:
         """Return ``store`` with ``piece``, of this object's ``shape``, as piece ``number``. Use what is returned alone."""
@@ -104,13 +105,6 @@ def dimensions(tensor: tf.Tensor) -> tuple[Dimension, ...]:
     return tuple(static) if None not in static else tuple(tf.shape(tensor)[i] if d is None else d for i, d in enumerate(static))
 
 
-def take(whole: tf.Tensor, axis: int, begin: Number, length: int) -> tf.Tensor:
-    """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, which may be computed."""
-    size = [-1 if d is None else d for d in whole.shape]
-    size[axis] = length
-    return tf.slice(whole, along(axis, begin, whole.shape.rank), constant(tuple(size)))
-
-
 def embed(part: tf.Tensor, whole: tf.Tensor, axis: int, start: int) -> tf.Tensor:
     """Return zeros like ``whole`` with ``part`` at ``start`` along ``axis``."""
     after = whole.shape[axis] - start - part.shape[axis]
@@ -136,7 +130,7 @@ def _split(whole: tf.Tensor, axis: int, length: int) -> tf.Tensor:
 def _gradient_of_update(operation: tf.Operation, gradient: tf.Tensor) -> list[tf.Tensor | None]:
     """Return the gradients of the store, without what was overwritten, and of the piece."""
     _, piece, begin = operation.inputs
-    outside = xla_dynamic_update_slice(gradient, zeros_like(piece), begin)
+    outside = xla_dynamic_update_slice(gradient, zeros_like(piece, target_now()), begin)
     return [outside, tf.slice(gradient, begin, tf.shape(piece)), None]
 
 

@@ -23,13 +23,11 @@ from ..seams.tensorflow.tensors import is_eager
 from .as_traced import arguments_of, as_traced, results_of
 from .by_value import BRANCHES, ByValue, called_by, original_handle
 from .cost import known_elements
-from .faster import faster_in_a_section
 from .graph_state import graph_state
 from .marks import is_alternative
-from .passes.tracebacks import copy_traceback
 from .renames import NONE, Renames
 from .splice import spliced
-from .target import TENSORFLOW, Target
+from .target import WITHOUT_PASSES, Target
 from .trace import Port
 
 _FEW = 64  # elements of a constant that is compared with others
@@ -54,7 +52,7 @@ class Program:
     replays: frozenset[tf.Operation] = frozenset()
     as_traced: Mapping[tf.Operation, Any] = field(default_factory=dict)
     by_value: Mapping[Any, tf.TensorSpec] = field(default_factory=dict)
-    target: Target = TENSORFLOW
+    target: Target = WITHOUT_PASSES
     renames: Renames = NONE
     _definition: list[tuple[bytes, set[str]]] = field(default_factory=list, repr=False)
     _called: list[Any] = field(default_factory=list, repr=False)
@@ -140,7 +138,7 @@ class Program:
             by_value = ByValue(self.graph)
             for operation in self.operations:
                 if operation.name in copied:
-                    faster = faster_in_a_section(operation, self.target.passes)
+                    faster = self.target.first("operation", operation)
                     inputs = self._input_names(operation, once)
                     nodes = spliced(operation, faster, inputs) if faster else [self._node(operation, inputs, copied, by_value)]
                     graph_def.node.extend(nodes)
@@ -218,11 +216,11 @@ def _import(
 def _complete(copy: tf.Operation, original: tf.Operation, target: Target) -> None:
     """Give ``copy`` what TensorFlow keeps beside operations and does not copy with them.
 
-    That is the traceback, which an error of the running program shows, and the types of the elements of lists, which
-    vectorised maps (``tf.vectorized_map``, ``batch_jacobian``) ask for.
+    That is the types of the elements of lists, which vectorised maps (``tf.vectorized_map``, ``batch_jacobian``) ask for, and
+    what the passes of the target add.
     """
-    if not target.is_xla:
-        copy_traceback(original, copy)
+    for complete in target.at("copied"):
+        complete(original, copy)
     for made, tensor in zip(copy.outputs, original.outputs):
         if tensor.dtype == tf.variant:
             copy_element_types(tensor, made)

@@ -1,75 +1,71 @@
-"""The target of a program: the compiler that runs it, and the passes that make its saving real there.
+"""The target of a program: the compiler that runs it, as a value that is handed from step to step.
 
-The mechanism (trace, join, partition, check, lower) is right for every compiler without any pass, only larger or slower. A
-target is a value: it is looked up where a function is traced and handed on with the trace, and again where something is
-written into a graph outside of a trace, as loops and fences are. ``leaving_out`` switches passes off, to measure them.
+The mechanism (trace, join, partition, check, lower) is right for every target without any pass, only larger or slower. It
+knows neither the passes nor the compiler's name: at a few points it applies whatever passes the target brings for that point.
+Which there are, and when a target is looked up, stands in ``passes``.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-import tensorflow as tf
-
-from ..errors import InvalidArgumentError
-from ..seams.tensorflow.xla import is_for_xla
-
-# Pass -> what it does (and where). All are for XLA; those of ON_CPU for its CPU backend alone, as far as it can be told. What
-# each is worth is in benchmarks/NOTES.md ("What each pass is worth"), measured by benchmarks/passes.py.
-PASSES = {
-    "order": "gradients of a layer's weights finished before back-propagation goes on to the next layer (scheduling)",
-    "staging": "a backward program in two stages, the second of which makes cheap values again (partition, min_cut)",
-    "prevent_cse": "operands of products made apart from arithmetic on the same values, so that neither is kept (prevent_cse)",
-    "late_zeros": "large zeros written so that TensorFlow does not make constants of them before XLA compiles",
-    "chosen_stacks": "tensors chosen inside a loop instead of stacked in front of it (sinking)",
-    "shared_tracebacks": "one traceback for all operations of a call, which TensorFlow writes out for XLA (tracebacks)",
-    "convolutions": "convolutions in the layout of XLA:CPU's fast kernel, found only in the entry otherwise (convolutions)",
-    "poolings": "pooling as sums of slices, without the arrays that XLA:CPU's gradient of it makes (poolings)",
+# Where passes are applied -> what a pass for it is given, and returns.
+POINTS = {
+    "joined": "a trace, the operations that differentiate it, the gradients that come in, those wanted: orders them in place",
+    "policy": "residuals, and references to what is at hand: the policy that is used where none is given",
+    "backward": "a program and the joint graph that it is of: the program, or one in two parts (``Split``)",
+    "operation": "an operation of a program: a function of its inputs that replaces it, or None",
+    "copied": "an operation of a program and its copy: completes the copy",
+    "fence": "as ``writing.fenced`` is: the results, computed late",
+    "zeros": "a shape and a type: zeros, or None",
+    "slice": "a tensor from outside of a loop's body, axis, begin, length, target: that piece of it, or None",
+    "body": "a function that writes operations: one that writes them with less beside them",
 }
-ON_CPU = ("convolutions", "poolings")
 
-_left_out: ContextVar[frozenset[str]] = ContextVar("passes that are left out", default=frozenset())
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass: ``apply`` is called at ``point`` for the targets ``on``, compilers or backends of one.
+
+    ``notes`` is the heading in benchmarks/NOTES.md under which stands what it was expected to bring, and brought.
+    """
+
+    name: str
+    point: str
+    apply: Callable[..., Any]
+    on: tuple[str, ...]
+    does: str
+    notes: str
 
 
 @dataclass(frozen=True)
 class Target:
-    """A compiler, ``tensorflow`` (operation by operation) or ``xla``, and the names of the passes for it."""
+    """A compiler, ``tensorflow`` (operation by operation) or ``xla``, the passes for it, and what else is true of it.
 
-    compiler: str
-    passes: frozenset[str] = frozenset()
+    ``knows_shapes``: every shape is known before the program runs, but not that of a value which was stored and read again.
+    ``updates_in_place``: a loop writes into an array without copying it. ``has_one_memory``: values cannot be moved to a host.
+    """
+
+    compiler: str = "tensorflow"
+    passes: tuple[Pass, ...] = ()
+    knows_shapes: bool = False
+    updates_in_place: bool = False
+    has_one_memory: bool = False
 
     @property
     def is_xla(self) -> bool:
         """Whether programs are compiled by XLA, in which case its operations exist."""
         return self.compiler == "xla"
 
+    def at(self, point: str) -> list[Callable[..., Any]]:
+        """Return the passes for one of ``POINTS``, in the order in which they run."""
+        return [each.apply for each in self.passes if each.point == point]
 
-TENSORFLOW = Target("tensorflow")
-
-
-def target_now() -> Target:
-    """Return the target of the graph under construction: XLA if it is traced for ``jit_compile=True``."""
-    return _xla(_left_out.get()) if is_for_xla(tf.compat.v1.get_default_graph()) else TENSORFLOW
-
-
-@contextmanager
-def leaving_out(*passes: str) -> Iterator[None]:
-    """Trace and write without ``passes`` inside. Raises InvalidArgumentError for a name that no pass has."""
-    unknown = sorted(set(passes) - PASSES.keys())
-    if unknown:
-        raise InvalidArgumentError(f"leaving_out: there is no pass {unknown[0]!r}; there are {', '.join(PASSES)}")
-    token = _left_out.set(frozenset(passes))
-    try:
-        yield
-    finally:
-        _left_out.reset(token)
+    def first(self, point: str, *given: Any) -> Any:
+        """Return what the first pass at ``point`` makes that makes anything of ``given``, else None."""
+        return next((made for apply in self.at(point) if (made := apply(*given)) is not None), None)
 
 
-@functools.cache
-def _xla(left_out: frozenset[str]) -> Target:
-    is_on_cpu = all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
-    return Target("xla", frozenset(name for name in PASSES if name not in left_out and (is_on_cpu or name not in ON_CPU)))
+WITHOUT_PASSES = Target()

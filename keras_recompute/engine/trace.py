@@ -24,7 +24,7 @@ import tensorflow as tf
 from ..seams.tensorflow.functions import NOT_WRAPPED
 from .marks import traced
 from .purity import Purity
-from .target import Target, target_now
+from .target import Target
 
 # One input of a program: the tensors of the traced graph that one value from outside stands for. A variable that is
 # read three times is three tensors, its handle, and one value; one that is assigned is one value, and read where it always was.
@@ -63,8 +63,8 @@ class Trace:
         return [*arguments, *(variable.value() for variable in self.variables), *self.captures]
 
 
-def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Trace:
-    """Trace ``function``, which takes one tensor per entry of ``signature``, into a graph of its own."""
+def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], target: Target) -> Trace:
+    """Trace ``function``, which takes one tensor per entry of ``signature``, into a graph of its own, for ``target``."""
 
     @functools.wraps(function)  # so that placeholders bear the names of its parameters
     def marked(*tensors: tf.Tensor) -> Any:
@@ -108,5 +108,5 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> T
         structure=concrete.structured_outputs,
         purity=purity,
         by_value=by_value,
-        target=target_now(),
+        target=target,
     )

@@ -17,8 +17,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..engine.passes.prevent_constant_folding import zeros
+from ..engine.passes import target_now
 from ..engine.pieces import Dimension, Pieces, dimensions
+from ..engine.writing import zeros
 from .by_hand import by_hand
 from .scan import Tensors, loop
 
@@ -145,8 +146,9 @@ def in_turns(
     """
     if count == 1:
         return turn(*tensors)
+    target = target_now()
     pieces = [None if t.shape[_axis(axis, t.shape.rank)] == 1 else _pieces(_like(t), count, axis) for t in tensors]
-    stores = [t if p is None else p.full(t) for p, t in zip(pieces, tensors)]
+    stores = [t if p is None else p.full(t, target) for p, t in zip(pieces, tensors)]
     results = [_pieces(whole, count, axis) for whole in joined]
 
     def body(i: tf.Tensor, made: Any, sums: Tensors) -> tuple[Any, ...]:
@@ -154,7 +156,7 @@ def in_turns(
         made = tuple(p.put(store, i, part) for p, store, part in zip(results, made, parts))
         return i + 1, made, tuple(s + term for s, term in zip(sums, terms))
 
-    start = tuple(p.empty() for p in results), tuple(zeros(shape, dtype) for shape, dtype in summed)
+    start = tuple(p.empty(target) for p in results), tuple(zeros(shape, dtype, target) for shape, dtype in summed)
     _, made, sums = loop(count, body, (tf.constant(0), *start))
     return tuple(p.whole(store) for p, store in zip(results, made)), sums
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..engine.passes.tracebacks import sharing_tracebacks
+from ..engine.passes import target_now
 from ..engine.pieces import Dimension, Pieces, dimensions
+from ..engine.writing import written
 
 States = tuple[tf.Tensor, ...]
 Tensors = tuple[tf.Tensor, ...]
@@ -21,7 +22,7 @@ class Steps:
 
     def __init__(self, sequence: tf.Tensor) -> None:
         self.pieces = _steps(sequence.shape[1], dimensions(sequence)[0], sequence.shape[2], sequence.dtype)
-        self.store = self.pieces.full(sequence)
+        self.store = self.pieces.full(sequence, target_now())
 
     def read(self, t: tf.Tensor) -> tf.Tensor:
         """Return step ``t``, ``(batch, size)``."""
@@ -76,7 +77,7 @@ def forward(step: Step, states: States, length: int, sizes: Sequence[int]) -> tu
         stores = tuple(p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, stores, emitted))
         return t + 1, tuple(states), stores
 
-    _, states, stores = loop(length, body, (tf.constant(0), tuple(states), tuple(p.empty() for p in all_pieces)))
+    _, states, stores = loop(length, body, (tf.constant(0), tuple(states), tuple(p.empty(target_now()) for p in all_pieces)))
     return states, tuple(p.whole(store) for p, store in zip(all_pieces, stores))
 
 
@@ -105,7 +106,7 @@ def overwrite(
         return k + 1, tuple(states), current, stores, emitted_stores
 
     current, stores = tuple(s.read(first) for s in steps), tuple(s.store for s in steps)
-    start = (tf.constant(0), tuple(states), current, stores, tuple(p.empty() for p in all_pieces))
+    start = (tf.constant(0), tuple(states), current, stores, tuple(p.empty(target_now()) for p in all_pieces))
     _, states, _, stores, emitted_stores = loop(length, body, start)
     written = tuple(s.pieces.whole(store) for s, store in zip(steps, stores))
     return states, written, tuple(p.whole(store) for p, store in zip(all_pieces, emitted_stores))
@@ -113,7 +114,7 @@ def overwrite(
 
 def loop(length: int, body: Callable[..., Any], start: Any) -> Any:
     """Run ``body`` ``length`` times; its first argument, and the first of ``start``, counts the turns."""
-    body = sharing_tracebacks(body)
+    body = written(body, target_now())
     return tf.while_loop(lambda k, *_: k < length, body, start, maximum_iterations=length, parallel_iterations=1)
 
 

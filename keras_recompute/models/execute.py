@@ -16,9 +16,9 @@ from ..engine.levels import outline_levels
 from ..engine.lower import lower
 from ..engine.outline import Carried, Joined, Sliced, can_be_outlined, section_spec
 from ..engine.partition import Partition, partition
+from ..engine.passes import target_now
 from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_replay_sources
-from ..engine.target import target_now
 from ..engine.trace import trace
 from ..planning.multilevel import equal_groups
 from .alike import Alike
@@ -197,7 +197,7 @@ def _partition(
 
         return aside.gather(run)
 
-    traced = trace(section, signature)
+    traced = trace(section, signature, target_now())
     operations = [call.operation for call in graph.calls]
     take_left_behind(operations, traced.graph, name=name)
     frozen = frozen_ports(traced, operations)

@@ -29,6 +29,7 @@ from ..engine.cost import CHEAP, SOURCES, VIEWS
 from ..engine.joint import join
 from ..engine.marks import equal_values
 from ..engine.partition import partition
+from ..engine.passes import target_now
 from ..engine.policies import save_everything
 from ..engine.trace import Trace, trace
 from ..errors import UnsupportedError
@@ -107,7 +108,7 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
         Call(call.operation, call.args, {**call.kwargs, **training}, call.inputs, call.outputs).run(values)
         return [values[key] for key in call.outputs]
 
-    traced = trace(run, signature)
+    traced = trace(run, signature, target_now())
     part = partition(join(traced), save_everything)
     arrays = _Arrays(traced, len(signature), str(call.operation.name))
     multiplied, read = _Needs(), _Needs()

@@ -12,8 +12,9 @@ import tensorflow as tf
 from ..engine.ambient import ambient
 from ..engine.attributes import Attributes
 from ..engine.left_behind import take_left_behind
-from ..engine.passes.tracebacks import sharing_tracebacks
+from ..engine.passes import target_now
 from ..engine.programs import Programs
+from ..engine.writing import written
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import RunsItsGraph, list_in_order, tracked_layers
@@ -140,12 +141,11 @@ class Model(RunsItsGraph, keras.Model):
             )
         return plan
 
-    @sharing_tracebacks
     def call(self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
         """Run the model as Keras does; with ``training`` its sections through the engine."""
         self._training_pass = bool(training) and self._planned_for >= 0  # an object of a derived class may know no plan
         try:
-            return super().call(inputs, training=training, mask=mask, **kwargs)
+            return written(super().call, target_now())(inputs, training=training, mask=mask, **kwargs)
         finally:
             self._training_pass = False
 

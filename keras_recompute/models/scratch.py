@@ -2,7 +2,7 @@
 
 XLA copies images and gradients to bring convolutions into another form, searches through arrays to find what pooling chose,
 and so on. How much that takes depends on the kind, the shapes and the version of the compiler, and on whether the operations
-stand in a section, where some are written otherwise (``engine.faster``). So it is asked, of the layer alone.
+stand in a section, where some are written otherwise (``engine.passes``). So it is asked, of the layer alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tensorflow as tf
 from ..engine.joint import join
 from ..engine.lower import lower
 from ..engine.partition import partition
+from ..engine.passes import target_now
 from ..engine.policies import save_nothing
 from ..engine.trace import Trace, trace
 from ..liveness import Program, profile
@@ -56,7 +57,7 @@ def scratch(function: Callable[..., Any], traced: Trace, signature: Sequence[tf.
         return max(0, _temporaries(record) - kept_bytes)
 
     def section(*arguments: tf.Tensor) -> list[tf.Tensor]:
-        return lower(partition(join(trace(function, signature)), save_nothing), list(arguments), name="scratch")
+        return lower(partition(join(trace(function, signature, target_now())), save_nothing), list(arguments), name="scratch")
 
     return Scratch(section_bytes=temporary_bytes(section), plain_bytes=temporary_bytes(function))
 

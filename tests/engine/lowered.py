@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_recompute.engine.joint import join
 from keras_recompute.engine.lower import lower
 from keras_recompute.engine.partition import Partition, Policy, partition
+from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_nothing
 from keras_recompute.engine.trace import trace
 
@@ -22,7 +23,7 @@ def specs(arguments: Sequence[Any]) -> list[tf.TensorSpec]:
 
 def parted(function: Callable[..., Any], signature: Sequence[Any], policy: Policy = save_nothing, at_hand=()) -> Partition:
     """Trace, join and partition ``function``."""
-    return partition(join(trace(function, specs(signature))), policy, at_hand=at_hand)
+    return partition(join(trace(function, specs(signature), target_now())), policy, at_hand=at_hand)
 
 
 def through_engine(function: Callable[..., Any], policy: Policy = save_nothing, at_hand=()) -> Callable[..., list[tf.Tensor]]:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_recompute.engine.boundaries import Boundaries
 from keras_recompute.engine.outline import Carried, Last
+from keras_recompute.engine.passes import target_now
 from keras_recompute.liveness import profile
 
 from .lowered import numbers
@@ -27,7 +28,7 @@ def test_every_section_is_entered_and_left_by_its_own_state(count, jit):
         def body(s, store):
             return s + 1, boundaries.put(store, s, states[s])
 
-        _, store = tf.while_loop(lambda s, _: s < count, body, (0, boundaries.empty()), maximum_iterations=count)
+        _, store = tf.while_loop(lambda s, _: s < count, body, (0, boundaries.empty(target_now())), maximum_iterations=count)
         sections = [tf.constant(s) for s in reversed(range(count))]
         entering = [boundaries.entering(store, s, states[0]) for s in sections]
         return entering, [boundaries.leaving(store, s, states[count]) for s in sections]

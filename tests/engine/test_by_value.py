@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.engine.checkpoint import checkpoint
+from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_everything, save_nothing
 from keras_recompute.engine.trace import trace
 
@@ -140,7 +141,7 @@ def test_what_only_reads_stays_apart_from_what_assigns():
 
         return tf.sin(tf.exp(repeated(step, x)))
 
-    traced = trace(function, [tf.TensorSpec((2,))])
+    traced = trace(function, [tf.TensorSpec((2,))], target_now())
     by_variable = dict(zip((id(each) for each in traced.variables), traced.ports[1:]))
     assert by_variable[id(counter)] == ()  # by its handle
     assert [tensor.dtype for tensor in by_variable[id(v)]] == [tf.resource]  # its value stands for the handle

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.passes.fence import _NEVER, fenced
-from keras_recompute.engine.target import target_now
+from keras_recompute.engine.passes import target_now
+from keras_recompute.engine.passes.fence import _NEVER
+from keras_recompute.engine.writing import fenced
 
 JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_recompute.engine.marks import cheaper_replay, checkpoint_name, equal_values, is_alternative, name_of
+from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_names, save_nothing, save_replay_sources
 from keras_recompute.engine.trace import trace
 
@@ -19,7 +20,7 @@ def test_a_name_survives_scopes_and_is_no_other_identity():
         with tf.name_scope("layer"):
             return checkpoint_name(x, "hidden"), tf.identity(x, name="hidden")
 
-    traced = trace(function, [tf.TensorSpec((2,))])
+    traced = trace(function, [tf.TensorSpec((2,))], target_now())
     named, unnamed = (t.op.inputs[0] for t in traced.outputs)
     assert name_of(named) == "hidden"
     assert name_of(unnamed) is None
@@ -102,7 +103,7 @@ def test_equal_values_end_at_a_mark_that_may_be_another_number():
         (value,) = cheaper_replay([tf.sin(x)], lambda: [tf.sin(x)], given=[x])
         return tf.identity(checkpoint_name(value, "v"))
 
-    traced = trace(function, [tf.TensorSpec((2,))])
+    traced = trace(function, [tf.TensorSpec((2,))], target_now())
     chain = equal_values(traced.outputs[0])
     assert is_alternative(chain[-1].op)
     assert "v" in [name_of(t) for t in chain]

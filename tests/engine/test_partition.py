@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_recompute.engine.joint import join
 from keras_recompute.engine.marks import checkpoint_name
 from keras_recompute.engine.partition import partition
+from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_everything, save_names, save_nothing
 from keras_recompute.engine.trace import trace
 
@@ -107,7 +108,7 @@ def test_what_passes_an_input_on_is_not_saved():
 
 
 def test_a_port_without_gradient_has_none():
-    joint = join(trace(lambda x, ids: tf.gather(x, ids) * 2.0, [X, tf.TensorSpec((3,), tf.int32)]))
+    joint = join(trace(lambda x, ids: tf.gather(x, ids) * 2.0, [X, tf.TensorSpec((3,), tf.int32)], target_now()))
     assert [g is None for g in joint.gradients] == [False, True]
     part = partition(joint, save_nothing)
     assert len(part.backward.outputs) == 1
@@ -121,7 +122,7 @@ def test_a_function_that_leads_to_no_gradient_has_an_empty_backward_program():
 
 def test_ports_come_as_arguments_variables_captures():
     outer = tf.constant(numbers(8))
-    traced = trace(lambda x: tf.matmul(x, W) * outer + tf.matmul(x, W), [X])
+    traced = trace(lambda x: tf.matmul(x, W) * outer + tf.matmul(x, W), [X], target_now())
     assert len(traced.arguments) == 1
     assert traced.variables == (W,)
     assert [c is outer for c in traced.captures] == [True]
@@ -133,7 +134,7 @@ def test_ports_come_as_arguments_variables_captures():
 
 def test_an_assigned_variable_stands_for_no_tensor():
     counter = tf.Variable(0.0)
-    traced = trace(lambda x: (counter.assign_add(1.0), x * counter.read_value())[1], [X])
+    traced = trace(lambda x: (counter.assign_add(1.0), x * counter.read_value())[1], [X], target_now())
     assert traced.ports[1] == ()
     assert traced.purity.is_assigned(traced.handles[0][0])
 

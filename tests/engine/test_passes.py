@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-from keras_recompute.engine.target import ON_CPU, PASSES, TENSORFLOW, leaving_out, target_now
+from keras_recompute.engine import passes
+from keras_recompute.engine.passes import PASSES, leaving_out, target_now
+from keras_recompute.engine.target import POINTS
 from keras_recompute.errors import InvalidArgumentError
 
 LAYERS = keras.layers
@@ -51,17 +58,54 @@ def gradients(model: keras.Model, *, jit: bool) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize(
-    "left_out",
-    [*(pytest.param([name], marks=pytest.mark.long) for name in PASSES), list(PASSES)],
-    ids=lambda names: "+".join(names)[:20],
-)
-def test_without_a_pass_and_without_any_the_numbers_are_the_plain_model_s(models, left_out):
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) for name in PASSES])
+def test_without_a_pass_the_numbers_are_the_plain_model_s(models, name):
     plain, ours = models
-    with leaving_out(*left_out):
-        found = gradients(ours, jit=True)
+    with leaving_out(name):
+        found = gradients(ours, jit="tensorflow" not in PASSES[name].on)
     for one, other in zip(found, gradients(plain, jit=False), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
+def lstm(x):
+    return kr.LSTM(4, return_sequences=True, name="cut_at")(x)
+
+
+def attention(x):
+    return keras.layers.Add(name="cut_at")([x, kr.MultiHeadAttention(2, 2)(x, x)])
+
+
+def convolution(x):
+    return LAYERS.MaxPooling1D(2, name="cut_at")(LAYERS.BatchNormalization()(LAYERS.Conv1D(4, 3, padding="same")(x)))
+
+
+def loop(x):
+    for number in range(4):
+        x = LAYERS.Dense(4, activation="gelu", name="cut_at" if number == 0 else None)(x)
+    return x
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+@pytest.mark.parametrize("kind", [lstm, attention, convolution, loop])
+def test_the_engine_alone_is_right(kind, mode):
+    """Values and the gradients of all weights, without any pass, on every target."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((8, 4))
+    plain = keras.Model(inputs, LAYERS.Dense(1)(kind(inputs)))
+    ours = kr.checkpointed(plain, at=[layer.name for layer in plain.layers[1:-1]] if kind is loop else ["cut_at"])
+    sequences = np.random.default_rng(0).normal(size=(2, 8, 4)).astype("float32")
+    weights = [v.value for v in plain.trainable_variables]
+
+    def step(model):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(sequences, training=True)))
+        return [loss, *tape.gradient(loss, weights)]
+
+    expected = step(plain)
+    with leaving_out(*PASSES):
+        found = step(ours) if mode == "eager" else tf.function(step, jit_compile=mode == "jit", autograph=False)(ours)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_a_target_is_looked_up_in_the_graph_under_construction():
@@ -73,17 +117,34 @@ def test_a_target_is_looked_up_in_the_graph_under_construction():
 
     tf.function(look)()
     tf.function(look, jit_compile=True)()
-    with leaving_out("order", "poolings"):
+    with leaving_out("scheduling", "poolings"):
         tf.function(look, jit_compile=True)()
-    outside, whole, less = seen
-    assert outside is TENSORFLOW
-    assert not outside.is_xla
-    assert whole.is_xla
+    outside, whole, less = ({each.name for each in target.passes} for target in seen)
+    assert [target.is_xla for target in seen] == [False, True, True]
     on_cpu = not tf.config.list_logical_devices("GPU")
-    assert whole.passes == set(PASSES) - (set() if on_cpu else set(ON_CPU))
-    assert less.passes == whole.passes - {"order", "poolings"}
+    assert outside == {name for name, each in PASSES.items() if "tensorflow" in each.on}
+    assert whole == {name for name, each in PASSES.items() if "xla" in each.on or ("xla on cpu" in each.on and on_cpu)}
+    assert less == whole - {"scheduling", "poolings"}
+
+
+def test_the_list_says_of_every_pass_where_its_worth_is_noted():
+    notes = (Path(__file__).parents[2] / "benchmarks" / "NOTES.md").read_text()
+    headings = re.findall("^#+ (.*)$", notes, re.MULTILINE)
+    for name, each in PASSES.items():
+        assert each.notes in headings, name
+        assert each.point in POINTS, name
+
+
+def test_every_file_of_a_pass_is_in_the_list_and_says_for_whom_it_is():
+    listed = {each.apply.__module__ for each in PASSES.values()}
+    beside = {f"{passes.__name__}.{name}" for name in ("max_flow", "thresholds", "xla_flags")}
+    assert {f"{passes.__name__}.{found.name}" for found in pkgutil.iter_modules(passes.__path__)} == listed | beside
+    for name in listed:
+        text = importlib.import_module(name).__doc__
+        assert "XLA" in text or "every target" in text, name
+        assert "benchmarks/NOTES.md" in text, name
 
 
 def test_a_pass_that_there_is_not():
-    with pytest.raises(InvalidArgumentError, match="there is no pass 'speed'; there are order, "), leaving_out("speed"):
+    with pytest.raises(InvalidArgumentError, match="there is no pass 'speed'; there are scheduling, "), leaving_out("speed"):
         pass

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.pieces import Pieces, dimensions, embed, take
-from keras_recompute.engine.target import target_now
+from keras_recompute.engine.passes import target_now
+from keras_recompute.engine.pieces import Pieces, dimensions, embed
+from keras_recompute.engine.writing import take
 
 from .lowered import numbers
 
@@ -30,7 +31,7 @@ def test_pieces_written_backwards_come_out_in_their_places(axis, jit):
         def body(s, store):
             return s - 1, pieces.put(store, s, stacked[s])
 
-        _, store = tf.while_loop(lambda s, _: s >= 0, body, (count - 1, pieces.empty()), maximum_iterations=count)
+        _, store = tf.while_loop(lambda s, _: s >= 0, body, (count - 1, pieces.empty(target_now())), maximum_iterations=count)
         whole = pieces.whole(store)
         return whole, pieces.get(store, 1), pieces.of(whole, tf.constant(1))
 
@@ -50,8 +51,8 @@ def test_a_whole_tensor_is_read_piece_by_piece(axis, jit):
 
     @tf.function(jit_compile=jit, autograph=False)
     def run(whole):
-        store = pieces.full(whole)
-        return pieces.get(store, 1), pieces.whole(pieces.full(whole)), pieces.of(whole, 0)
+        store = pieces.full(whole, target_now())
+        return pieces.get(store, 1), pieces.whole(pieces.full(whole, target_now())), pieces.of(whole, 0)
 
     second, again, first = run(tf.constant(WHOLE))
     expected = WHOLE if axis is None else np.split(WHOLE, count, axis)
@@ -65,7 +66,7 @@ def test_a_batch_that_is_not_known_while_tracing(jit):
     @tf.function(input_signature=[tf.TensorSpec((None, 6, 5))], jit_compile=jit, autograph=False)
     def run(whole):
         pieces = Pieces(3, (dimensions(whole)[0], 2, 5), tf.float32, 1)
-        store = pieces.empty()
+        store = pieces.empty(target_now())
         for s in range(3):
             store = pieces.put(store, s, pieces.of(whole, 2 - s))
         return pieces.whole(store)

@@ -9,6 +9,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.engine.joint import join
 from keras_recompute.engine.partition import partition
+from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.passes.prevent_cse import OperandsApart, with_operands_apart
 from keras_recompute.engine.trace import trace
 from keras_recompute.liveness import profile
@@ -32,9 +33,9 @@ def layers(activation):
 def of_products(function):
     """Return what a gradient without checkpoints makes apart: the types of the operations that make it."""
     with tf.Graph().as_default():
-        joint = join(trace(function, [tf.TensorSpec((ROWS, WIDTH))]))
-        program = with_operands_apart(partition(joint, None).backward, joint.backward)
-        return [t.op.type for t in program.operands.outputs] if isinstance(program, OperandsApart) else []
+        joint = join(trace(function, [tf.TensorSpec((ROWS, WIDTH))], target_now()))
+        program = with_operands_apart(partition(joint, None).backward, joint)
+        return [t.op.type for t in program.first.outputs] if isinstance(program, OperandsApart) else []
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from keras_recompute.engine.cost import LOOPS
 from keras_recompute.engine.joint import join
 from keras_recompute.engine.lower import lower
 from keras_recompute.engine.partition import partition
+from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_everything, save_nothing, save_replay_sources
 from keras_recompute.engine.trace import trace
 
@@ -20,7 +21,7 @@ X = numbers(BATCH, TIME, FEATURES)
 
 def loops_replayed(cell: str, **options) -> int:
     ours, _ = pair(cell, return_sequences=True, return_state=True)
-    part = partition(join(trace(ours, [tf.TensorSpec(X.shape)])), **options)
+    part = partition(join(trace(ours, [tf.TensorSpec(X.shape)], target_now())), **options)
     return sum(op.type in LOOPS for op in part.replayed)
 
 
@@ -39,7 +40,7 @@ def test_without_the_outputs_the_recurrence_runs_again(cell):
 @CELL
 def test_what_is_saved_are_the_outputs(cell):
     ours, _ = pair(cell, return_sequences=True)
-    part = partition(join(trace(ours, [tf.TensorSpec(X.shape)])), save_replay_sources)
+    part = partition(join(trace(ours, [tf.TensorSpec(X.shape)], target_now())), save_replay_sources)
     assert [tuple(t.shape) for t in part.saved] == [(BATCH, TIME, UNITS)]
 
 
@@ -53,7 +54,7 @@ def test_the_replayed_gradient_is_keras_s(cell, policy, jit):
     def ours_gradients(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            part = partition(join(trace(ours, [tf.TensorSpec(x.shape)])), policy)
+            part = partition(join(trace(ours, [tf.TensorSpec(x.shape)], target_now())), policy)
             (y,) = lower(part, [x], name="section-0")
             loss = tf.reduce_sum(y**2)
         return tape.gradient(loss, [x, *(w.value for w in ours.trainable_weights)])
@@ -74,7 +75,8 @@ def test_a_dropout_mask_is_replayed_from_its_seed():
     def run(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            part = partition(join(trace(lambda x: ours(x, training=True), [tf.TensorSpec(x.shape)])), save_nothing)
+            joint = join(trace(lambda x: ours(x, training=True), [tf.TensorSpec(x.shape)], target_now()))
+            part = partition(joint, save_nothing)
             (y,) = lower(part, [x], name="section-0")
         saved.extend(part.saved)
         return tape.gradient(y, x)
@@ -90,7 +92,7 @@ def test_a_dropout_mask_is_replayed_from_its_seed():
 def loops_forward(cell: str, policy) -> list[int]:
     """Return how many tensors each loop of the forward program carries."""
     ours, _ = pair(cell, return_sequences=True, return_state=True)
-    part = partition(join(trace(ours, [tf.TensorSpec(X.shape)])), policy)
+    part = partition(join(trace(ours, [tf.TensorSpec(X.shape)], target_now())), policy)
     return [len(op.outputs) for op in part.forward.operations if op.type in LOOPS]
 
 
@@ -106,7 +108,7 @@ def test_gates_are_written_down_only_where_they_are_kept(cell):
 @pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 def test_both_loops_have_the_same_outputs(cell, jit):
     ours, plain = pair(cell, return_sequences=True, return_state=True)
-    trace_of = join(trace(ours, [tf.TensorSpec(X.shape)]))
+    trace_of = join(trace(ours, [tf.TensorSpec(X.shape)], target_now()))
 
     def outputs(policy):
         part = partition(trace_of, policy)

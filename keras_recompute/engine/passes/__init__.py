@@ -1,1 +1,106 @@
-"""Passes: what makes the saving of a program real under one compiler or another."""
+"""Passes: what makes the saving of a program real under one compiler or another, and its programs fast.
+
+A pass changes what a program takes, never what it computes, and each can be left out. This is the list, in the order in which
+they run; each file says what it does, for which target, why that needs a pass, and where its worth is noted. Those at the
+points ``policy``, ``backward`` and ``operation`` are pure: programs, or parts of one, to programs that are checked. The others
+work on the graph under construction. ``benchmarks/passes.py`` leaves out each in turn. ``thresholds`` has the numbers by which
+they decide, ``xla_flags`` the one option of XLA's that the package sets for the whole process.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import tensorflow as tf
+
+from ...errors import InvalidArgumentError
+from ...seams.tensorflow.xla import is_for_xla
+from ..target import Pass, Target
+from .convolutions import faster_convolution
+from .fence import behind_a_branch, behind_control_dependencies
+from .min_cut import all_but_cheap
+from .poolings import faster_pooling
+from .prevent_constant_folding import late_zeros
+from .prevent_cse import with_operands_apart
+from .scheduling import finish_layer_by_layer
+from .sinking import sunk_slice
+from .staging import in_stages
+from .tracebacks import copy_traceback, sharing_tracebacks
+from .unstacking import chosen_slice
+
+_XLA, _TENSORFLOW, _XLA_CPU = "xla", "tensorflow", "xla on cpu"
+
+_LAYERS, _CONVOLUTIONS = "Networks of other layers", "Convolutions in sections"
+_ATTENTION, _PROCESS, _WORTH = "Attention", "What the process keeps of a compiled step", "What each pass is worth"
+
+PASSES = {
+    each.name: each
+    for each in (
+        Pass("scheduling", "joined", finish_layer_by_layer, (_XLA,),
+             "the gradients of a layer's weights are finished before back-propagation goes on", _LAYERS),
+        Pass("min_cut", "policy", all_but_cheap, (_XLA, _TENSORFLOW),
+             "where no policy is given, a smallest cut between products and residuals is kept", _LAYERS),
+        Pass("staging", "backward", in_stages, (_XLA,),
+             "cheap values of a replay are made where the gradient reads them, behind a fence of its own", _LAYERS),
+        Pass("prevent_cse", "backward", with_operands_apart, (_XLA,),
+             "operands of products are made apart from arithmetic on the same values, so that neither is kept", _LAYERS),
+        Pass("convolutions", "operation", faster_convolution, (_XLA_CPU,),
+             "convolutions in the layout of the fast kernel, which is taken in the entry only otherwise", _CONVOLUTIONS),
+        Pass("poolings", "operation", faster_pooling, (_XLA_CPU,),
+             "pooling as sums of slices, without arrays of whole numbers for its gradient",
+             "Pooling, and other operations, in sections"),
+        Pass("copied_tracebacks", "copied", copy_traceback, (_TENSORFLOW,),
+             "an error in a copied operation shows the line of the original", _WORTH),
+        Pass("fence", "fence", behind_a_branch, (_XLA,),
+             "a replay starts when the incoming gradients are there: in a branch that XLA cannot decide", _WORTH),
+        Pass("control_dependencies", "fence", behind_control_dependencies, (_TENSORFLOW,),
+             "a replay starts when the incoming gradients are there: it waits for them", _WORTH),
+        Pass("prevent_constant_folding", "zeros", late_zeros, (_XLA,),
+             "TensorFlow does not make large zeros before XLA compiles", _PROCESS),
+        Pass("unstacking", "slice", chosen_slice, (_XLA,),
+             "a loop chooses among tensors instead of slicing a stack of them", _ATTENTION),
+        Pass("sinking", "slice", sunk_slice, (_XLA, _TENSORFLOW),
+             "what a loop reads a piece of is selected inside its body, not kept whole around it", _WORTH),
+        Pass("shared_tracebacks", "body", sharing_tracebacks, (_XLA,),
+             "one traceback for all operations of a call, which TensorFlow writes out for XLA", _PROCESS),
+    )
+}  # fmt: skip
+
+_left_out: ContextVar[frozenset[str]] = ContextVar("passes that are left out", default=frozenset())
+
+
+def target_now() -> Target:
+    """Return the target of the graph under construction: XLA if it is traced for ``jit_compile=True``.
+
+    Looked up where something begins, and handed on from there: a trace (``checkpoint``, ``levels``, and in the rooms above),
+    a call that is written and again its gradient, which may be asked for in another graph (``lower``, ``outline``, loops in
+    ``layers`` and ``ipu``), and the key under which a program is kept (``ambient``).
+    """
+    is_xla = is_for_xla(tf.compat.v1.get_default_graph())
+    return _target(_XLA if is_xla else _TENSORFLOW, _left_out.get())
+
+
+@contextmanager
+def leaving_out(*passes: str) -> Iterator[None]:
+    """Trace and write without ``passes`` inside. Raises InvalidArgumentError for a name that no pass has."""
+    unknown = sorted(set(passes) - PASSES.keys())
+    if unknown:
+        raise InvalidArgumentError(f"leaving_out: there is no pass {unknown[0]!r}; there are {', '.join(PASSES)}")
+    token = _left_out.set(frozenset(passes))
+    try:
+        yield
+    finally:
+        _left_out.reset(token)
+
+
+@functools.cache
+def _target(compiler: str, left_out: frozenset[str]) -> Target:
+    is_xla = compiler == _XLA
+    # As far as it can be told: a program may be compiled for a CPU beside a GPU too.
+    is_on_cpu = is_xla and all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
+    names = {compiler, _XLA_CPU} if is_on_cpu else {compiler}
+    passes = tuple(each for each in PASSES.values() if each.name not in left_out and names.intersection(each.on))
+    return Target(compiler, passes, knows_shapes=is_xla, updates_in_place=is_xla, has_one_memory=is_xla)

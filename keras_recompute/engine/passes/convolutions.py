@@ -1,13 +1,13 @@
 """Convolutions in the form in which XLA:CPU is fast in a branch or a loop, where sections stand.
 
-XLA:CPU has a fast kernel for convolutions whose image is (batch, space, features) and whose kernel is (space, in, out). It
-brings others into that form in the entry computation only. The gradients that TensorFlow writes are others: in a branch each
-becomes plain loops, 40 to 280 times slower. So they are written in the fast form here, with the same numbers to the bit.
+For XLA:CPU. It has a fast kernel for convolutions whose image is (batch, space, features) and whose kernel is (space, in, out),
+and brings others into that form in the entry computation only. The gradients that TensorFlow writes are others: in a branch
+each becomes plain loops, 40 to 280 times slower. So they are written in the fast form here, with the same numbers to the bit.
 
 A depthwise convolution is the other way round. It takes so few products for an element that plain loops are 10 to 50 times
 faster than the kernel, which is made for many. Written in another form, the kernel is not taken.
 
-Measured in ``benchmarks/NOTES.md``. Other compilers keep what they have.
+Other compilers keep what they have. What it gains: "Convolutions in sections" in benchmarks/NOTES.md.
 """
 
 from __future__ import annotations

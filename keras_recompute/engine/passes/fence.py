@@ -4,39 +4,40 @@ Left to itself a compiler sees that the replayed operations equal the forward on
 early; both undo the saving. XLA's optimisation barrier stops the merging but XLA:CPU drops it before it schedules. A
 branch is compiled apart and neither merged with nor hoisted from, so the backward program stands in one, on a predicate
 that no compiler can know and that is always true: the first element of each incoming gradient does not have one chosen
-bit pattern, a NaN that no arithmetic produces. Outside XLA a control dependency on the gradients does the same.
+bit pattern, a NaN that no arithmetic produces. Outside XLA a control dependency on the gradients does the same. Both work
+while a program is written.
+
+What it gains: "What each pass is worth" in benchmarks/NOTES.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from ..once import constant
 from ..target import Target
-from .prevent_constant_folding import zeros_like
+from ..writing import zeros_like
 
 # A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass one on).
 _NEVER = 0x7FD5_AA5A
 
 
-def fenced(
-    body: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]],
-    inputs: Sequence[tf.Tensor],
-    *,
-    after: Sequence[tf.Tensor],
-    like: Sequence[tf.Tensor],
-    target: Target,
-) -> list[tf.Tensor]:
-    """Return ``body(inputs)``, computed only once every tensor of ``after`` is there, in XLA and outside.
+Tensors = Sequence[tf.Tensor]
+Body = Callable[[Tensors], list[tf.Tensor]]
 
-    ``like`` holds a tensor of the same type and shape for each result.
-    """
-    if not target.is_xla:
-        with tf.control_dependencies(after):
-            inputs = [tf.identity(t) for t in inputs]
-        return body(inputs)
+
+def behind_control_dependencies(body: Body, inputs: Tensors, after: Tensors, *_: Any) -> list[tf.Tensor]:
+    """Return ``body(inputs)``, run by TensorFlow only once every tensor of ``after`` is there."""
+    with tf.control_dependencies(after):
+        inputs = [tf.identity(t) for t in inputs]
+    return body(inputs)
+
+
+def behind_a_branch(body: Body, inputs: Tensors, after: Tensors, like: Tensors, target: Target) -> list[tf.Tensor]:
+    """Return ``body(inputs)``, computed by XLA only once every tensor of ``after`` is there; ``like`` as for ``fenced``."""
     if _is_vectorised():
         return body(inputs)
     # Lists and handles have no first element; what is empty has none either.
@@ -45,7 +46,7 @@ def fenced(
         return body(inputs)
     # The other branch is never taken, but a compiler must believe that it could be.
     is_usual = tf.logical_not(never(tokens))
-    results = tf.cond(is_usual, lambda: body(inputs), lambda: [zeros_like(t) for t in like])
+    results = tf.cond(is_usual, lambda: body(inputs), lambda: [zeros_like(t, target) for t in like])
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 

@@ -1,5 +1,6 @@
 """A minimum-cut partitioner: the residuals to save when the cheap ones are recomputed from them on the way.
 
+For every target. It is the policy of what has none, such as what follows the last checkpoint, and ``staging`` cuts by it.
 Of a convolution, the normalisation behind it and the activation behind that a gradient reads three results. The second and
 the third follow from the first by arithmetic on elements, which takes a fraction of the time of the products around it.
 So where all residuals are kept, those need not be; and where a section is replayed, they are made when they are read and
@@ -7,6 +8,8 @@ not before, which needs a fence: a compiler would merge them with those that the
 
 What is kept is a smallest cut between the products and the residuals: of the gelu of a product, for which a gradient reads
 four arrays, that is the product alone.
+
+What it gains: "Networks of other layers" in benchmarks/NOTES.md ("A smallest cut").
 """
 
 from __future__ import annotations
@@ -20,10 +23,7 @@ from ..cost import CHEAP, ELEMENTWISE, known_elements
 from ..marks import equal_values
 from ..policies import Policy
 from .max_flow import minimum_cut
-
-_SOURCES = 2  # what is made again is made from so many values at most: a long sum would be added up anew for each of its terms
-_BYTE = 4096  # what a byte costs, against 1 for a value that arithmetic makes
-_STEPS = 64  # by so many operations one after the other at most
+from .thresholds import CUT_BYTE, CUT_SOURCES, CUT_STEPS
 
 
 def all_but_cheap(residuals: Iterable[tf.Tensor], given: Set[Any]) -> Policy:
@@ -86,11 +86,11 @@ class _Chains:
         if reference in self._given or tensor.op.type == "Const":
             return
         # Of equal sizes not the one that follows by arithmetic: a fence that reads it would keep what it follows from as well.
-        self.costs[reference] = _BYTE * size * tensor.dtype.size + (tensor.op.type in CHEAP)
+        self.costs[reference] = CUT_BYTE * size * tensor.dtype.size + (tensor.op.type in CHEAP)
         large = [t.ref() for t in inputs if known_elements(t) >= size]
         sources = frozenset().union(*(self._sources[t] for t in large))
         steps = 1 + max((self._steps[t.ref()] for t in inputs), default=0)
-        if self._is_beginning(tensor) or len(sources) > _SOURCES or steps > _STEPS:
+        if self._is_beginning(tensor) or len(sources) > CUT_SOURCES or steps > CUT_STEPS:
             self.beginnings.add(reference)
             return
         self._sources[reference], self._steps[reference] = sources, steps

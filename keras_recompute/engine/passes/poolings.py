@@ -1,12 +1,14 @@
-"""Pooling in sections under XLA on a CPU, without the arrays that XLA makes for its gradient, each as large as the image.
+"""Pooling in sections, without the arrays that XLA makes for its gradient, each as large as the image.
 
-XLA:CPU takes the gradient of max pooling for a search: beside the image it carries the place of each element, for every
-dimension an array of whole numbers, through loops that nothing is fused with. Here one byte for each window says which of
+For XLA:CPU. It takes the gradient of max pooling for a search: beside the image it carries the place of each element, for
+every dimension an array of whole numbers, through loops that nothing is fused with. Here one byte for each window says which of
 its elements is the largest, and the gradient is a sum of slices, in a fifth to an eighteenth of the time and in at most 1.5
 times the image instead of 4 to 8 times. Of equal elements the first one gets the gradient, as with TensorFlow's own kernel;
 XLA takes another one in some windows that reach over the edge. Everything else is the same to the bit. Averages, and pooling
 itself, are sums and maxima of slices as well, which XLA fuses with what is around them.
-Measured in ``benchmarks/NOTES.md``. Other compilers keep what they have.
+Other compilers keep what they have.
+
+What it gains: "Pooling, and other operations, in sections" in benchmarks/NOTES.md.
 
 An image is (batch, space, channels). A *piece* of it is one element of each window, at a place of the window that is the same
 for all. A *phase* is every ``stride``-th element of the image, for each dimension of space.
@@ -23,6 +25,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from .thresholds import POOLED_PLACES
 
 Place = tuple[int, ...]
 
@@ -74,7 +78,7 @@ def faster_pooling(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     sizes, strides = operation.get_attr("ksize"), operation.get_attr("strides")
     is_known = image.rank and result.rank and image[1:].is_fully_defined() and result[1:].is_fully_defined()
     is_over_space = all(values[0] == values[-1] == 1 for values in (sizes, strides))
-    if not is_known or not is_over_space or math.prod(sizes) > _MANY:
+    if not is_known or not is_over_space or math.prod(sizes) > POOLED_PLACES:
         return None
     space = slice(1, -1)
     extents = zip(image[space], result[space], sizes[space], strides[space])
@@ -130,7 +134,6 @@ _MAKE: dict[str, Callable[..., tf.Tensor]] = {
     **dict.fromkeys(("MaxPoolGrad", "MaxPool3DGrad"), _maximum_gradient),
     **dict.fromkeys(("AvgPoolGrad", "AvgPool3DGrad"), _average_gradient),
 }
-_MANY = 64  # terms of a sum: a larger window is left to XLA's own loop, whose program does not grow with it
 
 
 def _pieces(window: _Window, image: tf.Tensor, outside: float) -> Iterator[tf.Tensor]:

@@ -1,14 +1,17 @@
 """Preventing common-subexpression elimination between the operands of products and the arithmetic beside them.
 
-Behind a gelu of x a gradient reads the result, in the product with which it finds the gradient of the weights, and functions of
-x in the slope of the gelu. Both contain erfc of x, and a compiler that finds it twice keeps one: an array from the first use
-to the second, beside another for the result. It takes less to make erfc again where it is read. So the operands of products
-are made from copies of x of which the compiler cannot know that they equal x until it is done looking for what to merge.
+For XLA. Behind a gelu of x a gradient reads the result, in the product with which it finds the gradient of the weights, and
+functions of x in the slope of the gelu. Both contain erfc of x, and a compiler that finds it twice keeps one: an array from the
+first use to the second, beside another for the result. It takes less to make erfc again where it is read. So the operands of
+products are made from copies of x of which the compiler cannot know that they equal x until it is done looking for what to
+merge.
+
+What it gains: "Networks of other layers" in benchmarks/NOTES.md ("Operands of products made apart").
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,32 +19,25 @@ import tensorflow as tf
 
 from ...seams.tensorflow.xla import xla_optimization_barrier
 from ..cost import CHEAP, ELEMENTWISE, PRODUCTS
+from ..joint import Joint
 from ..marks import equal_values, passes_on
 from ..program import Program, inputs_of, operations_between, program_between
-from ..renames import Renames
+from ..split import Split
 
 
 @dataclass(frozen=True, eq=False)
-class OperandsApart:
-    """A program in two: ``operands`` reads the ports with the numbers ``read``; ``rest`` takes its results behind all ports."""
-
-    operands: Program
-    rest: Program
-    read: tuple[int, ...]
-
-    def standing_for(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> OperandsApart:
-        """Do what ``Program.standing_for`` does for the whole program."""
-        return OperandsApart(self.operands.standing_for(handles, renames), self.rest.standing_for(handles, renames), self.read)
+class OperandsApart(Split):
+    """Its ``first`` makes the operands, from copies that XLA does not know to be equal to what ``rest`` reads."""
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Do what ``Program.write`` does for the whole program."""
         copies = xla_optimization_barrier([values[number] for number in self.read])
-        return self.rest.write([*values, *self.operands.write(copies)])
+        return self.rest.write([*values, *self.first.write(copies)])
 
 
-def with_operands_apart(program: Program, backward: Set[tf.Operation]) -> Program | OperandsApart:
+def with_operands_apart(program: Program, joint: Joint) -> Program | OperandsApart:
     """Return ``program``, with the operands of products made apart where that spares an array."""
-    chains = _Chains(program, backward)
+    chains = _Chains(program, joint.backward)
     operands = [tensor for tensor in chains.operands() if chains.shares_a_function(tensor)]
     if not operands:
         return program

@@ -1,12 +1,15 @@
-"""An order within a gradient: what a layer can finish is finished before back-propagation goes on to the next.
+"""Scheduling: what a layer can finish of its gradients is finished before back-propagation goes on to the next layer.
 
+For XLA, whose order of a program this leads; outside it operations run in about the order in which they were made.
 The gradient of a layer's weights reads the gradient of the layer's result, and its activations. No operation reads it in
 turn, so a compiler that orders a program depth first from its results, as XLA:CPU does here, puts it last, and what the
 gradients of all weights read stays in memory to the end of the backward pass: twice the activations.
 
 So back-propagation passes a tensor on only once the gradients that do not need it are there. The tensors that it does this
 with are those of the longest path, one at every depth, and they are tied to the gradients by ``fence.never``, a condition
-that no compiler knows: no value changes.
+that no compiler knows: no value changes. The ties are added to the joint graph itself, before it is cut into programs.
+
+What it gains: "Networks of other layers" in benchmarks/NOTES.md ("Back-propagation goes on only", "Sums of gradients").
 """
 
 from __future__ import annotations
@@ -19,16 +22,18 @@ import tensorflow as tf
 from ...seams.tensorflow.operations import read_instead
 from ..cost import known_elements
 from ..target import Target
-from .fence import fenced, never
+from ..trace import Trace
+from ..writing import fenced
+from .fence import never
+from .thresholds import MUCH_LARGER
 
 _SUMS = ("Add", "AddN", "AddV2")
-_MUCH = 8
 
 
 def finish_layer_by_layer(
-    added: frozenset[tf.Operation], incoming: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], target: Target
+    trace: Trace, added: frozenset[tf.Operation], incoming: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]
 ) -> None:
-    """Order the operations ``added`` by differentiation, which lead from ``incoming`` to ``gradients``, in their graph."""
+    """Order the operations ``added`` to ``trace``, which lead from ``incoming`` to ``gradients``, in their graph."""
     operations = _leading(added, incoming, gradients)
     if not operations:
         return
@@ -55,7 +60,7 @@ def finish_layer_by_layer(
     before = dict(zip(path, [path[0], *path]))
     for operation in operations:
         if operation in carrying and operation.type in _SUMS and _is_read_again(operation, among=depth):
-            _sum_once(operation, awaited.pop(operation, []), readers=depth, target=target)
+            _sum_once(operation, awaited.pop(operation, []), readers=depth, target=trace.target)
     for operation, tensors in awaited.items():
         _pass_on_after(operation, tensors, what_they_read=before[operation], readers=depth)
 
@@ -108,7 +113,7 @@ def _pass_on_after(
     freed = max(map(known_elements, what_they_read.outputs))
     for result in operation.outputs:
         reading = set(result.consumers()).intersection(readers)
-        if not reading or not result.dtype.is_floating or known_elements(result) > _MUCH * freed:
+        if not reading or not result.dtype.is_floating or known_elements(result) > MUCH_LARGER * freed:
             continue
         with tf.name_scope(f"{operation.name}/passed_on/"):
             passed_on = tf.where(never(finished), tf.zeros([], result.dtype), result)

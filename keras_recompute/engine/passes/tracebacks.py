@@ -1,8 +1,12 @@
-"""One traceback for all operations that a call from the user's code makes.
+"""Tracebacks: under XLA one for all operations that a call from the user's code makes, outside those of copied operations.
 
 TensorFlow notes for every operation by which calls it was made, and writes all of them out once XLA compiles it: in a model
 some forty frames, 7 KiB, for thousands of operations that differ in what TensorFlow, Keras and this package called. Copies
 of operations have none of their own; outside XLA, where errors of a running program show them, they are given the original's.
+Neither changes the program: both work on operations as they are written.
+
+What sharing gains: "What the process keeps of a compiled step" in benchmarks/NOTES.md ("share the traceback"). Copying gains
+no memory.
 """
 
 from __future__ import annotations
@@ -16,20 +20,19 @@ import tensorflow as tf
 
 from ...seams.tensorflow.tracebacks import set_traceback, traceback_as_run, traceback_here
 from ..origin import is_of_user, source_among, source_of
-from ..target import target_now
 
 Result = TypeVar("Result")
 
 
 def sharing_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
-    """Return ``build``, after which operations that it made in a graph for XLA share the traceback of the call.
+    """Return ``build``, after which the operations that it made share the traceback of the call.
 
     Not those made by a line of the user's code further in, as in a layer of their own: that line is worth more.
     """
 
     @functools.wraps(build)
     def run(*args: Any, **kwargs: Any) -> Result:
-        if set_traceback is None or "shared_tracebacks" not in target_now().passes:
+        if set_traceback is None:
             return build(*args, **kwargs)
         graph = tf.compat.v1.get_default_graph()
         before = len(graph.get_operations())
@@ -41,7 +44,7 @@ def sharing_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def copy_traceback(original: tf.Operation, copy: tf.Operation) -> None:
-    """Let ``copy`` show the lines of the user's that made ``original``. Not for XLA, which would write all of them out."""
+    """Let ``copy`` show the lines of the user's that made ``original``."""
     if set_traceback is None or not original.traceback:
         return
     lines = tuple(

@@ -15,7 +15,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...engine.passes.prevent_constant_folding import zeros_like
+from ...engine.passes import target_now
+from ...engine.writing import zeros_like
 from ...phases import update_scope
 from ...seams.keras.training import note_loss
 
@@ -91,7 +92,7 @@ def accumulated_gradients(model: keras.Model, feed: Any, accumulation: Accumulat
             sums = [accumulated(accumulation.reduction, s, g, m - first) for s, g in zip(sums, gradients)]
             return m + 1, sums, total + loss
 
-        sums = [zeros_like(v) for v in variables]
+        sums = [zeros_like(v, target_now()) for v in variables]
         _, sums, total = _repeat(microbatch, first, accumulation.steps, sums, tf.constant(0.0))
         return sums, total, tf.zeros((0,), tf.int32)
 

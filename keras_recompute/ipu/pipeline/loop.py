@@ -18,6 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...engine.passes import target_now
 from ...engine.passes.fence import never
 from ...engine.pieces import Pieces
 from ...phases import backward_scope, forward_scope
@@ -74,11 +75,11 @@ class PipelineLoop:
 
         start = {
             "count": tf.constant(0),
-            "log": self.log.empty(),
+            "log": self.log.empty(target_now()),
             "waiting": {key: [tf.zeros(s.shape, s.dtype) for s in specs] for key, specs in self._waiting().items()},
             "rings": [stash.empty() for stash in self.stashes],
             "sums": {slot: tf.zeros(variables[slot[1]].shape, variables[slot[1]].dtype) for slot in slots},
-            "reports": [pieces.empty() for pieces in self.reports],
+            "reports": [pieces.empty(target_now()) for pieces in self.reports],
         }
         turns = self.schedule.turns(self.microbatches)
         _, end = tf.while_loop(lambda t, _: t < turns, turn, (tf.constant(0), start), parallel_iterations=1)

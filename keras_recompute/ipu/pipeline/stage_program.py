@@ -23,6 +23,7 @@ import tensorflow as tf
 from ...engine.joint import Joint, join
 from ...engine.marks import equal_values
 from ...engine.partition import Partition, partition
+from ...engine.passes import target_now
 from ...engine.policies import Policy, save_nothing
 from ...engine.residuals import read_by_backward
 from ...engine.trace import Trace, trace
@@ -214,7 +215,7 @@ def _traced(work: Work, received: Sequence[tf.TensorSpec], data: Any) -> Trace:
             parts = [whole[number] for whole in feed]
         return list(work(list(given), tf.nest.pack_sequence_as(data, parts)))
 
-    return trace(stage, [*received, *wholes, tf.TensorSpec((), tf.int32)])
+    return trace(stage, [*received, *wholes, tf.TensorSpec((), tf.int32)], target_now())
 
 
 def _is_read(port: Sequence[tf.Tensor], read: set[Any]) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from ...engine.passes import target_now
 from ...engine.pieces import Pieces
 
 
@@ -36,7 +37,7 @@ class Stash:
 
     def empty(self) -> list[tf.Tensor]:
         """Return a ring in which nothing has been put; nothing at all where there is none."""
-        return [pieces.empty() for pieces in self._rings]
+        return [pieces.empty(target_now()) for pieces in self._rings]
 
     def put(self, rings: Sequence[tf.Tensor], values: Sequence[tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
         """Return the rings with ``values`` as microbatch ``number``."""

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from ...engine.target import target_now
+from ...engine.passes import target_now
 from ...errors import RecomputeError
 from ...seams.tensorflow.traced import is_compiled
 from ..reports.profiling import run as profiled

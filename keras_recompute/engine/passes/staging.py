@@ -1,0 +1,65 @@
+"""Staging: a backward program in two, the second of which makes cheap values again where it reads them.
+
+For XLA. A gradient reads, say, three residuals of each convolution: its result, that normalised, and that activated. The
+second and the third follow from the first by arithmetic, so a replay need only hand on the first. But in one program a compiler
+would merge both makings and keep all three. So the replay of what is worth keeping (see ``min_cut``) is a program of its own,
+and the gradient stands behind a fence that reads its results.
+
+What it gains: "Networks of other layers" in benchmarks/NOTES.md ("Replay and gradient of a section in two branches").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from ..cost import known_elements
+from ..decisions import residuals, saved_values
+from ..joint import Joint
+from ..partition import port_of
+from ..program import Program, program_between
+from ..split import Split
+from ..writing import fenced
+from .min_cut import all_but_cheap
+from .thresholds import STAGED_BYTES
+
+
+@dataclass(frozen=True, eq=False)
+class Staged(Split):
+    """Its ``rest`` starts when ``first`` is done. The numbers in ``like`` are of ports of which it returns the gradients."""
+
+    like: tuple[int, ...]
+
+    def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Do what ``Program.write`` does for the whole program."""
+        made = self.first.write([values[number] for number in self.read])
+        like = [values[number] for number in self.like]
+        return fenced(self.rest.write, [*values, *made], after=made, like=like, target=self.first.target)
+
+
+def in_stages(backward: Program, joint: Joint) -> Program | Staged:
+    """Return ``backward`` as a replay and a gradient of its results, or as it is where that would keep as much."""
+    available = {t.ref() for port in backward.ports for t in port} | {placeholder.ref() for placeholder, _ in backward.handles}
+    needed = residuals(joint, backward.outputs, available)
+    decided, replays = saved_values(joint, all_but_cheap(needed, available), backward.outputs, available)
+    made = tuple(value for value, _ in decided)
+    is_plain = all(value.dtype not in (tf.variant, tf.resource) for value in made)  # a loop's lists stay in one program
+    keeps_less = sum(map(_known_bytes, made)) <= STAGED_BYTES * sum(map(_known_bytes, needed))
+    if not made or not is_plain or not keeps_less or replays != backward.replays:
+        return backward
+    incoming = sum(dy is not None for dy in joint.output_gradients)
+    ports = backward.ports[: len(backward.ports) - incoming]
+    given = {t.ref() for port in ports for t in port}
+    all_ports = (*backward.ports, *(port_of(value, given) for value in made))
+    return Staged(
+        program_between(joint.trace, ports, made, replays=replays),
+        program_between(joint.trace, all_ports, backward.outputs, replays=replays),
+        tuple(range(len(ports))),
+        tuple(number for number, g in enumerate(joint.gradients) if g is not None),
+    )
+
+
+def _known_bytes(tensor: tf.Tensor) -> int:
+    return known_elements(tensor) * tensor.dtype.size

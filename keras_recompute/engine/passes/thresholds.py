@@ -1,0 +1,25 @@
+"""The numbers by which passes decide, with the reason for each. What was measured: benchmarks/NOTES.md, "Thresholds"."""
+
+# staging: two stages are worth it if the replay hands on at most this part of the bytes that the gradient reads. A fence holds
+# what it is given until it ends, so that a small saving is none.
+STAGED_BYTES = 0.8
+
+# min_cut: what is made again follows from so many values at most. A gelu's slope and a gated product follow from two; a long
+# sum would be added up anew for each of its terms.
+CUT_SOURCES = 2
+# min_cut: and by so many operations one after the other at most, so that a chain which XLA repeats at each reader stays short.
+CUT_STEPS = 64
+# min_cut: what a byte costs, against 1 for a value that arithmetic makes: it decides between equal sizes, and nothing else.
+CUT_BYTE = 4096
+
+# scheduling: a result this many times larger than what is free by then is better made late, as behind a layer of one unit.
+MUCH_LARGER = 8
+
+# prevent_constant_folding: zeros of fewer elements may be constants: 16 KiB of float32, beside some KiB for each operation.
+FOLDED_ELEMENTS = 4096
+
+# unstacking: from so many elements per tensor on a choice is worth the operations that TensorFlow writes down for it.
+UNSTACKED_ELEMENTS = 16384
+
+# poolings: places in a window, so terms of a sum. A larger one is left to XLA's loop, whose program does not grow with it.
+POOLED_PLACES = 64

@@ -1,0 +1,27 @@
+"""Unstacking: a loop that takes one tensor of a stack in each turn chooses among the tensors, and no stack is made.
+
+For XLA, which makes one pass over what is chosen of a chain of choices between two; outside, every choice would be an array of
+its own, one after the other. XLA does not do this by itself: a stack in front of a loop is an array of the size of all.
+
+What it gains: "Attention" in benchmarks/NOTES.md ("Each turn of that loop chooses its weights").
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from ..cost import known_elements
+from ..once import Number, constant, equals
+from ..target import Target
+from .thresholds import UNSTACKED_ELEMENTS
+
+
+def chosen_slice(whole: tf.Tensor, axis: int, begin: Number, length: int, _: Target) -> tf.Tensor | None:
+    """Return ``length`` steps of ``whole`` along ``axis``, if that is one of the tensors that it is a stack of; else None."""
+    is_stack = whole.op.type == "Pack" and whole.op.get_attr("axis") == 0
+    if not is_stack or axis != 0 or length != 1 or known_elements(whole.op.inputs[0]) < UNSTACKED_ELEMENTS:
+        return None
+    chosen, *others = whole.op.inputs
+    for n, other in enumerate(others, start=1):
+        chosen = tf.where(equals(begin, n), other, chosen)
+    return tf.expand_dims(chosen, constant(0))

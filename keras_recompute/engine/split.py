@@ -1,0 +1,48 @@
+"""A program in two parts, one after the other, that a pass for a compiler has separated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Union
+
+import tensorflow as tf
+
+from .program import Program
+from .renames import Renames
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """``first`` reads the ports with the numbers ``read``; ``rest`` takes its results behind all ports.
+
+    Derived classes say in ``write`` what keeps a compiler from making one program of the two.
+    """
+
+    first: Program
+    rest: Written
+    read: tuple[int, ...]
+
+    def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Do what ``Program.write`` does for the whole program."""
+        raise NotImplementedError
+
+    def standing_for(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> Split:
+        """Do what ``Program.standing_for`` does for the whole program."""
+        first, rest = self.first.standing_for(handles, renames), self.rest.standing_for(handles, renames)
+        return replace(self, first=first, rest=rest)
+
+    def definition(self) -> None:
+        """Make the definitions of all parts, as ``Program.definition`` does."""
+        self.first.definition()
+        self.rest.definition()
+
+
+Written = Union[Program, Split]
+
+
+def split_last(program: Written, split: Callable[[Program], Written]) -> Written:
+    """Return ``program`` with its last part as ``split`` makes it of that part."""
+    if isinstance(program, Split):
+        return replace(program, rest=split_last(program.rest, split))
+    return split(program)

@@ -1,0 +1,63 @@
+"""What is written otherwise for one target than for another: fences, zeros, and slices inside loops.
+
+Each function is right for every target as it stands here, and takes what the passes of the target make instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from .once import Number, along, constant
+from .target import Target
+
+
+def fenced(
+    body: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]],
+    inputs: Sequence[tf.Tensor],
+    *,
+    after: Sequence[tf.Tensor],
+    like: Sequence[tf.Tensor],
+    target: Target,
+) -> list[tf.Tensor]:
+    """Return ``body(inputs)``, by the target's pass computed only once every tensor of ``after`` is there.
+
+    ``like`` holds a tensor of the same type and shape for each result.
+    """
+    results = target.first("fence", body, inputs, after, like, target)
+    return body(inputs) if results is None else results
+
+
+def zeros(shape: Sequence[int | tf.Tensor], dtype: tf.DType, target: Target) -> tf.Tensor:
+    """Return zeros of ``shape``, whose dimensions may be scalar tensors."""
+    made = target.first("zeros", shape, dtype)
+    return tf.zeros(shape, dtype) if made is None else made
+
+
+def zeros_like(tensor: tf.Tensor, target: Target) -> tf.Tensor:
+    """Return zeros of the type and shape of ``tensor``."""
+    is_plain = tensor.shape.is_fully_defined() and tensor.dtype not in (tf.variant, tf.resource)
+    return zeros(tensor.shape.as_list(), tensor.dtype, target) if is_plain else tf.zeros_like(tensor)
+
+
+def taken(whole: tf.Tensor, axis: int, begin: Number, length: int, target: Target) -> tf.Tensor:
+    """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, in the loop body under construction."""
+    is_outside = hasattr(whole, "graph") and whole.graph is not tf.compat.v1.get_default_graph()
+    piece = target.first("slice", whole, axis, begin, length, target) if is_outside else None
+    return take(whole, axis, begin, length) if piece is None else piece
+
+
+def take(whole: tf.Tensor, axis: int, begin: Number, length: int) -> tf.Tensor:
+    """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, which may be computed."""
+    size = [-1 if d is None else d for d in whole.shape]
+    size[axis] = length
+    return tf.slice(whole, along(axis, begin, whole.shape.rank), constant(tuple(size)))
+
+
+def written(body: Callable[..., Any], target: Target) -> Callable[..., Any]:
+    """Return ``body``, a function that writes operations, with the passes of the target around it."""
+    for around in target.at("body"):
+        body = around(body)
+    return body
