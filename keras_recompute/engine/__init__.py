@@ -11,7 +11,7 @@ the steps                                              ``checkpoint``, ``trace``
 what may be replayed, and by which value               ``purity``, ``by_value``, ``undifferentiable``, ``side_effects``,
                                                        ``as_traced``
 which program a call belongs to                        ``programs`` with ``nest``, ``ambient``, ``attributes``
-gradients of our own, and their derivatives            ``gradient``, ``higher``
+gradients of our own, and their derivatives            ``gradient``, ``higher``, ``dense``
 what a user says                                       ``policies``, ``scopes``, ``marks``, ``offload``
 what a user is told                                    ``advice``, ``residuals``, ``listing``, ``examine``, ``origin``
 what operations cost, and how they are written         ``cost``, ``writing``, ``once``, ``pieces``, ``boundaries``, ``splice``

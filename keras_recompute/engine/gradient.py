@@ -17,6 +17,7 @@ import tensorflow as tf
 from ..errors import InvalidProgramError, UnsupportedError
 from ..seams.tensorflow.gradients import forget_gradient, has_tangents, record_operation, stop_recording
 from ..seams.tensorflow.operations import GRADIENT
+from .dense import dense
 from .graph_state import graph_state
 from .program import in_default_graph
 
@@ -48,16 +49,15 @@ def with_gradient(
             passed = tf.identity_n([*results, *inputs])
     outputs = passed[: len(results)]
 
-    def dense(*output_gradients: Any) -> Sequence[tf.Tensor | None]:
-        # What is gathered from a result has a sparse gradient. Programs exchange plain tensors.
-        return gradient(*(g if g is None else tf.convert_to_tensor(g) for g in output_gradients))
+    def of_tensors(*output_gradients: Any) -> Sequence[tf.Tensor | None]:
+        return gradient(*(g if g is None else dense(g) for g in output_gradients))
 
     def padded(*output_gradients: Any) -> list[tf.Tensor | None]:
-        return [None] * len(outputs) + list(dense(*output_gradients[: len(outputs)]))
+        return [None] * len(outputs) + list(of_tensors(*output_gradients[: len(outputs)]))
 
     _register(registered, graph, padded)
     # Of the results alone: a tape makes zeros for everything that is recorded and has no gradient.
-    record_operation(name, outputs, inputs, dense)
+    record_operation(name, outputs, inputs, of_tensors)
     return outputs
 
 
@@ -117,7 +117,7 @@ def _second_derivative(
     incoming = [dy if dy is None else tf.identity(in_default_graph(dy)) for dy in output_gradients]
     pairs = [(y, dy) for y, dy in zip(function(*inputs), incoming) if dy is not None]
     first = tf.gradients([y for y, _ in pairs], inputs, grad_ys=[dy for _, dy in pairs], unconnected_gradients="none")
-    wanted = [(tf.convert_to_tensor(g), ddx) for g, ddx in zip(first, outer) if g is not None and ddx is not None]
+    wanted = [(dense(g), ddx) for g, ddx in zip(first, outer) if g is not None and ddx is not None]
     sources = [*inputs, *(dy for dy in incoming if dy is not None)]
     return tf.gradients([g for g, _ in wanted], sources, grad_ys=[ddx for _, ddx in wanted], unconnected_gradients="none")
 

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from .as_traced import remember
+from .dense import dense
 from .trace import Trace
 from .undifferentiable import in_front_of, without_gradient
 
@@ -50,8 +51,7 @@ def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
     pairs = [(y, dy) for y, dy in zip(trace.outputs, output_gradients) if dy is not None]
     with graph.as_default():
         found, refused = _differentiate(trace, pairs)
-        # A gather from a variable has a sparse gradient. Programs exchange plain tensors, so it is made dense here.
-        gradients = tuple(None if g is None else tf.convert_to_tensor(g) for g in found)
+        gradients = tuple(None if g is None else dense(g) for g in found)
     for order in trace.target.at("joined"):
         with graph.as_default():
             wanted = [g for port, g in enumerate(gradients) if g is not None and port not in unasked]

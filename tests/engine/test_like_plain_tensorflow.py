@@ -68,6 +68,24 @@ def test_second_derivatives_through_two_convolutions(mode):
     np.testing.assert_allclose(run_in(mode, second(checkpoint(network)))(image), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("taken", [0, 1, 2])
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_second_derivatives_of_a_branch_whose_sides_gather_different_numbers_of_rows(mode, taken):
+    table = tf.Variable([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]])
+    sides = [
+        lambda x: tf.gather(tf.sin(x), [2, 0, 0]) * tf.sin(x),
+        lambda x: tf.sin(x) * tf.reduce_mean(tf.gather(table, [3, 1]), axis=0),
+        tf.tanh,
+    ]
+
+    def branch(x):
+        return tf.switch_case(tf.constant(taken), [lambda side=side: side(x) for side in sides])
+
+    x = tf.constant([[0.1, 0.2], [0.3, 0.4], [0.6, 0.7]])
+    found = run_in(mode, second(checkpoint(branch)))(x)
+    np.testing.assert_allclose(found, second(sides[taken])(x), rtol=1e-5)
+
+
 @pytest.mark.long
 @MODES
 def test_second_derivatives_of_attention(mode):

@@ -26,8 +26,6 @@ REFUSALS: tuple[tuple[type[RecomputeError], str], ...] = (
 
 # Errors of TensorFlow's that only checkpointed programs meet, as the README says: a part of the message, and of which cases.
 LIMITS: tuple[tuple[str, Callable[[Case], bool]], ...] = (
-    # TensorFlow's optimiser believes the shapes of a branch's first side. Without it the derivative is right.
-    ("UnsortedSegmentSum_grad", lambda case: case.order == 2 and case.mode != "jit"),
     # A tf.recompute_grad of a variable in a bounded loop has no derivative in a traced function, which a checkpoint asks for
     # when it is traced, and a tf.function only where the result matters.
     ("is in list of internal_captures but", lambda case: "recompute_grad" in repr(case)),
