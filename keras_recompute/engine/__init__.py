@@ -14,7 +14,7 @@ which program a call belongs to                        ``programs`` with ``nest`
 gradients of our own, and their derivatives            ``gradient``, ``higher``, ``dense``
 what a user says                                       ``policies``, ``scopes``, ``marks``, ``offload``
 what a user is told                                    ``advice``, ``residuals``, ``listing``, ``examine``, ``origin``
-what operations cost, and how they are written         ``cost``, ``writing``, ``once``, ``pieces``, ``boundaries``, ``splice``
+what operations cost, and how they are written         ``kinds``, ``writing``, ``once``, ``pieces``, ``boundaries``, ``splice``
 for whom programs are made                             ``target``
 ====================================================== ==================================================================
 

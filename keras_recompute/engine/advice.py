@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..phases import parse_op_name
+from ..walks import reached
 from .gradient import is_checkpointed_call
 from .marks import name_of
 from .partition import Partition, partition
@@ -91,10 +92,8 @@ def advise_placement(part: Partition, function: str) -> None:
 
 def _behind(operation: tf.Operation, part: Partition) -> set[tf.Operation]:
     """Return the forward operations that depend on ``operation``."""
-    found, waiting = set(), [operation]
-    while waiting:
-        for consumer in (op for t in waiting.pop().outputs for op in t.consumers()):
-            if consumer not in found and consumer not in part.joint.backward:
-                found.add(consumer)
-                waiting.append(consumer)
-    return found
+
+    def readers(read: tf.Operation) -> list[tf.Operation]:
+        return [op for t in read.outputs for op in t.consumers() if op not in part.joint.backward]
+
+    return set(reached([operation], readers)) - {operation}

@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from .by_value import BRANCHES
-from .cost import LOOPS
 from .graph_state import graph_state
+from .kinds import LOOPS
 
 _DEFINITIONS = "_keras_recompute_as_traced"
 

@@ -20,7 +20,8 @@ import tensorflow as tf
 from ..errors import InvalidProgramError
 from ..seams.tensorflow.functions import function_in, function_of
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, ONLY_READ, SHAPES, type_is_stateful
-from .cost import LOOPS
+from ..walks import in_order
+from .kinds import LOOPS
 
 _OF_VALUES = {
     "ReadVariableOp": "Identity",
@@ -205,16 +206,12 @@ def _set_types(node: Any, name: str, specs: Values) -> None:
 def _in_order(nodes: Iterable[Any]) -> list[Any]:
     """Return the nodes of a function, each after those whose results it reads."""
     named = {node.name: node for node in nodes}
-    order: dict[str, Any] = {}
-    stack = [(name, False) for name in reversed(named)]
-    while stack:
-        name, expanded = stack.pop()
-        if expanded:
-            order.setdefault(name, named[name])
-        elif name in named and name not in order:
-            stack.append((name, True))
-            stack.extend((source.split(":")[0], False) for source in named[name].input if not source.startswith("^"))
-    return list(order.values())
+
+    def sources(name: str) -> list[str]:
+        read = [source.split(":")[0] for source in named[name].input if not source.startswith("^")]
+        return [source for source in reversed(read) if source in named]
+
+    return [named[name] for name in in_order(named, sources)]
 
 
 def called_by(node: Any) -> list[str]:

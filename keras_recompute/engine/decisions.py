@@ -17,9 +17,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from .cost import EXTREMA, SHAPES, VIEWS
+from ..walks import reached
 from .joint import Joint
-from .marks import copies, equal_values, is_alternative
+from .kinds import EXTREMA, SHAPES, VIEWS
+from .marks import copies, equal_values, is_alternative, original
 from .policies import Decision, Policy, decide, save_everything
 from .program import inputs_of
 from .scopes import scope_decision
@@ -51,8 +52,7 @@ def saved_values(
                 saved[origin.ref()] = origin
                 continue
             if is_alternative(operation) and all(
-                t.ref() in available or decision_about(equal_values(t)[-1]) is not Decision.RECOMPUTE
-                for t in operation.inputs[2:]
+                t.ref() in available or decision_about(original(t)) is not Decision.RECOMPUTE for t in operation.inputs[2:]
             ):
                 replays.add(operation)
         waiting.extend(inputs_of(operation, frozenset(replays)))
@@ -138,18 +138,14 @@ def _comes_of_text(value: tf.Tensor) -> bool:
 
 def _follows_from_shapes(value: tf.Tensor) -> bool:
     """Whether ``value`` is a number or a list of them that is computed from shapes and constants, as sizes are."""
-    waiting, seen, reads_shapes = [value], set(), False
-    while waiting:
-        tensor = waiting.pop()
-        if tensor.dtype not in (tf.int32, tf.int64) or tensor.shape.rank not in (0, 1):
-            return False
-        if tensor.op in seen:
-            continue
-        seen.add(tensor.op)
-        if tensor.op.type in SHAPES:
-            reads_shapes = True
-        elif not tensor.op.inputs and tensor.op.type != "Const":
-            return False
-        else:
-            waiting.extend(tensor.op.inputs)
-    return reads_shapes
+
+    def is_size(tensor: tf.Tensor) -> bool:
+        is_computed = tensor.op.inputs or tensor.op.type == "Const"
+        return is_computed and tensor.dtype in (tf.int32, tf.int64) and tensor.shape.rank in (0, 1)
+
+    def made_from(reference: Any) -> list[Any]:
+        tensor = reference.deref()
+        return [t.ref() for t in tensor.op.inputs] if is_size(tensor) and tensor.op.type not in SHAPES else []
+
+    found = [reference.deref() for reference in reached([value.ref()], made_from)]
+    return all(map(is_size, found)) and any(tensor.op.type in SHAPES for tensor in found)

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..walks import reached
 from .as_traced import remember
 from .dense import dense
 from .trace import Trace
@@ -85,11 +86,5 @@ def _added(graph: Any, forward: Sequence[tf.Operation]) -> frozenset[tf.Operatio
 
     Differentiating a loop makes the forward loop emit what its gradient needs, through operations added in front of it.
     """
-    needed = set(forward)
-    waiting = [t.op for op in forward for t in op.inputs]
-    while waiting:
-        operation = waiting.pop()
-        if operation not in needed:
-            needed.add(operation)
-            waiting.extend(t.op for t in operation.inputs)
+    needed = reached(forward, lambda op: (t.op for t in op.inputs))
     return frozenset(op for op in graph.get_operations() if op not in needed)

@@ -15,12 +15,12 @@ from typing import Any
 import tensorflow as tf
 
 from ..phases import RECOMPUTE, parse_op_name
-from .cost import SHAPES, SOURCES, VIEWS
 from .examine import Examined, examine
+from .kinds import SHAPES, SOURCES, VIEWS
 from .marks import passes_on
 from .origin import static_shape, type_text
 from .partition import Partition
-from .program import Program
+from .program import GraphProgram
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,14 @@ class _Letters:
         self._of[tensor.ref()] = self(other)
 
 
-def _listing(found: Examined, program: Program, letters: _Letters) -> Listing:
+def _listing(found: Examined, program: GraphProgram, letters: _Letters) -> Listing:
     read = {t.ref() for op in program.operations for t in program.inputs_of(op)} | {t.ref() for t in program.outputs}
     inputs = []
     for number, port in enumerate(program.ports):
         for tensor in port[1:]:
             letters.same(tensor, port[0])
         if any(t.ref() in read for t in port):
-            inputs.append(_value(port[0], letters, _origin(found, number)))
+            inputs.append(_value(port[0], letters, _kind_of_port(found, number)))
     for handle, _ in program.handles:
         if handle.ref() in read:
             inputs.append(_value(handle, letters, "handle"))
@@ -212,7 +212,7 @@ def _value(tensor: tf.Tensor, letters: _Letters, origin: str = "") -> Value:
     return Value(letters(tensor), type_text(tensor.dtype.name, static_shape(tensor)), origin)
 
 
-def _origin(found: Examined, port: int) -> str:
+def _kind_of_port(found: Examined, port: int) -> str:
     trace = found.part.joint.trace
     if port < len(trace.ports):
         return f"{found.port_kinds[port]} {found.port_names[port]}".rstrip()

@@ -125,6 +125,11 @@ def equal_values(tensor: tf.Tensor) -> list[tf.Tensor]:
     return chain
 
 
+def original(tensor: tf.Tensor) -> tf.Tensor:
+    """Return the tensor that ``tensor`` merely passes on, through however many operations; itself if none."""
+    return equal_values(tensor)[-1]
+
+
 def copies(tensor: tf.Tensor) -> list[tf.Tensor]:
     """Return ``tensor`` and all tensors that pass it on, directly or through one another, nearest first."""
     found = [tensor]

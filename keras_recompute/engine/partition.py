@@ -12,12 +12,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from .cost import LOOPS
 from .decisions import found_by_equality, residuals, saved_values
 from .joint import Joint
-from .marks import copies, equal_values, is_alternative
+from .kinds import LOOPS
+from .marks import copies, is_alternative, original
 from .policies import Decision, Policy, save_everything
-from .program import Program, operations_between, program_between
+from .program import GraphProgram, operations_between, program_between
 from .renames import Renames
 from .split import Written, split_last
 from .trace import Port
@@ -35,8 +35,8 @@ class Partition:
     """
 
     joint: Joint
-    forward: Program
-    backward: Program
+    forward: GraphProgram
+    backward: GraphProgram
     saved: tuple[tf.Tensor, ...]
     offloaded: frozenset[int]
     at_hand: tuple[int, ...]
@@ -121,4 +121,4 @@ def _is_made_anyway(mark: tf.Operation, operations: Sequence[tf.Operation], join
 
 def port_of(value: tf.Tensor, given: set[Any]) -> Port:
     """Return ``value`` and its copies, except those that are given anyway."""
-    return tuple(t for t in copies(equal_values(value)[-1]) if t is value or t.ref() not in given)
+    return tuple(t for t in copies(original(value)) if t is value or t.ref() not in given)

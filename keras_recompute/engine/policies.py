@@ -20,6 +20,7 @@ from typing import Union
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
+from .kinds import MATMULS
 from .marks import is_replay_source, name_of
 
 
@@ -109,7 +110,7 @@ class SaveMatmuls:
         operation = value.op
         if operation.type == "Einsum":
             return len(operation.inputs) == 2 and (self.batch_dims or not _has_batch_labels(operation.get_attr("equation")))
-        if operation.type not in ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"):
+        if operation.type not in MATMULS:
             return False
         return self.batch_dims or any(factor.shape.rank == 2 for factor in operation.inputs)
 

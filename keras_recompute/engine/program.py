@@ -20,10 +20,11 @@ from ..phases import COPIES
 from ..seams.tensorflow.functions import add_function, function_in
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_types
 from ..seams.tensorflow.tensors import is_eager
+from ..walks import in_order
 from .as_traced import arguments_of, as_traced, results_of
 from .by_value import BRANCHES, ByValue, called_by, original_handle
-from .cost import known_elements
 from .graph_state import graph_state
+from .kinds import known_elements
 from .marks import is_alternative
 from .renames import NONE, Renames
 from .splice import spliced
@@ -34,7 +35,7 @@ _FEW = 64  # elements of a constant that is compared with others
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class GraphProgram:
     """Operations of ``graph`` that compute ``outputs`` from one value per port, plus the external handles.
 
     For a handle that stands in a port, ``by_value`` has the type and shape of the value that is given instead.
@@ -57,7 +58,7 @@ class Program:
     _definition: list[tuple[bytes, set[str]]] = field(default_factory=list, repr=False)
     _called: list[Any] = field(default_factory=list, repr=False)
 
-    def check(self) -> Program:
+    def check(self) -> GraphProgram:
         """Return the program itself, or raise InvalidProgramError naming what does not fit.
 
         Every value must be bound once and before its use, and every output must be bound.
@@ -118,7 +119,7 @@ class Program:
                 result[tensor.name].set_shape(tensor.shape)
         return [result[t.name] if t.name in result else in_default_graph(feeds[t.name]) for t in self.outputs]
 
-    def standing_for(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> Program:
+    def standing_for(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> GraphProgram:
         """Return the program with other handles, by the identities of its own, whose copies have other names."""
         given = tuple((placeholder, handles[id(external)]) for placeholder, external in self.handles)
         return replace(self, handles=given, renames=renames)
@@ -250,12 +251,12 @@ def program_between(
     *,
     always: Iterable[tf.Operation] = (),
     replays: frozenset[tf.Operation] = frozenset(),
-) -> Program:
+) -> GraphProgram:
     """Return the program that computes ``outputs`` from ``ports``, checked. ``source``, a trace or program, has the graph."""
     leading = functools.partial(operations_between, outputs, ports, source.handles, always=always, replays=replays)
     operations = leading()
     earlier = as_traced(source.graph, operations, outputs)
-    return Program(
+    return GraphProgram(
         graph=source.graph,
         ports=tuple(ports),
         handles=source.handles,
@@ -284,22 +285,13 @@ def operations_between(
     """
     given = {t.ref() for port in ports for t in port} | {placeholder.ref() for placeholder, _ in handles}
     roots = [*always, *(t.op for t in targets if t.ref() not in given)]
-    order: list[tf.Operation] = []
-    done: set[tf.Operation] = set()
     kept_control = set(always)
-    stack = [(op, False) for op in reversed(roots)]
-    while stack:
-        operation, expanded = stack.pop()
-        if expanded:
-            order.append(operation)
-            continue
-        if operation in done:
-            continue
-        done.add(operation)
-        stack.append((operation, True))
-        stack.extend((t.op, False) for t in inputs_of(operation, replays, as_traced) if t.ref() not in given)
-        stack.extend((op, False) for op in operation.control_inputs if op in kept_control)
-    return tuple(order)
+
+    def needed(operation: tf.Operation) -> list[tf.Operation]:
+        makers = [t.op for t in inputs_of(operation, replays, as_traced) if t.ref() not in given]
+        return [*makers, *(op for op in operation.control_inputs if op in kept_control)][::-1]
+
+    return tuple(in_order(roots, needed))
 
 
 def inputs_of(

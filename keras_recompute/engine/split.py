@@ -8,7 +8,7 @@ from typing import Union
 
 import tensorflow as tf
 
-from .program import Program
+from .program import GraphProgram
 from .renames import Renames
 
 
@@ -19,29 +19,29 @@ class Split:
     Derived classes say in ``write`` what keeps a compiler from making one program of the two.
     """
 
-    first: Program
+    first: GraphProgram
     rest: Written
     read: tuple[int, ...]
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Do what ``Program.write`` does for the whole program."""
+        """Do what ``GraphProgram.write`` does for the whole program."""
         raise NotImplementedError
 
     def standing_for(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> Split:
-        """Do what ``Program.standing_for`` does for the whole program."""
+        """Do what ``GraphProgram.standing_for`` does for the whole program."""
         first, rest = self.first.standing_for(handles, renames), self.rest.standing_for(handles, renames)
         return replace(self, first=first, rest=rest)
 
     def definition(self) -> None:
-        """Make the definitions of all parts, as ``Program.definition`` does."""
+        """Make the definitions of all parts, as ``GraphProgram.definition`` does."""
         self.first.definition()
         self.rest.definition()
 
 
-Written = Union[Program, Split]
+Written = Union[GraphProgram, Split]
 
 
-def split_last(program: Written, split: Callable[[Program], Written]) -> Written:
+def split_last(program: Written, split: Callable[[GraphProgram], Written]) -> Written:
     """Return ``program`` with its last part as ``split`` makes it of that part."""
     if isinstance(program, Split):
         return replace(program, rest=split_last(program.rest, split))

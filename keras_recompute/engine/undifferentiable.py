@@ -16,6 +16,7 @@ import tensorflow as tf
 from ..seams.tensorflow.functions import function_in
 from ..seams.tensorflow.gradients import gradient_is_registered, has_gradient
 from ..seams.tensorflow.operations import GRADIENT
+from ..walks import reached
 from .by_value import CALLING, called_by
 from .gradient import with_gradient
 
@@ -49,12 +50,7 @@ def _calls_one(node: Any, graph: Any, seen: set[str]) -> bool:
 
 def in_front_of(blocking: Iterable[tf.Operation], tensors: Sequence[tf.Tensor]) -> tuple[int, ...]:
     """Return the numbers of those of ``tensors`` that the operations ``blocking`` are made from."""
-    needed, waiting = set(), [t for op in blocking for t in op.inputs]
-    while waiting:
-        tensor = waiting.pop()
-        if tensor.ref() not in needed:
-            needed.add(tensor.ref())
-            waiting.extend(tensor.op.inputs)
+    needed = {t.ref() for op in reached(blocking, lambda op: (t.op for t in op.inputs)) for t in op.inputs}
     return tuple(number for number, tensor in enumerate(tensors) if tensor.ref() in needed)
 
 
@@ -68,16 +64,8 @@ def refusing(values: Sequence[tf.Tensor], refused: Mapping[int, str]) -> list[tf
 
 def _may_be_asked(value: tf.Tensor) -> bool:
     """Whether ``value`` is made from anything but constants without passing a ``tf.stop_gradient``."""
-    seen, waiting = set(), [value.op]
-    while waiting:
-        operation = waiting.pop()
-        if operation in seen or operation.type == "StopGradient":
-            continue
-        seen.add(operation)
-        if operation.type in ("Placeholder", "ReadVariableOp"):
-            return True
-        waiting.extend(t.op for t in operation.inputs)
-    return False
+    makers = reached([value.op], lambda op: () if op.type == "StopGradient" else (t.op for t in op.inputs))
+    return any(operation.type in ("Placeholder", "ReadVariableOp") for operation in makers)
 
 
 def _refusing(value: tf.Tensor, reason: str) -> tf.Tensor:

@@ -5,7 +5,7 @@ XLA does when it fuses (compiled programs showed it; on a CPU, with TensorFlow 2
 
 * an operand of a matrix product is an array, and stays until the product of the backward pass has read it;
 * anything else is computed again within the kernel that reads it, from arrays: inputs of the layer, and results of operations
-  that are too dear to repeat (``engine.cost.CHEAP`` are the others). These stay.
+  that are too dear to repeat (``engine.kinds.CHEAP`` are the others). These stay.
 
 Convolutions, pooling, softmax and gathers take storage while they run of which their tensors say nothing: it is read from the
 compiled program of the layer alone (``scratch``).
@@ -25,21 +25,20 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from ..engine.cost import CHEAP, SOURCES, VIEWS
 from ..engine.joint import join
-from ..engine.marks import equal_values
+from ..engine.kinds import CHEAP, CONVOLUTIONS, MATMULS, SHAPES, SOURCES, VIEWS
+from ..engine.marks import original
 from ..engine.partition import partition
 from ..engine.passes import target_now
 from ..engine.policies import save_everything
 from ..engine.trace import Trace, trace
 from ..errors import UnsupportedError
 from ..seams.keras.layers import takes_training
+from ..walks import reached
 from .graph import Call, Ref
 from .scratch import Scratch, scratch
 
-_PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum")
-_CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
-_FREE = (*SOURCES, *VIEWS, "Identity", "Shape")
+_FREE = (*SOURCES, *SHAPES, *VIEWS, "Identity")
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
         for tensor in part.backward.inputs_of(operation):
             if tensor.op in part.joint.backward or not _is_large(tensor):
                 continue
-            if operation.type in _PRODUCTS:
+            if operation.type in (*MATMULS, "Einsum"):
                 arrays.add_array(tensor, multiplied)
             else:
                 arrays.add_sources(tensor, read)
@@ -185,9 +184,9 @@ class _Arrays:
 
 def _storage_of(tensor: tf.Tensor) -> tf.Tensor:
     """Return the tensor whose array ``tensor`` is: without copies, and without changes of shape alone."""
-    value = equal_values(tensor)[-1]
+    value = original(tensor)
     while value.op.type in VIEWS:
-        value = equal_values(value.op.inputs[0])[-1]
+        value = original(value.op.inputs[0])
     return value
 
 
@@ -198,14 +197,8 @@ def _is_large(tensor: tf.Tensor) -> bool:
 
 def _operations(traced: Trace) -> float:
     """Return the number of arithmetic operations of the forward pass."""
-    reachable: set[tf.Operation] = set()
-    waiting = [t.op for t in traced.outputs]
-    while waiting:
-        operation = waiting.pop()
-        if operation not in reachable:
-            reachable.add(operation)
-            waiting.extend(t.op for t in operation.inputs)
-    return float(sum(_operations_of(operation) for operation in reachable))
+    makers = reached((t.op for t in traced.outputs), lambda op: (t.op for t in op.inputs))
+    return float(sum(map(_operations_of, makers)))
 
 
 def _operations_of(operation: tf.Operation) -> int:
@@ -222,7 +215,7 @@ def _operations_of(operation: tf.Operation) -> int:
         labels = operation.get_attr("equation").decode().split("->")[0].split(",")
         sizes = {label: size for text, t in zip(labels, operation.inputs) for label, size in zip(text, t.shape) if size}
         return 2 * math.prod(sizes.values())
-    if operation.type in _CONVOLUTIONS:
+    if operation.type in CONVOLUTIONS:
         kernel = operation.inputs[1].shape
         per_output = kernel[:-2].num_elements() if operation.type.startswith("Depthwise") else kernel[:-1].num_elements()
         return 2 * elements * int(per_output or 0)

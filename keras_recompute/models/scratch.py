@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..engine.joint import join
+from ..engine.kinds import CONVOLUTIONS
 from ..engine.lower import lower
 from ..engine.partition import partition
 from ..engine.passes import target_now
@@ -23,8 +24,7 @@ from ..liveness import Program, profile
 from ..liveness.program import TEMPORARY, held_per_step
 
 _TOLD_BY_THEIR_PROGRAM = (
-    "AvgPool", "AvgPool3D", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "GatherV2", "MaxPool", "MaxPool3D", "ResizeBilinear",
-    "ResourceGather", "Softmax",
+    *CONVOLUTIONS, "AvgPool", "AvgPool3D", "GatherV2", "MaxPool", "MaxPool3D", "ResizeBilinear", "ResourceGather", "Softmax",
 )  # fmt: skip
 
 

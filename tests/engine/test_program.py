@@ -10,19 +10,19 @@ import tensorflow as tf
 
 from keras_recompute.engine.higher import derivative
 from keras_recompute.engine.policies import save_everything, save_nothing
-from keras_recompute.engine.program import Program, operations_between
+from keras_recompute.engine.program import GraphProgram, operations_between
 from keras_recompute.errors import InvalidProgramError
 
 from .lowered import operation_count, parted
 
 
 @pytest.fixture
-def program() -> Program:
+def program() -> GraphProgram:
     """The forward program of y = exp(sin(x)) * 2."""
     return parted(lambda x: tf.exp(tf.sin(x)) * 2.0, [tf.TensorSpec((3,))]).forward
 
 
-def without(program: Program, kind: str) -> Program:
+def without(program: GraphProgram, kind: str) -> GraphProgram:
     return replace(program, operations=tuple(op for op in program.operations if op.type != kind))
 
 

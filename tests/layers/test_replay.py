@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.cost import LOOPS
 from keras_recompute.engine.joint import join
+from keras_recompute.engine.kinds import LOOPS
 from keras_recompute.engine.lower import lower
 from keras_recompute.engine.partition import partition
 from keras_recompute.engine.passes import target_now

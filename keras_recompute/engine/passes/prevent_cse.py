@@ -18,10 +18,11 @@ from typing import Any
 import tensorflow as tf
 
 from ...seams.tensorflow.xla import xla_optimization_barrier
-from ..cost import CHEAP, ELEMENTWISE, PRODUCTS
+from ...walks import reached
 from ..joint import Joint
+from ..kinds import CHEAP, ELEMENTWISE, PRODUCTS
 from ..marks import equal_values, passes_on
-from ..program import Program, inputs_of, operations_between, program_between
+from ..program import GraphProgram, inputs_of, operations_between, program_between
 from ..split import Split
 
 
@@ -30,12 +31,12 @@ class OperandsApart(Split):
     """Its ``first`` makes the operands, from copies that XLA does not know to be equal to what ``rest`` reads."""
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Do what ``Program.write`` does for the whole program."""
+        """Do what ``GraphProgram.write`` does for the whole program."""
         copies = xla_optimization_barrier([values[number] for number in self.read])
         return self.rest.write([*values, *self.first.write(copies)])
 
 
-def with_operands_apart(program: Program, joint: Joint) -> Program | OperandsApart:
+def with_operands_apart(program: GraphProgram, joint: Joint) -> GraphProgram | OperandsApart:
     """Return ``program``, with the operands of products made apart where that spares an array."""
     chains = _Chains(program, joint.backward)
     operands = [tensor for tensor in chains.operands() if chains.shares_a_function(tensor)]
@@ -52,7 +53,7 @@ def with_operands_apart(program: Program, joint: Joint) -> Program | OperandsApa
 class _Chains:
     """What a program makes by arithmetic on elements from its ports alone, and who reads it."""
 
-    def __init__(self, program: Program, backward: Set[tf.Operation]) -> None:
+    def __init__(self, program: GraphProgram, backward: Set[tf.Operation]) -> None:
         self._backward = backward
         self._replays = program.replays
         self._readers: dict[Any, list[tf.Operation]] = {}
@@ -75,17 +76,11 @@ class _Chains:
         """Whether ``operand`` contains a function that is read on its own too, and is not itself read that way."""
         if any(self._is_read_by_arithmetic(t) for t in equal_values(operand)):
             return False
-        seen: set[Any] = set()
-        waiting = [operand]
-        while waiting:
-            tensor = waiting.pop()
-            if tensor.ref() in seen or tensor.ref() not in self._made:
-                continue
-            seen.add(tensor.ref())
-            if tensor.op.type in ELEMENTWISE and self._is_read_by_arithmetic(tensor):
-                return True
-            waiting.extend(inputs_of(tensor.op, self._replays))
-        return False
+        contained = reached([operand.ref()], self._made_from)
+        return any(r.deref().op.type in ELEMENTWISE and self._is_read_by_arithmetic(r.deref()) for r in contained)
+
+    def _made_from(self, reference: Any) -> list[Any]:
+        return [t.ref() for t in inputs_of(reference.deref().op, self._replays) if t.ref() in self._made]
 
     def _is_read_by_arithmetic(self, tensor: tf.Tensor) -> bool:
         readers = self._readers.get(tensor.ref(), ())

@@ -20,7 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 
 from ...seams.tensorflow.operations import read_instead
-from ..cost import known_elements
+from ...walks import in_order, reached
+from ..kinds import known_elements
 from ..target import Target
 from ..trace import Trace
 from ..writing import fenced
@@ -70,29 +71,16 @@ def _leading(
 ) -> list[tf.Operation]:
     """Return those of ``added`` that depend on ``incoming`` and that ``gradients`` depend on, each after what it reads."""
     begin = {t.ref() for t in incoming}
-    order: list[tf.Operation] = []
-    depends: dict[tf.Operation, bool] = {}
-    stack = [(g.op, False) for g in gradients if g.op in added]
-    while stack:
-        operation, expanded = stack.pop()
-        if expanded:
-            depends[operation] = any(t.ref() in begin or depends.get(t.op, False) for t in operation.inputs)
-            if depends[operation]:
-                order.append(operation)
-        elif operation not in depends:
-            depends[operation] = False
-            stack.append((operation, True))
-            stack.extend((t.op, False) for t in operation.inputs if t.op in added)
-    return order
+    ends = [g.op for g in gradients if g.op in added]
+    depending: dict[tf.Operation, None] = {}
+    for operation in in_order(reversed(ends), lambda op: (t.op for t in reversed(op.inputs) if t.op in added)):
+        if any(t.ref() in begin or t.op in depending for t in operation.inputs):
+            depending[operation] = None
+    return list(depending)
 
 
 def _ancestors(operation: tf.Operation, among: Mapping[tf.Operation, int]) -> set[tf.Operation]:
-    found, waiting = {operation}, [operation]
-    while waiting:
-        new = {t.op for t in waiting.pop().inputs if t.op in among} - found
-        found |= new
-        waiting.extend(new)
-    return found
+    return set(reached([operation], lambda op: (t.op for t in op.inputs if t.op in among)))
 
 
 def _longest_path(depth: Mapping[tf.Operation, int]) -> list[tf.Operation]:

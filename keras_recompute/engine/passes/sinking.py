@@ -12,7 +12,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from ..once import Number
-from ..program import Program
+from ..program import GraphProgram
 from ..target import Target
 from ..writing import take
 
@@ -31,7 +31,7 @@ def sunk_slice(whole: tf.Tensor, axis: int, begin: Number, length: int, target: 
         return None
     given = [source, *(t for op in chain for t in op.inputs[1:])]
     unique = list({t.ref(): t for t in given}.values())
-    selection = Program(
+    selection = GraphProgram(
         graph=whole.graph,
         ports=tuple((t,) for t in unique),
         handles=(),

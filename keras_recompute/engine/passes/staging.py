@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from ..cost import known_elements
 from ..decisions import residuals, saved_values
 from ..joint import Joint
+from ..kinds import known_elements
 from ..partition import port_of
-from ..program import Program, program_between
+from ..program import GraphProgram, program_between
 from ..split import Split
 from ..writing import fenced
 from .min_cut import all_but_cheap
@@ -33,13 +33,13 @@ class Staged(Split):
     like: tuple[int, ...]
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Do what ``Program.write`` does for the whole program."""
+        """Do what ``GraphProgram.write`` does for the whole program."""
         made = self.first.write([values[number] for number in self.read])
         like = [values[number] for number in self.like]
         return fenced(self.rest.write, [*values, *made], after=made, like=like, target=self.first.target)
 
 
-def in_stages(backward: Program, joint: Joint) -> Program | Staged:
+def in_stages(backward: GraphProgram, joint: Joint) -> GraphProgram | Staged:
     """Return ``backward`` as a replay and a gradient of its results, or as it is where that would keep as much."""
     available = {t.ref() for port in backward.ports for t in port} | {placeholder.ref() for placeholder, _ in backward.handles}
     needed = residuals(joint, backward.outputs, available)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..cost import known_elements
+from ..kinds import known_elements
 from ..once import Number, constant, equals
 from ..target import Target
 from .thresholds import UNSTACKED_ELEMENTS

@@ -21,7 +21,7 @@ import keras
 import tensorflow as tf
 
 from ...engine.joint import Joint, join
-from ...engine.marks import equal_values
+from ...engine.marks import original
 from ...engine.partition import Partition, partition
 from ...engine.passes import target_now
 from ...engine.policies import Policy, save_nothing
@@ -41,7 +41,7 @@ class SaveTensors:
     def __call__(self, value: tf.Tensor) -> bool:
         if value.dtype in (tf.variant, tf.resource) or _is_known(value):
             return False
-        return not equal_values(value)[-1].op.name.startswith(f"{_MICROBATCH}/")
+        return not original(value).op.name.startswith(f"{_MICROBATCH}/")
 
 
 def _is_known(value: tf.Tensor) -> bool:
@@ -132,7 +132,7 @@ class StageProgram:
     @property
     def _origins(self) -> list[Any]:
         """For each value of the forward program the one that it merely passes on."""
-        return [equal_values(t)[-1].ref() for t in self.part.forward.outputs]
+        return [original(t).ref() for t in self.part.forward.outputs]
 
     @property
     def _first_copies(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Operations by what they cost: next to nothing, or as much as a program of their own. And tensors by their size."""
+"""The kinds of operations, by what they do and cost; and tensors by their size."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ ELEMENTWISE = frozenset(
     + "Softsign Tan Tanh Xlogy".split()
 )
 
-PRODUCTS = frozenset(
-    "BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv2DBackpropFilter Conv2DBackpropInput Conv3D Einsum MatMul".split()
-    + "Conv3DBackpropFilterV2 Conv3DBackpropInputV2 DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter".split()
-    + "DepthwiseConv2dNativeBackpropInput XlaDot XlaDotV2".split()
+MATMULS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
+PRODUCTS = frozenset(MATMULS).union(
+    CONVOLUTIONS,
+    "Conv2DBackpropFilter Conv2DBackpropInput Conv3DBackpropFilterV2 Conv3DBackpropInputV2".split(),
+    "DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Einsum XlaDot XlaDotV2".split(),
 )
 
 
