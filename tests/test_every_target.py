@@ -46,6 +46,7 @@ def test_a_report_without_checkpoints(run, target, tmp_path):
     assert {"liveness.json", "liveness.png"} <= {path.name for path in (tmp_path / "report").iterdir()}
 
 
+@pytest.mark.long
 @pytest.mark.ipus(1)
 def test_sections_of_different_length(run):
     output, warnings, figures = run("--checkpoints", "2", "--no-recompute")

@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from keras_recompute.engine import gradient
 from keras_recompute.engine.partition import Partition
-from keras_recompute.engine.program import Program as EngineProgram
+from keras_recompute.engine.program import GraphProgram
 from keras_recompute.engine.trace import Trace
 from keras_recompute.errors import InvalidArgumentError, InvalidProgramError, UnsupportedError
 
@@ -34,8 +34,8 @@ def a_gradient_that_is_missing(monkeypatch):
 
 
 def a_forward_pass_that_runs_twice(monkeypatch):
-    right = EngineProgram.write
-    monkeypatch.setattr(EngineProgram, "write", lambda program, values: (right(program, values), right(program, values))[1])
+    right = GraphProgram.write
+    monkeypatch.setattr(GraphProgram, "write", lambda program, values: (right(program, values), right(program, values))[1])
 
 
 def variables_read_too_late(monkeypatch):

@@ -58,6 +58,7 @@ def test_levels_change_no_value_and_no_gradient(layer, jit, return_sequences, se
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.long
 def test_two_levels_need_less_than_one():
     def needed(sections, levels):
         model = network(kr.LSTM, sections, levels=levels, steps=528, units=32, batch=32)
