@@ -88,7 +88,7 @@ def _step(case: Case, world: World, wrap: Callable[..., Any], arguments: Sequenc
         with tf.GradientTape() if case.order == 2 else contextlib.nullcontext() as outer:
             if outer:
                 outer.watch([x, y])
-            with tf.GradientTape(persistent=case.derivative != "tape") as tape:
+            with tf.GradientTape(persistent=case.derivative in ("persistent", "jacobian")) as tape:
                 tape.watch([x, y])
                 world.outside = tf.sin(x - y)
                 outputs = tf.nest.flatten(function(x, y, n))

@@ -11,7 +11,7 @@ import numpy as np
 from keras_recompute.errors import InvalidProgramError, RecomputeError, UnsupportedError
 
 from .cases import Case, Outcome, run
-from .language import Derive, walk
+from .language import Derive, Draw, walk
 from .world import world_of
 from .wraps import checkpointed, plainly, traced
 
@@ -77,6 +77,8 @@ def judge(case: Case, plain: Outcome, ours: Outcome) -> None:
             return  # XLA does not compile every read of a variable; ours is a read of its value
         if alike.error is not None:
             raise Disagreement(f"works where plain raises {sort_of(plain.error)}", _said(plain.error), case)
+        if case.mode == "jit" and any(isinstance(step, Draw) for step in walk(case.program.body)):
+            return  # XLA draws other numbers than TensorFlow does, so there is nothing to compare with
         judge(case, alike, ours)
     elif plain.error is None or not may_be_raised(ours.error, plain.error):
         alike = run(case, traced)
