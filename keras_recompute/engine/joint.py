@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ..walks import reached
 from .as_traced import remember
-from .dense import dense
+from .dense import dense, dense_behind_branches
 from .trace import Trace
 from .undifferentiable import in_front_of, without_gradient
 
@@ -68,7 +68,8 @@ def _differentiate(trace: Trace, pairs: Sequence[tuple[tf.Tensor, tf.Tensor]]) -
     for attempt in range(3):
         stops = [t for op in blocking for t in op.outputs]
         try:
-            found = tf.gradients(outputs, list(trace.differentiable), grad_ys=incoming, stop_gradients=stops or None)
+            with dense_behind_branches(forward):
+                found = tf.gradients(outputs, list(trace.differentiable), grad_ys=incoming, stop_gradients=stops or None)
         except LookupError as error:
             # First those that stand in the function itself, then those in a loop or branch.
             blocking = without_gradient(forward, inside=attempt > 0)

@@ -70,7 +70,8 @@ def test_second_derivatives_through_two_convolutions(mode):
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
 @pytest.mark.parametrize("mode", ["eager", "graph"])
-def test_second_derivatives_of_a_branch_whose_sides_gather_different_numbers_of_rows(mode, taken):
+@pytest.mark.parametrize("is_added_to", [False, True], ids=["alone", "in a sum"])
+def test_second_derivatives_of_a_branch_whose_sides_gather_different_numbers_of_rows(mode, taken, is_added_to):
     table = tf.Variable([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]])
     sides = [
         lambda x: tf.gather(tf.sin(x), [2, 0, 0]) * tf.sin(x),
@@ -79,11 +80,15 @@ def test_second_derivatives_of_a_branch_whose_sides_gather_different_numbers_of_
     ]
 
     def branch(x):
-        return tf.switch_case(tf.constant(taken), [lambda side=side: side(x) for side in sides])
+        y = tf.switch_case(tf.constant(taken), [lambda side=side: side(x) for side in sides])
+        return y + tf.sin(x) if is_added_to else y
+
+    def plain(x):
+        return sides[taken](x) + tf.sin(x) if is_added_to else sides[taken](x)
 
     x = tf.constant([[0.1, 0.2], [0.3, 0.4], [0.6, 0.7]])
     found = run_in(mode, second(checkpoint(branch)))(x)
-    np.testing.assert_allclose(found, second(sides[taken])(x), rtol=1e-5)
+    np.testing.assert_allclose(found, second(plain)(x), rtol=1e-5)
 
 
 @pytest.mark.long

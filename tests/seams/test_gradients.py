@@ -6,10 +6,12 @@ import tensorflow as tf
 from keras_recompute.seams.tensorflow.gradients import (
     forget_gradient,
     gradient_is_registered,
+    gradient_of_type,
     has_gradient,
     has_tangents,
     is_recorded,
     record_operation,
+    set_gradient,
     stop_recording,
 )
 
@@ -69,3 +71,18 @@ def test_an_operation_without_a_gradient_is_told(kind):
         made[kind]()
         (operation,) = [op for op in tf.compat.v1.get_default_graph().get_operations() if op.type == kind]
         assert has_gradient(operation) == (kind == "Sin")
+
+
+def test_an_operation_is_given_another_gradient_and_its_own_again():
+    name = "GradientOfTheSeamsTest"
+    tf.RegisterGradient(name)(lambda operation, dy: 7.0 * gradient_of_type(operation.type)(operation, dy))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        x = tf.constant(0.0)
+        y = tf.sin(x)
+        set_gradient(y.op, name)
+        assert session.run(tf.gradients(y, x)) == [7.0]
+        set_gradient(y.op, None)
+        assert session.run(tf.gradients(y, x)) == [1.0]
+    forget_gradient(name)
+    with pytest.raises(LookupError):
+        gradient_of_type(name)

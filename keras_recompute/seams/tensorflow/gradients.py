@@ -9,6 +9,8 @@ import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util, record
 from tensorflow.python.framework import ops
 
+from .operations import GRADIENT
+
 
 def stop_recording() -> Any:
     """Return a context in which no tape of the thread records operations."""
@@ -48,6 +50,19 @@ def has_gradient(operation: tf.Operation) -> bool:
     except LookupError:
         return False
     return True
+
+
+def gradient_of_type(name: str) -> Callable[..., Any]:
+    """Return the gradient that is registered for operations of the type ``name``. Raises LookupError if there is none."""
+    return ops.gradient_registry.lookup(name)
+
+
+def set_gradient(operation: tf.Operation, name: str | None) -> None:
+    """Let ``operation`` have the gradient that is registered under ``name``; with None that of its type again."""
+    if name is None:
+        operation._clear_attr(GRADIENT)
+    else:
+        operation._set_attr(GRADIENT, tf.compat.v1.AttrValue(s=name.encode()))
 
 
 def forget_gradient(name: str) -> None:
