@@ -75,7 +75,8 @@ class _Decisions:
        every shape when it compiles, but not that of a value which it has stored and read again);
     4. the same elements in another shape are not saved beside the value that has them, if that is kept or given;
     5. under XLA a number that follows from shapes alone is not saved either, for the same reason, nor is a loop's list of
-       tensors if shapes are unknown: TensorFlow asks for its zero, and has none;
+       tensors if shapes are unknown: TensorFlow asks for its zero, and has none. That of an empty list is never known, and
+       there is nothing in it to save;
     6. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
     7. the policy decides: about the value, or any of its copies, of which one may bear a name.
     """
@@ -99,7 +100,7 @@ class _Decisions:
     def _decide(self, value: tf.Tensor) -> Decision:
         if not self._joint.trace.purity.is_pure(value.op) or value.op.type in self._shapes or _comes_of_text(value):
             return Decision.SAVE
-        if self._replays_all or value.dtype == tf.resource:
+        if self._replays_all or value.dtype == tf.resource or value.op.type == "EmptyTensorList":
             return Decision.RECOMPUTE
         if found_by_equality(value, self._joint) and not self._is_at_hand(value.op.inputs[0]):
             return Decision.RECOMPUTE

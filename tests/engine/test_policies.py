@@ -164,3 +164,19 @@ def test_lists_of_unknown_rows_are_not_kept_under_xla():
     with pytest.warns(RecomputeWarning, match="matches nothing"):
         ours = gradient(kept)
     np.testing.assert_array_equal(ours, gradient(loop))
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_the_empty_list_of_a_loop_is_not_kept(jit):
+    """Where loops are nested the gradient asks for its zero, and XLA has none of a list that nothing was ever put in."""
+
+    def loop(step, x):
+        return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, step(y)), (0, x), maximum_iterations=2)[1]
+
+    def nested(x):
+        return loop(lambda y: loop(tf.tanh, y), x)
+
+    kept = checkpoint(nested, policy=lambda value: value.op.type == "EmptyTensorList")
+    with pytest.warns(RecomputeWarning, match="matches nothing"):
+        ours = differentiate(kept, [X], jit=jit)
+    assert_same(ours, differentiate(nested, [X], jit=jit))
