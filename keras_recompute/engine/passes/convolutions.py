@@ -4,6 +4,8 @@ For XLA:CPU. It has a fast kernel for convolutions whose image is (batch, space,
 and brings others into that form in the entry computation only. The gradients that TensorFlow writes are others: in a branch
 each becomes plain loops, 40 to 280 times slower. So they are written in the fast form here, with the same numbers to the bit.
 
+Where a kernel covers one place of the image, both gradients are products of matrices, which need no image turned around.
+
 A depthwise convolution is the other way round. It takes so few products for an element that plain loops are 10 to 50 times
 faster than the kernel, which is made for many. Written in another form, the kernel is not taken.
 
@@ -20,7 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...seams.tensorflow.protos import ConvolutionDimensionNumbers
-from ...seams.tensorflow.xla import xla_conv_v2, xla_optimization_barrier
+from ...seams.tensorflow.xla import xla_conv_v2, xla_optimization_barrier, xla_pad
 
 _OF_IMAGES = ("Conv2DBackpropInput", "Conv3DBackpropInputV2")
 _OF_KERNELS = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
@@ -39,6 +41,11 @@ class _Window:
     dilations: tuple[int, ...]
     before: tuple[int, ...]  # padding
     groups: int
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether every result follows from one place of the image alone."""
+        return self.groups == 1 and set(self.kernel) == {1} and not any(self.before)
 
     @property
     def extents(self) -> list[int]:
@@ -103,6 +110,8 @@ def _forward(window: _Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
 
 def _image_gradient(window: _Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     """Slide the kernel backwards over the gradients of the results, which lie ``strides`` apart."""
+    if window.is_pointwise:
+        return _pointwise_image_gradient(window, kernel, dy)
     rank, groups = len(window.image), window.groups
     inputs, outputs = kernel.shape[rank], kernel.shape[rank + 1] // groups
     kernel = tf.reshape(tf.reverse(kernel, list(range(rank))), [*window.kernel, inputs, groups, outputs])
@@ -115,6 +124,8 @@ def _image_gradient(window: _Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Ten
 
 def _kernel_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     """Slide the gradients of the results, ``strides`` apart, over the image; the batch is what is summed over."""
+    if window.is_pointwise:
+        return _pointwise_kernel_gradient(window, image, dy)
     rank, groups = len(window.image), window.groups
     image, padding = _as_far_as_it_is_read(window, image)
     sizes, space = image.shape[1 : rank + 1], range(1, rank + 1)
@@ -127,6 +138,29 @@ def _kernel_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Ten
     # Flat for a moment: XLA would hand the branch's result out untransposed, and hold that until the end of the program.
     [flat] = xla_optimization_barrier([tf.reshape(found, [-1])])
     return tf.reshape(flat, found.shape)
+
+
+def _pointwise_image_gradient(window: _Window, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    inputs, outputs = kernel.shape[-2:]
+    found = tf.matmul(tf.reshape(dy, [-1, outputs]), tf.reshape(kernel, [inputs, outputs]), transpose_b=True)
+    found = tf.reshape(found, [-1, *window.result, inputs])
+    if window.image == window.result:
+        return found
+    behind = [n - spread for n, spread in zip(window.image, window.spreads)]
+    between = [stride - 1 for stride in window.strides]
+    nothing = tf.zeros([], found.dtype)
+    spread = xla_pad(found, nothing, [0] * found.shape.rank, [0, *behind, 0], [0, *between, 0])
+    spread.set_shape([dy.shape[0], *window.image, inputs])
+    return spread
+
+
+def _pointwise_kernel_gradient(window: _Window, image: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    inputs, outputs = image.shape[-1], dy.shape[-1]
+    if window.image != window.result:
+        read = (slice(0, spread, stride) for spread, stride in zip(window.spreads, window.strides))
+        image = image[(slice(None), *read)]
+    found = tf.matmul(tf.reshape(image, [-1, inputs]), tf.reshape(dy, [-1, outputs]), transpose_a=True)
+    return tf.reshape(found, [*window.kernel, inputs, outputs])
 
 
 def _depthwise(window: _Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
