@@ -229,9 +229,10 @@ def compiled():
     }
 
 
-def test_the_program_has_the_same_size_for_any_number_of_checkpoints(compiled):
+def test_the_program_does_not_grow_with_the_number_of_checkpoints(compiled):
+    """Sections are one loop. What is ordered in it depends on sizes, a few instructions; one section more would be hundreds."""
     assert compiled[3].program_instructions is not None
-    assert compiled[3].program_instructions == compiled[7].program_instructions
+    assert compiled[7].program_instructions == pytest.approx(compiled[3].program_instructions, rel=0.03)
     assert compiled[3].program_steps == compiled[7].program_steps
 
 

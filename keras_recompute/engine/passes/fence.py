@@ -61,18 +61,20 @@ def _is_vectorised() -> bool:
 def never(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return a scalar that is False, computed from the first element of each of ``tensors`` so that no compiler can know it.
 
-    By few operations: a fence waits for a gradient of every weight.
+    By few operations, since there are many fences: a sum keeps the bits of a NaN among its terms, or is another NaN.
     """
-    firsts = [tf.cast(_first(t), tf.float32) for t in tensors]
-    return tf.reduce_any(tf.equal(tf.bitcast(tf.concat(firsts, axis=0), tf.int32), _NEVER))
+    firsts = [_first(t) for t in tensors]
+    return tf.equal(tf.bitcast(firsts[0] if len(firsts) == 1 else tf.add_n(firsts), tf.int32), constant(_NEVER))
 
 
 def _first(tensor: tf.Tensor) -> tf.Tensor:
-    """Return the first element of ``tensor``, ``(1,)``, or ``(0,)`` if it turns out to have none."""
+    """Return the first element of ``tensor`` as a float32, ``()``; zero if it turns out to have none."""
     rank = tensor.shape.rank
     if rank is None:
-        return tf.reshape(tensor, [-1])[:1]
-    if not tensor.shape.is_fully_defined():
-        return tf.reshape(tf.slice(tensor, constant((0,) * rank), tf.minimum(tf.shape(tensor), 1)), [-1])
-    element = tf.slice(tensor, constant((0,) * rank), constant((1,) * rank)) if rank else tensor
-    return element if rank == 1 else tf.reshape(element, constant((1,)))
+        found = tf.reshape(tensor, [-1])[:1]
+    elif tensor.shape.is_fully_defined():
+        found = tf.slice(tensor, constant((0,) * rank), constant((1,) * rank)) if rank else tensor
+        return tf.cast(tf.reshape(found, constant(())) if rank else found, tf.float32)
+    else:
+        found = tf.slice(tensor, constant((0,) * rank), tf.minimum(tf.shape(tensor), 1))
+    return tf.reduce_sum(tf.cast(found, tf.float32))

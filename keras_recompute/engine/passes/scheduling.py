@@ -15,13 +15,14 @@ What it gains: "Networks of other layers" in benchmarks/NOTES.md ("Back-propagat
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from typing import Any
 
 import tensorflow as tf
 
 from ...seams.tensorflow.operations import read_instead
 from ...walks import in_order, reached
-from ..kinds import known_elements
+from ..kinds import PRODUCTS, VIEWS, known_elements
 from ..target import Target
 from ..trace import Trace
 from ..writing import fenced
@@ -29,6 +30,8 @@ from .fence import never
 from .thresholds import MUCH_LARGER
 
 _SUMS = ("Add", "AddN", "AddV2")
+_READING = PRODUCTS.union(_SUMS)
+_PARTS = (*VIEWS, "Slice", "Transpose")
 
 
 def finish_layer_by_layer(
@@ -43,27 +46,42 @@ def finish_layer_by_layer(
         depth[operation] = 1 + max((depth.get(t.op, 0) for t in operation.inputs), default=0)
     path = _longest_path(depth)
     carrying = _ancestors(path[-1], depth)
-    # How deep in the part that carries back-propagation on stands what an operation needs of it. No tie closes a circle:
-    # it leads from what needs a depth to what needs more.
+    largest = max(map(_elements, path))
+    awaited: dict[tf.Operation, list[tf.Tensor]] = defaultdict(list)
+    for deep, tensors in _finished(operations, depth, carrying, {g.ref() for g in gradients}).items():
+        # path[n] has depth n + 1. What is small is passed on at once: nothing is freed for it.
+        later = next((operation for operation in path[deep:] if _elements(operation) * MUCH_LARGER >= largest), None)
+        if later is not None:
+            awaited[later].extend(tensors)
+    before = dict(zip(path, [path[0], *path]))
+    for operation in operations:
+        is_large = _elements(operation) * MUCH_LARGER >= largest
+        if is_large and operation in carrying and operation.type in _SUMS and _is_read_again(operation, among=depth):
+            _sum_once(operation, awaited.pop(operation, []), readers=depth, target=trace.target)
+    for operation, tensors in awaited.items():
+        _pass_on_after(operation, tensors, what_they_read=before[operation], readers=depth)
+
+
+def _finished(
+    operations: Iterable[tf.Operation], depth: Mapping[tf.Operation, int], carrying: Set[tf.Operation], results: Set[Any]
+) -> dict[int, list[tf.Tensor]]:
+    """Return what is finished beside the part that carries back-propagation on, by how deep in it stands what it needs.
+
+    No tie closes a circle: it leads from what needs a depth to what needs more.
+    """
     needs: dict[tf.Operation, int] = {}
     for operation in operations:
         needs[operation] = depth[operation] if operation in carrying else max(needs.get(t.op, 0) for t in operation.inputs)
+    deepest = max(depth.values())
     finished: dict[int, list[tf.Tensor]] = defaultdict(list)
-    results = {g.ref() for g in gradients}
     for operation in operations:
-        if operation in carrying or needs[operation] >= len(path) - 1:
+        if operation in carrying or needs[operation] >= deepest - 1:
             continue
         for tensor in operation.outputs:
             is_left = tensor.ref() in results or any(needs.get(op, 0) > needs[operation] for op in tensor.consumers())
             if is_left and tensor.dtype.is_floating and tensor.shape.num_elements() != 0:
                 finished[needs[operation]].append(tensor)
-    awaited = {path[reached]: tensors for reached, tensors in finished.items()}  # path[n] has depth n + 1
-    before = dict(zip(path, [path[0], *path]))
-    for operation in operations:
-        if operation in carrying and operation.type in _SUMS and _is_read_again(operation, among=depth):
-            _sum_once(operation, awaited.pop(operation, []), readers=depth, target=trace.target)
-    for operation, tensors in awaited.items():
-        _pass_on_after(operation, tensors, what_they_read=before[operation], readers=depth)
+    return finished
 
 
 def _leading(
@@ -91,6 +109,11 @@ def _longest_path(depth: Mapping[tf.Operation, int]) -> list[tf.Operation]:
     return path[::-1]
 
 
+def _elements(operation: tf.Operation) -> int:
+    """Return the elements of the largest result of ``operation``."""
+    return max(map(known_elements, operation.outputs), default=0)
+
+
 def _pass_on_after(
     operation: tf.Operation, finished: Sequence[tf.Tensor], *, what_they_read: tf.Operation, readers: Iterable[tf.Operation]
 ) -> None:
@@ -98,7 +121,7 @@ def _pass_on_after(
 
     But not results much larger than what is free by then: those are better made late, as behind a layer of one unit.
     """
-    freed = max(map(known_elements, what_they_read.outputs))
+    freed = _elements(what_they_read)
     for result in operation.outputs:
         reading = set(result.consumers()).intersection(readers)
         if not reading or not result.dtype.is_floating or known_elements(result) > MUCH_LARGER * freed:
@@ -108,12 +131,24 @@ def _pass_on_after(
         _let_read(passed_on, instead_of=result, readers=reading)
 
 
-def _is_read_again(operation: tf.Operation, *, among: Iterable[tf.Operation]) -> bool:
-    """Whether ``operation`` adds up several tensors of the size of its result, which several of ``among`` read."""
+def _is_read_again(operation: tf.Operation, *, among: Collection[tf.Operation]) -> bool:
+    """Whether several of ``among`` read ``operation``, the sum of several tensors of its size, one as a product or a sum does.
+
+    A product reads an array, beside which other readers would add up the terms again; and a sum may be a term of many more.
+    """
+
+    def readers(read: tf.Operation) -> Iterable[tf.Operation]:
+        return (op for t in read.outputs for op in t.consumers() if op in among)
+
+    def readers_of_views(read: tf.Operation) -> Iterable[tf.Operation]:
+        return readers(read) if read.type in _PARTS else ()
+
     (result,) = operation.outputs
     terms = sum(known_elements(t) >= known_elements(result) for t in operation.inputs)
-    readers = set(result.consumers()).intersection(among)
-    return terms > 1 and len(readers) > 1 and result.dtype.is_floating and result.shape.num_elements() != 0
+    if terms < 2 or not result.dtype.is_floating or result.shape.num_elements() == 0:
+        return False
+    first = set(readers(operation))
+    return len(first) > 1 and any(op.type in _READING for op in reached(first, readers_of_views))
 
 
 def _sum_once(
