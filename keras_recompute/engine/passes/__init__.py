@@ -44,7 +44,7 @@ PASSES = {
         Pass("min_cut", "policy", all_but_cheap, (_XLA, _TENSORFLOW),
              "where no policy is given, a smallest cut between products and residuals is kept", _LAYERS),
         Pass("staging", "backward", in_stages, (_XLA,),
-             "cheap values of a replay are made where the gradient reads them, behind a fence of its own", _LAYERS),
+             "cheap values of a replay are made again where the gradient reads them", _LAYERS),
         Pass("prevent_cse", "backward", with_operands_apart, (_XLA,),
              "operands of products are made apart from arithmetic on the same values, so that neither is kept", _LAYERS),
         Pass("convolutions", "operation", faster_convolution, (_XLA_CPU,),

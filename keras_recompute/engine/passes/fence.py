@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..once import constant
+from ..once import constant, once
 from ..target import Target
 from ..writing import zeros_like
 
@@ -40,14 +40,30 @@ def behind_a_branch(body: Body, inputs: Tensors, after: Tensors, like: Tensors, 
     """Return ``body(inputs)``, computed by XLA only once every tensor of ``after`` is there; ``like`` as for ``fenced``."""
     if _is_vectorised():
         return body(inputs)
-    # Lists and handles have no first element; what is empty has none either.
-    tokens = [t for t in after if t.dtype not in (tf.variant, tf.resource) and t.shape.num_elements() != 0]
+    tokens = _with_elements(after)
     if not tokens or not like:
         return body(inputs)
     # The other branch is never taken, but a compiler must believe that it could be.
     is_usual = tf.logical_not(never(tokens))
     results = tf.cond(is_usual, lambda: body(inputs), lambda: [zeros_like(t, target) for t in like])
     return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
+    """Return ``tensors``, which XLA must take for others than they are, made only once every tensor of ``after`` is there.
+
+    Each element is chosen on a condition that is never met. Whole numbers stay: they may be sizes, which XLA must know.
+    """
+    tokens = _with_elements(after)
+    if not tokens or _is_vectorised():
+        return list(tensors)
+    is_never = never(tokens)
+    return [tf.where(is_never, once(tf.zeros, (), t.dtype), t) if t.dtype.is_floating else t for t in tensors]
+
+
+def _with_elements(tensors: Tensors) -> list[tf.Tensor]:
+    """Return the ``tensors`` that can have a first element: lists and handles have none, nor has what is empty."""
+    return [t for t in tensors if t.dtype not in (tf.variant, tf.resource) and t.shape.num_elements() != 0]
 
 
 def _is_vectorised() -> bool:

@@ -6,7 +6,7 @@ turn, so a compiler that orders a program depth first from its results, as XLA:C
 gradients of all weights read stays in memory to the end of the backward pass: twice the activations.
 
 So back-propagation passes a tensor on only once the gradients that do not need it are there. The tensors that it does this
-with are those of the longest path, one at every depth, and they are tied to the gradients by ``fence.never``, a condition
+with are those of the longest path, one at every depth, and they are tied to the gradients by ``fence.unlike``, on a condition
 that no compiler knows: no value changes. The ties are added to the joint graph itself, before it is cut into programs.
 
 What it gains: "Networks of other layers" in benchmarks/NOTES.md ("Back-propagation goes on only", "Sums of gradients").
@@ -26,7 +26,7 @@ from ..kinds import PRODUCTS, VIEWS, known_elements
 from ..target import Target
 from ..trace import Trace
 from ..writing import fenced
-from .fence import never
+from .fence import unlike
 from .thresholds import MUCH_LARGER
 
 _SUMS = ("Add", "AddN", "AddV2")
@@ -127,7 +127,7 @@ def _pass_on_after(
         if not reading or not result.dtype.is_floating or known_elements(result) > MUCH_LARGER * freed:
             continue
         with tf.name_scope(f"{operation.name}/passed_on/"):
-            passed_on = tf.where(never(finished), tf.zeros([], result.dtype), result)
+            (passed_on,) = unlike([result], after=finished)
         _let_read(passed_on, instead_of=result, readers=reading)
 
 

@@ -3,9 +3,9 @@
 For XLA. A gradient reads, say, three residuals of each convolution: its result, that normalised, and that activated. The
 second and the third follow from the first by arithmetic, so a replay need only hand on the first. But in one program a compiler
 would merge both makings and keep all three. So the replay of what is worth keeping (see ``min_cut``) is a program of its own,
-and the gradient stands behind a fence that reads its results.
+whose results the gradient reads as values that no compiler can tell to be the same.
 
-What it gains: "Networks of other layers" in benchmarks/NOTES.md ("Replay and gradient of a section in two branches").
+What it gains: "Networks of other layers" in benchmarks/NOTES.md ("Replay and gradient of a section in two programs").
 """
 
 from __future__ import annotations
@@ -22,21 +22,28 @@ from ..partition import port_of
 from ..program import GraphProgram, program_between
 from ..split import Split
 from ..writing import fenced
+from .fence import unlike
 from .min_cut import all_but_cheap
-from .thresholds import STAGED_BYTES
 
 
 @dataclass(frozen=True, eq=False)
 class Staged(Split):
-    """Its ``rest`` starts when ``first`` is done. The numbers in ``like`` are of ports of which it returns the gradients."""
+    """Its ``rest`` reads the results of ``first`` as other values than they are.
 
+    In a branch if ``is_compared``: ``rest`` finds elements of a result by equality, so that it must be made once. The numbers
+    in ``like`` are of ports of which ``rest`` returns the gradients.
+    """
+
+    is_compared: bool
     like: tuple[int, ...]
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Do what ``GraphProgram.write`` does for the whole program."""
         made = self.first.write([values[number] for number in self.read])
-        like = [values[number] for number in self.like]
-        return fenced(self.rest.write, [*values, *made], after=made, like=like, target=self.first.target)
+        if self.is_compared:
+            like = [values[number] for number in self.like]
+            return fenced(self.rest.write, [*values, *made], after=made, like=like, target=self.first.target)
+        return self.rest.write([*values, *unlike(made, after=values[len(self.read) :])])
 
 
 def in_stages(backward: GraphProgram, joint: Joint) -> GraphProgram | Staged:
@@ -46,7 +53,7 @@ def in_stages(backward: GraphProgram, joint: Joint) -> GraphProgram | Staged:
     decided, replays = saved_values(joint, all_but_cheap(needed, available), backward.outputs, available)
     made = tuple(value for value, _ in decided)
     is_plain = all(value.dtype not in (tf.variant, tf.resource) for value in made)  # a loop's lists stay in one program
-    keeps_less = sum(map(_known_bytes, made)) <= STAGED_BYTES * sum(map(_known_bytes, needed))
+    keeps_less = sum(map(_known_bytes, made)) < sum(map(_known_bytes, needed))
     if not made or not is_plain or not keeps_less or replays != backward.replays:
         return backward
     incoming = sum(dy is not None for dy in joint.output_gradients)
@@ -57,6 +64,7 @@ def in_stages(backward: GraphProgram, joint: Joint) -> GraphProgram | Staged:
         program_between(joint.trace, ports, made, replays=replays),
         program_between(joint.trace, all_ports, backward.outputs, replays=replays),
         tuple(range(len(ports))),
+        any(reader.type == "Equal" for value in made for reader in value.consumers()),
         tuple(number for number, g in enumerate(joint.gradients) if g is not None),
     )
 

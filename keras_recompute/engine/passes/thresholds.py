@@ -1,9 +1,5 @@
 """The numbers by which passes decide, with the reason for each. What was measured: benchmarks/NOTES.md, "Thresholds"."""
 
-# staging: two stages are worth it if the replay hands on at most this part of the bytes that the gradient reads. A fence holds
-# what it is given until it ends, so that a small saving is none.
-STAGED_BYTES = 0.8
-
 # min_cut: what is made again follows from so many values at most. A gelu's slope and a gated product follow from two; a long
 # sum would be added up anew for each of its terms.
 CUT_SOURCES = 2
