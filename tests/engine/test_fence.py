@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.engine.passes import target_now
-from keras_recompute.engine.passes.fence import _NEVER
+from keras_recompute.engine.passes.fence import _NEVER, as_array
 from keras_recompute.engine.writing import fenced
 
 JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
@@ -42,6 +42,37 @@ def test_values_behind_a_fence_are_the_same(name, jit):
     sine, double = behind_fence(ORDINARY[name], jit=jit)
     np.testing.assert_allclose(sine, np.sin([0.5, 1.0]), rtol=1e-6)
     np.testing.assert_allclose(double, [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "value", [[0.5, 1.0], [[float("nan")]], 2.0, np.zeros((0, 2))], ids=["vector", "nan", "scalar", "empty"]
+)
+def test_an_array_is_the_same_and_so_are_its_derivatives(value):
+    @tf.function(jit_compile=True, autograph=False)
+    def run(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = as_array(x**3, [tf.sin(x)], target_now())
+            slope = inner.gradient(y, x)
+        return y, slope, outer.gradient(slope, x)
+
+    x = tf.constant(value, tf.float64)
+    for found, wanted in zip(run(x), (x**3, 3 * x**2, 6 * x), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_arrays_of_one_shape_share_their_functions():
+    @tf.function(jit_compile=True, autograph=False)
+    def run(x):
+        for _ in range(3):
+            x = as_array(x + 1.0, [x], target_now())
+        return as_array(x[:1], [x], target_now())
+
+    graph = run.get_concrete_function(tf.TensorSpec([2])).graph.as_graph_def()
+    # Of two shapes; of each the function that hands on, and the one with zeros.
+    assert len(graph.library.function) == 2 * 2
 
 
 @JIT

@@ -12,6 +12,7 @@ What it gains: "What each pass is worth" in benchmarks/NOTES.md.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -59,6 +60,34 @@ def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
         return list(tensors)
     is_never = never(tokens)
     return [tf.where(is_never, once(tf.zeros, (), t.dtype), t) if t.dtype.is_floating else t for t in tensors]
+
+
+def as_array(tensor: tf.Tensor, after: Tensors, target: Target) -> tf.Tensor:
+    """Return ``tensor``, which XLA computes only once and keeps, once every tensor of ``after`` is there.
+
+    It comes from a branch, which no compiler repeats where it is read. Branches of one shape share their functions.
+    """
+    tokens = _with_elements((tensor, *after))
+    if not tokens or _is_vectorised():
+        return tensor
+    handed_on, zeros = _branches(tensor.shape, tensor.dtype, target)
+    (chosen,) = tf.raw_ops.StatelessIf(
+        cond=never(tokens),
+        input=[tensor],
+        Tout=[tensor.dtype],
+        then_branch=zeros,
+        else_branch=handed_on,
+        output_shapes=[tensor.shape],
+    )
+    return chosen
+
+
+@functools.lru_cache(maxsize=256)
+def _branches(shape: tf.TensorShape, dtype: tf.DType, target: Target) -> tuple[Any, Any]:
+    with tf.init_scope():  # a function of no graph: it would keep that alive
+        functions = (tf.function(body, autograph=False) for body in (tf.identity, lambda t: zeros_like(t, target)))
+        identity, zeros = (f.get_concrete_function(tf.TensorSpec(shape, dtype)) for f in functions)
+    return identity, zeros
 
 
 def _with_elements(tensors: Tensors) -> list[tf.Tensor]:

@@ -25,8 +25,7 @@ from ...walks import in_order, reached
 from ..kinds import PRODUCTS, VIEWS, known_elements
 from ..target import Target
 from ..trace import Trace
-from ..writing import fenced
-from .fence import unlike
+from .fence import as_array, unlike
 from .thresholds import MUCH_LARGER
 
 _SUMS = ("Add", "AddN", "AddV2")
@@ -162,7 +161,7 @@ def _sum_once(
     (result,) = operation.outputs
     reading = set(result.consumers()).intersection(readers)
     with tf.name_scope(f"{operation.name}/passed_on/"):
-        (passed_on,) = fenced(list, [result], after=[result, *finished], like=[result], target=target)
+        passed_on = as_array(result, finished, target)
     _let_read(passed_on, instead_of=result, readers=reading)
 
 
