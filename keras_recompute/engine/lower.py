@@ -81,7 +81,8 @@ def _backpropagate(
         like = [value for value, g in zip(values, gradients) if g is not None]
         target = target_now()
         kept_here = fetch(part, kept, target)
-        return fenced(replay_and_backpropagate, [*values, *kept_here], after=incoming, like=like, target=target)
+        inputs = [*values, *kept_here]
+        return fenced(replay_and_backpropagate, inputs, after=incoming, like=like, cheap=part.cheap, target=target)
 
     def gradient_of_backward(*output_gradients: tf.Tensor) -> list[tf.Tensor | None]:
         n = len(gradients)

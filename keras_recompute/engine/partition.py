@@ -8,19 +8,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
 
 from .decisions import found_by_equality, residuals, saved_values
 from .joint import Joint
-from .kinds import LOOPS
+from .kinds import CHEAP, ELEMENTWISE, LOOPS
 from .marks import copies, is_alternative, original
 from .policies import Decision, Policy, save_everything
 from .program import GraphProgram, operations_between, program_between
 from .renames import Renames
 from .split import Written, split_last
 from .trace import Port
+from .writing import CheapReplay
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +73,22 @@ class Partition:
     def replayed(self) -> tuple[tf.Operation, ...]:
         """The forward operations that the backward program repeats."""
         return tuple(op for op in self.backward.operations if op not in self.joint.backward and op.type != "Const")
+
+    @cached_property
+    def cheap(self) -> CheapReplay | None:
+        """What the backward program begins and ends with if it repeats arithmetic on elements and nothing else.
+
+        None, too, if it looks by equality for elements among those that it is given: all must be made once (see ``decisions``).
+        """
+        replayed, ports, trace = frozenset(self.replayed), self.backward.ports, self.joint.trace
+        dear = (t for op in replayed if op.type not in CHEAP | ELEMENTWISE for t in op.outputs)
+        compared = (op for port in ports for t in port for op in t.consumers() if op.type == "Equal")
+        if any(op in self.joint.backward for op in compared) or not all(t.dtype.is_integer or t.dtype.is_bool for t in dear):
+            return None
+        read = tuple(n for n, port in enumerate(ports) if any(op in replayed for t in port for op in t.consumers()))
+        variables = range(len(trace.arguments), len(trace.arguments) + len(trace.variables))
+        differentiated = [n for n, g in enumerate(self.joint.gradients) if g is not None]
+        return CheapReplay(read, tuple(n for n, port in enumerate(differentiated) if port not in variables))
 
 
 def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (), replays_all: bool = False) -> Partition:

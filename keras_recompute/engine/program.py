@@ -136,17 +136,22 @@ class GraphProgram:
             copied = names - once.keys()
             graph_def = tf.compat.v1.GraphDef(versions=self.graph.graph_def_versions)
             read: set[str] = set()
+            called: set[str] = set()
             by_value = ByValue(self.graph)
             for operation in self.operations:
                 if operation.name in copied:
                     faster = self.target.first("operation", operation)
                     inputs = self._input_names(operation, once)
-                    nodes = spliced(operation, faster, inputs) if faster else [self._node(operation, inputs, copied, by_value)]
+                    if faster:
+                        nodes, functions = spliced(operation, faster, inputs)
+                        self._called.extend(functions)
+                    else:
+                        nodes = [self._node(operation, inputs, copied, by_value)]
+                        called.update(called_by(nodes[0]))
                     graph_def.node.extend(nodes)
                     # Another form of the operation need not read all that it reads.
                     named = {name for node in nodes for name in node.input} if faster else set(inputs)
                     read.update(t.name for t, name in zip(self.inputs_of(operation), inputs) if name in named)
-            called = {name for node in graph_def.node for name in called_by(node)}
             self._called.extend(by_value.functions.get(name) or function_in(self.graph, name) for name in called)
             self._definition.append((graph_def.SerializeToString(), read))
         serialized, read = self._definition[0]

@@ -7,11 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..seams.tensorflow.functions import function_in
+from .by_value import called_by
+
 _RESULT = "result"
 
 
-def spliced(operation: tf.Operation, make: Callable[..., tf.Tensor], inputs: Sequence[str]) -> list[Any]:
-    """Return the nodes of ``make``, a function of the inputs of ``operation``, that is named and fed as the operation is."""
+def spliced(operation: tf.Operation, make: Callable[..., tf.Tensor], inputs: Sequence[str]) -> tuple[list[Any], list[Any]]:
+    """Return the nodes of ``make``, a function of the inputs of ``operation``, that is named and fed as the operation is.
+
+    And the functions that they call.
+    """
     with tf.Graph().as_default() as graph:
         given = [_stand_in(tensor, number) for number, tensor in enumerate(operation.inputs)]
         result = make(*given)
@@ -28,7 +34,7 @@ def spliced(operation: tf.Operation, make: Callable[..., tf.Tensor], inputs: Seq
         node.input.extend(renamed)
         node.name = _renamed(node.name, operation.name, fed)
         found.append(node)
-    return found
+    return found, [function_in(graph, name) for name in {name for node in found for name in called_by(node)}]
 
 
 def _stand_in(tensor: tf.Tensor, number: int) -> tf.Tensor:

@@ -6,12 +6,23 @@ Each function is right for every target as it stands here, and takes what the pa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from .once import Number, along, constant
 from .target import Target
+
+
+class CheapReplay(NamedTuple):
+    """What a backward program that repeats no more than arithmetic on elements begins and ends with, as numbers.
+
+    ``read`` are the inputs from which it repeats that, ``handed_on`` the results from which back-propagation goes on: all
+    others are gradients of variables.
+    """
+
+    read: tuple[int, ...]
+    handed_on: tuple[int, ...]
 
 
 def fenced(
@@ -21,12 +32,13 @@ def fenced(
     after: Sequence[tf.Tensor],
     like: Sequence[tf.Tensor],
     target: Target,
+    cheap: CheapReplay | None = None,
 ) -> list[tf.Tensor]:
     """Return ``body(inputs)``, by the target's pass computed only once every tensor of ``after`` is there.
 
-    ``like`` holds a tensor of the same type and shape for each result.
+    ``like`` holds a tensor of the same type and shape for each result. ``cheap`` says more of a ``body`` that is cheap.
     """
-    results = target.first("fence", body, inputs, after, like, target)
+    results = target.first("fence", body, inputs, after, like, cheap, target)
     return body(inputs) if results is None else results
 
 

@@ -54,7 +54,7 @@ def test_an_array_is_the_same_and_so_are_its_derivatives(value):
             outer.watch(x)
             with tf.GradientTape() as inner:
                 inner.watch(x)
-                y = as_array(x**3, [tf.sin(x)], target_now())
+                y = as_array(x**3, [tf.sin(x)])
             slope = inner.gradient(y, x)
         return y, slope, outer.gradient(slope, x)
 
@@ -67,8 +67,8 @@ def test_arrays_of_one_shape_share_their_functions():
     @tf.function(jit_compile=True, autograph=False)
     def run(x):
         for _ in range(3):
-            x = as_array(x + 1.0, [x], target_now())
-        return as_array(x[:1], [x], target_now())
+            x = as_array(x + 1.0, [x])
+        return as_array(x[:1], [x])
 
     graph = run.get_concrete_function(tf.TensorSpec([2])).graph.as_graph_def()
     # Of two shapes; of each the function that hands on, and the one with zeros.

@@ -15,6 +15,7 @@ from keras_recompute.errors import RecomputeWarning
 from keras_recompute.layers.recurrent import GRU, LSTM
 from keras_recompute.layers.time_slice import TimeSlice
 from keras_recompute.liveness import profile
+from keras_recompute.liveness.program import held_per_step
 from keras_recompute.models.equal import Run
 from keras_recompute.models.model import Model
 
@@ -234,6 +235,33 @@ def test_the_program_does_not_grow_with_the_number_of_checkpoints(compiled):
     assert compiled[3].program_instructions is not None
     assert compiled[7].program_instructions == pytest.approx(compiled[3].program_instructions, rel=0.03)
     assert compiled[3].program_steps == compiled[7].program_steps
+
+
+def temporary_bytes(inputs, outputs):
+    program = profile(training_step(Model(inputs, outputs)), tf.TensorSpec(inputs.shape), input_feed=["x"])
+    return max(held_per_step(program.buffers, ("temporary",), program.program_steps))
+
+
+def test_behind_the_last_checkpoint_what_was_read_is_freed():
+    """A branch would hold all that it is given until it ends."""
+    inputs = keras.Input((16,), batch_size=2048)
+    x = mark(keras.layers.Dense(16, "tanh")(inputs))
+    for units in (64, *16 * [16]):
+        x = keras.layers.Dense(units, "tanh")(x)
+    # The state at the checkpoint, sixteen small arrays, a large one; one more while the loss is computed. When the large layer
+    # is differentiated, with the most in hand, the small ones are gone.
+    small, large = 2048 * 16 * 4, 2048 * 64 * 4
+    assert temporary_bytes(inputs, x) <= small + 16 * small + large + small
+
+
+def test_behind_the_last_checkpoint_gradients_are_not_held_beside_copies_of_them():
+    """XLA transposes gradients of kernels, and would do that last, when it hands them out, and hold both arrays until then."""
+    inputs = x = keras.Input((4, 4, 64), batch_size=2)
+    for number in range(6):
+        x = keras.layers.Conv2D(64, 3, padding="same", activation="relu")(mark(x) if number == 1 else x)
+    # One at a time; results are counted apart. All arrays of the pass together take as much as one kernel.
+    kernel = 3 * 3 * 64 * 64 * 4
+    assert temporary_bytes(inputs, x) <= 1.5 * kernel
 
 
 def test_the_memory_falls_with_the_number_of_checkpoints(compiled):

@@ -22,7 +22,8 @@ from typing import Any
 import tensorflow as tf
 
 from ...seams.tensorflow.protos import ConvolutionDimensionNumbers
-from ...seams.tensorflow.xla import xla_conv_v2, xla_optimization_barrier, xla_pad
+from ...seams.tensorflow.xla import xla_conv_v2, xla_pad
+from .fence import as_array
 
 _OF_IMAGES = ("Conv2DBackpropInput", "Conv3DBackpropInputV2")
 _OF_KERNELS = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
@@ -134,10 +135,8 @@ def _kernel_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Ten
     image = tf.reshape(image, [features, *sizes, -1])
     gradient = tf.transpose(dy, [*space, 0, rank + 1])
     found = _convolution(image, gradient, window.dilations, padding, (1,) * rank, window.strides, groups)
-    found = tf.transpose(found, [*space, 0, rank + 1])
-    # Flat for a moment: XLA would hand the branch's result out untransposed, and hold that until the end of the program.
-    [flat] = xla_optimization_barrier([tf.reshape(found, [-1])])
-    return tf.reshape(flat, found.shape)
+    # Transposed now: XLA would do that at the end of the program, and hold both arrays until then.
+    return as_array(tf.transpose(found, [*space, 0, rank + 1]))
 
 
 def _pointwise_image_gradient(window: _Window, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:

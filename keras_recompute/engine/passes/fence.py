@@ -4,8 +4,9 @@ Left to itself a compiler sees that the replayed operations equal the forward on
 early; both undo the saving. XLA's optimisation barrier stops the merging but XLA:CPU drops it before it schedules. A
 branch is compiled apart and neither merged with nor hoisted from, so the backward program stands in one, on a predicate
 that no compiler can know and that is always true: the first element of each incoming gradient does not have one chosen
-bit pattern, a NaN that no arithmetic produces. Outside XLA a control dependency on the gradients does the same. Both work
-while a program is written.
+bit pattern, a NaN that no arithmetic produces. A backward program that repeats arithmetic alone, such as that behind the last
+checkpoint, reads what it is given by choices on such a predicate instead, and frees it as it goes. Outside XLA a control
+dependency on the gradients does the same as a branch. All work while a program is written.
 
 What it gains: "What each pass is worth" in benchmarks/NOTES.md.
 """
@@ -20,7 +21,7 @@ import tensorflow as tf
 
 from ..once import constant, once
 from ..target import Target
-from ..writing import zeros_like
+from ..writing import CheapReplay, zeros_like
 
 # A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass one on).
 _NEVER = 0x7FD5_AA5A
@@ -37,10 +38,22 @@ def behind_control_dependencies(body: Body, inputs: Tensors, after: Tensors, *_:
     return body(inputs)
 
 
-def behind_a_branch(body: Body, inputs: Tensors, after: Tensors, like: Tensors, target: Target) -> list[tf.Tensor]:
-    """Return ``body(inputs)``, computed by XLA only once every tensor of ``after`` is there; ``like`` as for ``fenced``."""
+def behind_a_branch(
+    body: Body, inputs: Tensors, after: Tensors, like: Tensors, cheap: CheapReplay | None, target: Target
+) -> list[tf.Tensor]:
+    """Return ``body(inputs)``, computed by XLA only once every tensor of ``after`` is there; the rest as for ``fenced``.
+
+    A branch holds what it is given until it ends. There is none around a cheap replay, of which little is lost where XLA
+    begins with it early. What it hands on then waits for its other results, which would be left to the end of the program.
+    """
     if _is_vectorised():
         return body(inputs)
+    if cheap is not None:
+        others = dict(zip(cheap.read, unlike([inputs[number] for number in cheap.read], after)))
+        results = body([others.get(number, t) for number, t in enumerate(inputs)])
+        final = [t for number, t in enumerate(results) if number not in cheap.handed_on]
+        late = dict(zip(cheap.handed_on, unlike([results[number] for number in cheap.handed_on], final)))
+        return [late.get(number, t) for number, t in enumerate(results)]
     tokens = _with_elements(after)
     if not tokens or not like:
         return body(inputs)
@@ -62,7 +75,7 @@ def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
     return [tf.where(is_never, once(tf.zeros, (), t.dtype), t) if t.dtype.is_floating else t for t in tensors]
 
 
-def as_array(tensor: tf.Tensor, after: Tensors, target: Target) -> tf.Tensor:
+def as_array(tensor: tf.Tensor, after: Tensors = ()) -> tf.Tensor:
     """Return ``tensor``, which XLA computes only once and keeps, once every tensor of ``after`` is there.
 
     It comes from a branch, which no compiler repeats where it is read. Branches of one shape share their functions.
@@ -70,12 +83,12 @@ def as_array(tensor: tf.Tensor, after: Tensors, target: Target) -> tf.Tensor:
     tokens = _with_elements((tensor, *after))
     if not tokens or _is_vectorised():
         return tensor
-    handed_on, zeros = _branches(tensor.shape, tensor.dtype, target)
+    handed_on, negated = _branches(tensor.shape, tensor.dtype)
     (chosen,) = tf.raw_ops.StatelessIf(
         cond=never(tokens),
         input=[tensor],
         Tout=[tensor.dtype],
-        then_branch=zeros,
+        then_branch=negated,
         else_branch=handed_on,
         output_shapes=[tensor.shape],
     )
@@ -83,11 +96,11 @@ def as_array(tensor: tf.Tensor, after: Tensors, target: Target) -> tf.Tensor:
 
 
 @functools.lru_cache(maxsize=256)
-def _branches(shape: tf.TensorShape, dtype: tf.DType, target: Target) -> tuple[Any, Any]:
+def _branches(shape: tf.TensorShape, dtype: tf.DType) -> tuple[Any, Any]:
     with tf.init_scope():  # a function of no graph: it would keep that alive
-        functions = (tf.function(body, autograph=False) for body in (tf.identity, lambda t: zeros_like(t, target)))
-        identity, zeros = (f.get_concrete_function(tf.TensorSpec(shape, dtype)) for f in functions)
-    return identity, zeros
+        functions = (tf.function(body, autograph=False) for body in (tf.identity, tf.negative))
+        handed_on, negated = (f.get_concrete_function(tf.TensorSpec(shape, dtype)) for f in functions)
+    return handed_on, negated
 
 
 def _with_elements(tensors: Tensors) -> list[tf.Tensor]:

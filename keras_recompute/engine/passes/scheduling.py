@@ -23,8 +23,6 @@ import tensorflow as tf
 from ...seams.tensorflow.operations import read_instead
 from ...walks import in_order, reached
 from ..kinds import PRODUCTS, VIEWS, known_elements
-from ..target import Target
-from ..trace import Trace
 from .fence import as_array, unlike
 from .thresholds import MUCH_LARGER
 
@@ -34,9 +32,9 @@ _PARTS = (*VIEWS, "Slice", "Transpose")
 
 
 def finish_layer_by_layer(
-    trace: Trace, added: frozenset[tf.Operation], incoming: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]
+    added: frozenset[tf.Operation], incoming: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]
 ) -> None:
-    """Order the operations ``added`` to ``trace``, which lead from ``incoming`` to ``gradients``, in their graph."""
+    """Order the operations ``added`` to a trace, which lead from ``incoming`` to ``gradients``, in their graph."""
     operations = _leading(added, incoming, gradients)
     if not operations:
         return
@@ -56,7 +54,7 @@ def finish_layer_by_layer(
     for operation in operations:
         is_large = _elements(operation) * MUCH_LARGER >= largest
         if is_large and operation in carrying and operation.type in _SUMS and _is_read_again(operation, among=depth):
-            _sum_once(operation, awaited.pop(operation, []), readers=depth, target=trace.target)
+            _sum_once(operation, awaited.pop(operation, []), readers=depth)
     for operation, tensors in awaited.items():
         _pass_on_after(operation, tensors, what_they_read=before[operation], readers=depth)
 
@@ -150,9 +148,7 @@ def _is_read_again(operation: tf.Operation, *, among: Collection[tf.Operation]) 
     return len(first) > 1 and any(op.type in _READING for op in reached(first, readers_of_views))
 
 
-def _sum_once(
-    operation: tf.Operation, finished: Sequence[tf.Tensor], *, readers: Iterable[tf.Operation], target: Target
-) -> None:
+def _sum_once(operation: tf.Operation, finished: Sequence[tf.Tensor], *, readers: Iterable[tf.Operation]) -> None:
     """Let ``readers`` read a sum of gradients as an array, once all of ``finished`` are there.
 
     Along the way around residual blocks each sum is a term of the next. A compiler that repeats cheap operations where
@@ -161,7 +157,7 @@ def _sum_once(
     (result,) = operation.outputs
     reading = set(result.consumers()).intersection(readers)
     with tf.name_scope(f"{operation.name}/passed_on/"):
-        passed_on = as_array(result, finished, target)
+        passed_on = as_array(result, finished)
     _let_read(passed_on, instead_of=result, readers=reading)
 
 
