@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -33,7 +32,8 @@ class Partition:
     the saved values, the outputs whose numbers are in ``at_hand``, then the output gradients; it returns the
     ``gradients`` that are not None, in order. ``offloaded`` are the numbers of the saved values that wait on the host.
 
-    ``gradient`` is the backward program as it is written for the target: it takes and returns the same.
+    ``gradient`` is the backward program as it is written for the target: it takes and returns the same. ``cheap`` says more of
+    it if it repeats nothing but arithmetic, which the target itself decided (see ``writing.fenced``).
     """
 
     joint: Joint
@@ -43,6 +43,7 @@ class Partition:
     offloaded: frozenset[int]
     at_hand: tuple[int, ...]
     gradient: Written
+    cheap: CheapReplay | None = None
     higher: list[Partition] = field(default_factory=list, repr=False)  # what ``higher.derivative`` made
 
     def backpropagate(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -74,22 +75,6 @@ class Partition:
         """The forward operations that the backward program repeats."""
         return tuple(op for op in self.backward.operations if op not in self.joint.backward and op.type != "Const")
 
-    @cached_property
-    def cheap(self) -> CheapReplay | None:
-        """What the backward program begins and ends with if it repeats arithmetic on elements and nothing else.
-
-        None, too, if it looks by equality for elements among those that it is given: all must be made once (see ``decisions``).
-        """
-        replayed, ports, trace = frozenset(self.replayed), self.backward.ports, self.joint.trace
-        dear = (t for op in replayed if op.type not in CHEAP | ELEMENTWISE for t in op.outputs)
-        compared = (op for port in ports for t in port for op in t.consumers() if op.type == "Equal")
-        if any(op in self.joint.backward for op in compared) or not all(t.dtype.is_integer or t.dtype.is_bool for t in dear):
-            return None
-        read = tuple(n for n, port in enumerate(ports) if any(op in replayed for t in port for op in t.consumers()))
-        variables = range(len(trace.arguments), len(trace.arguments) + len(trace.variables))
-        differentiated = [n for n, g in enumerate(self.joint.gradients) if g is not None]
-        return CheapReplay(read, tuple(n for n, port in enumerate(differentiated) if port not in variables))
-
 
 def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (), replays_all: bool = False) -> Partition:
     """Split ``joint`` by ``policy`` (see ``policies``) into two programs that have passed the check.
@@ -107,6 +92,7 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
 
     gradients = [g for g in joint.gradients if g is not None]
     available = given | {t.ref() for port in (*kept, *incoming) for t in port}
+    is_targets_own = policy is None
     if policy is None:
         needed = residuals(joint, gradients, available)
         policy = trace.target.first("policy", needed, available) or save_everything
@@ -125,7 +111,24 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
     gradient: Written = backward
     for split in trace.target.at("backward"):
         gradient = split_last(gradient, functools.partial(split, joint=joint))
-    return Partition(joint, forward, backward, saved, offloaded, at_hand, gradient)
+    found = Partition(joint, forward, backward, saved, offloaded, at_hand, gradient)
+    return replace(found, cheap=_cheap(found)) if is_targets_own else found
+
+
+def _cheap(part: Partition) -> CheapReplay | None:
+    """Return what the backward program begins and ends with if it repeats arithmetic on elements and nothing else.
+
+    None, too, if it looks by equality for elements among those that it is given: all must be made once (see ``decisions``).
+    """
+    replayed, ports, trace = frozenset(part.replayed), part.backward.ports, part.joint.trace
+    dear = (t for op in replayed if op.type not in CHEAP | ELEMENTWISE for t in op.outputs)
+    compared = (op for port in ports for t in port for op in t.consumers() if op.type == "Equal")
+    if any(op in part.joint.backward for op in compared) or not all(t.dtype.is_integer or t.dtype.is_bool for t in dear):
+        return None
+    read = tuple(n for n, port in enumerate(ports) if any(op in replayed for t in port for op in t.consumers()))
+    variables = range(len(trace.arguments), len(trace.arguments) + len(trace.variables))
+    differentiated = [n for n, g in enumerate(part.joint.gradients) if g is not None]
+    return CheapReplay(read, tuple(n for n, port in enumerate(differentiated) if port not in variables))
 
 
 def _is_made_anyway(mark: tf.Operation, operations: Sequence[tf.Operation], joint: Joint) -> bool:
