@@ -24,7 +24,7 @@ from .ambient import ambient
 from .attributes import used_by
 from .frozen import frozen_ports
 from .gradient import refuse_forward_mode
-from .joint import join
+from .joint import Joint, join
 from .left_behind import take_left_behind
 from .lower import lower
 from .nest import Same, Template, check_arguments, is_known_here, parameters_of, split
@@ -162,7 +162,10 @@ class Checkpointed:
             return concrete[unasked]
 
         def run(tensors: Sequence[tf.Tensor]) -> Any:
-            chosen = program(tensors) if built[0].part.joint.refused else concrete[()]
+            chosen = concrete[()]
+            if built[0].part.joint.refused:
+                chosen = program(tensors)
+                _refuse_captures(built[0].part.joint)
             # Inside the program a tangent would be lost without a word.
             refuse_forward_mode([*tensors, *chosen.captured_inputs], self.__name__)
             return built[0].results.pack(chosen(*tensors))
@@ -206,6 +209,18 @@ class Checkpointed:
 def section_name(name: str) -> str:
     """Return ``name`` in the characters that a name scope may have."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.-") or "function"
+
+
+def _refuse_captures(joint: Joint) -> None:
+    """Raise LookupError if a tape could ask for the gradient of a tensor that the function closed over, and there is none.
+
+    A small one is a constant of the program, which no tape sees inside.
+    """
+    captures = joint.trace.captures
+    for number, reason in joint.refused.items():
+        index = number - len(joint.trace.ports) + len(captures)
+        if index >= 0 and is_recorded(captures[index]):
+            raise LookupError(reason)
 
 
 def _key(policy: Policy) -> Any:

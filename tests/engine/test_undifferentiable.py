@@ -50,6 +50,22 @@ def test_the_gradient_of_what_lies_behind(function):
     np.testing.assert_allclose(tf.function(lambda: run(checkpoint(function)), autograph=False)(), wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize("batch", [2, 40], ids=["small", "large"])
+def test_a_gradient_of_what_the_function_closed_over_is_an_error(batch):
+    """A small tensor is a constant of the traced function, through which TensorFlow leads gradients all the same."""
+    images = tf.random.stateless_uniform((batch, 3, 3, 3), (0, 1))
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(images)
+        darker = images / 2.0
+
+        def function(x):
+            return tf.exp(tf.sin(x * tf.image.adjust_contrast(darker, 2.0)))
+
+        with pytest.raises(LookupError, match="AdjustContrastv2"):
+            tape.gradient(checkpoint(function)(images), images)
+    np.testing.assert_allclose(checkpoint(function)(images), function(images), rtol=1e-6)
+
+
 def test_a_gradient_of_what_lies_in_front_is_an_error():
     wrapped = checkpoint(augmented)
 
