@@ -26,7 +26,7 @@ class Joint:
     ``output_gradients`` has one placeholder per output that can have a gradient, else None; ``gradients`` has one tensor
     per differentiable port of the trace, or None where no output depends on it. ``backward`` are the operations that
     differentiation added; everything else is forward. ``refused`` are the ports in front of an operation without a gradient,
-    with the reason (see ``undifferentiable``).
+    with the reason (see ``undifferentiable``), ``unasked`` those whose gradient nothing may wait for.
     """
 
     trace: Trace
@@ -34,6 +34,7 @@ class Joint:
     gradients: tuple[tf.Tensor | None, ...]
     backward: frozenset[tf.Operation]
     refused: Mapping[int, str]
+    unasked: frozenset[int] = frozenset()
 
 
 def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
@@ -57,7 +58,7 @@ def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
         with graph.as_default():
             wanted = [g for port, g in enumerate(gradients) if g is not None and port not in unasked]
             order(_added(graph, forward), [dy for _, dy in pairs], wanted)
-    return Joint(trace, output_gradients, gradients, _added(graph, forward), refused)
+    return Joint(trace, output_gradients, gradients, _added(graph, forward), refused, frozenset(unasked))
 
 
 def _differentiate(trace: Trace, pairs: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> tuple[list[Any], dict[int, str]]:

@@ -128,7 +128,9 @@ def _cheap(part: Partition) -> CheapReplay | None:
     read = tuple(n for n, port in enumerate(ports) if any(op in replayed for t in port for op in t.consumers()))
     variables = range(len(trace.arguments), len(trace.arguments) + len(trace.variables))
     differentiated = [n for n, g in enumerate(part.joint.gradients) if g is not None]
-    return CheapReplay(read, tuple(n for n, port in enumerate(differentiated) if port not in variables))
+    handed_on = tuple(n for n, port in enumerate(differentiated) if port not in variables)
+    finished = tuple(n for n, port in enumerate(differentiated) if port in variables and port not in part.joint.unasked)
+    return CheapReplay(read, handed_on, finished)
 
 
 def _is_made_anyway(mark: tf.Operation, operations: Sequence[tf.Operation], joint: Joint) -> bool:

@@ -17,12 +17,13 @@ from .target import Target
 class CheapReplay(NamedTuple):
     """What a backward program that repeats no more than arithmetic on elements begins and ends with, as numbers.
 
-    ``read`` are the inputs from which it repeats that, ``handed_on`` the results from which back-propagation goes on: all
-    others are gradients of variables.
+    ``read`` are the inputs from which it repeats that, ``handed_on`` the results from which back-propagation goes on, and
+    ``finished`` the gradients of variables that somebody asks for.
     """
 
     read: tuple[int, ...]
     handed_on: tuple[int, ...]
+    finished: tuple[int, ...]
 
 
 def fenced(

@@ -44,15 +44,15 @@ def behind_a_branch(
     """Return ``body(inputs)``, computed by XLA only once every tensor of ``after`` is there; the rest as for ``fenced``.
 
     A branch holds what it is given until it ends. There is none around a cheap replay, of which little is lost where XLA
-    begins with it early. What it hands on then waits for its other results, which would be left to the end of the program.
+    begins with it early. What it hands on then waits for the gradients of weights, which would be left to the end otherwise.
     """
     if _is_vectorised():
         return body(inputs)
     if cheap is not None:
         others = dict(zip(cheap.read, unlike([inputs[number] for number in cheap.read], after)))
         results = body([others.get(number, t) for number, t in enumerate(inputs)])
-        final = [t for number, t in enumerate(results) if number not in cheap.handed_on]
-        late = dict(zip(cheap.handed_on, unlike([results[number] for number in cheap.handed_on], final)))
+        finished = [results[number] for number in cheap.finished]
+        late = dict(zip(cheap.handed_on, unlike([results[number] for number in cheap.handed_on], finished)))
         return [late.get(number, t) for number, t in enumerate(results)]
     tokens = _with_elements(after)
     if not tokens or not like:
