@@ -159,13 +159,11 @@ class Checkpointed:
                     return call(*(tf.stop_gradient(t) if n in unasked else t for n, t in enumerate(tensors)))
 
                 concrete[unasked] = tf.function(without, autograph=False).get_concrete_function(*signature)
+            _refuse_captures(built[0].part.joint)
             return concrete[unasked]
 
         def run(tensors: Sequence[tf.Tensor]) -> Any:
-            chosen = concrete[()]
-            if built[0].part.joint.refused:
-                chosen = program(tensors)
-                _refuse_captures(built[0].part.joint)
+            chosen = program(tensors) if built[0].part.joint.refused else concrete[()]
             # Inside the program a tangent would be lost without a word.
             refuse_forward_mode([*tensors, *chosen.captured_inputs], self.__name__)
             return built[0].results.pack(chosen(*tensors))

@@ -37,3 +37,8 @@ PRODUCTS = frozenset(MATMULS).union(
 def known_elements(tensor: tf.Tensor) -> int:
     """Return the number of elements but for dimensions that are only known when the program runs, such as the batch."""
     return math.prod(size for size in (tensor.shape if tensor.shape.rank is not None else ()) if size is not None)
+
+
+def is_compared(tensor: tf.Tensor) -> bool:
+    """Whether elements of ``tensor`` are found by equality, as by a maximum's gradient: it must be made once for all."""
+    return tensor.dtype.is_floating and any(reader.type == "Equal" for reader in tensor.consumers())

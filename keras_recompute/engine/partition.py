@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from .decisions import found_by_equality, residuals, saved_values
 from .joint import Joint
-from .kinds import CHEAP, ELEMENTWISE, LOOPS
+from .kinds import CHEAP, ELEMENTWISE, LOOPS, is_compared
 from .marks import copies, is_alternative, original
 from .policies import Decision, Policy, save_everything
 from .program import GraphProgram, operations_between, program_between
@@ -118,12 +118,12 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
 def _cheap(part: Partition) -> CheapReplay | None:
     """Return what the backward program begins and ends with if it repeats arithmetic on elements and nothing else.
 
-    None, too, if it looks by equality for elements among those that it is given: all must be made once (see ``decisions``).
+    None, too, if elements of what it is given are found by equality.
     """
     replayed, ports, trace = frozenset(part.replayed), part.backward.ports, part.joint.trace
     dear = (t for op in replayed if op.type not in CHEAP | ELEMENTWISE for t in op.outputs)
-    compared = (op for port in ports for t in port for op in t.consumers() if op.type == "Equal")
-    if any(op in part.joint.backward for op in compared) or not all(t.dtype.is_integer or t.dtype.is_bool for t in dear):
+    is_any_compared = any(is_compared(t) for port in ports for t in port)
+    if is_any_compared or not all(t.dtype.is_integer or t.dtype.is_bool for t in dear):
         return None
     read = tuple(n for n, port in enumerate(ports) if any(op in replayed for t in port for op in t.consumers()))
     variables = range(len(trace.arguments), len(trace.arguments) + len(trace.variables))

@@ -71,7 +71,7 @@ def test_arrays_of_one_shape_share_their_functions():
         return as_array(x[:1], [x])
 
     graph = run.get_concrete_function(tf.TensorSpec([2])).graph.as_graph_def()
-    # Of two shapes; of each the function that hands on, and the one with zeros.
+    # Of two shapes; of each the function that hands on, and the one that negates it.
     assert len(graph.library.function) == 2 * 2
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..kinds import CHEAP, ELEMENTWISE, known_elements
+from ..kinds import CHEAP, ELEMENTWISE, is_compared, known_elements
 from ..marks import original
 from ..policies import Policy
 from .max_flow import minimum_cut
@@ -74,10 +74,7 @@ class _Chains:
                 self._enter(tensor, inputs)
 
     def _is_beginning(self, tensor: tf.Tensor) -> bool:
-        if tensor.ref() in self._given or tensor.op.type not in _AGAIN:
-            return True
-        # What is compared with its own extremum is made once for both (see ``decisions``).
-        return tensor.dtype.is_floating and any(reader.type == "Equal" for reader in tensor.consumers())
+        return tensor.ref() in self._given or tensor.op.type not in _AGAIN or is_compared(tensor)
 
     def _enter(self, tensor: tf.Tensor, inputs: list[tf.Tensor]) -> None:
         reference, size = tensor.ref(), known_elements(tensor)

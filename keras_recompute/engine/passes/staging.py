@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from ..decisions import residuals, saved_values
 from ..joint import Joint
-from ..kinds import known_elements
+from ..kinds import is_compared, known_elements
 from ..partition import port_of
 from ..program import GraphProgram, program_between
 from ..split import Split
@@ -64,7 +64,7 @@ def in_stages(backward: GraphProgram, joint: Joint) -> GraphProgram | Staged:
         program_between(joint.trace, ports, made, replays=replays),
         program_between(joint.trace, all_ports, backward.outputs, replays=replays),
         tuple(range(len(ports))),
-        any(reader.type == "Equal" for value in made for reader in value.consumers()),
+        any(map(is_compared, made)),
         tuple(number for number, g in enumerate(joint.gradients) if g is not None),
     )
 
