@@ -1,4 +1,4 @@
-from . import compat, engine, errors, ipu, layers, liveness, models, planning, report
+from . import compat, distribute, engine, errors, ipu, layers, liveness, models, planning, report
 from .engine import policies
 from .engine.checkpoint import checkpoint
 from .engine.inspection import (
@@ -31,6 +31,7 @@ __all__ = [
     "checkpoint_name",
     "checkpointed",
     "compat",
+    "distribute",
     "engine",
     "errors",
     "forward_backward",

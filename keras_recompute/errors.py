@@ -73,6 +73,17 @@ class TargetError(RecomputeError, RuntimeError):
     """The requested target (an IPU, the IPU model) is not available on this machine."""
 
 
+class ClusterError(RecomputeError, RuntimeError):
+    """The workers of a cluster did not come together, were started differently, or one of them was lost.
+
+    Examples:
+        >>> raise kr.errors.ClusterError("worker 1 of 2 (127.0.0.1:40027) did not come within 300 s")
+        Traceback (most recent call last):
+            ...
+        keras_recompute.errors.ClusterError: worker 1 of 2 (127.0.0.1:40027) did not come within 300 s
+    """
+
+
 class RecomputeWarning(UserWarning):
     """Recomputation works, but not as well as it could, or not at all where it was asked for.
 

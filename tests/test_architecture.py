@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "liveness": {"errors", "seams", "sizes", "phases", "files"},
     "report": {"errors", "sizes", "phases", "files", "planning", "liveness"},
     "example": {"errors", "sizes", "phases", "files", "planning", "layers", "ipu", "liveness", "report"},
+    "distribute": {"errors", "seams"},
     "compat": {"errors", "sizes", "phases", "planning", "engine", "layers", "models"},
 }
 # The same for the folders of a room; '' are the files beside them, without its doors.

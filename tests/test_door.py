@@ -27,7 +27,7 @@ NAMES = {
     "replay_count",
     "saved_residuals",
 }
-ROOMS = {"compat", "engine", "errors", "ipu", "layers", "liveness", "models", "planning", "report"}
+ROOMS = {"compat", "distribute", "engine", "errors", "ipu", "layers", "liveness", "models", "planning", "report"}
 
 
 def test_the_public_names_are_these():

@@ -49,10 +49,11 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
             f"profile(model, x, y) takes a batch as fit does, {', '.join(DATA_NAMES)}; it was given {len(data)} of them"
         )
     build_as_fit_does(model, data)
+    compiled = getattr(model, "compiled_step", model.train_step)  # on several replicas a step is not compiled as a whole
     steps: dict[int, Callable[..., Any]] = {
-        1: lambda x: model.train_step((x,)),
-        2: lambda x, y: model.train_step((x, y)),
-        3: lambda x, y, sample_weight: model.train_step((x, y, sample_weight)),
+        1: lambda x: compiled((x,)),
+        2: lambda x, y: compiled((x, y)),
+        3: lambda x, y, sample_weight: compiled((x, y, sample_weight)),
     }
     step = steps[len(data)]
     step.__name__ = "training_step"  # the program is called after it

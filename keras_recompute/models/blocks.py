@@ -29,6 +29,7 @@ from ..seams.keras.layers import layers_in, losses_of
 from .aside import with_losses
 from .beside import SAVED_AS, beside, class_config, plain_class
 from .clones import clones_of
+from .replicas import OnReplicas
 
 Layers = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
 _CLONED = "_keras_recompute_blocks"  # attribute of a clone's outputs, since Keras hands over nothing else
@@ -95,7 +96,7 @@ class Blocks:
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class BlocksModel(TellsOfClones):
+class BlocksModel(TellsOfClones, OnReplicas):
     """What a model of another class has beside it when blocks of it are recomputed; ``recomputed_layers`` names them.
 
     Its configuration is that of the model's class, and an entry that says which layers they are.
@@ -129,7 +130,7 @@ class BlocksModel(TellsOfClones):
     def train_step(self, *args: Any, **kwargs: Any) -> Any:
         """Train on one batch as the model's class does."""
         with self._recomputing():
-            return super().train_step(*args, **kwargs)  # type: ignore[misc]
+            return super().train_step(*args, **kwargs)
 
     def _recomputing(self) -> Any:
         return self._keras_recompute_blocks.active() if self._keras_recompute_blocks else contextlib.nullcontext()
@@ -147,9 +148,9 @@ class BlocksModel(TellsOfClones):
         return {"call": call}
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()  # type: ignore[misc]
+        config = super().get_config()
         places = {id(layer): number for number, layer in enumerate(layers_in(self, include_self=False))}
-        ours = {"blocks": [places[id(layer)] for layer in self._blocks], "build": self.get_build_config()}  # type: ignore
+        ours = {"blocks": [places[id(layer)] for layer in self._blocks], "build": self.get_build_config()}
         return {**config, SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}
 
     @classmethod

@@ -23,12 +23,13 @@ from .aside import Aside, hang_masks, with_masks
 from .execute import ExecutionPlan, execute
 from .graph import Graph, read_graph
 from .listing import in_plain_order
+from .replicas import OnReplicas
 
 _OPTIONS = "_keras_recompute_options"  # attribute of a clone's outputs, since Keras hands over nothing else
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class Model(RunsItsGraph, keras.Model):
+class Model(RunsItsGraph, OnReplicas, keras.Model):
     """A functional ``keras.Model`` whose training pass keeps only its checkpoints.
 
     ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. With ``training=True`` the sections between

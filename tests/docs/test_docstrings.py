@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 
-ROOMS = ["compat", "errors", "liveness", "planning", "policies", "report"]
+ROOMS = ["compat", "distribute", "errors", "liveness", "planning", "policies", "report"]
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 WITHOUT = {
     *("InvalidProgramError", "TargetError"),  # a defect of the engine, a device that a machine may have

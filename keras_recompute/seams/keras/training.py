@@ -8,7 +8,8 @@ from typing import Any
 
 def build_as_fit_does(model: Any, batch: tuple[Any, ...]) -> None:
     """Make every variable of a compiled ``model``, its metrics and its optimizer for a ``batch``, without running anything."""
-    model._symbolic_build(data_batch=batch)
+    with model.distribute_strategy.scope():
+        model._symbolic_build(data_batch=batch)
 
 
 def note_loss(model: Any, loss: Any, samples: Any) -> None:

@@ -1,0 +1,112 @@
+"""Which processes there are, and which one this is: from TF_CONFIG, Slurm or Kubernetes, by TensorFlow's resolvers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InvalidArgumentError
+
+_JOBS = ("chief", "worker")  # those whose processes train, in the order of their numbers
+KUBERNETES = ("KERAS_RECOMPUTE_WORKERS", "KERAS_RECOMPUTE_SERVICE", "JOB_COMPLETION_INDEX")  # see docs/distribute.md
+PORT = 8888  # of each process where Slurm or Kubernetes starts one per machine; Slurm's next ones take the next ports
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The addresses of all processes, the chief's first, the number of this one among them, and TensorFlow's resolver."""
+
+    addresses: tuple[str, ...]
+    number: int
+    resolver: Any
+    said_by: str  # where it was found
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes what is written once."""
+        return self.number == 0
+
+    def name(self, number: int) -> str:
+        """Return how messages call a process."""
+        return f"worker {number} of {len(self.addresses)} ({self.addresses[number]})"
+
+
+def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
+    """Return the cluster that ``environment`` describes.
+
+    Raises InvalidArgumentError where it describes none, or none that can work.
+    """
+    import tensorflow as tf
+
+    resolvers = tf.distribute.cluster_resolver
+    if "TF_CONFIG" in environment:
+        _check(environment["TF_CONFIG"])
+        return _resolved(resolvers.TFConfigClusterResolver(), "TF_CONFIG")
+    if "SLURM_PROCID" in environment:
+        try:
+            # Without GPUs the resolver asks a program that is not there for their number, and cannot count with none.
+            without_gpus = (
+                {} if shutil.which("nvidia-smi") else {"gpus_per_node": 2**16, "gpus_per_task": 1, "auto_set_gpu": False}
+            )
+            return _resolved(resolvers.SlurmClusterResolver(port_base=PORT, **without_gpus), "SLURM_PROCID")
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise InvalidArgumentError(f"Slurm's variables describe no cluster: {error}; start the script by srun") from None
+    if KUBERNETES[0] in environment:
+        return _resolved(_of_indexed_job(resolvers, environment), KUBERNETES[0])
+    raise InvalidArgumentError(
+        f"this process belongs to no cluster: neither TF_CONFIG, SLURM_PROCID nor {KUBERNETES[0]} is set. Start the script "
+        f"by python3 -m keras_recompute.distribute --workers N SCRIPT for workers on this machine, or by srun, or set TF_CONFIG"
+    )
+
+
+def _check(text: str) -> None:
+    """Raise InvalidArgumentError where ``text``, the TF_CONFIG, does not say what TensorFlow's guide says it should."""
+    example = '{"cluster": {"worker": ["host0:port", "host1:port"]}, "task": {"type": "worker", "index": 0}}'
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise InvalidArgumentError(f"TF_CONFIG={text!r:.200} is no JSON ({error}): give {example}") from None
+    jobs = config.get("cluster") if isinstance(config, dict) else None
+    task = config.get("task") if isinstance(config, dict) else None
+    if not isinstance(jobs, dict) or not isinstance(task, dict) or not all(_is_addresses(each) for each in jobs.values()):
+        raise InvalidArgumentError(f"TF_CONFIG={text!r:.200} has no cluster of addresses, or no task: give {example}")
+    kind, index = task.get("type"), task.get("index")
+    if kind not in _JOBS or set(jobs) - set(_JOBS):
+        others = sorted({str(kind), *jobs} - set(_JOBS))
+        raise InvalidArgumentError(f"TF_CONFIG names the jobs {others}: only those called {' and '.join(_JOBS)} train here")
+    if not isinstance(index, int) or not 0 <= index < len(jobs.get(kind, ())):
+        raise InvalidArgumentError(
+            f"TF_CONFIG says that this is task {index!r} of {kind!r}, of which there are {len(jobs.get(kind, ()))}, from 0 on"
+        )
+
+
+def _is_addresses(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, str) and ":" in each for each in value)
+
+
+def _of_indexed_job(resolvers: Any, environment: Mapping[str, str]) -> Any:
+    import tensorflow as tf
+
+    missing = [name for name in KUBERNETES if not environment.get(name)]
+    if missing:
+        raise InvalidArgumentError(f"{KUBERNETES[0]} is set, and {missing[0]} is not: see the Job in docs/distribute.md")
+    count, service, index = (environment[name] for name in KUBERNETES)
+    if not count.isdigit() or not index.isdigit() or int(index) >= int(count):
+        raise InvalidArgumentError(
+            f"{KUBERNETES[0]}={count} and {KUBERNETES[2]}={index}: the second counts from 0 to below the first"
+        )
+    job = environment.get("HOSTNAME", "").rpartition("-")[0]  # a pod of an Indexed Job is called after the Job and its number
+    addresses = [f"{job}-{number}.{service}:{PORT}" for number in range(int(count))]
+    spec = tf.train.ClusterSpec({"worker": addresses})
+    return resolvers.SimpleClusterResolver(spec, task_type="worker", task_id=int(index))
+
+
+def _resolved(resolver: Any, said_by: str) -> Cluster:
+    jobs = resolver.cluster_spec().as_dict()  # before the task is asked for: Slurm's resolver finds it here
+    places = [(job, index) for job in _JOBS for index in range(len(jobs.get(job, ())))]
+    addresses = tuple(jobs[job][index] for job, index in places)
+    return Cluster(addresses, places.index((resolver.task_type, resolver.task_id)), resolver, said_by)

@@ -1,0 +1,112 @@
+"""``join``: this process becomes a worker of its cluster, for as long as a block lasts."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import ClusterError, InvalidArgumentError
+from .cluster import Cluster, find_cluster
+from .meeting import meet
+
+_TASK = re.compile(r"/job:(chief|worker)/(?:replica:0/)?task:(\d+)")
+
+
+@contextlib.contextmanager
+def join(
+    *, alike: Mapping[str, Any] | None = None, wait_seconds: float = 300, heartbeat_seconds: float = 10, options: Any = None
+) -> Iterator[Any]:
+    """Join the cluster that TF_CONFIG, Slurm or Kubernetes describes; the value is a ``MultiWorkerMirroredStrategy``.
+
+    Models made in its ``scope()`` train on all workers (see ``docs/distribute.md``). At the end of the block the workers wait
+    for each other. To be called before anything else is done with TensorFlow.
+
+    Args:
+        alike: What must be the same on all workers, by name: arguments, sizes, names of files. Versions are compared anyway.
+        wait_seconds: How long a worker waits for the others to come.
+        heartbeat_seconds: After how many seconds without a sign of life a worker is taken for lost.
+        options: ``tf.distribute.experimental.CommunicationOptions``, to choose between ring and NCCL.
+
+    Raises:
+        InvalidArgumentError: There is no cluster, or one that cannot work: TF_CONFIG does not parse or has no such task, a
+            port is taken.
+        ClusterError: A worker did not come, was started differently, or was lost.
+
+    Examples:
+        >>> with kr.distribute.join(alike={"seed": 0}) as strategy:  # outside of a cluster
+        ...     pass
+        Traceback (most recent call last):
+            ...
+        keras_recompute.errors.InvalidArgumentError: this process belongs to no cluster: neither TF_CONFIG, ...
+    """
+    for name, seconds in (("wait_seconds", wait_seconds), ("heartbeat_seconds", heartbeat_seconds)):
+        if not seconds > 0:
+            raise InvalidArgumentError(f"{name}={seconds!r}: give a number of seconds above zero")
+    import tensorflow as tf
+
+    from ..seams.tensorflow.cluster import watch_heartbeats
+
+    cluster = find_cluster()
+    meet(cluster, {**_versions(), **(alike or {})}, wait_seconds=wait_seconds)
+    watch_heartbeats(cluster.resolver, heartbeat_seconds=heartbeat_seconds, register_seconds=wait_seconds)
+    with _signals_as_they_were(), _losses_named(cluster):
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster.resolver, options)
+    with _losses_named(cluster):
+        yield strategy
+        strategy.reduce("SUM", tf.zeros(()), axis=None)
+
+
+def _versions() -> dict[str, str]:
+    import keras
+    import tensorflow as tf
+
+    ours = sys.modules[__name__.partition(".")[0]].__version__
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"python": python, "tensorflow": tf.__version__, "keras": keras.__version__, "keras-recompute": ours}
+
+
+@contextlib.contextmanager
+def _signals_as_they_were() -> Iterator[None]:
+    """TensorFlow has SIGTERM tell the cluster that a machine is about to be taken away, and end nothing."""
+    is_told = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM) if is_told else None
+    yield
+    if is_told:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _losses_named(cluster: Cluster) -> Iterator[None]:
+    """Raise ClusterError where TensorFlow says by one of several errors that it cannot reach a worker any more."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except (
+        tf.errors.UnavailableError,
+        tf.errors.DeadlineExceededError,
+        tf.errors.AbortedError,
+        tf.errors.CancelledError,
+        tf.errors.FailedPreconditionError,
+        tf.errors.InternalError,
+        tf.errors.UnknownError,
+    ) as error:
+        if not re.search("[Cc]ollective|[Cc]oordination|[Hh]eartbeat|gRPC", str(error)):
+            raise
+        raise ClusterError(
+            f"{_lost(cluster, str(error))} was lost; start the workers again to go on from the last backup"
+        ) from error
+
+
+def _lost(cluster: Cluster, message: str) -> str:
+    chiefs = len(cluster.resolver.cluster_spec().as_dict().get("chief", ()))
+    found = {int(index) + (0 if job == "chief" else chiefs) for job, index in _TASK.findall(message)} - {cluster.number}
+    if found:
+        return cluster.name(min(found))
+    return cluster.name(0) if "Heartbeat" in message and not cluster.is_chief else "a worker"

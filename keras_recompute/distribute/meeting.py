@@ -1,0 +1,126 @@
+"""The processes of a cluster meet before TensorFlow connects them: nobody waits for ever, and all do the same.
+
+TensorFlow waits without end, and deaf to signals, for a process that never comes, and trains on where two were given different
+arguments. So the first process listens at its address for a line of JSON from each of the others, compares what they say with
+what it would say itself, and answers. Then the address is free again, for TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import ClusterError, InvalidArgumentError
+from .cluster import Cluster
+
+_LONGEST_LINE = 2**20
+_RETRY_SECONDS, _READ_SECONDS = 0.1, 5.0
+
+Facts = Mapping[str, Any]  # what all must have in common, by name: values that JSON can write
+
+
+def meet(cluster: Cluster, facts: Facts, *, wait_seconds: float) -> None:
+    """Return when all processes of ``cluster`` have come and said the same ``facts``.
+
+    Raises ClusterError in each of them where one does not come within ``wait_seconds`` or says something else, and
+    InvalidArgumentError where the address of this one is taken.
+    """
+    deadline = time.monotonic() + wait_seconds
+    said = json.loads(json.dumps(facts, default=str))
+    if cluster.is_chief:
+        _host(cluster, said, deadline, wait_seconds)
+    else:
+        with _listening(cluster):  # so that an address that is taken is found out now
+            pass
+        _visit(cluster, said, deadline, wait_seconds)
+
+
+def _host(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: float) -> None:
+    missing = set(range(1, len(cluster.addresses)))
+    problem = ""
+    with contextlib.ExitStack() as stack, _listening(cluster) as listener:
+        visitors = []
+        while missing and not problem:
+            try:
+                listener.settimeout(max(deadline - time.monotonic(), 0.001))
+                visitor = stack.enter_context(listener.accept()[0])
+            except TimeoutError:
+                names = ", ".join(cluster.name(number) for number in sorted(missing))
+                problem = f"{names} did not come within {wait_seconds:g} s"
+                break
+            try:
+                visitor.settimeout(_READ_SECONDS)
+                number, count, theirs = _read(visitor)
+            except (OSError, ValueError, TypeError):
+                continue  # not one of us
+            visitors.append(visitor)
+            if count != len(cluster.addresses):
+                problem = f"worker {number} counts {count} workers where worker 0 counts {len(cluster.addresses)}"
+            elif number not in missing:
+                problem = f"two processes say that they are worker {number}"
+            else:
+                missing.remove(number)
+                problem = _difference(facts, theirs, cluster.name(number))
+        for visitor in visitors:
+            with contextlib.suppress(OSError):
+                _write(visitor, problem)
+                visitor.recv(1)  # they close first, which leaves the address free at once
+    if problem:
+        raise ClusterError(problem)
+
+
+def _visit(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: float) -> None:
+    host, _, port = cluster.addresses[0].rpartition(":")
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise ClusterError(f"{cluster.name(0)} did not come within {wait_seconds:g} s")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=left) as connection:
+                connection.settimeout(left + 5)  # the first process says who is missing once its own time is over
+                _write(connection, [cluster.number, len(cluster.addresses), facts])
+                problem = _read(connection)
+        except (OSError, ValueError):  # it is not there yet, or ends before it answers
+            time.sleep(_RETRY_SECONDS)
+            continue
+        if problem:
+            raise ClusterError(str(problem))
+        return
+
+
+@contextlib.contextmanager
+def _listening(cluster: Cluster) -> Iterator[socket.socket]:
+    """Listen at the port of this process, on all networks of the machine, as TensorFlow will."""
+    port = cluster.addresses[cluster.number].rpartition(":")[2]
+    family = socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("", int(port)))
+        except (OSError, ValueError, OverflowError) as error:
+            raise InvalidArgumentError(
+                f"{cluster.said_by} gives {cluster.name(cluster.number)} a port that it cannot listen at ({error}): "
+                f"choose one that is free on this machine"
+            ) from None
+        listener.listen(len(cluster.addresses))
+        yield listener
+
+
+def _difference(ours: Facts, theirs: Facts, name: str) -> str:
+    for key in sorted({*ours, *theirs}):
+        if ours.get(key) != theirs.get(key):
+            return f"{name} has {key} {theirs.get(key)!r} where worker 0 has {ours.get(key)!r}: start all workers alike"
+    return ""
+
+
+def _write(connection: socket.socket, value: Any) -> None:
+    connection.sendall(json.dumps(value).encode() + b"\n")
+
+
+def _read(connection: socket.socket) -> Any:
+    with connection.makefile("rb") as file:
+        return json.loads(file.readline(_LONGEST_LINE))

@@ -1,0 +1,164 @@
+"""Training on several replicas, on one machine or several, by ``tf.distribute``: compiled all the same.
+
+XLA has no collectives on a CPU, so a step that sums gradients over replicas cannot be compiled as a whole. Here each replica
+compiles what it does alone: the forward pass, the backward pass, and the metrics. The optimizer's part, which sums the
+gradients, follows outside.
+
+A replica's loss is the mean over its own samples. Where a batch does not divide, gradients are weighted by the numbers of
+samples, so that their sum is that of the whole batch; a replica that has no sample computes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import keras
+import tensorflow as tf
+
+from ..errors import InvalidArgumentError, RecomputeWarning
+from ..seams.keras.replicas import StepsOnReplicas, belong_to, strategy_of
+from .workers import for_this_worker
+
+_Model: Any = keras.Model if TYPE_CHECKING else object
+
+
+class OnReplicas(StepsOnReplicas, _Model):
+    """Goes in front of a model's class: it trains under ``MirroredStrategy`` and ``MultiWorkerMirroredStrategy``.
+
+    Source: TensorFlow's guide to distributed training with Keras, for what a global batch and a replica's share of it are.
+    """
+
+    _compiled_a_part = False
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile as Keras does, in the scope of the strategy in which the model's weights were made.
+
+        Raises InvalidArgumentError for an optimizer that was made outside of it: it would not sum gradients over replicas.
+        """
+        if strategy_of(self) is None:
+            made_in = {strategy_of(v.value) for v in self.variables} - {None}
+            if len(made_in) == 1:
+                belong_to(made_in.pop(), self)
+        with self.distribute_strategy.scope() if strategy_of(self) else contextlib.nullcontext():
+            super().compile(*args, **kwargs)
+            strategy = strategy_of(self)
+            if strategy is not None and self.optimizer is not None and strategy_of(self.optimizer) is not strategy:
+                raise InvalidArgumentError(
+                    f"optimizer={self.optimizer.name!r} was made outside the scope of the {type(strategy).__name__} in which "
+                    f"the weights of {self.name!r} were made, so it would not sum gradients over replicas: make it inside "
+                    f"strategy.scope(), or give its name"
+                )
+
+    def fit(self, *args: Any, callbacks: Any = None, **kwargs: Any) -> Any:
+        """Train as Keras does. Of several processes the first alone writes the files of Keras's callbacks."""
+        return super().fit(*args, callbacks=for_this_worker(callbacks, self.distribute_strategy), **kwargs)
+
+    def on_replicas(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        strategy = self.distribute_strategy
+
+        def on_all(data: Any) -> Any:
+            self._compiled_a_part = False
+            results = strategy.run(step, args=(data,))
+            if self.jit_compile and not self._compiled_a_part:
+                warnings.warn(
+                    f"jit_compile=True compiles nothing of {self.name!r} on several replicas: its class has a training step of "
+                    f"its own, which sums gradients somewhere. Let it call super().train_step(data), which compiles its part",
+                    RecomputeWarning,
+                    stacklevel=2,
+                )
+            return tf.nest.map_structure(lambda value: strategy.reduce("MEAN", value, axis=None), results)
+
+        return on_all if self.run_eagerly else tf.function(on_all, reduce_retracing=True, autograph=False)
+
+    def train_step(self, data: Any) -> Any:
+        """Train on one batch, or on a replica's part of it."""
+        if not _is_one_of_several():
+            return super().train_step(data)
+        trained: list[Any] = []  # variables, for each call of the optimizer
+
+        def part(data: Any) -> Any:
+            logs, applied = self._held_back(data)
+            trained[:] = [variables for _, variables in applied]
+            return logs, [gradients for gradients, _ in applied]
+
+        logs, gradients = self._compiled(part, data)
+        factor = self._share(_samples(data))
+        for each, variables in zip(gradients, trained):
+            self.optimizer.apply([_scaled(g, factor) for g in each], variables)
+        return logs
+
+    def compiled_step(self, data: Any) -> Any:
+        """Do what is one compiled program of a training step: all of it, or on several replicas what each does alone."""
+        strategy = self.distribute_strategy
+        if strategy.num_replicas_in_sync == 1:
+            return self.train_step(data)
+        local = strategy.extended.worker_devices
+        resolver = strategy.cluster_resolver
+        number = len(local) * (resolver.task_id or 0) if resolver else 0  # of the first replica on this worker
+        with tf.distribute.ReplicaContext(strategy, number), tf.device(local[0]):
+            logs, applied = self._held_back(data)
+        return logs, [gradients for gradients, _ in applied]
+
+    def _held_back(self, data: Any) -> tuple[Any, list[Any]]:
+        """Return what the training step of the model's class returns, and what its optimizer was to apply and did not."""
+        applied: list[Any] = []
+
+        def apply(gradients: Any, trainable_variables: Any = None) -> None:
+            applied.append((list(gradients), trainable_variables))
+
+        self.optimizer.__dict__["apply"] = apply  # an attribute would be tracked
+        try:
+            return super().train_step(data), applied
+        finally:
+            del self.optimizer.__dict__["apply"]
+
+    def test_step(self, data: Any) -> Any:
+        """Evaluate one batch, or a replica's part of it."""
+        return self._compiled(super().test_step, data) if _is_one_of_several() else super().test_step(data)
+
+    def _compiled(self, part: Callable[[Any], Any], data: Any) -> Any:
+        """Return ``part(data)``, which a program of its own computes if there is a sample; otherwise zeros in its shapes."""
+        self._compiled_a_part = True
+        if self.run_eagerly:
+            return part(data)
+        function = tf.function(part, jit_compile=self.jit_compile, autograph=False)
+        samples = _samples(data)
+        if tf.get_static_value(samples) is not None:
+            return function(data)
+        like = function.get_concrete_function(data).structured_outputs
+        zeros = functools.partial(tf.nest.map_structure, _zeros, like, expand_composites=True)
+        return tf.cond(samples > 0, lambda: function(data), zeros)
+
+    def _share(self, samples: tf.Tensor) -> tf.Tensor | None:
+        """Return the number of ``samples`` of this replica over the mean of all; None where losses are sums."""
+        losses = keras.tree.flatten(self.loss)
+        if any(getattr(loss, "reduction", "mean") in ("sum", None, "none") for loss in losses):
+            return None
+        context = tf.distribute.get_replica_context()
+        total = context.all_reduce("SUM", tf.cast(samples, tf.float32))
+        return tf.cast(samples, tf.float32) * context.num_replicas_in_sync / total
+
+
+def _is_one_of_several() -> bool:
+    context = tf.distribute.get_replica_context()
+    return context is not None and context.num_replicas_in_sync > 1
+
+
+def _samples(data: Any) -> tf.Tensor:
+    return tf.shape(next(value for value in tf.nest.flatten(data) if value is not None))[0]
+
+
+def _scaled(gradient: Any, factor: tf.Tensor | None) -> Any:
+    if gradient is None or factor is None:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(_scaled(gradient.values, factor), gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)
+
+
+def _zeros(like: tf.Tensor) -> tf.Tensor:
+    return tf.zeros([size or 0 for size in like.shape], like.dtype)

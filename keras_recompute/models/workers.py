@@ -1,0 +1,32 @@
+"""Keras's callbacks where several processes train one model: what writes files does so in the first process alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..seams.keras.backup import WholeBackup
+
+_WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
+
+
+def for_this_worker(callbacks: Any, strategy: tf.distribute.Strategy) -> Any:
+    """Return ``callbacks``, as ``fit`` takes them, as this process of the ``strategy`` is to call them."""
+    number = worker_number(strategy)
+    if number is None or callbacks is None or isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks
+    given: Sequence[Any] = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
+    backed_up = [WholeBackup(c, writes=number == 0) if type(c) is keras.callbacks.BackupAndRestore else c for c in given]
+    return backed_up if number == 0 else [c for c in backed_up if not isinstance(c, _WRITERS)]
+
+
+def worker_number(strategy: tf.distribute.Strategy) -> int | None:
+    """Return the number of this process among those of ``strategy``, the chief's being 0; None where there is one process."""
+    resolver = strategy.cluster_resolver
+    jobs = resolver.cluster_spec().as_dict() if resolver is not None else {}
+    if sum(len(jobs.get(job, ())) for job in ("chief", "worker")) < 2:
+        return None
+    return int(resolver.task_id) + (len(jobs.get("chief", ())) if resolver.task_type == "worker" else 0)

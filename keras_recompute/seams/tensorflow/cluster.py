@@ -1,0 +1,29 @@
+"""How soon TensorFlow's coordination service, which ``MultiWorkerMirroredStrategy`` starts, takes a process for lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorflow.core.protobuf.tensorflow_server_pb2 import ServerDef  # noqa: F401  # loads what the service's protos need
+from tensorflow.python.distribute import multi_worker_util
+from tensorflow.python.eager import context
+
+
+def watch_heartbeats(resolver: Any, *, heartbeat_seconds: float, register_seconds: float) -> None:
+    """Have the service of the cluster of ``resolver`` wait so long; before the strategy is made, which keeps these settings."""
+    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+
+    spec = resolver.cluster_spec()
+    jobs = [
+        coordination_config_pb2.CoordinatedJob(name=job, num_tasks=spec.num_tasks(job))
+        for job in ("chief", "worker")
+        if job in spec.jobs
+    ]
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader=multi_worker_util.coordination_leader(spec),
+        coordinated_jobs=jobs,
+        heartbeat_timeout_in_ms=round(1000 * heartbeat_seconds),
+        cluster_register_timeout_in_ms=round(1000 * register_seconds),
+        shutdown_barrier_timeout_in_ms=round(1000 * heartbeat_seconds),
+    )

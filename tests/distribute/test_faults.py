@@ -1,0 +1,48 @@
+"""A worker that is killed: the others end in time and say which one it was; started again, all come to the same numbers."""
+
+import random
+
+import pytest
+
+from .resume import EPOCHS, UPDATES_PER_EPOCH
+from .running import LAUNCHER, results, run
+
+LAST = EPOCHS * UPDATES_PER_EPOCH
+
+
+def trained(folder, victim=-1, at=0, restarts=0):
+    folder.mkdir()
+    launcher = [*LAUNCHER, "--workers", "2", "--restarts", str(restarts), "-m"]
+    return run("tests.distribute.resume", folder, victim, at, launcher=launcher)
+
+
+def check(tmp_path, undisturbed, victim, at):
+    done = trained(tmp_path / f"killed-{victim}-{at}", victim, at, restarts=1)
+    found = results(done)
+    epochs_left = EPOCHS - (at - 1) // UPDATES_PER_EPOCH  # the backup is of the end of the epoch before
+    for worker in (0, 1):
+        (result,) = found[worker]
+        assert result["losses"] == undisturbed["losses"][-epochs_left:]
+        assert result["weights"] == undisturbed["weights"]
+    errors = [line for line in done.stderr.splitlines() if "keras_recompute" in line or "was lost" in line]
+    assert f"keras_recompute.distribute: worker {victim} of 2 was ended by SIGKILL" in errors
+    assert any(f"worker {victim} of 2 (127.0.0.1:" in line and "was lost" in line for line in errors), done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_killed_worker_is_named_and_training_goes_on_to_the_same_numbers(tmp_path):
+    done = trained(tmp_path / "undisturbed")
+    (undisturbed,) = results(done)[0]
+    assert results(done)[1] == [undisturbed]
+    written = sorted(path.name for path in (tmp_path / "undisturbed").iterdir())
+    assert written == ["log.csv", "model.keras"]  # by the first worker alone, and the backup is gone
+    assert len((tmp_path / "undisturbed" / "log.csv").read_text().splitlines()) == 1 + EPOCHS
+    check(tmp_path, undisturbed, 1, UPDATES_PER_EPOCH + 2)
+
+
+@pytest.mark.long
+def test_ten_kills_at_random(tmp_path):
+    (undisturbed,) = results(trained(tmp_path / "undisturbed"))[0]
+    random_numbers = random.Random(0)
+    for victim, at in {(n % 2, random_numbers.randint(1, LAST - 1)) for n in range(10)}:
+        check(tmp_path, undisturbed, victim, at)

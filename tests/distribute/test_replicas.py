@@ -1,0 +1,44 @@
+"""``fit``, ``evaluate`` and ``predict`` on several replicas, held against the same replicas run one after the other."""
+
+import pytest
+
+from .networks import CASES, one_after_another
+from .running import LAUNCHER, results, run
+
+QUICK = ("perceptron", "perceptron, a batch of 1")
+
+
+def trained(kind, replicas, jit, names):
+    """Return what came of each network; all workers must say the same."""
+    launched = [*LAUNCHER, "--workers", str(replicas), "-m"] if kind == "workers" else ()
+    found = results(run("tests.distribute.train", kind, replicas, int(jit), *names, launcher=launched))
+    said = found.pop(0)
+    assert all(other == said for other in found.values())
+    assert len(found) == (replicas - 1 if kind == "workers" else 0)
+    return {each.pop("case"): each for each in said}
+
+
+def check(found, replicas, jit):
+    for name, result in found.items():
+        assert result["losses"] == pytest.approx(one_after_another(name, replicas, jit=jit), rel=1e-5), name
+        assert result["evaluated"] == pytest.approx(result["validation"], rel=1e-5), name
+        if name != "convolutions":  # on each replica inference goes by the statistics of that replica
+            assert result["mae"] == pytest.approx(result["evaluated"], rel=1e-5), name
+
+
+def test_two_workers_train_to_the_losses_of_one_process():
+    found = trained("workers", 2, True, QUICK)
+    check(found, 2, True)
+    for name, result in found.items():
+        assert result["losses"] == pytest.approx(one_after_another(name, 1, jit=True), rel=1e-5), name
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("jit", [False, True], ids=["plain", "jit"])
+@pytest.mark.parametrize(("kind", "replicas"), [("workers", 2), ("workers", 4), ("mirrored", 2)])
+def test_every_network_trains_as_its_replicas_one_after_the_other(kind, replicas, jit):
+    found = trained(kind, replicas, jit, CASES)
+    check(found, replicas, jit)
+    if jit and kind == "workers":
+        alone = results(run("tests.distribute.train", "alone", replicas, 1, *CASES))[0]
+        assert {each["case"]: each["temporaries"] for each in alone} == {n: r["temporaries"] for n, r in found.items()}
