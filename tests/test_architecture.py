@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "ipu": {"errors", "seams", "sizes", "phases", "files", "planning", "engine", "layers", "models", "liveness"},
     "liveness": {"errors", "seams", "sizes", "phases", "files"},
     "report": {"errors", "sizes", "phases", "files", "planning", "liveness"},
-    "example": {"errors", "sizes", "phases", "files", "planning", "layers", "ipu", "liveness", "report"},
+    "example": {"errors", "sizes", "phases", "files", "planning", "layers", "ipu", "liveness", "report", "distribute"},
     "distribute": {"errors", "seams"},
     "compat": {"errors", "sizes", "phases", "planning", "engine", "layers", "models"},
 }

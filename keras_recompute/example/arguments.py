@@ -40,6 +40,8 @@ class Options:
     learning_rate: float
     seed: int
     target: str
+    workers: int | None  # processes to start
+    distribute: bool  # whether this is one of several processes
     sweep: list[int] | None
     compile_only: bool
     report: Path | None
@@ -156,6 +158,16 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     training.add_argument(
         "--target", choices=("auto", "xla", "ipu", "ipu-model"), default="auto", help="where to run (auto: ipu if there)"
     )
+    processes = parser.add_argument_group("several processes")
+    processes.add_argument(
+        "--workers",
+        type=whole_number(1),
+        metavar="N",
+        help="start so many here, which share each update's microbatches",
+    )
+    processes.add_argument(
+        "--distribute", choices=(AUTO,), help="be one of those that TF_CONFIG, Slurm or Kubernetes describes"
+    )
     several = parser.add_argument_group("several plans")
     several.add_argument(
         "--sweep",
@@ -186,7 +198,15 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     if arguments.text and arguments.data != "text":
         raise InvalidArgumentError(f"--text {arguments.text} is not used with --data {arguments.data}: leave out one of them")
     arguments.target = choose_target(arguments.target)
+    if arguments.workers and arguments.distribute:
+        raise InvalidArgumentError("--workers starts a cluster and --distribute joins one: leave out one of the two")
+    if arguments.sweep is not None and (arguments.workers or arguments.distribute):
+        raise InvalidArgumentError("--sweep: it compares plans in one process; leave out --workers and --distribute")
+    check_workers("--workers", arguments.workers or 1, arguments.gradient_accumulation)
+    arguments.distribute = bool(arguments.distribute)
     for option, given in (
+        ("--workers", arguments.workers),
+        ("--distribute", arguments.distribute),
         ("--levels", (arguments.levels or 1) > 1),
         ("--checkpoints auto", arguments.checkpoints == AUTO),
         ("--sweep", arguments.sweep is not None),
@@ -197,6 +217,15 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     if arguments.checkpoints == AUTO:
         arguments.checkpoints = None
     return Options(**vars(arguments))
+
+
+def check_workers(said_by: str, workers: int, microbatches: int) -> None:
+    """Raise InvalidArgumentError where the microbatches of an update cannot be dealt to so many workers."""
+    if microbatches % workers:
+        raise InvalidArgumentError(
+            f"{said_by}: {workers} workers cannot share the {microbatches} microbatches of an update: change that or "
+            f"--gradient-accumulation"
+        )
 
 
 def check_plan(arguments: argparse.Namespace) -> None:

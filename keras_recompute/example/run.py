@@ -23,6 +23,7 @@ from .room import check_room, is_out_of_memory, needs, predicted_step_bytes
 from .session import BuildModel, Session
 from .stopping import ignore_signals, stopped_by_signals
 from .sweep import Sweep
+from .workers import joined, start
 
 PROGRAM = "recompute_lstm.py"
 DONE, FAILED, IMPOSSIBLE, SIGNALLED = 0, 1, 2, 128  # plus the number of the signal, as shells count
@@ -33,8 +34,9 @@ def run(argv: Sequence[str] | None, documentation: str, build_model: BuildModel)
     """Carry out a command line; return DONE, FAILED, IMPOSSIBLE, or SIGNALLED and the number of the signal that ended it."""
     with stopped_by_signals() as let_signals_pass:
         session, failures = _carried_out(argv, documentation, build_model, let_signals_pass)
-        if failures:
-            complain(f"{PROGRAM}: {'; '.join(_line(error, session) for error in failures)}")
+        unsaid = [error for error in failures if not isinstance(error, SystemExit)]
+        if unsaid:
+            complain(f"{PROGRAM}: {'; '.join(_line(error, session) for error in unsaid)}")
     return _exit_code(failures[0], session) if failures else DONE
 
 
@@ -56,11 +58,16 @@ def _carried_out(
         try:
             options = parse_arguments(argv, documentation)
             text = _checked(options)
-            session = (Session if options.sweep is None else Sweep)(options, build_model)
-            _train(session, text, output)
+            if options.workers:
+                script = build_model.__code__.co_filename
+                raise SystemExit(start(script, sys.argv[1:] if argv is None else argv, options.workers))
+            with joined(options, text) as share:
+                session = Sweep(options, build_model) if options.sweep is not None else Session(options, build_model, share)
+                _train(session, text, output)
             session.report()
-        except SystemExit:  # --help
-            pass
+        except SystemExit as ended:  # --help, or workers that said themselves what there was to say
+            if ended.code:
+                failures.append(ended)
         except BaseException as error:  # none may take the figures along
             failures.append(error)
         let_signals_pass()
@@ -106,6 +113,8 @@ def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
 
 
 def _exit_code(error: BaseException, session: Session | Sweep | None) -> int:
+    if isinstance(error, SystemExit):
+        return int(error.code or DONE)
     if isinstance(error, KeyboardInterrupt):
         return SIGNALLED + getattr(error, "number", int(signal.SIGINT))
     is_refused = isinstance(error, InvalidArgumentError) or (session is None and isinstance(error, TargetError))

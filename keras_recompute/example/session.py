@@ -21,6 +21,7 @@ from .data import Text, element_spec, make_dataset
 from .plans import SequencePlan, named_plans
 from .poplar_report import PoplarReports
 from .room import check_fits, predicted_bytes
+from .workers import ALONE, Share
 
 CAPACITY_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
 _OF_PROGRAM = (
@@ -52,8 +53,9 @@ class Measured:
 class Session:
     """One run of the script: what it found out so far, and how it says so."""
 
-    def __init__(self, options: Options, build_model: BuildModel) -> None:
-        self.options, self.build_model = options, build_model
+    def __init__(self, options: Options, build_model: BuildModel, share: Share = ALONE) -> None:
+        self.asked, self.options = options, share.options(options)
+        self.build_model, self.share = build_model, share
         self.versions = {"python": platform.python_version()}
         self.choice: Choice | None = None
         self.plan: SequencePlan | None = None
@@ -131,6 +133,8 @@ class Session:
         self.strategy = ipu.ipu_strategy.IPUStrategy()
         with self.strategy.scope():
             self.model = self.build_model(tf, options, plan.checkpoints)
+            if self.share.strategy is not None:
+                self.model.workers = self.share.strategy
             if plan.levels > 1:
                 self.model.recomputation_levels = plan.levels
         self.plan, self.parameters = plan, self.model.count_params()
@@ -161,7 +165,7 @@ class Session:
         self.model.around_execution = self.measuring
         with self.strategy.scope():
             self.model.fit(
-                make_dataset(self.tf, options, text).repeat(),
+                self.share.data(make_dataset(self.tf, self.asked, text)).repeat(),
                 epochs=options.epochs,
                 steps_per_epoch=options.steps_per_epoch,
                 shuffle=False,
@@ -206,6 +210,8 @@ class Session:
     def report(self) -> None:
         """Print the figures and write the report that was asked for. Raises ReportError where it cannot be written."""
         options, plan, program = self.options, self.plan, self.program
+        if self.share.number:
+            return
         if program and plan and not options.quiet:
             self._print_memory(program, plan)
         if self.losses:
@@ -245,7 +251,7 @@ class Session:
         options, plan = self.options, self.plan
         found = {name: getattr(options, name) for name in ("target", "cell", "seq_len")}
         found.update({name: getattr(self, name) for name in ("losses", "gradient_norms", "versions", "completed")})
-        found["capacity_bytes"] = CAPACITY_BYTES
+        found.update(capacity_bytes=CAPACITY_BYTES, workers=self.share.workers)
         if plan:
             found.update(asdict(plan), sections=list(plan.counts(options.seq_len).elements()), parameters=self.parameters)
             found["predicted_peak_bytes"] = predicted_bytes(options, plan)

@@ -19,6 +19,7 @@ from ..pipeline.executions import Pipeline, evaluation_execution, prediction_exe
 from ..pipeline.model_stages import Task
 from ..pipeline.options import PipelineOptions, positive_or_none
 from ..pipeline.staged_graph import check_stages, staged_graph
+from ..pipeline.workers import update_of_all
 from ..reports.profiling import reported, run
 from .microbatches import (
     batch_spec,
@@ -84,6 +85,8 @@ class Extension(_Model):
         self.training_record = TrainingRecord()
         # A context entered around each run of the training program, when its data is there: for measuring.
         self.around_execution: Callable[[], AbstractContextManager[Any]] = nullcontext
+        # The strategy of several processes that train this model together, each with microbatches of its own.
+        self.workers: tf.distribute.Strategy | None = None
         self._made_in = entered.current()
         super().__init__(*args, **kwargs)
 
@@ -216,13 +219,18 @@ class Extension(_Model):
         """Return the function that Keras calls once per execution: it takes microbatches from an iterator."""
         if self.train_function is None or force:
             execution, accumulation = self.execution, self._accumulation_of_training()
+            update = update_of_all(self, accumulation, self.workers) if self.workers else None
             pipeline = self._pipeline(Task.TRAIN)
             schedule = pipeline.schedule(trains=True) if pipeline else None
 
             def train(iterator: Iterator[Any]) -> Any:
                 feed = next_microbatches(iterator, self.steps_per_execution)
                 with self.around_execution():
-                    losses, norms, log, logs = self._run(execution, feed, pipeline)
+                    if update is None:
+                        losses, norms, log, logs = self._run(execution, feed, pipeline)
+                    else:
+                        gradients, loss, log, logs = self._run(execution, feed, pipeline)
+                        losses, norms, logs = update(gradients, loss, logs)
                 self.training_record.add(losses, norms, log, schedule, accumulation.steps)
                 return logs
 
@@ -269,7 +277,12 @@ class Extension(_Model):
         """
         accumulation, pipeline = self._accumulation_of_training(), self._pipeline(Task.TRAIN)
         if self._execution is None:
-            self._execution = training_execution(self, accumulation, pipeline)
+            if self.workers and accumulation.updates > 1:
+                raise ValueError(
+                    f"steps_per_execution={self.steps_per_execution} holds {accumulation.updates} updates, and one of several "
+                    f"processes makes one per execution: set it to {accumulation.steps}"
+                )
+            self._execution = training_execution(self, accumulation, pipeline, is_one_of_several=bool(self.workers))
         return self._execution
 
     def feed_signature(self, element_spec: Any) -> Any:

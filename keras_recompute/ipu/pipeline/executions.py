@@ -20,6 +20,7 @@ from .model_stages import ModelStages, Task
 from .options import PipelineOptions
 from .schedule import Schedule
 from .stage_program import StageProgram
+from .workers import gradients_of_one_update
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +69,13 @@ class Pipeline:
         return self.loops[task]
 
 
-def training_execution(model: keras.Model, accumulation: Accumulation, pipeline: Pipeline | None) -> Any:
-    """Return the program that returns losses and gradient norms, one per update, the log of what ran, and the metrics."""
+def training_execution(
+    model: keras.Model, accumulation: Accumulation, pipeline: Pipeline | None, *, is_one_of_several: bool = False
+) -> Any:
+    """Return the program that returns losses and gradient norms, one per update, the log of what ran, and the metrics.
+
+    In one of several processes it is the program of ``gradients_of_one_update``.
+    """
     model.optimizer.build(model.trainable_variables)
 
     def execution(feed: Any) -> Any:
@@ -83,6 +89,8 @@ def training_execution(model: keras.Model, accumulation: Accumulation, pipeline:
                 gradients, (losses,), log = loop.run(flat, first, variables)
                 return gradients, tf.reduce_sum(losses), log
 
+        if is_one_of_several:
+            return gradients_of_one_update(model, accumulation, gradients_from)
         return *run_accumulated(model, accumulation, gradients_from, record), model.get_metrics_result()
 
     return tf.function(execution, jit_compile=True, autograph=False)

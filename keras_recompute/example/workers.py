@@ -1,0 +1,83 @@
+"""The example in several processes, which share the microbatches of each update: starting them, and being one of them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Iterator, Sequence
+
+from .arguments import AUTO, Options, check_workers
+from .data import Text
+
+# What a worker may be given that others are not: where the first one writes, and what it prints.
+_MAY_DIFFER = ("report", "json", "force", "quiet", "text")
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one process does of a run: every so many-th microbatch, from that of its own number on."""
+
+    strategy: Any  # None where there is one process
+    number: int = 0
+    workers: int = 1
+
+    def options(self, options: Options) -> Options:
+        """Return ``options`` with the microbatches of this process alone; the first process alone writes and prints."""
+        own = replace(
+            options,
+            gradient_accumulation=options.gradient_accumulation // self.workers,
+            steps_per_epoch=options.steps_per_epoch // self.workers,
+        )
+        return own if self.number == 0 else replace(own, report=None, json=None, quiet=True)
+
+    def data(self, dataset: Any) -> Any:
+        """Return the microbatches of this process: they are dealt in turn."""
+        return dataset.shard(self.workers, self.number) if self.workers > 1 else dataset
+
+
+ALONE = Share(None)
+
+
+@contextlib.contextmanager
+def joined(options: Options, text: Text | None) -> Iterator[Share]:
+    """Join the cluster that the environment describes, if that is asked for, for as long as the block lasts.
+
+    Raises InvalidArgumentError where there is none or the microbatches cannot be dealt, ClusterError where a worker does not
+    come, was started differently, or is lost.
+    """
+    if not options.distribute:
+        yield ALONE
+        return
+    from ..distribute import join
+    from ..distribute.cluster import find_cluster
+
+    cluster = find_cluster()
+    workers = len(cluster.addresses)
+    check_workers(cluster.said_by, workers, options.gradient_accumulation)
+    alike = {name: value for name, value in vars(options).items() if name not in _MAY_DIFFER}
+    with join(alike={**alike, "text": text and _digest(text)}) as strategy:
+        yield Share(strategy, cluster.number, workers)
+
+
+def start(script: str, argv: Sequence[str], workers: int) -> int:
+    """Run ``script`` with the command line ``argv`` in so many processes; return the exit code."""
+    from ..distribute import launch
+
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--workers")
+    _, others = parser.parse_known_args(list(argv))
+    return launch([sys.executable, script, *others, "--distribute", AUTO], workers)
+
+
+def _digest(text: Text) -> str:
+    """Return what tells one text from another: its length, and a hash of its beginning."""
+    if isinstance(text.source, Path):
+        with text.source.open("rb") as file:
+            beginning = file.read(2**20)
+    else:
+        beginning = text.source[: 2**20]
+    return f"{text.length} bytes, {hashlib.sha256(beginning).hexdigest()[:16]}"
