@@ -99,9 +99,10 @@ def _losses_named(cluster: Cluster) -> Iterator[None]:
     ) as error:
         if not re.search("[Cc]ollective|[Cc]oordination|[Hh]eartbeat|gRPC", str(error)):
             raise
-        raise ClusterError(
-            f"{_lost(cluster, str(error))} was lost; start the workers again to go on from the last backup"
-        ) from error
+        if "Collective instance" in str(error):
+            raise ClusterError(f"the workers did different things, so that their collectives do not fit: {error}") from error
+        lost = _lost(cluster, str(error))
+        raise ClusterError(f"{lost} was lost; start the workers again to go on from the last backup") from error
 
 
 def _lost(cluster: Cluster, message: str) -> str:

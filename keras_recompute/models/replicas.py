@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ import tensorflow as tf
 
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.keras.replicas import StepsOnReplicas, belong_to, strategy_of
-from .workers import for_this_worker
+from .workers import for_this_worker, worker_number
 
 _Model: Any = keras.Model if TYPE_CHECKING else object
 
@@ -53,9 +54,28 @@ class OnReplicas(StepsOnReplicas, _Model):
                     f"strategy.scope(), or give its name"
                 )
 
-    def fit(self, *args: Any, callbacks: Any = None, **kwargs: Any) -> Any:
-        """Train as Keras does. Of several processes the first alone writes the files of Keras's callbacks."""
-        return super().fit(*args, callbacks=for_this_worker(callbacks, self.distribute_strategy), **kwargs)
+    def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Train as Keras does. Of several processes the first alone writes the files of Keras's callbacks.
+
+        Raises InvalidArgumentError where processes have different numbers of batches.
+        """
+        given = inspect.signature(super().fit).bind(x, y, *args, **kwargs)
+        if "callbacks" in given.arguments:
+            given.arguments["callbacks"] = for_this_worker(given.arguments["callbacks"], self.distribute_strategy)
+        return super().fit(*given.args, **given.kwargs)
+
+    def check_batches(self, count: int | None) -> None:
+        strategy = self.distribute_strategy
+        if worker_number(strategy) is None:
+            return
+        own = strategy.run(lambda: tf.constant([-1 if count is None else count], tf.int64))
+        counts = strategy.gather(own, axis=0).numpy().tolist()
+        if len(set(counts)) > 1:
+            said = ", ".join("unknown" if each < 0 else str(each) for each in counts)
+            raise InvalidArgumentError(
+                f"the workers, in their order, have different numbers of batches: {said}. Give each the same data: TensorFlow "
+                f"takes the share of a worker out of it"
+            )
 
     def on_replicas(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         strategy = self.distribute_strategy

@@ -42,3 +42,17 @@ def test_every_network_trains_as_its_replicas_one_after_the_other(kind, replicas
     if jit and kind == "workers":
         alone = results(run("tests.distribute.train", "alone", replicas, 1, *CASES))[0]
         assert {each["case"]: each["temporaries"] for each in alone} == {n: r["temporaries"] for n, r in found.items()}
+
+
+@pytest.mark.long
+def test_every_sample_is_trained_on_once_however_the_data_is_shared(tmp_path):
+    """Of three files one worker gets two; while it goes on the other one has no sample, and its statistics stay as they are."""
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("".join(f"{n}\n" for n in range(8 * number, 8 * number + 8)))
+    found = results(run("tests.distribute.data", tmp_path, launcher=[*LAUNCHER, "--workers", "2", "-m"]))
+    assert found[0] == found[1]
+    by_file, by_element, refused = found[0]
+    for each in (by_file, by_element):
+        assert each["mean"] == pytest.approx(11.5)  # of 0 to 23
+        assert each["loss"] < 1000  # a number
+    assert refused["said"].startswith("the workers, in their order, have different numbers of batches: 6, 2.")

@@ -12,6 +12,12 @@ from keras_recompute.seams.keras.replicas import StepsOnReplicas, belong_to, str
 ONE = tf.distribute.MirroredStrategy(["CPU:0"])
 
 
+class Epoch(list):
+    """What Keras goes through in an epoch."""
+
+    num_batches = 5
+
+
 class Noting(StepsOnReplicas, keras.Sequential):
     """Says that its strategy has two replicas, and notes the batches that its steps are for."""
 
@@ -22,6 +28,9 @@ class Noting(StepsOnReplicas, keras.Sequential):
         assert step.__name__ in ("train_step", "test_step")
         self.batches = []
         return lambda data: self.batches.append(data) or {"loss": len(self.batches)}
+
+    def check_batches(self, count):
+        self.count = count
 
 
 def noting(**options):
@@ -60,8 +69,9 @@ def test_a_model_is_built_in_the_scope_by_the_part_of_one_replica():
         model = Noting([keras.layers.Dense(1)])
         model.compile("sgd", "mse", jit_compile=False)
     data = ONE.experimental_distribute_dataset(tf.data.Dataset.from_tensors((tf.zeros((4, 3)), tf.zeros((4, 1)))))
-    model._maybe_symbolic_build(iterator=[(0, 1, iter(data))])
+    model._maybe_symbolic_build(iterator=Epoch([(0, 1, iter(data))]))
     assert model.built
+    assert model.count == 5
     assert strategy_of(model.weights[0].value) is ONE
 
 

@@ -20,6 +20,10 @@ class StepsOnReplicas:
         """Return a function of one batch as the strategy's dataset gives it that runs ``step`` on each replica's part."""
         raise NotImplementedError
 
+    def check_batches(self, count: int | None) -> None:
+        """Raise an error where the ``count`` of batches of an epoch, or None, is not that of the other processes."""
+        raise NotImplementedError
+
     def _make_function(self, step_function: Any) -> Any:
         if self.distribute_strategy.num_replicas_in_sync == 1:  # type: ignore[attr-defined]
             return super()._make_function(step_function)  # type: ignore[misc]
@@ -42,6 +46,8 @@ class StepsOnReplicas:
         strategy = self._distribute_strategy  # type: ignore[attr-defined]
         if strategy is None:
             return
+        if iterator is not None:
+            self.check_batches(iterator.num_batches)
         batches = next((batches for _, _, batches in iterator), None) if iterator is not None else None
         if batches is not None:
             data_batch = keras.tree.map_structure(lambda v: strategy.experimental_local_results(v)[0], next(batches))
