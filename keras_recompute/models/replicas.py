@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.keras.replicas import StepsOnReplicas, belong_to, strategy_of
+from ..seams.tensorflow.cluster import outside_of_strategies
 from .workers import for_this_worker, worker_number
 
 _Model: Any = keras.Model if TYPE_CHECKING else object
@@ -108,7 +109,7 @@ class OnReplicas(StepsOnReplicas, _Model):
         logs, gradients = self._compiled(part, data)
         factor = self._share(_samples(data))
         for each, variables in zip(gradients, trained):
-            self.optimizer.apply([_scaled(g, factor) for g in each], variables)
+            self._update([_scaled(g, factor) for g in each], variables)
         return logs
 
     def compiled_step(self, data: Any) -> Any:
@@ -135,6 +136,24 @@ class OnReplicas(StepsOnReplicas, _Model):
             return super().train_step(data), applied
         finally:
             del self.optimizer.__dict__["apply"]
+
+    def _update(self, gradients: list[Any], variables: Any) -> None:
+        """Sum ``gradients`` over the replicas and apply the optimizer to the sums, once for all replicas.
+
+        Keras applies it on each, which sums what is clipped already, and in branches, as for loss scales and accumulated
+        gradients, not at all.
+        """
+        context = tf.distribute.get_replica_context()
+        there = [number for number, gradient in enumerate(gradients) if gradient is not None]
+        sums = context.all_reduce("SUM", [gradients[number] for number in there])
+
+        def apply(strategy: tf.distribute.Strategy, sums: list[Any]) -> None:
+            on_first = [strategy.experimental_local_results(value)[0] for value in sums]
+            found = dict(zip(there, on_first))
+            with outside_of_strategies():
+                self.optimizer.apply([found.get(number) for number in range(len(gradients))], variables)
+
+        context.merge_call(apply, args=(sums,))
 
     def test_step(self, data: Any) -> Any:
         """Evaluate one batch, or a replica's part of it."""

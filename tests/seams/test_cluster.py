@@ -19,3 +19,32 @@ print([(job.name, job.num_tasks) for job in service.coordinated_job_list])
 """
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert said == "2500 60000 /job:chief/replica:0/task:0\n[('chief', 1), ('worker', 2)]\n"
+
+
+def test_outside_of_strategies_a_variable_is_one():
+    # In a process of its own: its processor is divided into two devices.
+    script = """
+import tensorflow as tf
+from keras_recompute.seams.tensorflow.cluster import outside_of_strategies
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    variable = tf.Variable(1.0, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+    with outside_of_strategies():
+        assert not tf.distribute.has_strategy()
+
+def add(strategy, value):
+    with outside_of_strategies():
+        is_positive = strategy.experimental_local_results(value)[0] > 0
+        tf.cond(is_positive, lambda: variable.assign_add(2.0), lambda: variable.read_value())
+
+@tf.function
+def step():
+    strategy.run(lambda: tf.distribute.get_replica_context().merge_call(add, args=(tf.constant(1.0),)))
+
+step()
+print([float(each) for each in strategy.experimental_local_results(variable)])
+"""
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[3.0, 3.0]\n"

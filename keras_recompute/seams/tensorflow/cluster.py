@@ -1,11 +1,13 @@
-"""How soon TensorFlow's coordination service, which ``MultiWorkerMirroredStrategy`` starts, takes a process for lost."""
+"""What TensorFlow's strategies do that has no public name: how soon a process is taken for lost, and leaving their scope."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from tensorflow.core.protobuf.tensorflow_server_pb2 import ServerDef  # noqa: F401  # loads what the service's protos need
-from tensorflow.python.distribute import multi_worker_util
+from tensorflow.python.distribute import distribute_lib, multi_worker_util
 from tensorflow.python.eager import context
 
 
@@ -27,3 +29,13 @@ def watch_heartbeats(resolver: Any, *, heartbeat_seconds: float, register_second
         cluster_register_timeout_in_ms=round(1000 * register_seconds),
         shutdown_barrier_timeout_in_ms=round(1000 * heartbeat_seconds),
     )
+
+
+@contextlib.contextmanager
+def outside_of_strategies() -> Iterator[None]:
+    """Do what is inside as if in no strategy's scope, though in one: assignments reach all copies of a variable at once."""
+    distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
+    try:
+        yield
+    finally:
+        distribute_lib._pop_per_thread_mode()
