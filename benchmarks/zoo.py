@@ -1,11 +1,12 @@
 """Models that nobody here wrote: ``python3 benchmarks/zoo.py`` trains one of every family and writes ``docs/zoo.md``.
 
 Each model runs in a process of its own, with random weights; nothing is downloaded. One step is a loss (the mean square of
-all outputs) and the gradients of all weights, of the plain Keras model, of ``checkpointed(model, every=round(sqrt(layers)))``,
-and of the leanest plan of ``kr.plan``: with and without jit in float32, and without jit in float64. Compared are loss and
-gradients (beside them stands how far those of the plain model with jit are from its own in float64, unless it draws random
-numbers), temporaries of the compiled program (without the gradients that it hands back), the least seconds per step of some
-that take turns, and those of the first one, which traces and compiles. KerasHub's models need ``pip install keras-hub``;
+all outputs) and the gradients of all weights, of the plain Keras model, of ``checkpointed(model, every=round(sqrt(layers)))``
+or, where its blocks stand inside one layer, of these blocks by name, and of the leanest plan of ``kr.plan``: with and without
+jit in float32, and without jit in float64. Compared are loss and gradients (beside them stands how far those of the plain
+model with jit are from its own in float64, unless it draws random numbers), temporaries of the compiled program (without the
+gradients that it hands back), the least seconds per step of some that take turns, and those of the first one, which traces
+and compiles. KerasHub's models need ``pip install keras-hub``;
 without it their rows say so. ``--only NAME`` runs one model and keeps the other rows.
 """
 
@@ -179,6 +180,8 @@ def build(name: str) -> tuple[Any, list[Any]]:
     return model, [value.astype(tensor.dtype) for tensor, value in zip(model.inputs, values)]
 
 
+# Whose blocks stand inside one layer: each of them is recomputed, and ``every`` is of no use.
+BLOCKS = {"ViTBackbone": "transformer_block_*"}
 WITHOUT_DROPOUT = ("LlamaBackbone", "MistralBackbone", "GemmaBackbone", "ViTBackbone")
 
 
@@ -255,7 +258,8 @@ def measure(name: str) -> dict[str, Any]:
     layers = len(layers_in(model, include_self=False)) if name in HUB else len(model.layers)
     every = max(1, round(len(model.layers) ** 0.5))
     row: dict[str, Any] = {"layers": layers, "every": every}
-    ours = kr.checkpointed(model, every=every)
+    where: dict[str, Any] = {"layers": BLOCKS[name]} if name in BLOCKS else {"every": every}
+    ours = kr.checkpointed(model, **where)
     steps = Steps(model, inputs), Steps(ours, inputs)
     row.update(jit=beside(*steps, jit=True), graph=beside(*steps, jit=False))
     in_float32 = steps[0](jit=True)[1]
@@ -282,7 +286,7 @@ def measure(name: str) -> dict[str, Any]:
     model.set_weights(weights)
     inputs = [value.astype(tensor.dtype) for tensor, value in zip(model.inputs, inputs)]
     # Both before the first step, which draws random numbers: they begin with the same state.
-    plain, ours = Steps(model, inputs), Steps(kr.checkpointed(model, every=every), inputs)
+    plain, ours = Steps(model, inputs), Steps(kr.checkpointed(model, **where), inputs)
     wanted = plain(jit=False)[1]
     row["float64"] = difference(ours(jit=False)[1], wanted)
     if not any("seed_generator" in v.path for v in model.variables):
@@ -317,7 +321,7 @@ def _line(name: str, row: dict[str, Any]) -> str:
     predicted = " / ".join(f"{value:.2f}" for value in row["predicted"]) if "predicted" in row else row.get("plan", "")[:80]
     cells: list[Callable[[], str] | str] = [
         name,
-        f"{row['layers']}, {row['every']}",
+        f"{row['layers']}, {BLOCKS.get(name, row['every'])}",
         f"{largest:.0e}{rounding} / {row['float64']:.0e}",
         temporaries,
         pair(row["jit"]["step"]),

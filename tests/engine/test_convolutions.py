@@ -60,6 +60,8 @@ CASES = {
     "dilated, valid": (two(padding="VALID", dilations=(2, 3)), IMAGE, (2, 2, 4, 6)),
     "padded by hand": (two(1, [[0, 0], [1, 0], [0, 2], [0, 0]]), IMAGE, (3, 2, 4, 6)),
     "in groups": (two(2), IMAGE, (3, 3, 2, 6)),
+    "in a group for each feature": (two(2), IMAGE, (3, 3, 1, 4)),
+    "in a group for each feature, of two results": (two(1), IMAGE, (3, 3, 1, 8)),
     "depthwise": (depthwise(), IMAGE, (3, 3, 4, 1)),
     "depthwise of stride 2": (depthwise(2, "VALID"), IMAGE, (3, 3, 4, 2)),
     "separable": (separable, IMAGE, (3, 3, 4, 1)),
@@ -82,7 +84,7 @@ def given(name, dtype=np.float32):
     return (lambda x, w: tf.exp(-(function(tf.sin(x), w) ** 2))), x, w
 
 
-QUICK = ("3x3", "3x3 of stride 2", "depthwise", "transposed")
+QUICK = ("3x3", "3x3 of stride 2", "depthwise", "in a group for each feature", "transposed")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in CASES])
@@ -115,8 +117,9 @@ def test_every_convolution_of_the_program_is_in_the_form_of_the_fast_kernel(name
     assert set(found) == {"b01f_01io->b01f"}
 
 
-def test_a_depthwise_convolution_is_not():
-    function, x, w = given("depthwise")
+@pytest.mark.parametrize("name", ["depthwise", "in a group for each feature"])
+def test_a_depthwise_convolution_is_not(name):
+    function, x, w = given(name)
     inside = [form for form in forms(step_of(checkpoint(function), jit=True), x, w) if form != "b01f_01io->b01f"]
     assert len(inside) == 3  # all but the forward pass, which stands in the entry computation, where XLA chooses
 

@@ -6,8 +6,9 @@ each becomes plain loops, 40 to 280 times slower. So they are written in the fas
 
 Where a kernel covers one place of the image, both gradients are products of matrices, which need no image turned around.
 
-A depthwise convolution is the other way round. It takes so few products for an element that plain loops are 10 to 50 times
-faster than the kernel, which is made for many. Written in another form, the kernel is not taken.
+A depthwise convolution, also one of as many groups as features, is the other way round. It takes so few products for an element
+that plain loops are 10 to 50 times faster than the kernel, which is made for many. Written in another form, the kernel is not
+taken.
 
 Other compilers keep what they have. What it gains: "Convolutions in sections" in benchmarks/NOTES.md.
 """
@@ -64,8 +65,6 @@ def faster_convolution(operation: tf.Operation) -> Callable[..., tf.Tensor] | No
     if operation.type not in _MAKE:
         return None
     channels_first = operation.get_attr("data_format").startswith(b"NC")
-    if operation.type in _FORWARD and not channels_first:
-        return None  # it has the fast form
     is_image, is_kernel = operation.type in _OF_IMAGES, operation.type in _OF_KERNELS
     image = (operation.outputs if is_image else operation.inputs)[0].shape
     kernel = (operation.outputs[0] if is_kernel else operation.inputs[1]).shape
@@ -78,7 +77,10 @@ def faster_convolution(operation: tf.Operation) -> Callable[..., tf.Tensor] | No
     space = slice(2, rank + 2) if channels_first else slice(1, rank + 1)
     features = image[1] if channels_first else image[-1]
     window = _window(operation, image[space], tuple(kernel), result[space], features, space)
-    make = functools.partial(_MAKE[operation.type], window)
+    is_depthwise = window.groups > 1 and kernel[rank] == 1 and operation.type in _AS_DEPTHWISE
+    if operation.type in _FORWARD and not channels_first and not is_depthwise:
+        return None  # it has the fast form
+    make = functools.partial((_AS_DEPTHWISE if is_depthwise else _MAKE)[operation.type], window)
     return functools.partial(_channels_last, make, operation.type, rank) if channels_first else make
 
 
@@ -118,9 +120,7 @@ def _image_gradient(window: _Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Ten
     kernel = tf.reshape(tf.reverse(kernel, list(range(rank))), [*window.kernel, inputs, groups, outputs])
     kernel = tf.transpose(kernel, [*range(rank), rank + 2, rank + 1, rank])
     kernel = tf.reshape(kernel, [*window.kernel, outputs, groups * inputs])
-    low = [extent - 1 - p for extent, p in zip(window.extents, window.before)]
-    high = [n - m - p + e - 1 for n, m, p, e in zip(window.image, window.spreads, low, window.extents)]
-    return _convolution(dy, kernel, (1,) * rank, list(zip(low, high)), window.strides, window.dilations, groups)
+    return _convolution(dy, kernel, (1,) * rank, _around_results(window), window.strides, window.dilations, groups)
 
 
 def _kernel_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
@@ -169,6 +169,16 @@ def _depthwise(window: _Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tenso
     return _convolution(image, kernel, window.strides, padding, ones, window.dilations, window.groups, kernel_first=True)
 
 
+def _depthwise_image_gradient(window: _Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    rank = len(window.image)
+    if kernel.shape[-1] != window.groups:  # several results of each feature
+        return _image_gradient(window, _, kernel, dy)
+    kernel = tf.reshape(tf.reverse(kernel, list(range(rank))), [1, *window.kernel, -1])
+    return _convolution(
+        dy, kernel, (1,) * rank, _around_results(window), window.strides, window.dilations, window.groups, kernel_first=True
+    )
+
+
 def _depthwise_kernel_gradient(window: _Window, image: tf.Tensor, sizes: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     rank = len(window.image)
     image, padding = _as_far_as_it_is_read(window, image)
@@ -186,6 +196,21 @@ _MAKE: dict[str, Callable[..., tf.Tensor]] = {
     _DEPTHWISE: _depthwise,
     f"{_DEPTHWISE}BackpropFilter": _depthwise_kernel_gradient,
 }
+
+
+# Those of as many groups as features: the kernel has one input.
+_AS_DEPTHWISE: dict[str, Callable[..., tf.Tensor]] = {
+    **dict.fromkeys(_FORWARD, _depthwise),
+    **dict.fromkeys(_OF_IMAGES, _depthwise_image_gradient),
+    **dict.fromkeys(_OF_KERNELS, _depthwise_kernel_gradient),
+}
+
+
+def _around_results(window: _Window) -> list[tuple[int, int]]:
+    """Return the padding around the gradients of the results with which the kernel slides backwards over them."""
+    low = [extent - 1 - p for extent, p in zip(window.extents, window.before)]
+    high = [n - m - p + e - 1 for n, m, p, e in zip(window.image, window.spreads, low, window.extents)]
+    return list(zip(low, high))
 
 
 def _as_far_as_it_is_read(window: _Window, image: tf.Tensor) -> tuple[tf.Tensor, list[tuple[int, int]]]:
