@@ -66,10 +66,14 @@ class Trace:
 def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], target: Target) -> Trace:
     """Trace ``function``, which takes one tensor per entry of ``signature``, into a graph of its own, for ``target``."""
 
+    to_trace = function
+    for around in target.at("traced"):
+        to_trace = around(to_trace)
+
     @functools.wraps(function)  # so that placeholders bear the names of its parameters
     def marked(*tensors: tf.Tensor) -> Any:
         with traced():
-            return function(*tensors)
+            return to_trace(*tensors)
 
     # Our derivatives do not need the functions that TensorFlow writes loops and branches into, and cannot always derive twice.
     marked.__name__ += f"_{NOT_WRAPPED}"

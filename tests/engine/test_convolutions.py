@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -132,5 +133,18 @@ def test_a_batch_that_is_not_known():
         autograph=False,
         input_signature=[tf.TensorSpec((None, *x.shape[1:])), tf.TensorSpec(w.shape)],
     )
+    for found, wanted in zip(step(x, w), step_of(function, jit=True)(x, w)):
+        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
+
+
+def test_keras_writes_groups_into_a_function_of_its_own_and_they_are_found_there():
+    layer = keras.layers.Conv2D(4, 3, padding="same", groups=4)
+    x = tf.constant(numbers(2, 8, 7, 4))
+    layer.build(x.shape)
+    function = lambda x, w: layer(tf.exp(-(layer(x) ** 2))) * w  # noqa: E731
+    w = tf.constant(numbers(4))
+    step = step_of(checkpoint(function), jit=True)
+    inside = [form for form in forms(step, x, w) if form != "b01f_01io->b01f"]
+    assert len(inside) >= 4  # of both calls the gradients, and the replay
     for found, wanted in zip(step(x, w), step_of(function, jit=True)(x, w)):
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)

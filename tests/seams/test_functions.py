@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_recompute.seams.tensorflow.functions import (
     NOT_WRAPPED,
     add_function,
+    compiled_calls_inlined,
     definition_in_process,
     function_in,
     function_of,
@@ -77,3 +78,46 @@ def test_by_its_name_a_function_keeps_its_branches_under_nested_tapes(name, is_w
     with tf.GradientTape(), tf.GradientTape():
         graph = tf.function(branching, autograph=False).get_concrete_function(tf.TensorSpec([], tf.bool)).graph
     assert any("PartitionedCall" in op.type for op in graph.get_operations()) == is_wrapped
+
+
+def traced_with_a_call(*, jit, assigns=False):
+    """Return a graph, traced with compiled calls written out, that calls a function, which has a loop, and its gradient."""
+    variable = tf.Variable(2.0)
+
+    @tf.function(jit_compile=jit)
+    def called(x):
+        if assigns:
+            variable.assign_add(1.0)
+        return variable * tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, y * 3.0), (0, tf.sin(x)))[1]
+
+    @tf.function
+    def outer(x):
+        with compiled_calls_inlined():
+            y = called(x)
+        return y, *tf.gradients(y, [x])
+
+    return outer.get_concrete_function(tf.TensorSpec(())), outer
+
+
+def calls_in(graph):
+    return [op.type for op in graph.get_operations() if op.type.endswith("PartitionedCall")]
+
+
+def test_a_compiled_function_is_written_out():
+    concrete, outer = traced_with_a_call(jit=True)
+    assert calls_in(concrete.graph) == []
+    assert [float(t) for t in outer(tf.constant(0.0))] == [0.0, 18.0]  # of 2 * (sin(x) * 3 * 3)
+
+
+@pytest.mark.parametrize("options", [{"jit": None}, {"jit": True, "assigns": True}], ids=["not compiled", "with state"])
+def test_any_other_is_called(options):
+    concrete, _ = traced_with_a_call(**options)
+    assert len(calls_in(concrete.graph)) == 2  # forward and backward
+
+
+def test_outside_a_compiled_function_is_called():
+    with compiled_calls_inlined():
+        pass
+    called = tf.function(tf.sin, jit_compile=True)
+    graph = tf.function(called).get_concrete_function(tf.TensorSpec(())).graph
+    assert len(calls_in(graph)) == 1

@@ -21,6 +21,7 @@ from ...seams.tensorflow.xla import is_for_xla
 from ..target import Pass, Target
 from .convolutions import faster_convolution
 from .fence import behind_a_branch, behind_control_dependencies
+from .inlining import without_compiled_calls
 from .min_cut import all_but_cheap
 from .poolings import faster_pooling
 from .prevent_constant_folding import late_zeros
@@ -39,6 +40,9 @@ _ATTENTION, _PROCESS, _WORTH = "Attention", "What the process keeps of a compile
 PASSES = {
     each.name: each
     for each in (
+        Pass("inlining", "traced", without_compiled_calls, (_XLA,),
+             "functions that XLA is to compile on their own are written out, so that the passes see what they compute",
+             _CONVOLUTIONS),
         Pass("scheduling", "joined", finish_layer_by_layer, (_XLA,),
              "the gradients of a layer's weights are finished before back-propagation goes on", _LAYERS),
         Pass("min_cut", "policy", all_but_cheap, (_XLA, _TENSORFLOW),

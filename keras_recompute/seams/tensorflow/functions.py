@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.function.polymorphism import function_type
 from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
+from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
+
+from .operations import type_is_stateful
 
 # Under nested tapes TensorFlow writes a loop or a branch into a function of its own, which it can differentiate, but not always
 # the derivative (``control_flow_util.run_as_function_for_tape_gradients``); not in a graph that has this in its name.
@@ -42,3 +48,39 @@ def function_of(definition: Any, children: Sequence[Any]) -> Any:
     )
     signature = function_type.from_structured_signature((inputs, {}), outputs, {})
     return AtomicFunction(name, known, signature, list(children))
+
+
+_COMPILED = "_XlaMustCompile"
+_plain_call = atomic_function.make_call_op_in_graph
+_inlining = threading.local()
+
+
+@contextlib.contextmanager
+def compiled_calls_inlined() -> Iterator[None]:
+    """Have this thread write into graphs what a ``tf.function`` with ``jit_compile=True`` computes, instead of a call of it.
+
+    A function that does more to variables than to read them, or has other state, is called as ever.
+    """
+    atomic_function.make_call_op_in_graph = _call_or_body
+    before, _inlining.is_on = getattr(_inlining, "is_on", False), True
+    try:
+        yield
+    finally:
+        _inlining.is_on = before
+
+
+def _call_or_body(function: Any, inputs: Sequence[tf.Tensor], *others: Any) -> Any:
+    if not getattr(_inlining, "is_on", False):
+        return _plain_call(function, inputs, *others)
+    definition = function.definition
+    signature = definition.signature
+    is_compiled = _COMPILED in definition.attr and definition.attr[_COMPILED].b
+    has_state = any(type_is_stateful(node.op) and node.op != "ReadVariableOp" for node in definition.node_def)
+    if not is_compiled or has_state or any(t.dtype == tf.variant for t in inputs):
+        return _plain_call(function, inputs, *others)
+    graph = tf.compat.v1.get_default_graph()
+    add_function(graph, function)  # with those that it calls
+    body, names = function_def_to_graph_def(definition)
+    given = {f"{argument.name}:0": graph.capture(value) for argument, value in zip(signature.input_arg, inputs)}
+    wanted = [names[definition.ret[result.name]] for result in signature.output_arg]
+    return tf.graph_util.import_graph_def(body, input_map=given, return_elements=wanted, name=signature.name.strip("_"))
