@@ -170,6 +170,7 @@ def with_blocks(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> Any
     """Return a model of the class of ``model``, sharing its layers, that recomputes each call of ``layers`` in training."""
     new = beside(model, BlocksModel)
     new._keras_recompute_blocks = Blocks(layers)
+    new.belong_to_strategy_of_weights()
     return new
 
 

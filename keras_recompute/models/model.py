@@ -63,6 +63,7 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
     def _start(self) -> None:
         self._eager_training_passes = Programs()
         self._attributes = Attributes(tuple(tracked_layers(self)))
+        self.belong_to_strategy_of_weights()
 
     @property
     def plan(self) -> ExecutionPlan:

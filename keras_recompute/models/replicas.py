@@ -10,7 +10,6 @@ samples, so that their sum is that of the whole batch; a replica that has no sam
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import warnings
@@ -36,24 +35,11 @@ class OnReplicas(StepsOnReplicas, _Model):
 
     _compiled_a_part = False
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile as Keras does, in the scope of the strategy in which the model's weights were made.
-
-        Raises InvalidArgumentError for an optimizer that was made outside of it: it would not sum gradients over replicas.
-        """
-        if strategy_of(self) is None:
-            made_in = {strategy_of(v.value) for v in self.variables} - {None}
-            if len(made_in) == 1:
-                belong_to(made_in.pop(), self)
-        with self.distribute_strategy.scope() if strategy_of(self) else contextlib.nullcontext():
-            super().compile(*args, **kwargs)
-            strategy = strategy_of(self)
-            if strategy is not None and self.optimizer is not None and strategy_of(self.optimizer) is not strategy:
-                raise InvalidArgumentError(
-                    f"optimizer={self.optimizer.name!r} was made outside the scope of the {type(strategy).__name__} in which "
-                    f"the weights of {self.name!r} were made, so it would not sum gradients over replicas: make it inside "
-                    f"strategy.scope(), or give its name"
-                )
+    def belong_to_strategy_of_weights(self) -> None:
+        """Train by the strategy in whose scope the weights were made, wherever the model was."""
+        made_in = {strategy_of(variable.value) for variable in self.variables} - {None}
+        if strategy_of(self) is None and len(made_in) == 1:
+            belong_to(made_in.pop(), self)
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as Keras does. Of several processes the first alone writes the files of Keras's callbacks.
@@ -65,8 +51,15 @@ class OnReplicas(StepsOnReplicas, _Model):
             given.arguments["callbacks"] = for_this_worker(given.arguments["callbacks"], self.distribute_strategy)
         return super().fit(*given.args, **given.kwargs)
 
-    def check_batches(self, count: int | None) -> None:
+    def check_training(self, count: int | None) -> None:
         strategy = self.distribute_strategy
+        compiled = [self.optimizer, *(variable.value for variable in self.metrics_variables)]
+        if any(strategy_of(each) is not strategy for each in compiled if each is not None):
+            raise InvalidArgumentError(
+                f"{self.name!r} was compiled outside the scope of the {type(strategy).__name__} in which its weights were "
+                f"made, or with an optimizer or a metric from outside, so it would not train on all replicas: make these, "
+                f"and call compile, inside strategy.scope()"
+            )
         if worker_number(strategy) is None:
             return
         own = strategy.run(lambda: tf.constant([-1 if count is None else count], tf.int64))

@@ -1,6 +1,14 @@
 """``fit``, ``evaluate`` and ``predict`` on several replicas, held against the same replicas run one after the other."""
 
+import contextlib
+
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
+
+import keras_recompute as kr
+from keras_recompute.errors import InvalidArgumentError
 
 from .networks import CASES, one_after_another
 from .running import LAUNCHER, results, run
@@ -34,8 +42,9 @@ def test_two_workers_train_to_the_losses_of_one_process():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("jit", [False, True], ids=["plain", "jit"])
-@pytest.mark.parametrize(("kind", "replicas"), [("workers", 2), ("workers", 4), ("mirrored", 2)])
+@pytest.mark.parametrize(
+    ("kind", "replicas", "jit"), [("workers", 2, True), ("workers", 2, False), ("workers", 4, True), ("mirrored", 2, True)]
+)
 def test_every_network_trains_as_its_replicas_one_after_the_other(kind, replicas, jit):
     found = trained(kind, replicas, jit, CASES)
     check(found, replicas, jit)
@@ -56,3 +65,20 @@ def test_every_sample_is_trained_on_once_however_the_data_is_shared(tmp_path):
         assert each["mean"] == pytest.approx(11.5)  # of 0 to 23
         assert each["loss"] < 1000  # a number
     assert refused["said"].startswith("the workers, in their order, have different numbers of batches: 6, 2.")
+
+
+def test_what_was_compiled_outside_of_the_scope_is_refused():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        plain = keras.Sequential([keras.Input((2,)), *(keras.layers.Dense(2) for _ in range(4))])
+    model = kr.checkpointed(plain, every=2)
+    assert model.distribute_strategy is strategy  # though it was made outside
+    x = np.zeros((4, 2))
+    for optimizer, scope in ((keras.optimizers.SGD(), strategy.scope), ("sgd", contextlib.nullcontext)):
+        with scope():
+            model.compile(optimizer, "mse")
+        with pytest.raises(InvalidArgumentError, match="was compiled outside the scope of the MirroredStrategy"):
+            model.fit(x, x, verbose=0)
+    with strategy.scope():
+        model.compile("sgd", "mse")
+    assert model.fit(x, x, verbose=0).history["loss"] == [0]

@@ -20,8 +20,8 @@ class StepsOnReplicas:
         """Return a function of one batch as the strategy's dataset gives it that runs ``step`` on each replica's part."""
         raise NotImplementedError
 
-    def check_batches(self, count: int | None) -> None:
-        """Raise an error where the ``count`` of batches of an epoch, or None, is not that of the other processes."""
+    def check_training(self, count: int | None) -> None:
+        """Raise an error where the model cannot train by its strategy, or the ``count`` of batches is not that of others."""
         raise NotImplementedError
 
     def _make_function(self, step_function: Any) -> Any:
@@ -47,7 +47,7 @@ class StepsOnReplicas:
         if strategy is None:
             return
         if iterator is not None:
-            self.check_batches(iterator.num_batches)
+            self.check_training(iterator.num_batches)
         batches = next((batches for _, _, batches in iterator), None) if iterator is not None else None
         if batches is not None:
             data_batch = keras.tree.map_structure(lambda v: strategy.experimental_local_results(v)[0], next(batches))
