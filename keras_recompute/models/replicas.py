@@ -14,7 +14,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import keras
 import tensorflow as tf
@@ -25,6 +25,17 @@ from ..seams.tensorflow.cluster import outside_of_strategies
 from .workers import for_this_worker, worker_number
 
 _Model: Any = keras.Model if TYPE_CHECKING else object
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _signed_as(plain: Callable[..., Any]) -> Callable[[_Method], _Method]:
+    """Return a decorator of a method that takes what ``plain`` takes, and says so to those who ask."""
+
+    def sign(method: _Method) -> _Method:
+        setattr(method, "__signature__", inspect.signature(plain))  # noqa: B010  # no attribute that functions are known to have
+        return method
+
+    return sign
 
 
 class OnReplicas(StepsOnReplicas, _Model):
@@ -41,6 +52,7 @@ class OnReplicas(StepsOnReplicas, _Model):
         if strategy_of(self) is None and len(made_in) == 1:
             belong_to(made_in.pop(), self)
 
+    @_signed_as(keras.Model.fit)
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as Keras does. Of several processes the first alone writes the files of Keras's callbacks.
 

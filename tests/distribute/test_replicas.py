@@ -10,7 +10,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError
 
-from .networks import CASES, one_after_another
+from .networks import one_after_another
 from .running import LAUNCHER, results, run
 
 QUICK = ("perceptron", "perceptron, a batch of 1")
@@ -43,13 +43,19 @@ def test_two_workers_train_to_the_losses_of_one_process():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("kind", "replicas", "jit"), [("workers", 2, True), ("workers", 2, False), ("workers", 4, True), ("mirrored", 2, True)]
+    ("kind", "replicas", "jit", "names"),
+    [
+        ("workers", 2, True, ("recurrent", "convolutions", "transformer")),
+        ("workers", 2, False, ("perceptron", "transformer")),
+        ("workers", 4, True, ("recurrent",)),
+        ("mirrored", 2, True, ("perceptron, a batch of 8", "convolutions")),
+    ],
 )
-def test_every_network_trains_as_its_replicas_one_after_the_other(kind, replicas, jit):
-    found = trained(kind, replicas, jit, CASES)
+def test_networks_train_as_their_replicas_one_after_the_other(kind, replicas, jit, names):
+    found = trained(kind, replicas, jit, names)
     check(found, replicas, jit)
     if jit and kind == "workers":
-        alone = results(run("tests.distribute.train", "alone", replicas, 1, *CASES))[0]
+        alone = results(run("tests.distribute.train", "alone", replicas, 1, *names))[0]
         assert {each["case"]: each["temporaries"] for each in alone} == {n: r["temporaries"] for n, r in found.items()}
 
 
