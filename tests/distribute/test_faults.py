@@ -31,6 +31,7 @@ def check(tmp_path, undisturbed, victim, at):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_named_and_training_goes_on_to_the_same_numbers(tmp_path):
     done = trained(tmp_path / "undisturbed")
     (undisturbed,) = results(done)[0]

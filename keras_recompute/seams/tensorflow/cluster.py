@@ -6,15 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from tensorflow.core.protobuf.tensorflow_server_pb2 import ServerDef  # noqa: F401  # loads what the service's protos need
 from tensorflow.python.distribute import distribute_lib, multi_worker_util
+from tensorflow.python.distribute.collective_all_reduce_strategy import coordination_config_pb2  # which moves about
 from tensorflow.python.eager import context
 
 
 def watch_heartbeats(resolver: Any, *, heartbeat_seconds: float, register_seconds: float) -> None:
     """Have the service of the cluster of ``resolver`` wait so long; before the strategy is made, which keeps these settings."""
-    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-
     spec = resolver.cluster_spec()
     jobs = [
         coordination_config_pb2.CoordinatedJob(name=job, num_tasks=spec.num_tasks(job))
