@@ -32,7 +32,7 @@ class Kill(keras.callbacks.Callback):
 
 
 def main(folder: str, victim: str, at: str) -> None:
-    with join(alike={"folder": folder}, wait_seconds=120, heartbeat_seconds=4) as strategy:
+    with join(alike={"folder": folder}, wait_seconds=120, heartbeat_seconds=10) as strategy:
         number = strategy.cluster_resolver.task_id
         keras.utils.set_random_seed(0)
         with strategy.scope():
