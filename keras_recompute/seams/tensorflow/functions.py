@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
@@ -52,7 +52,7 @@ def function_of(definition: Any, children: Sequence[Any]) -> Any:
 
 _COMPILED = "_XlaMustCompile"
 _plain_call = atomic_function.make_call_op_in_graph
-_inlining = threading.local()
+_inlining: ContextVar[bool] = ContextVar("whether compiled functions are written out", default=False)
 
 
 @contextlib.contextmanager
@@ -62,21 +62,20 @@ def compiled_calls_inlined() -> Iterator[None]:
     A function that does more to variables than to read them, or has other state, is called as ever.
     """
     atomic_function.make_call_op_in_graph = _call_or_body
-    before, _inlining.is_on = getattr(_inlining, "is_on", False), True
+    token = _inlining.set(True)
     try:
         yield
     finally:
-        _inlining.is_on = before
+        _inlining.reset(token)
 
 
 def _call_or_body(function: Any, inputs: Sequence[tf.Tensor], *others: Any) -> Any:
-    if not getattr(_inlining, "is_on", False):
+    definition = function.cached_definition if _inlining.get() else None
+    if definition is None or not (_COMPILED in definition.attr and definition.attr[_COMPILED].b):
         return _plain_call(function, inputs, *others)
-    definition = function.definition
     signature = definition.signature
-    is_compiled = _COMPILED in definition.attr and definition.attr[_COMPILED].b
     has_state = any(type_is_stateful(node.op) and node.op != "ReadVariableOp" for node in definition.node_def)
-    if not is_compiled or has_state or any(t.dtype == tf.variant for t in inputs):
+    if has_state or any(t.dtype == tf.variant for t in inputs):
         return _plain_call(function, inputs, *others)
     graph = tf.compat.v1.get_default_graph()
     add_function(graph, function)  # with those that it calls
