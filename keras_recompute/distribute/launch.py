@@ -49,19 +49,14 @@ def launch(command: Sequence[str], workers: int, *, restarts: int = 0, grace_sec
 def _run_once(command: Sequence[str], workers: int, grace_seconds: float) -> int:
     addresses = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
     with _started(command, addresses) as processes:
-        first: int | None = None
-        deadline = 0.0
-        while any(process.poll() is None for process in processes):
-            failed = [number for number, process in enumerate(processes) if process.poll()]
-            if failed and first is None:
-                first, deadline = failed[0], time.monotonic() + grace_seconds
-                _say(f"worker {first} of {workers} {_how(processes[first].returncode)}")
-            if first is not None and time.monotonic() > deadline:
-                break
+        code, deadline = 0, float("inf")
+        while None in (codes := [process.poll() for process in processes]) and time.monotonic() <= deadline:
+            failed = [(number, ended) for number, ended in enumerate(codes) if ended]
+            if failed and not code:
+                (number, code), deadline = failed[0], time.monotonic() + grace_seconds
+                _say(f"worker {number} of {workers} {_how(code)}")
             time.sleep(_POLL_SECONDS)
-        codes = [process.poll() for process in processes]
-        first = next((n for n, code in enumerate(codes) if code), None) if first is None else first
-        code = 0 if first is None else processes[first].returncode
+        code = code or next(filter(None, codes), 0)
     return _SIGNALLED - code if code < 0 else code
 
 
