@@ -123,8 +123,7 @@ class OnReplicas(StepsOnReplicas, _Model):
         if strategy.num_replicas_in_sync == 1:
             return self.train_step(data)
         local = strategy.extended.worker_devices
-        resolver = strategy.cluster_resolver
-        number = len(local) * (resolver.task_id or 0) if resolver else 0  # of the first replica on this worker
+        number = len(local) * (worker_number(strategy) or 0)  # of the first replica on this worker
         with tf.distribute.ReplicaContext(strategy, number), tf.device(local[0]):
             logs, applied = self._held_back(data)
         return logs, [gradients for gradients, _ in applied]
