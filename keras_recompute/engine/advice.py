@@ -63,6 +63,16 @@ def _refs(part: Partition) -> list[object]:
     return [t.ref() for t in part.saved]
 
 
+def advise_dissolved(what: str) -> None:
+    """Warn that ``what`` is called as it is (see ``gradient.is_dissolved``)."""
+    warnings.warn(
+        f"{what} saves no memory in the body of a vectorised map, where it is called as it is: TensorFlow writes the body once "
+        f"more for all elements, with its own gradients. Put tf.vectorized_map inside of what is checkpointed",
+        RecomputeWarning,
+        stacklevel=4,
+    )
+
+
 def _list(part: Partition) -> str:
     shown = [f"{t.op.type} {t.dtype.name}{t.shape}" for t in part.saved[:5]]
     return ", ".join(shown) + (", ..." if len(part.saved) > 5 else "")

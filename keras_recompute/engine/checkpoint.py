@@ -19,11 +19,11 @@ import tensorflow as tf
 from ..errors import InvalidArgumentError
 from ..seams.tensorflow import autograph
 from ..seams.tensorflow.gradients import is_recorded
-from .advice import advise, check_names
+from .advice import advise, advise_dissolved, check_names
 from .ambient import ambient
 from .attributes import used_by
 from .frozen import frozen_ports
-from .gradient import refuse_forward_mode
+from .gradient import is_dissolved, refuse_forward_mode
 from .joint import Joint, join
 from .left_behind import take_left_behind
 from .lower import lower
@@ -128,6 +128,9 @@ class Checkpointed:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tensors, template = split((args, kwargs))
         check_arguments(tensors, template, function=self.__name__, parameters=parameters_of(self.__wrapped__))
+        if is_dissolved():
+            advise_dissolved(f"the checkpoint of {self.__name__!r}")
+            return converted(self.__wrapped__)(*args, **kwargs)
         signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
         key = (Same(self.__wrapped__), _key(self.policy), template, tuple(signature), ambient())
         make = self._eager if tf.executing_eagerly() else self._graph

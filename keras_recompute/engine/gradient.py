@@ -17,6 +17,7 @@ import tensorflow as tf
 from ..errors import InvalidProgramError, UnsupportedError
 from ..seams.tensorflow.gradients import forget_gradient, has_tangents, record_operation, stop_recording
 from ..seams.tensorflow.operations import GRADIENT
+from ..seams.tensorflow.vectorized import is_in_vectorized_body
 from .dense import dense
 from .graph_state import graph_state
 from .program import in_default_graph
@@ -120,6 +121,16 @@ def _second_derivative(
     wanted = [(dense(g), ddx) for g, ddx in zip(first, outer) if g is not None and ddx is not None]
     sources = [*inputs, *(dy for dy in incoming if dy is not None)]
     return tf.gradients([g for g, _ in wanted], sources, grad_ys=[ddx for _, ddx in wanted], unconnected_gradients="none")
+
+
+def is_dissolved() -> bool:
+    """Whether a gradient of our own would be lost here, so that what has one is to be written without.
+
+    That is in the body of a vectorised map: TensorFlow writes its operations once more for all elements, with the gradients
+    of their types, and a tape around the map would miss those that it leaves as they are, since they do not depend on the
+    element. A loop whose gradient was taken once already could not be differentiated there at all.
+    """
+    return not tf.executing_eagerly() and is_in_vectorized_body(tf.compat.v1.get_default_graph())
 
 
 def is_checkpointed_call(operation: tf.Operation) -> bool:

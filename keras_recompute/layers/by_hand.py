@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..engine.gradient import Tensors, with_both_gradients
+from ..engine.gradient import Tensors, is_dissolved, with_both_gradients
 from ..engine.program import in_default_graph
 
 # Takes tensors; returns its results, and the function from their gradients to those of its arguments.
@@ -22,6 +22,8 @@ def by_hand(recurrence: Recurrence, *inputs: tf.Tensor, count: int, name: str) -
     if tf.executing_eagerly():
         return tf.custom_gradient(recurrence)(*inputs)
     inputs = tuple(in_default_graph(t) for t in inputs)
+    if is_dissolved():
+        return recurrence(*inputs)[0]
     made: list[Any] = []
 
     def compute() -> Tensors:

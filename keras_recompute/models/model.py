@@ -9,8 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..engine.advice import advise_dissolved
 from ..engine.ambient import ambient
 from ..engine.attributes import Attributes
+from ..engine.gradient import is_dissolved
 from ..engine.left_behind import take_left_behind
 from ..engine.passes import target_now
 from ..engine.programs import Programs
@@ -154,7 +156,11 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
     def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:
         """Return the outputs for ``inputs``; in the training pass not by Keras's way through its graph, which ``plain`` is."""
         flat = keras.tree.flatten(inputs)
-        if not (self._training_pass and not self.plan.is_plain and all(isinstance(t, tf.Tensor) for t in flat)):
+        is_recomputed = self._training_pass and not self.plan.is_plain and all(isinstance(t, tf.Tensor) for t in flat)
+        if is_recomputed and is_dissolved():
+            advise_dissolved(f"the model {self.name!r}")
+            is_recomputed = False
+        if not is_recomputed:
             outputs = plain()
             for output in keras.tree.flatten(outputs):
                 if isinstance(output, keras.KerasTensor):  # keras.models.clone_model constructs the clone on these
