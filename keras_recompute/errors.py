@@ -73,6 +73,36 @@ class TargetError(RecomputeError, RuntimeError):
     """The requested target (an IPU, the IPU model) is not available on this machine."""
 
 
+class DeviceError(RecomputeError, RuntimeError):
+    """The compiler of a device that is not here is missing, took too long, or refused the program.
+
+    Examples:
+        >>> raise kr.errors.DeviceError("compiling for TPU v5e took longer than 600 s")
+        Traceback (most recent call last):
+            ...
+        keras_recompute.errors.DeviceError: compiling for TPU v5e took longer than 600 s
+    """
+
+
+class DoesNotFitError(DeviceError):
+    """The compiler of a device says that a program needs more memory than the device has.
+
+    Attributes:
+        needed_bytes: How much it needs there.
+
+    Examples:
+        >>> try:
+        ...     raise kr.errors.DoesNotFitError("the program needs 20 GiB of 16 GiB", needed_bytes=20 * 2**30)
+        ... except kr.errors.DeviceError as error:
+        ...     print(error, error.needed_bytes)
+        the program needs 20 GiB of 16 GiB 21474836480
+    """
+
+    def __init__(self, message: str, *, needed_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
+
+
 class ClusterError(RecomputeError, RuntimeError):
     """The workers of a cluster did not come together, were started differently, or one of them was lost.
 

@@ -7,6 +7,7 @@ of the Poplar SDK's. Importing this loads no TensorFlow.
 
 from .allocator import device_memory, forget_free_memory
 from .compile_xla import CompiledProgram, capture_fit, compile_program, profile
+from .device_compilers import Device, devices
 from .parameters import Parameter
 from .process import MeasuredMemory, process_memory
 from .profile_pop import IpuTarget, Profile, is_profile_pop, read_profile_pop, write_profile_pop
@@ -18,6 +19,7 @@ from .reconcile import reconcile
 __all__ = [
     "Buffer",
     "CompiledProgram",
+    "Device",
     "IpuTarget",
     "MeasuredMemory",
     "Parameter",
@@ -28,6 +30,7 @@ __all__ = [
     "capture_fit",
     "compile_program",
     "device_memory",
+    "devices",
     "forget_free_memory",
     "is_profile_pop",
     "process_memory",

@@ -10,16 +10,20 @@ import inspect
 import os
 import time
 import warnings
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
+from ..backends import tracing_for
 from ..errors import InvalidArgumentError, RecomputeWarning
-from ..seams.tensorflow.traced import compiler_of, is_compiled, traces
+from ..seams.tensorflow.traced import anew, compiler_of, is_compiled, traces
+from .device_compilers import compile_for, find_device
+from .device_compilers.module import portable
 from .keras_step import DATA_NAMES, compiled_functions, is_model, layer_names, training_step, whole_shapes
 from .parameters import Parameter, of_concrete_function
 from .program import Program
-from .read_xla import STAGE, read_hlo_proto
+from .read_xla import STAGE, UNOPTIMIZED, read_hlo_proto
 from .source_lines import source_lines
 
 
@@ -33,6 +37,9 @@ class CompiledProgram:
         compile_seconds: How long compilation took.
         layers: Names of all layers of the model; none where they are not known.
         sources: Lines of the user's code by operation.
+        compiled_by: Which compiler made it.
+        capacity_bytes: What the device has that it was compiled for, where that was named.
+        stated: What its compiler states beside it, in bytes by kind.
     """
 
     serialized: bytes = field(repr=False)
@@ -40,16 +47,24 @@ class CompiledProgram:
     compile_seconds: float | None = None
     layers: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
+    compiled_by: str = "xla"
+    capacity_bytes: int | None = None
+    stated: Mapping[str, int] = field(default_factory=dict)
 
     def program(self, *, capacity_bytes: int | None = None) -> Program:
-        """Return the record. Raises ReportError where the program cannot be read."""
+        """Return the record; ``capacity_bytes`` is what the device has, by default that of the one it was compiled for.
+
+        Raises ReportError where the program cannot be read.
+        """
         return read_hlo_proto(
             self.serialized,
             parameters=self.parameters,
             layers=self.layers,
             sources=self.sources,
-            capacity_bytes=capacity_bytes,
+            capacity_bytes=self.capacity_bytes if capacity_bytes is None else capacity_bytes,
             compile_seconds=self.compile_seconds,
+            compiled_by=self.compiled_by,
+            stated=self.stated,
         )
 
 
@@ -59,12 +74,15 @@ def profile(
     input_feed: Sequence[int | str] | None = None,
     capacity_bytes: int | None = None,
     layers_of: Any = None,
+    device: str | None = None,
+    timeout_seconds: float = 600,
     **kwargs: Any,
 ) -> Program:
     """Compile ``fn(*args, **kwargs)`` with XLA and return its record; nothing is run.
 
     Compilation takes as long as that of the first call. What TensorFlow raises for a function that XLA cannot compile passes
-    through.
+    through. With ``device`` the function is traced and compiled for a GPU or TPU that need not be here, by that device's own
+    compiler, in a process of its own; what was compiled once is found on disk the next time.
 
     Args:
         fn: A ``tf.function``, or a Python function to make one of. Its arguments follow; ``tf.TensorSpec`` may stand for a
@@ -77,9 +95,13 @@ def profile(
         layers_of: A Keras model that ``fn`` trains or calls: what is in the scope of one of its layers is named after that
             layer, and nothing else is taken for a layer. By default ``fn`` itself where that is a model; without one, layers
             are guessed from the scopes of variables and operations.
+        device: A name of ``devices()``, such as ``"h100"``; its memory is the capacity. By default what TensorFlow runs on.
+        timeout_seconds: How long the compiler of ``device`` may take.
 
     Raises:
-        InvalidArgumentError: ``input_feed`` names no data argument.
+        InvalidArgumentError: ``input_feed`` names no data argument, or ``device`` no device.
+        DeviceError: The compiler of ``device`` is not installed, refuses the program, or takes too long.
+        DoesNotFitError: It says that the program needs more memory than the device has; of TPUs.
         ReportError: The compiled program cannot be read.
 
     Examples:
@@ -89,7 +111,9 @@ def profile(
         >>> program.top_buffers(1)[0].size_bytes
         16384
     """
-    compiled = compile_program(fn, *args, input_feed=input_feed, layers_of=layers_of, **kwargs)
+    compiled = compile_program(
+        fn, *args, input_feed=input_feed, layers_of=layers_of, device=device, timeout_seconds=timeout_seconds, **kwargs
+    )
     return compiled.program(capacity_bytes=capacity_bytes)
 
 
@@ -98,6 +122,8 @@ def compile_program(
     *args: Any,
     input_feed: Sequence[int | str] | None = None,
     layers_of: Any = None,
+    device: str | None = None,
+    timeout_seconds: float = 600,
     **kwargs: Any,
 ) -> CompiledProgram:
     """Compile ``fn(*args, **kwargs)`` as ``profile`` does and return the serialized program, to be kept or read.
@@ -110,12 +136,13 @@ def compile_program(
     """
     import tensorflow as tf
 
+    target = None if device is None else find_device(device)
     if is_model(fn):
         args, kwargs = _batch(args, kwargs), {}
         layers_of = fn if layers_of is None else layers_of
         fn = tf.function(training_step(fn, args), jit_compile=True, autograph=False)
         input_feed = DATA_NAMES[: len(args)] if input_feed is None else input_feed
-    function: Any = fn if is_compiled(fn) else tf.function(getattr(fn, "python_function", fn), jit_compile=True)
+    function: Any = fn if is_compiled(fn) and target is None else anew(fn)
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()  # the compiler's door, unlike a call, does not fill them in
     args, kwargs = bound.args, bound.kwargs
@@ -124,14 +151,28 @@ def compile_program(
         args, kwargs = tf.nest.map_structure(
             lambda leaf: tf.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, tf.TensorSpec) else leaf, (args, kwargs)
         )
-    concrete = function.get_concrete_function(*args, **kwargs)
-    described = of_concrete_function(concrete, input_feed or ())
+    with nullcontext() if target is None else tracing_for(target.backend):
+        concrete = function.get_concrete_function(*args, **kwargs)
+    known = CompiledProgram(
+        b"",
+        tuple(of_concrete_function(concrete, input_feed or ())),
+        layers=() if layers_of is None else layer_names(layers_of),
+        sources=source_lines(concrete, _packages()),
+    )
     compile_now = function.experimental_get_compiler_ir(*args, **kwargs)
-    start = time.perf_counter()
-    data = compile_now(stage=STAGE)
-    seconds = time.perf_counter() - start
-    layers = () if layers_of is None else layer_names(layers_of)
-    return CompiledProgram(data, tuple(described), seconds, layers, source_lines(concrete, _packages()))
+    if target is None:
+        start = time.perf_counter()
+        data = compile_now(stage=STAGE)
+        return replace(known, serialized=data, compile_seconds=time.perf_counter() - start)
+    made = compile_for(target, portable(compile_now(stage=UNOPTIMIZED)), timeout_seconds=timeout_seconds)
+    return replace(
+        known,
+        serialized=made.serialized,
+        compile_seconds=made.seconds,
+        compiled_by=made.compiler,
+        capacity_bytes=target.memory_bytes,
+        stated=made.statistics,
+    )
 
 
 def _packages() -> tuple[str, ...]:

@@ -191,6 +191,13 @@ class Program:
         return self.timeline.peak_step
 
     @property
+    def needed_bytes(self) -> int | None:
+        """Bytes that a device needs for a run: always-live, the data of one execution, and what the allocator reserves."""
+        if self.allocated_temporary_bytes is None:
+            return None
+        return self.always_live_bytes + self.input_feed_bytes + self.allocated_temporary_bytes
+
+    @property
     def fragmentation_bytes(self) -> int | None:
         """Bytes that the allocator reserves beyond the live peak."""
         if self.allocated_temporary_bytes is None:

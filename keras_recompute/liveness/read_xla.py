@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any, Iterator, Mapping, Sequence
 
 from ..errors import ReportError
 from ..phases import BACKWARD, RECOMPUTE
+from .branches import branches_taken
 from .categories import OPTIMISER, OTHER, WEIGHT, buffer_category
 from .heap import ALLOCATE, FREE, SHARE, Event, held_at_steps, in_order, replay
 from .naming import Names, Origin
@@ -29,7 +31,9 @@ from .xla_schedule import Schedule
 
 _KINDS = {0: ALLOCATE, 1: FREE, 2: SHARE}
 _NO_FILE = "dummy_file_name"  # written where an instruction was made without a line of any program
+_LIBRARIES = "/tensorflow/python/", "/keras/src/", "/keras_recompute/"
 STAGE = "optimized_hlo_proto_serialized"  # what the compiler is to be asked for
+UNOPTIMIZED = "hlo_serialized"  # what another compiler is to be given
 
 
 def read_hlo_proto(
@@ -40,6 +44,8 @@ def read_hlo_proto(
     sources: Mapping[str, str] | None = None,
     capacity_bytes: int | None = None,
     compile_seconds: float | None = None,
+    compiled_by: str = "xla",
+    stated: Mapping[str, int] | None = None,
 ) -> Program:
     """Return the record of a serialized ``xla.HloProto`` with buffer assignment.
 
@@ -51,6 +57,8 @@ def read_hlo_proto(
         sources: Lines of code by operation, named as in the function that it stands in.
         capacity_bytes: What the device has; the record keeps it.
         compile_seconds: How long compilation took; the record keeps it.
+        compiled_by: Which compiler it was; the record keeps it.
+        stated: What the compiler states beside the program, in bytes by kind (``temp``, ...); the record keeps it.
 
     Raises:
         ReportError: The bytes are no such program.
@@ -67,11 +75,13 @@ def read_hlo_proto(
     proto = HloProto()
     try:
         proto.ParseFromString(data)
-        return _Reader(proto, tuple(parameters), layers, sources or {}).program(capacity_bytes, compile_seconds)
+        program = _Reader(proto, tuple(parameters), layers, sources or {}).program(capacity_bytes, compile_seconds)
     except (DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
         if isinstance(error, ReportError):
             raise
         raise ReportError(f"these bytes are no compiled XLA program: {type(error).__name__}: {error}") from error
+    totals = {f"stated_{kind}_bytes": size for kind, size in (stated or {}).items()}
+    return replace(program, compiled_by=compiled_by, compiler_totals={**program.compiler_totals, **totals})
 
 
 class _Reader:
@@ -94,10 +104,15 @@ class _Reader:
             layers,
         )
         self.schedule = Schedule(self.module, names, self.parameters)
+        # The memory of the device has no colour; a TPU's compiler places values on the chip, too, or in the host's memory.
+        self.allocations = [a for a in self.assignment.buffer_allocations if not a.color]
+        self.elsewhere = {v.id for v in self.assignment.logical_buffers if v.color}
         values = self.assignment.logical_buffers
         self.size_of = {v.id: v.size for v in values}
         self.maker_of = {v.id: self.schedule.instructions[v.defined_at.instruction_id] for v in values}
-        events = [e for trace in self.assignment.heap_simulator_traces for e in trace.events]
+        events = [
+            e for trace in self.assignment.heap_simulator_traces for e in trace.events if e.buffer_id not in self.elsewhere
+        ]
         self.traced = {e.buffer_id for e in events}
         allocating = {self.maker_of[e.buffer_id].id for e in events if _KINDS.get(e.kind) == ALLOCATE}
         self.steps, self.step_of = self.schedule.steps(allocating)
@@ -117,7 +132,8 @@ class _Reader:
             trace_peak, misplaced = trace_peak + max(totals, default=0), misplaced + moved
         outside = list(self._outside_the_trace())
         held = [a + b for a, b in zip(held, held_per_step(outside, (TEMPORARY, RESULT), count))]
-        allocations = self.assignment.buffer_allocations
+        allocations = self.allocations
+        parameter_bytes = sum(_shape_bytes(i.shape) for i in self.entry_parameters.values())
         return Program(
             name=self.module.name,
             compiled_by="xla",
@@ -132,7 +148,11 @@ class _Reader:
                 "allocations_bytes": sum(a.size for a in allocations),
                 "heap_trace_peak_bytes": trace_peak,
                 "heap_trace_events_misplaced": misplaced,
-                "parameter_shapes_bytes": sum(_shape_bytes(i.shape) for i in self.entry_parameters.values()),
+                "parameter_shapes_bytes": parameter_bytes,
+                "parameter_padding_bytes": sum(a.size for a in allocations if a.is_entry_computation_parameter)
+                - parameter_bytes,
+                "other_memory_bytes": sum(a.size for a in self.assignment.buffer_allocations if a.color),
+                "branches_taken": branches_taken(self.module),
                 "thread_local_bytes": sum(a.size for a in allocations if a.is_thread_local),
                 "untraced_temporary_bytes": sum(a.size for a in allocations if not a.maybe_live_out and self._is_untraced(a)),
             },
@@ -148,6 +168,8 @@ class _Reader:
 
     def _events(self, trace: Any) -> Iterator[Event]:
         for event in trace.events:
+            if event.buffer_id in self.elsewhere:
+                continue
             if event.kind not in _KINDS:
                 raise ReportError(f"the heap trace has an event of kind {event.kind}, which XLA does not know")
             step, size = self.step_of.get(self.maker_of[event.buffer_id].id, 0), self.size_of[event.buffer_id]
@@ -183,9 +205,9 @@ class _Reader:
         )
 
     def _source(self, metadata: Any, op_name: str | None) -> str | None:
-        """Return the line that the compiler was told, unless it is TensorFlow's or XLA's own; else that of the operation."""
+        """Return the line that the compiler was told, unless it is of a library; else that of the operation."""
         file = metadata.source_file
-        if file and file != _NO_FILE and "/tensorflow/python/" not in file:
+        if file and file != _NO_FILE and not any(library in file for library in _LIBRARIES):
             return f"{file}:{metadata.source_line}"
         while op_name and op_name not in self.sources:  # in front of its own name stand those of the calls that lead to it
             op_name = op_name.partition("/")[2]
@@ -194,7 +216,7 @@ class _Reader:
     def _outside_the_trace(self) -> Iterator[Buffer]:
         """Yield parameters, constants, results, and allocations that no trace explains, held throughout."""
         last = len(self.steps) - 1
-        for allocation in self.assignment.buffer_allocations:
+        for allocation in self.allocations:
             values = [a.logical_buffer_id for a in allocation.assigned]
             if allocation.is_entry_computation_parameter:
                 given = self.parameters[allocation.parameter_number]

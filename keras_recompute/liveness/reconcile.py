@@ -59,7 +59,8 @@ def reconcile(program: Program) -> list[Row]:
     parameters = program.always_live_bytes + program.input_feed_bytes
     if "parameter_shapes_bytes" in totals and "constants_bytes" in totals:
         stated = totals["parameter_shapes_bytes"] + totals["constants_bytes"]
-        rows.append(_row("parameters and constants", parameters, stated))
+        padding = totals.get("parameter_padding_bytes", 0)
+        rows.append(_row("parameters and constants", parameters, stated, {padding: "the device pads parameters to its tiles"}))
     if program.allocated_temporary_bytes is not None:
         peak, reserved = program.not_always_live_peak_bytes, program.allocated_temporary_bytes
         fits = {min(peak - reserved, 0): "fragmentation: gaps, alignment, results not yet made at the peak"}

@@ -8,6 +8,7 @@ from ..liveness import Buffer, Program
 from ..phases import FORWARD
 from ..sizes import format_bytes
 
+_TOTALS = {"other_memory_bytes": "on the chip, or in the host's memory", "branches_taken": "branches taken"}
 _GAP_STEPS = 8  # what a loop does for itself around the program of its section
 
 
@@ -78,14 +79,27 @@ def summary_rows(program: Program) -> list[tuple[str, str]]:
         gaps = format_bytes(program.fragmentation_bytes or 0)
         rows.append(("reserved by the allocator", f"{reserved} ({gaps} of it fragmentation)"))
     if program.capacity_bytes is not None:
-        used = program.peak_bytes / program.capacity_bytes if program.capacity_bytes else float("inf")
-        rows.append(("capacity", f"{format_bytes(program.capacity_bytes)} (the peak is {used:.0%} of it)"))
+        rows.append(("capacity", f"{format_bytes(program.capacity_bytes)} ({_uses(program)})"))
+    for total, name in _TOTALS.items():
+        if program.compiler_totals.get(total):
+            value = program.compiler_totals[total]
+            rows.append((name, format_bytes(value) if total.endswith("_bytes") else f"{value:,}"))
     rows.append(("program steps", f"{program.program_steps:,}"))
     if program.program_instructions is not None:
         rows.append(("program instructions", f"{program.program_instructions:,}"))
     if program.compile_seconds is not None:
         rows.append(("compiled in", f"{program.compile_seconds:.1f} s"))
+    if program.compiled_by != "xla":
+        rows.append(("compiled by", program.compiled_by))
     return rows
+
+
+def _uses(program: Program) -> str:
+    """Return how much of the capacity the peak is, and with the data of one execution and gaps all that a run needs."""
+    capacity = program.capacity_bytes
+    shares = {"the peak is": program.peak_bytes, "a run needs": program.needed_bytes}
+    known = {what: bytes_ / capacity if capacity else float("inf") for what, bytes_ in shares.items() if bytes_ is not None}
+    return ", ".join(f"{what} {share:.0%}" for what, share in known.items()) + " of it"
 
 
 def category_rows(program: Program) -> list[tuple[str, int]]:

@@ -36,16 +36,17 @@ def test_summary(program):
         ("not-always-live at the peak", "40.0 MiB"),
         ("input feed, counted apart", "64.0 MiB"),
         ("reserved by the allocator", "44.0 MiB (4.00 MiB of it fragmentation)"),
-        ("capacity", "100 MiB (the peak is 50% of it)"),
+        ("capacity", "100 MiB (the peak is 50%, a run needs 118% of it)"),
         ("program steps", "8"),
         ("program instructions", "1,234"),
         ("compiled in", "2.0 s"),
+        ("compiled by", "hand"),
     ]
 
 
 def test_a_summary_leaves_out_what_is_not_known(program):
     unknown = dict.fromkeys(("program_instructions", "allocated_temporary_bytes", "capacity_bytes", "compile_seconds"), None)
-    names = [name for name, _ in summary_rows(dataclasses.replace(program, **unknown))]
+    names = [name for name, _ in summary_rows(dataclasses.replace(program, **unknown, compiled_by="xla"))]
     assert names == ["peak", "always-live", "not-always-live at the peak", "input feed, counted apart", "program steps"]
 
 

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 
 import tensorflow as tf
 
+from ...backends import CPU, backend_now
 from ...errors import InvalidArgumentError
 from ...seams.tensorflow.xla import is_for_xla
 from ..target import Pass, Target
@@ -32,7 +33,8 @@ from .staging import in_stages
 from .tracebacks import copy_traceback, sharing_tracebacks
 from .unstacking import chosen_slice
 
-_XLA, _TENSORFLOW, _XLA_CPU = "xla", "tensorflow", "xla on cpu"
+_XLA, _TENSORFLOW = "xla", "tensorflow"
+_XLA_CPU = f"{_XLA} on {CPU}"
 
 _LAYERS, _CONVOLUTIONS = "Networks of other layers", "Convolutions in sections"
 _ATTENTION, _PROCESS, _WORTH = "Attention", "What the process keeps of a compiled step", "What each pass is worth"
@@ -83,8 +85,9 @@ def target_now() -> Target:
     a call that is written and again its gradient, which may be asked for in another graph (``lower``, ``outline``, loops in
     ``layers`` and ``ipu``), and the key under which a program is kept (``ambient``).
     """
-    is_xla = is_for_xla(tf.compat.v1.get_default_graph())
-    return _target(_XLA if is_xla else _TENSORFLOW, _left_out.get())
+    if is_for_xla(tf.compat.v1.get_default_graph()):
+        return _target(_XLA, backend_now(), _left_out.get())
+    return _target(_TENSORFLOW, None, _left_out.get())
 
 
 @contextmanager
@@ -101,10 +104,7 @@ def leaving_out(*passes: str) -> Iterator[None]:
 
 
 @functools.cache
-def _target(compiler: str, left_out: frozenset[str]) -> Target:
-    is_xla = compiler == _XLA
-    # As far as it can be told: a program may be compiled for a CPU beside a GPU too.
-    is_on_cpu = is_xla and all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
-    names = {compiler, _XLA_CPU} if is_on_cpu else {compiler}
+def _target(compiler: str, backend: str | None, left_out: frozenset[str]) -> Target:
+    is_xla, names = compiler == _XLA, {compiler, f"{compiler} on {backend}"}
     passes = tuple(each for each in PASSES.values() if each.name not in left_out and names.intersection(each.on))
     return Target(compiler, passes, knows_shapes=is_xla, updates_in_place=is_xla, has_one_memory=is_xla)

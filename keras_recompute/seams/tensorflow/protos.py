@@ -1,6 +1,6 @@
-"""The records in which XLA writes programs: ``HloProto``, ``PrimitiveType`` and ``ConvolutionDimensionNumbers``."""
+"""The records in which XLA writes programs: ``HloProto`` and its parts."""
 
-from tensorflow.compiler.xla.service.hlo_pb2 import HloProto
+from tensorflow.compiler.xla.service.hlo_pb2 import HloModuleProto, HloProto
 from tensorflow.compiler.xla.xla_data_pb2 import ConvolutionDimensionNumbers, PrimitiveType
 
-__all__ = ["ConvolutionDimensionNumbers", "HloProto", "PrimitiveType"]
+__all__ = ["ConvolutionDimensionNumbers", "HloModuleProto", "HloProto", "PrimitiveType"]

@@ -11,6 +11,17 @@ def is_compiled(function: Any) -> bool:
     return bool(getattr(function, "_jit_compile", None))
 
 
+def anew(function: Any) -> Any:
+    """Return a ``tf.function`` for XLA that does what ``function`` does and has no trace yet.
+
+    ``function`` is one already, for XLA or not, or a function of Python's.
+    """
+    import tensorflow as tf
+
+    autograph = getattr(function, "_autograph", True)
+    return tf.function(getattr(function, "python_function", function), jit_compile=True, autograph=autograph)
+
+
 def traces(function: Any) -> list[Any]:
     """Return the concrete functions that a ``tf.function`` was traced into, in the order of tracing."""
     return list(function._list_all_concrete_functions())

@@ -1,0 +1,82 @@
+"""Compiled programs on disk, by what they were compiled from, for whom and by which compiler.
+
+An entry is one folder that appears whole, by a renaming, so that processes may share the cache: of two that compile the same
+the second finds the entry of the first in its place. An entry that is damaged, as by a full disk, is compiled anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+_PROGRAM, _ANSWER, _SUM = "program.hlo_proto.pb", "answer.json", "sha256"
+ENTRIES_AT_MOST = 200  # some 300 KiB each; the oldest go first
+
+
+def cache_folder() -> Path:
+    """Return where entries are kept: in ``KERAS_RECOMPUTE_CACHE``, or in the user's cache."""
+    chosen = os.environ.get("KERAS_RECOMPUTE_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "keras-recompute"
+
+
+def key_of(*parts: bytes) -> str:
+    """Return the name of the entry for what ``parts`` say."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def find(key: str) -> tuple[bytes, dict[str, Any]] | None:
+    """Return the program and the answer under ``key``, or None where there is no whole entry."""
+    entry = cache_folder() / key
+    if not entry.is_dir():
+        return None
+    try:
+        answer = json.loads((entry / _ANSWER).read_bytes())
+        program = (entry / _PROGRAM).read_bytes()
+        if hashlib.sha256(program).hexdigest() != answer.pop(_SUM):
+            raise ValueError("the program is not the one that was stored")
+    except (OSError, ValueError, KeyError, AttributeError):
+        shutil.rmtree(entry, ignore_errors=True)
+        return None
+    with suppress(OSError):
+        os.utime(entry)  # used last now
+    return program, answer
+
+
+def keep(key: str, program: bytes, answer: Mapping[str, Any]) -> None:
+    """Store an entry. Where that cannot be, as on a full disk, nothing is stored, and nothing said: it is only a cache."""
+    folder = cache_folder()
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with work_folder(folder) as made:
+            (made / _PROGRAM).write_bytes(program)
+            (made / _ANSWER).write_text(json.dumps({**answer, _SUM: hashlib.sha256(program).hexdigest()}))
+            made.rename(folder / key)
+        _forget_oldest(folder)
+
+
+@contextmanager
+def work_folder(inside: Path | None = None) -> Iterator[Path]:
+    """Give an empty folder, which is gone afterwards unless it was renamed."""
+    made = Path(tempfile.mkdtemp(prefix=".keras-recompute-", dir=inside))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _forget_oldest(folder: Path) -> None:
+    entries = sorted((e for e in folder.iterdir() if not e.name.startswith(".")), key=lambda entry: entry.stat().st_mtime)
+    for entry in entries[: max(0, len(entries) - ENTRIES_AT_MOST)]:
+        shutil.rmtree(entry, ignore_errors=True)

@@ -1,0 +1,178 @@
+"""The compiler of a device that is not here: asked in a process of its own, and what it answers kept.
+
+The packages that bring it are JAX's (``pip install "keras-recompute[devices]"``), here or in the environment of another
+interpreter, which ``KERAS_RECOMPUTE_DEVICES_PYTHON`` names: TensorFlow's and JAX's packages for CUDA may not go together.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...backends import TPU
+from ...errors import DeviceError, DoesNotFitError
+from ...sizes import format_bytes, parse_bytes
+from . import cache
+from .catalogue import Device
+
+PYTHON = "KERAS_RECOMPUTE_DEVICES_PYTHON"
+_WORKER = Path(__file__).with_name("worker.py")
+_PACKAGES = {"gpu": ("jax", "jaxlib", "jax-cuda12-pjrt", "jax-cuda13-pjrt"), "tpu": ("jax", "jaxlib", "libtpu")}
+_INSTALL = 'pip install "keras-recompute[devices]"'
+_ASK_VERSIONS = """
+import importlib.metadata as m, json, sys
+print(json.dumps({d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"] in sys.argv[1:]}))
+"""
+_USED = re.compile(r"[Uu]sed ([0-9.]+[KMGT]?) of ([0-9.]+[KMGT]?)")
+
+
+@dataclass(frozen=True)
+class CompiledForDevice:
+    """What the compiler of a device made of a program.
+
+    ``serialized`` is the compiled ``xla.HloProto``; ``statistics`` are the bytes that the compiler states, by kind: temp,
+    argument, output, alias and generated_code. ``seconds`` is how long compiling took, once.
+    """
+
+    serialized: bytes = field(repr=False)
+    compiler: str
+    statistics: Mapping[str, int]
+    seconds: float
+
+
+def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> CompiledForDevice:
+    """Compile ``module``, a serialized ``xla.HloModuleProto``, for ``device``, or find it in the cache.
+
+    Raises DeviceError where the compiler is missing, refuses the program or takes longer than ``timeout_seconds``, and
+    DoesNotFitError where it says that the program needs more memory than the device has.
+    """
+    python = os.environ.get(PYTHON) or sys.executable
+    versions = _versions(python, _PACKAGES[device.backend])
+    if "jaxlib" not in versions or len(versions) < 3:
+        where = f" for {python}" if os.environ.get(PYTHON) else ""
+        raise DeviceError(
+            f"to compile for {device.title} its compiler is needed, which JAX's packages bring{where}: {_INSTALL}, or name "
+            f"an interpreter that has them in {PYTHON}"
+        )
+    request = _request(device)
+    key = cache.key_of(module, json.dumps([request, versions], sort_keys=True).encode(), _WORKER.read_bytes())
+    found = cache.find(key)
+    if found is None:
+        found = _ask(python, request, module, device, timeout_seconds)
+        cache.keep(key, *found)
+    program, answer = found
+    return CompiledForDevice(program, f"XLA of {_list(versions)} for {device.title}", answer["statistics"], answer["seconds"])
+
+
+def _request(device: Device) -> dict[str, Any]:
+    """Return what the worker is told of ``device``."""
+    told = dict(device.description)
+    if device.backend == TPU:
+        environment = {
+            "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_ACCELERATOR_TYPE": told["accelerator"],
+            "TPU_WORKER_HOSTNAMES": "localhost",
+            "TPU_WORKER_ID": "0",
+            "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else a lock lets one process compile at a time
+        }
+        options, xla = {"chip_config_name": told["chip"]}, {}
+    else:
+        environment = {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
+        options, xla = {"target_config": told["config"], "topology": "1x1x1"}, {"xla_gpu_autotune_level": 0}  # tuning needs it
+    named = {"platform": told["platform"], "topology": told["topology"]}
+    return {**named, "options": options, "environment": environment, "xla": xla}
+
+
+def _ask(
+    python: str, request: dict[str, Any], module: bytes, device: Device, timeout_seconds: float
+) -> tuple[bytes, dict[str, Any]]:
+    with cache.work_folder() as folder, _shown(f"compiling for {device.title}"):
+        (folder / "module.pb").write_bytes(module)
+        (folder / "request.json").write_text(
+            json.dumps({**request, "module": str(folder / "module.pb"), "folder": str(folder)})
+        )
+        environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONPATH")}
+        command = [python, str(_WORKER), str(folder / "request.json")]
+        with (folder / "errors").open("wb") as errors:
+            worker = subprocess.Popen(
+                command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
+            )
+        try:
+            worker.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise DeviceError(
+                f"compiling for {device.title} took longer than {timeout_seconds:g} s: give it more time (timeout_seconds=), "
+                f"or a smaller program"
+            ) from None
+        finally:
+            worker.kill()
+            worker.wait()
+        try:
+            answer = json.loads((folder / "answer.json").read_bytes())
+        except FileNotFoundError:
+            said = (folder / "errors").read_text(errors="replace").strip().splitlines()
+            how = f"was ended by signal {-worker.returncode}" if worker.returncode < 0 else f"ended with {worker.returncode}"
+            raise DeviceError(
+                f"the compiler for {device.title} {how} (out of memory, perhaps): {said[-1] if said else 'it said nothing'}"
+            ) from None
+        if "error" in answer:
+            raise _refusal(device, answer)
+        return (folder / "program.hlo_proto.pb").read_bytes(), answer
+
+
+@contextmanager
+def _shown(what: str) -> Iterator[None]:
+    """Show ``what`` and the seconds so far, on a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        progress.add_task(what, total=None)
+        yield
+
+
+def _refusal(device: Device, answer: Mapping[str, Any]) -> DeviceError:
+    message = " ".join(str(answer["message"]).split())
+    used = _USED.search(message)
+    if answer["error"] == "missing":
+        return DeviceError(f"the compiler for {device.title} cannot be loaded ({message}): {_INSTALL}")
+    if used and ("RESOURCE_EXHAUSTED" in message or "out of memory" in message.lower()):
+        needed, has = (parse_bytes(f"{size}iB" if size[-1] in "KMGT" else size) for size in used.groups())
+        return DoesNotFitError(
+            f"the program needs {format_bytes(needed)} of the {format_bytes(has)} that {device.title} has for it: use more "
+            f"checkpoints or a smaller batch",
+            needed_bytes=needed,
+        )
+    return DeviceError(f"the compiler for {device.title} refused the program: {message:.600}")
+
+
+def _versions(python: str, packages: tuple[str, ...]) -> dict[str, str]:
+    """Return the versions of those ``packages`` that the interpreter has."""
+    if python == sys.executable:
+        found = {}
+        for package in packages:
+            try:
+                found[package] = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+        return found
+    try:
+        done = subprocess.run([python, "-c", _ASK_VERSIONS, *packages], capture_output=True, text=True, check=True, timeout=60)
+        return dict(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise DeviceError(f"{PYTHON}={python} is no interpreter that can be asked for its packages: {error}") from error
+
+
+def _list(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{package} {version}" for package, version in sorted(versions.items()))

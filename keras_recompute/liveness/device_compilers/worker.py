@@ -1,0 +1,87 @@
+"""Compile a program for a device that is not there: runs alone, in a process of its own, with JAX and without this package.
+
+    python worker.py REQUEST.json
+
+JAX's plugins for CUDA and TPU describe a device without having it (a topology) and hand out a client that compiles and does
+nothing else. A process can hold one such compiler only, and some failures end the process; hence one for each program. The
+request names the program, a ``xla.HloModuleProto``, and the folder that the answer goes to:
+
+* ``answer.json``: the compiler's memory statistics, and how long it took, or an ``error``;
+* ``program.hlo_proto.pb``: the compiled ``xla.HloProto`` with its buffer assignment, where the compiler wrote one.
+
+Uses names of JAX that are not public; seen with JAX 0.10.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import sys
+import time
+
+STATISTICS = ("temp", "argument", "output", "alias", "generated_code")
+
+
+def main(path: str) -> None:
+    """Carry out the request in the file at ``path``."""
+    with open(path) as file:
+        request = json.load(file)
+    try:
+        answer = _compile(request)
+    except ImportError as error:
+        answer = {"error": "missing", "message": str(error)}
+    except Exception as error:  # of many classes, none public: the message says what it was
+        answer = {"error": "refused", "message": f"{type(error).__name__}: {error}"}
+    partial = os.path.join(request["folder"], "answer.partial")
+    with open(partial, "w") as file:
+        json.dump(answer, file)
+    os.replace(partial, os.path.join(request["folder"], "answer.json"))
+
+
+def _compile(request: dict) -> dict:
+    os.environ.update(request["environment"])  # read while the plugins load
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    import numpy as np
+    from jax._src.interpreters import mlir
+    from jax._src.lib import _jax, xla_client
+    from jax._src.lib.mlir import ir
+    from jax.experimental import topologies
+
+    _say("describing the device")
+    topology = topologies.get_topology_desc(
+        platform=request["platform"], topology_name=request["topology"], **request["options"]
+    )
+    device = topology.devices[0]
+    with open(request["module"], "rb") as file:
+        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(file.read()), mlir.make_ir_context())
+    options = xla_client.CompileOptions()
+    options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id]], np.int32))
+    dump = os.path.join(request["folder"], "dump")
+    options.env_option_overrides = [*request["xla"].items(), ("xla_dump_to", dump), ("xla_dump_hlo_as_proto", True)]
+    _say("compiling")
+    start = time.perf_counter()
+    try:
+        compiled = device.client.compile(module, xla_client.DeviceList((device,)), options)
+        seconds = time.perf_counter() - start
+        (program,) = glob.glob(os.path.join(dump, "*after_optimizations.hlo.pb"))
+        os.replace(program, os.path.join(request["folder"], "program.hlo_proto.pb"))
+    finally:
+        shutil.rmtree(dump, ignore_errors=True)
+    statistics = compiled.get_compiled_memory_stats()
+    return {
+        "described_as": device.device_kind,
+        "seconds": seconds,
+        "statistics": {name: getattr(statistics, f"{name}_size_in_bytes") for name in STATISTICS},
+    }
+
+
+def _say(what: str) -> None:
+    print(what, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

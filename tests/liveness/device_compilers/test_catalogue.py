@@ -1,0 +1,39 @@
+"""The devices that there are, and that a trace for one takes its passes."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+import keras_recompute as kr
+from keras_recompute.backends import CPU, GPU, TPU, backend_now, tracing_for
+from keras_recompute.engine.passes import target_now
+from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.liveness.device_compilers import find_device
+
+
+def test_all_that_are_promised_are_there():
+    assert [device.name for device in kr.liveness.devices()] == (
+        "t4 l4 a10 a100-40 a100-80 h100 h200 b200 rtx4090 v4 v5e v5p v6e".split()
+    )
+    assert find_device("V5E").memory_bytes == 16 * 2**30
+
+
+@pytest.mark.parametrize(("name", "said"), [("h10", "did you mean 'h100'"), ("toaster", "there are t4, l4, a10, a100-40")])
+def test_an_unknown_device_is_answered_by_those_that_there_are(name, said):
+    with pytest.raises(InvalidArgumentError, match=said):
+        kr.liveness.profile(lambda x: x, tf.TensorSpec(()), device=name)
+
+
+def test_a_trace_takes_the_passes_of_the_device_that_it_is_for():
+    found: dict[str, set[str]] = {}
+
+    def look(x: tf.Tensor) -> tf.Tensor:
+        found[backend_now()] = {each.name for each in target_now().passes}
+        return x
+
+    for backend in (CPU, GPU, TPU):
+        with tracing_for(backend):
+            tf.function(look, jit_compile=True, autograph=False).get_concrete_function(tf.TensorSpec(()))
+    assert found[CPU] - found[GPU] == {"convolutions", "poolings"}
+    assert found[GPU] == found[TPU]

@@ -1,0 +1,173 @@
+"""The compiler of a device as a process: what it is asked, what is kept of its answers, and how it fails.
+
+A double stands for the interpreter that has JAX: it answers what the real compiler once answered for a small network.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import keras_recompute as kr
+from keras_recompute.errors import DeviceError, DoesNotFitError
+from keras_recompute.liveness.device_compilers import cache
+from keras_recompute.liveness.device_compilers.compiler import PYTHON
+
+MLP = Path(__file__).with_name("mlp_h100.hlo_proto.pb.gz")
+DOUBLE = f"""#!{sys.executable}
+import gzip, json, os, sys, time
+from pathlib import Path
+
+if sys.argv[1] == "-c":
+    print(json.dumps({{"jax": "1", "jaxlib": "2", "libtpu": "3", "jax-cuda12-pjrt": "4"}}))
+    sys.exit()
+request = json.loads(Path(sys.argv[2]).read_text())
+folder = Path(request["folder"])
+with open(Path(__file__).with_name("asked"), "a") as asked:
+    asked.write(json.dumps(request["topology"]) + "\\n")
+answer = {{"described_as": "a double", "seconds": 1.5, "statistics": {{"temp": 12848}}}}
+how = os.environ["DOUBLE"]
+if how == "sleeps":
+    time.sleep(60)
+if how == "dies":
+    print("killed by hand", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), 9)
+if how.startswith("{{"):
+    answer = json.loads(how)
+else:
+    (folder / "program.hlo_proto.pb").write_bytes(gzip.decompress(Path({str(MLP)!r}).read_bytes()))
+(folder / "answer.json").write_text(json.dumps(answer))
+"""
+
+
+@pytest.fixture
+def double(tmp_path, monkeypatch):
+    """Put the double in the interpreter's place; return the file that lists what it was asked for."""
+    path = tmp_path / "python"
+    path.write_text(DOUBLE)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv(PYTHON, str(path))
+    monkeypatch.setenv("KERAS_RECOMPUTE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DOUBLE", "works")
+    return tmp_path / "asked"
+
+
+def compiled(size: int = 4, **options) -> kr.liveness.CompiledProgram:
+    return kr.liveness.compile_program(lambda x: tf.tanh(x @ x), tf.TensorSpec((size, size)), device="h100", **options)
+
+
+def refused(monkeypatch, message: str) -> None:
+    monkeypatch.setenv("DOUBLE", json.dumps({"error": "refused", "message": message}))
+
+
+def asked(double: Path) -> int:
+    return len(double.read_text().splitlines()) if double.exists() else 0
+
+
+@pytest.mark.usefixtures("double")
+def test_the_record_says_who_compiled_it_and_what_the_device_has():
+    program = compiled()
+    assert program.compiled_by == "XLA of jax 1, jax-cuda12-pjrt 4, jaxlib 2, libtpu 3 for NVIDIA H100 80GB HBM3"
+    assert program.capacity_bytes == 84_942_979_072
+    assert program.compile_seconds == 1.5
+    assert program.stated == {"temp": 12848}
+
+
+def test_a_program_is_compiled_once_for_each_device(double):
+    first = compiled()
+    assert compiled() == first
+    assert asked(double) == 1  # another trace of the same function is the same program
+    compiled(size=5)
+    kr.liveness.compile_program(lambda x: tf.tanh(x @ x), tf.TensorSpec((4, 4)), device="v5e")
+    assert double.read_text().splitlines() == ['"h100"', '"h100"', '"v5e:1x1"']
+
+
+@pytest.mark.parametrize("damage", ["cut", "no JSON", "no sum", "no program"])
+def test_a_damaged_entry_is_compiled_anew(double, damage):
+    first = compiled()
+    (entry,) = cache.cache_folder().iterdir()
+    answer, program = entry / "answer.json", entry / "program.hlo_proto.pb"
+    if damage == "cut":
+        program.write_bytes(program.read_bytes()[:-1])
+    elif damage == "no JSON":
+        answer.write_text("{")
+    elif damage == "no sum":
+        answer.write_text("{}")
+    else:
+        program.unlink()
+    assert compiled() == first
+    assert asked(double) == 2
+    assert compiled() == first
+    assert asked(double) == 2
+
+
+@pytest.mark.usefixtures("double")
+def test_of_two_that_store_the_same_one_stays():
+    cache.keep("key", b"first", {"seconds": 1})
+    cache.keep("key", b"second", {"seconds": 2})
+    assert cache.find("key") == (b"first", {"seconds": 1})
+    assert [entry.name for entry in cache.cache_folder().iterdir()] == ["key"]
+
+
+@pytest.mark.usefixtures("double")
+def test_the_oldest_entries_go(monkeypatch):
+    monkeypatch.setattr(cache, "ENTRIES_AT_MOST", 2)
+    for number in range(4):
+        cache.keep(str(number), b"", {})
+    assert len(list(cache.cache_folder().iterdir())) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(double, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KERAS_RECOMPUTE_CACHE", str(tmp_path / "file" / "cache"))
+    assert compiled() == compiled()
+    assert asked(double) == 2
+
+
+@pytest.mark.usefixtures("double")
+def test_a_compiler_that_takes_too_long_is_ended(monkeypatch):
+    monkeypatch.setenv("DOUBLE", "sleeps")
+    with pytest.raises(DeviceError, match=r"NVIDIA H100 80GB HBM3 took longer than 0.2 s: give it more time"):
+        compiled(timeout_seconds=0.2)
+    assert not list(cache.cache_folder().parent.glob("cache/*"))
+
+
+@pytest.mark.usefixtures("double")
+def test_a_compiler_that_is_killed_says_its_last_line(monkeypatch):
+    monkeypatch.setenv("DOUBLE", "dies")
+    with pytest.raises(DeviceError, match=r"was ended by signal 9 \(out of memory, perhaps\): killed by hand"):
+        compiled()
+
+
+@pytest.mark.usefixtures("double")
+def test_what_the_compiler_refuses_is_said_in_its_words(monkeypatch):
+    refused(monkeypatch, "JaxRuntimeError: UNIMPLEMENTED:\n no such call")
+    with pytest.raises(DeviceError, match="refused the program: JaxRuntimeError: UNIMPLEMENTED: no such call"):
+        compiled()
+
+
+@pytest.mark.usefixtures("double")
+def test_a_program_that_does_not_fit_says_what_it_needs(monkeypatch):
+    words = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 26.50G of 15.75G hbm. Exceeded hbm capacity"
+    refused(monkeypatch, words)
+    with pytest.raises(DoesNotFitError, match=r"needs 26.5 GiB of the 15.8 GiB that TPU v5e has") as raised:
+        kr.liveness.compile_program(lambda x: x @ x, tf.TensorSpec((4, 4)), device="v5e")
+    assert raised.value.needed_bytes == 26.5 * 2**30
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.delenv(PYTHON, raising=False)
+    monkeypatch.setattr("keras_recompute.liveness.device_compilers.compiler._versions", lambda *_: {"jax": "1", "jaxlib": "1"})
+    with pytest.raises(DeviceError, match=r'pip install "keras-recompute\[devices\]"'):
+        compiled()
+
+
+def test_an_interpreter_that_is_none_is_named(monkeypatch):
+    monkeypatch.setenv(PYTHON, "/nowhere/python")
+    with pytest.raises(DeviceError, match=r"/nowhere/python is no interpreter"):
+        compiled()
