@@ -1,5 +1,7 @@
 """Functions that operations call."""
 
+import math
+
 import pytest
 import tensorflow as tf
 
@@ -113,6 +115,21 @@ def test_a_compiled_function_is_written_out():
 def test_any_other_is_called(options):
     concrete, _ = traced_with_a_call(**options)
     assert len(calls_in(concrete.graph)) == 2  # forward and backward
+
+
+def test_what_is_written_out_leaves_nothing_of_the_call():
+    """A placeholder in a branch cannot be compiled, though nobody reads it; one that is returned is the argument."""
+    called = tf.function(lambda x, _: (tf.sin(x), x, tf.constant(2.0)), jit_compile=True, autograph=False)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def outer(x):
+        with compiled_calls_inlined():
+            return tf.cond(x > 0, lambda: called(x, 2 * x), lambda: (x, x, x))
+
+    assert [float(t) for t in outer(tf.constant(0.5))] == pytest.approx([math.sin(0.5), 0.5, 2.0])
+    branch = outer.get_concrete_function(tf.TensorSpec(())).graph.get_operation_by_name("cond").get_attr("then_branch").name
+    inside = function_in(outer.get_concrete_function(tf.TensorSpec(())).graph, branch).definition
+    assert "Placeholder" not in [node.op for node in inside.node_def]
 
 
 def test_outside_a_compiled_function_is_called():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -80,6 +81,20 @@ def _call_or_body(function: Any, inputs: Sequence[tf.Tensor], *others: Any) -> A
     graph = tf.compat.v1.get_default_graph()
     add_function(graph, function)  # with those that it calls
     body, names = function_def_to_graph_def(definition)
-    given = {f"{argument.name}:0": graph.capture(value) for argument, value in zip(signature.input_arg, inputs)}
+    arguments = {argument.name: graph.capture(value) for argument, value in zip(signature.input_arg, inputs)}
+    # Placeholders stand for the arguments. One that is left in a branch is part of it, whether it is read or not.
+    operations = [node for node in body.node if node.name not in arguments]
+    del body.node[:]
+    body.node.extend(operations)
+    for node in body.node:
+        kept = [name for name in node.input if name.lstrip("^") not in arguments or not name.startswith("^")]
+        del node.input[:]
+        node.input.extend(kept)
+    read = {name.partition(":")[0] for node in body.node for name in node.input}
+    given = {f"{name}:0": value for name, value in arguments.items() if name in read}
     wanted = [names[definition.ret[result.name]] for result in signature.output_arg]
-    return tf.graph_util.import_graph_def(body, input_map=given, return_elements=wanted, name=signature.name.strip("_"))
+    computed = [name for name in wanted if name.partition(":")[0] not in arguments]
+    scope = re.sub(r"[^A-Za-z0-9_.-]+", "_", signature.name).strip("_.-")  # of a lambda it has other signs too
+    made = tf.graph_util.import_graph_def(body, given, computed, name=scope)
+    found = {**{f"{name}:0": value for name, value in arguments.items()}, **dict(zip(computed, made))}
+    return [found[name] for name in wanted]
