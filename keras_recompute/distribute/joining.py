@@ -30,7 +30,7 @@ def join(
     Args:
         alike: What must be the same on all workers, by name: arguments, sizes, names of files. Versions are compared anyway.
         wait_seconds: How long a worker waits for the others to come.
-        heartbeat_seconds: After how many seconds without a sign of life a worker is taken for lost.
+        heartbeat_seconds: After how many seconds without a sign of life a worker is taken for lost; the same on all workers.
         options: ``tf.distribute.experimental.CommunicationOptions``, to choose between ring and NCCL.
 
     Raises:
@@ -53,7 +53,9 @@ def join(
     from ..seams.tensorflow.cluster import watch_heartbeats
 
     cluster = find_cluster()
-    meet(cluster, {**_versions(), **(alike or {})}, wait_seconds=wait_seconds)
+    # Each sends signs of life as often as its own setting asks, and the first one waits as long as its own says.
+    facts = {**_versions(), "heartbeat_seconds": heartbeat_seconds, **(alike or {})}
+    meet(cluster, facts, wait_seconds=wait_seconds)
     watch_heartbeats(cluster.resolver, heartbeat_seconds=heartbeat_seconds, register_seconds=wait_seconds)
     with _signals_as_they_were(), _losses_named(cluster):
         strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster.resolver, options)

@@ -11,6 +11,15 @@ from keras_recompute.distribute.launch import _free_ports
 from keras_recompute.distribute.meeting import meet
 from keras_recompute.errors import ClusterError, InvalidArgumentError
 
+from .running import LAUNCHER, run
+
+JOINS = """
+import json, os
+from keras_recompute.distribute import join
+with join(heartbeat_seconds=10 + json.loads(os.environ["TF_CONFIG"])["task"]["index"]):
+    pass
+"""
+
 
 def met(facts, *, wait_seconds=20.0, disturb=lambda _: None):
     """Return what each of the workers that are given ``facts`` came to: nothing, or the text of its error."""
@@ -48,6 +57,14 @@ def test_all_that_say_the_same_go_on(workers):
 def test_what_differs_is_named_on_all_sides(ours, theirs, difference):
     said = f"ClusterError: worker 1 of 2 (ADDRESS) {difference}: start all workers alike"
     assert met([ours, theirs]) == {0: said, 1: said}
+
+
+def test_workers_whose_heartbeats_differ_are_refused(tmp_path):
+    """One that is heard of less often than the first expects was taken for lost while it trained."""
+    (tmp_path / "joins.py").write_text(JOINS)
+    done = run(tmp_path / "joins.py", launcher=[*LAUNCHER, "--workers", "2"])
+    assert done.returncode == 1
+    assert done.stderr.count("has heartbeat_seconds 11 where worker 0 has 10: start all workers alike") == 2
 
 
 def test_who_does_not_come_is_named_in_time():
