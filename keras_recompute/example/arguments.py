@@ -17,6 +17,7 @@ LEARNING_RATE = {"text": 0.01, "constant": 0.001}
 AUTO = "auto"
 CHECKPOINTS, SWEEP = 7, "0,1,3,7,15,31,63"
 LARGEST_SEED = 2**32 - 1  # NumPy's and Keras's generators take 32 bits
+WAIT_SECONDS, HEARTBEAT_SECONDS, LONGEST_SECONDS = 300, 10, 24 * 60 * 60
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Options:
     target: str
     workers: int | None  # processes to start
     distribute: bool  # whether this is one of several processes
+    wait_seconds: int  # for the others to come
+    heartbeat_seconds: int  # without a sign of life until one of them is taken for lost
     sweep: list[int] | None
     compile_only: bool
     report: Path | None
@@ -168,6 +171,16 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     processes.add_argument(
         "--distribute", choices=(AUTO,), help="be one of those that TF_CONFIG, Slurm or Kubernetes describes"
     )
+    seconds = whole_number(1, LONGEST_SECONDS)
+    processes.add_argument(
+        "--wait-seconds", type=seconds, metavar="N", help=f"how long to wait for the others to come ({WAIT_SECONDS})"
+    )
+    processes.add_argument(
+        "--heartbeat-seconds",
+        type=seconds,
+        metavar="N",
+        help=f"silence after which one is taken for lost ({HEARTBEAT_SECONDS})",
+    )
     several = parser.add_argument_group("several plans")
     several.add_argument(
         "--sweep",
@@ -203,6 +216,11 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     if arguments.sweep is not None and (arguments.workers or arguments.distribute):
         raise InvalidArgumentError("--sweep: it compares plans in one process; leave out --workers and --distribute")
     check_workers("--workers", arguments.workers or 1, arguments.gradient_accumulation)
+    for option, seconds in (("--wait-seconds", arguments.wait_seconds), ("--heartbeat-seconds", arguments.heartbeat_seconds)):
+        if seconds and not (arguments.workers or arguments.distribute):
+            raise InvalidArgumentError(f"{option}: there is one process alone; leave it out or give --workers or --distribute")
+    arguments.wait_seconds = arguments.wait_seconds or WAIT_SECONDS
+    arguments.heartbeat_seconds = arguments.heartbeat_seconds or HEARTBEAT_SECONDS
     arguments.distribute = bool(arguments.distribute)
     for option, given in (
         ("--workers", arguments.workers),

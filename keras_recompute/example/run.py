@@ -60,7 +60,7 @@ def _carried_out(
             text = _checked(options)
             if options.workers:
                 script = build_model.__code__.co_filename
-                raise SystemExit(start(script, sys.argv[1:] if argv is None else argv, options.workers))
+                raise SystemExit(start(script, sys.argv[1:] if argv is None else argv, options))
             with joined(options, text) as share:
                 session = Sweep(options, build_model) if options.sweep is not None else Session(options, build_model, share)
                 _train(session, text, output)

@@ -14,7 +14,8 @@ from .arguments import AUTO, Options, check_workers
 from .data import Text
 
 # What a worker may be given that others are not: where the first one writes, and what it prints.
-_MAY_DIFFER = ("report", "json", "force", "quiet", "text")
+_MAY_DIFFER = ("report", "json", "force", "quiet", "text", "wait_seconds")
+_SAYING_SECONDS = 20  # from noticing that a worker is lost to having said so and ended
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,20 @@ def joined(options: Options, text: Text | None) -> Iterator[Share]:
     workers = len(cluster.addresses)
     check_workers(cluster.said_by, workers, options.gradient_accumulation)
     alike = {name: value for name, value in vars(options).items() if name not in _MAY_DIFFER}
-    with join(alike={**alike, "text": text and _digest(text)}) as strategy:
+    alike["text"] = text and _digest(text)
+    with join(alike=alike, wait_seconds=options.wait_seconds, heartbeat_seconds=options.heartbeat_seconds) as strategy:
         yield Share(strategy, cluster.number, workers)
 
 
-def start(script: str, argv: Sequence[str], workers: int) -> int:
-    """Run ``script`` with the command line ``argv`` in so many processes; return the exit code."""
+def start(script: str, argv: Sequence[str], options: Options) -> int:
+    """Run ``script`` with the command line ``argv``, which asks for ``options``, in several processes; return the exit code."""
     from ..distribute import launch
 
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--workers")
     _, others = parser.parse_known_args(list(argv))
-    return launch([sys.executable, script, *others, "--distribute", AUTO], workers)
+    command = [sys.executable, script, *others, "--distribute", AUTO]
+    return launch(command, options.workers or 1, grace_seconds=options.heartbeat_seconds + _SAYING_SECONDS)
 
 
 def _digest(text: Text) -> str:

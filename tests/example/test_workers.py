@@ -1,5 +1,6 @@
 """The example in several processes: the losses of one, one report, and what cannot be is one line."""
 
+import contextlib
 import json
 import os
 import socket
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from keras_recompute import distribute
 from keras_recompute.distribute.launch import _free_ports
+from keras_recompute.example.arguments import parse_arguments
+from keras_recompute.example.workers import joined, start
 
 ROOT = Path(__file__).parents[2]
 SMALL = "--seq-len 24 --units 4 --features 3 --batch-size 2 --steps-per-epoch 8 --epochs 2".split()
@@ -67,6 +71,10 @@ def test_four_workers_train_to_the_losses_of_one_process(tmp_path, data):
         (["--workers", 2, "--sweep", "1,3"], {}, "--sweep: it compares plans in one process"),
         (["--workers", 2, "--distribute", "auto"], {}, "--workers starts a cluster and --distribute joins one"),
         (["--workers", 2, "--text", "nowhere"], {}, "--text nowhere: it cannot be read"),
+        (["--wait-seconds", 5], {}, "--wait-seconds: there is one process alone"),
+        (["--heartbeat-seconds", 5], {}, "--heartbeat-seconds: there is one process alone"),
+        (["--workers", 2, "--wait-seconds", 0], {}, "argument --wait-seconds: 0 is too small: the least is 1"),
+        (["--workers", 2, "--heartbeat-seconds", "soon"], {}, "argument --heartbeat-seconds: 'soon' is not a whole number"),
         (["--distribute", "auto"], {}, "this process belongs to no cluster"),
         (["--distribute", "auto"], {"TF_CONFIG": "{"}, "TF_CONFIG='{' is no JSON"),
         (["--distribute", "auto"], {"TF_CONFIG": tf_config([1], 1)}, "task 1 of 'worker', of which there are 1, from 0 on"),
@@ -79,6 +87,37 @@ def test_what_cannot_be_is_one_line(arguments, environment, said):
     (line,) = [line for line in done.stderr.splitlines() if "port.cc" not in line and "absl" not in line]
     assert line.startswith("recompute_lstm.py: ")
     assert said in line
+
+
+def test_a_worker_that_does_not_come_is_waited_for_as_long_as_is_said():
+    ports = _free_ports(2)
+    done = script(*SMALL, "--distribute", "auto", "--wait-seconds", 1, TF_CONFIG=tf_config(ports, 0))
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert said == f"recompute_lstm.py: worker 1 of 2 (127.0.0.1:{ports[1]}) did not come within 1 s"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "waits", "heartbeat"), [([], 300, 10), (["--wait-seconds", "7", "--heartbeat-seconds", "60"], 7, 60)]
+)
+def test_how_long_is_waited_reaches_the_workers_and_their_launcher(monkeypatch, arguments, waits, heartbeat):
+    asked = []
+
+    @contextlib.contextmanager
+    def join(**options):
+        asked.append(options)
+        yield "a strategy"
+
+    monkeypatch.setattr(distribute, "join", join)
+    monkeypatch.setattr(distribute, "launch", lambda command, workers, **options: asked.append((command[2:], workers, options)))
+    monkeypatch.setenv("TF_CONFIG", tf_config([1, 2], 0))
+    with joined(parse_arguments(["--distribute", "auto", *arguments], ""), None):
+        pass
+    start("script", ["--workers", "2", *arguments], parse_arguments(["--workers", "2", *arguments], ""))
+    of_join, of_launch = asked
+    assert (of_join["wait_seconds"], of_join["heartbeat_seconds"]) == (waits, heartbeat)
+    # The others notice that a worker is lost after a heartbeat, and say so, before the launcher ends them.
+    assert of_launch == ([*arguments, "--distribute", "auto"], 2, {"grace_seconds": heartbeat + 20})
 
 
 def test_a_port_that_is_taken_and_workers_that_differ_are_one_line():
