@@ -19,7 +19,7 @@ from ..pipeline.executions import Pipeline, evaluation_execution, prediction_exe
 from ..pipeline.model_stages import Task
 from ..pipeline.options import PipelineOptions, positive_or_none
 from ..pipeline.staged_graph import check_stages, staged_graph
-from ..pipeline.workers import update_of_all
+from ..pipeline.workers import update_of_all, with_metrics_of_all
 from ..reports.profiling import reported, run
 from .microbatches import (
     batch_spec,
@@ -215,6 +215,12 @@ class Extension(_Model):
             if self._call_is_given:
                 self._forget_programs()
 
+    def get_metrics_result(self) -> Any:
+        """Return the metrics; those of several processes are of what all have seen, and all have to ask."""
+        if self.workers is None or not tf.executing_eagerly():
+            return super().get_metrics_result()
+        return with_metrics_of_all(self, self.workers, super().get_metrics_result)
+
     def make_train_function(self, force: bool = False) -> Callable[[Iterator[Any]], Any]:
         """Return the function that Keras calls once per execution: it takes microbatches from an iterator."""
         if self.train_function is None or force:
@@ -224,15 +230,17 @@ class Extension(_Model):
             schedule = pipeline.schedule(trains=True) if pipeline else None
 
             def train(iterator: Iterator[Any]) -> Any:
-                feed = next_microbatches(iterator, self.steps_per_execution)
-                with self.around_execution():
-                    if update is None:
-                        losses, norms, log, logs = self._run(execution, feed, pipeline)
-                    else:
-                        gradients, loss, log, logs = self._run(execution, feed, pipeline)
-                        losses, norms, logs = update(gradients, loss, logs)
-                self.training_record.add(losses, norms, log, schedule, accumulation.steps)
-                return logs
+                programs, logs = self.steps_per_execution // accumulation.microbatches, None
+                # All data first, as where there is one program: without enough of it nothing is trained.
+                for feed in [next_microbatches(iterator, accumulation.microbatches) for _ in range(programs)]:
+                    with self.around_execution():
+                        if update is None:
+                            losses, norms, log, logs = self._run(execution, feed, pipeline)
+                        else:
+                            gradients, loss, log = self._run(execution, feed, pipeline)
+                            losses, norms = update(gradients, loss)
+                    self.training_record.add(losses, norms, log, schedule, accumulation.steps)
+                return self.get_metrics_result() if logs is None else logs
 
             self.train_function = train
         return self.train_function
@@ -273,23 +281,18 @@ class Extension(_Model):
         """The training program as a ``tf.function`` of ``feed``: microbatches stacked along a new first axis.
 
         It returns the losses and gradient norms, one per update, the log of the stages that ran for the last update, and
-        the metrics. An addition to Graphcore's API.
+        the metrics. In one of several processes it has one update and returns what ``gradients_of_one_update`` does. An
+        addition to Graphcore's API.
         """
         accumulation, pipeline = self._accumulation_of_training(), self._pipeline(Task.TRAIN)
         if self._execution is None:
-            if self.workers and accumulation.updates > 1:
-                raise ValueError(
-                    f"steps_per_execution={self.steps_per_execution} holds {accumulation.updates} updates, and one of several "
-                    f"processes makes one per execution: set it to {accumulation.steps}"
-                )
             self._execution = training_execution(self, accumulation, pipeline, is_one_of_several=bool(self.workers))
         return self._execution
 
     def feed_signature(self, element_spec: Any) -> Any:
         """Return the signature of ``execution``'s argument for a dataset whose elements are like ``element_spec``."""
-        return tf.nest.map_structure(
-            lambda spec: tf.TensorSpec((self.steps_per_execution, *spec.shape), spec.dtype), element_spec
-        )
+        count = self._accumulation_of_training().microbatches
+        return tf.nest.map_structure(lambda spec: tf.TensorSpec((count, *spec.shape), spec.dtype), element_spec)
 
     @property
     def pipeline_stages(self) -> tuple[int, ...]:
@@ -356,7 +359,8 @@ class Extension(_Model):
             raise RuntimeError(
                 f"steps_per_execution={self.steps_per_execution} must be a multiple of the gradient accumulation steps, {steps}"
             )
-        return Accumulation(self.steps_per_execution, steps, (options or PipelineOptions()).reduction)
+        microbatches = steps if self.workers else self.steps_per_execution
+        return Accumulation(microbatches, steps, (options or PipelineOptions()).reduction)
 
     def _run(self, execution: Any, feed: Any, pipeline: Pipeline | None) -> Any:
         places = pipeline.ipu_of_layer if pipeline else {}

@@ -90,7 +90,7 @@ def training_execution(
                 return gradients, tf.reduce_sum(losses), log
 
         if is_one_of_several:
-            return gradients_of_one_update(model, accumulation, gradients_from)
+            return gradients_of_one_update(accumulation, gradients_from)
         return *run_accumulated(model, accumulation, gradients_from, record), model.get_metrics_result()
 
     return tf.function(execution, jit_compile=True, autograph=False)

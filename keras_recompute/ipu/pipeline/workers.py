@@ -7,50 +7,65 @@ update, compiled by XLA, and the update, which is not, since XLA has no collecti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-import keras
 import tensorflow as tf
 
 from ...phases import update_scope
 from .accumulate import Accumulation, Gradients, Reduction
 
+_Result = TypeVar("_Result")
+
 
 def gradients_of_one_update(
-    model: keras.Model, accumulation: Accumulation, gradients_from: Gradients
-) -> tuple[Sequence[tf.Tensor], tf.Tensor, tf.Tensor, Any]:
-    """Return the gradients of this process's microbatches, their mean loss, the record of what ran, and the metrics."""
+    accumulation: Accumulation, gradients_from: Gradients
+) -> tuple[Sequence[tf.Tensor], tf.Tensor, tf.Tensor]:
+    """Return the gradients of this process's microbatches, their mean loss, and the record of what ran."""
     gradients, total, record = gradients_from(tf.constant(0))
     if accumulation.reduction is Reduction.MEAN:
         gradients = [g / accumulation.steps for g in gradients]
-    return gradients, total / accumulation.steps, record, model.get_metrics_result()
+    return gradients, total / accumulation.steps, record
 
 
 def update_of_all(model: Any, accumulation: Accumulation, strategy: tf.distribute.Strategy) -> Callable[..., Any]:
-    """Return the function that updates ``model`` in every process from what ``gradients_of_one_update`` returned in each.
+    """Return the function that updates ``model`` in every process, from the gradients and the loss that each found.
 
     The update is that of one process with the microbatches of all. The function returns the loss and the norm of the gradient,
-    each of shape ``(1,)``, and the metrics, which are means over the processes.
+    each of shape ``(1,)``.
     """
 
-    def put_together(tensors: Sequence[tf.Tensor], how: str) -> list[tf.Tensor]:
-        """Return each of ``tensors`` over all processes, by one collective for those of a type."""
-        found: dict[int, tf.Tensor] = {}
-        for dtype in {t.dtype for t in tensors}:
-            numbers = [number for number, t in enumerate(tensors) if t.dtype == dtype]
-            joined = tf.concat([tf.reshape(tensors[number], [-1]) for number in numbers], 0)
-            joined = strategy.reduce(how, joined, axis=None)
-            parts = tf.split(joined, [tensors[number].shape.num_elements() for number in numbers])
-            found.update((number, tf.reshape(part, tensors[number].shape)) for number, part in zip(numbers, parts))
-        return [found[number] for number in range(len(tensors))]
-
     @tf.function(autograph=False)
-    def update(gradients: Sequence[tf.Tensor], loss: tf.Tensor, metrics: Any) -> Any:
+    def update(gradients: Sequence[tf.Tensor], loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         with tf.name_scope(update_scope()):
-            gradients = put_together(gradients, "SUM" if accumulation.reduction is Reduction.SUM else "MEAN")
-            loss, *values = put_together([loss, *tf.nest.flatten(metrics)], "MEAN")
+            gradients = _put_together(strategy, gradients, "SUM" if accumulation.reduction is Reduction.SUM else "MEAN")
+            (loss,) = _put_together(strategy, [loss], "MEAN")
             norm = tf.linalg.global_norm(gradients)
             model.optimizer.apply(gradients, model.trainable_variables)
-        return loss[None], norm[None], tf.nest.pack_sequence_as(metrics, values)
+        return loss[None], norm[None]
 
     return update
+
+
+def with_metrics_of_all(model: Any, strategy: tf.distribute.Strategy, read: Callable[[], _Result]) -> _Result:
+    """Return ``read()`` while the metrics of ``model`` hold what all processes have seen; then they are this one's again."""
+    variables = model.metrics_variables
+    own = [tf.identity(variable.value) for variable in variables]
+    try:
+        for variable, total in zip(variables, _put_together(strategy, own, "SUM")):
+            variable.assign(total)
+        return read()
+    finally:
+        for variable, value in zip(variables, own):
+            variable.assign(value)
+
+
+def _put_together(strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor], how: str) -> list[tf.Tensor]:
+    """Return each of ``tensors`` over all processes, by one collective for those of a type."""
+    found: dict[int, tf.Tensor] = {}
+    for dtype in dict.fromkeys(t.dtype for t in tensors):  # in the same order everywhere
+        numbers = [number for number, t in enumerate(tensors) if t.dtype == dtype]
+        joined = tf.concat([tf.reshape(tensors[number], [-1]) for number in numbers], 0)
+        joined = strategy.reduce(how, joined, axis=None)
+        parts = tf.split(joined, [tensors[number].shape.num_elements() for number in numbers])
+        found.update((number, tf.reshape(part, tensors[number].shape)) for number, part in zip(numbers, parts))
+    return [found[number] for number in range(len(tensors))]
