@@ -22,7 +22,7 @@ import tensorflow as tf
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.keras.replicas import StepsOnReplicas, belong_to, strategy_of
 from ..seams.tensorflow.cluster import outside_of_strategies
-from .workers import for_this_worker, worker_number
+from .workers import for_this_worker, require_equal_counts, worker_number
 
 _Model: Any = keras.Model if TYPE_CHECKING else object
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -72,16 +72,9 @@ class OnReplicas(StepsOnReplicas, _Model):
                 f"made, or with an optimizer or a metric from outside, so it would not train on all replicas: make these, "
                 f"and call compile, inside strategy.scope()"
             )
-        if worker_number(strategy) is None:
-            return
-        own = strategy.run(lambda: tf.constant([-1 if count is None else count], tf.int64))
-        counts = strategy.gather(own, axis=0).numpy().tolist()
-        if len(set(counts)) > 1:
-            said = ", ".join("unknown" if each < 0 else str(each) for each in counts)
-            raise InvalidArgumentError(
-                f"the workers, in their order, have different numbers of batches: {said}. Give each the same data: TensorFlow "
-                f"takes the share of a worker out of it"
-            )
+        if worker_number(strategy) is not None:
+            advice = "Give each the same data: TensorFlow takes the share of a worker out of it"
+            require_equal_counts(strategy, count, advice)
 
     def on_replicas(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         strategy = self.distribute_strategy

@@ -1,4 +1,4 @@
-"""Keras's callbacks where several processes train one model: what writes files does so in the first process alone."""
+"""What each of several processes does of ``fit``: who writes the files of callbacks, and that all have as many batches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..errors import InvalidArgumentError
 from ..seams.keras.backup import WholeBackup
 
 _WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
@@ -30,3 +31,12 @@ def worker_number(strategy: tf.distribute.Strategy) -> int | None:
     if sum(len(jobs.get(job, ())) for job in ("chief", "worker")) < 2:
         return None
     return int(resolver.task_id) + (len(jobs.get("chief", ())) if resolver.task_type == "worker" else 0)
+
+
+def require_equal_counts(strategy: tf.distribute.Strategy, count: int | None, what_to_do: str) -> None:
+    """Raise InvalidArgumentError in all processes of ``strategy`` unless each has the same ``count`` of batches."""
+    own = strategy.run(lambda: tf.constant([-1 if count is None else count], tf.int64))
+    counts = strategy.gather(own, axis=0).numpy().tolist()
+    if len(set(counts)) > 1:
+        said = ", ".join("unknown" if each < 0 else str(each) for each in counts)
+        raise InvalidArgumentError(f"the workers, in their order, have different numbers of batches: {said}. {what_to_do}")

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_recompute.distribute import join
+from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.ipu import install
 
 ROWS, WIDTH, MICROBATCHES, EPOCHS = 2, 3, 16, 2
@@ -68,6 +69,11 @@ def main() -> None:
             found.update(norms=model.training_record.gradient_norms, evaluated=model.evaluate(x, y, **given))
             predicted = model.predict(x, **given).reshape(MICROBATCHES // workers, -1).tolist()
             print(json.dumps({"found": found, "predicted": predicted}), flush=True)
+        if strategy:
+            try:
+                model.fit(x[: len(x) // (number + 1)], y[: len(y) // (number + 1)], **given)
+            except InvalidArgumentError as error:
+                print(json.dumps({"said": str(error)}), flush=True)
 
 
 if __name__ == "__main__":

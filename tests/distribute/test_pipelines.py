@@ -22,3 +22,5 @@ def test_two_workers_come_to_what_one_process_does():
                 assert found[name] == pytest.approx(values, rel=1e-5), (case, worker, name)
             predicted = alone[number]["predicted"][worker::2]
             np.testing.assert_allclose(workers[worker][number]["predicted"], predicted, rtol=1e-4, atol=1e-6)
+    for said in workers.values():
+        assert said[len(CASES)]["said"].startswith("the workers, in their order, have different numbers of batches: 8, 4.")

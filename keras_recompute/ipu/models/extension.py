@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from ...models.graph import Graph
+from ...models.workers import require_equal_counts
 from ...seams.keras.training import is_within_fit
 from ..configuration import config, entered
 from ..configuration.unsupported import refuse
@@ -158,12 +159,15 @@ class Extension(_Model):
 
         Raises ValueError for data whose batches are not all of one known size: datasets with an open batch dimension,
         arrays with a partial last batch, generators; and for such validation data. RuntimeError where a method that runs a
-        step is overridden.
+        step is overridden. InvalidArgumentError where ``workers`` have different numbers of microbatches.
         """
         given = given_to(super().fit, x, y, *args, **kwargs)
         size = given.get("batch_size")
         trained, validation = held_out(x, given.get("validation_split"), given.get("validation_data"))
         self._prepare(trained, size, given.get("steps_per_epoch"))
+        if self.workers:
+            count = given.get("steps_per_epoch") or known_steps(trained, size)
+            require_equal_counts(self.workers, count, "Give each as many microbatches: an update takes some of every worker")
         if validation is not None:
             size = given.get("validation_batch_size") or size
             require_equal_batches(validation, size)
