@@ -24,17 +24,18 @@ MAY_IMPORT = {
     "phases": set(),
     "backends": set(),
     "walks": set(),
+    "processes": set(),
     "seams": {"errors"},  # the one door to private names of TensorFlow and Keras
     "registration": set(),  # names the modules that it has imported, as the door does
     "planning": {"errors", "sizes", "phases"},
     "engine": {"errors", "seams", "sizes", "phases", "walks", "planning", "backends"},
     "layers": {"errors", "seams", "sizes", "phases", "walks", "planning", "engine"},
-    "models": {"errors", "seams", "sizes", "phases", "walks", "planning", "engine", "layers", "liveness"},
+    "models": {"errors", "seams", "sizes", "phases", "walks", "processes", "planning", "engine", "layers", "liveness"},
     "ipu": {"errors", "seams", "sizes", "phases", "files", "planning", "engine", "layers", "models", "liveness"},
     "liveness": {"errors", "seams", "sizes", "phases", "files", "backends"},
     "report": {"errors", "sizes", "phases", "files", "planning", "liveness"},
     "example": {"errors", "sizes", "phases", "files", "planning", "layers", "ipu", "liveness", "report", "distribute"},
-    "distribute": {"errors", "seams"},
+    "distribute": {"errors", "seams", "processes"},
     "compat": {"errors", "sizes", "phases", "planning", "engine", "layers", "models"},
 }
 # The same for the folders of a room; '' are the files beside them, without its doors.

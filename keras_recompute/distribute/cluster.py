@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InvalidArgumentError
+from ..processes import JOBS, own_number, processes_of
 
-_JOBS = ("chief", "worker")  # those whose processes train, in the order of their numbers
 KUBERNETES = ("KERAS_RECOMPUTE_WORKERS", "KERAS_RECOMPUTE_SERVICE", "JOB_COMPLETION_INDEX")  # see docs/distribute.md
 PORT = 8888  # of each process where Slurm or Kubernetes starts one per machine; Slurm's next ones take the next ports
 
@@ -75,9 +75,9 @@ def _check(text: str) -> None:
     if not isinstance(jobs, dict) or not isinstance(task, dict) or not all(_is_addresses(each) for each in jobs.values()):
         raise InvalidArgumentError(f"TF_CONFIG={text!r:.200} has no cluster of addresses, or no task: give {example}")
     kind, index = task.get("type"), task.get("index")
-    if kind not in _JOBS or set(jobs) - set(_JOBS):
-        others = sorted({str(kind), *jobs} - set(_JOBS))
-        raise InvalidArgumentError(f"TF_CONFIG names the jobs {others}: only those called {' and '.join(_JOBS)} train here")
+    if kind not in JOBS or set(jobs) - set(JOBS):
+        others = sorted({str(kind), *jobs} - set(JOBS))
+        raise InvalidArgumentError(f"TF_CONFIG names the jobs {others}: only those called {' and '.join(JOBS)} train here")
     if not isinstance(index, int) or not 0 <= index < len(jobs.get(kind, ())):
         raise InvalidArgumentError(
             f"TF_CONFIG says that this is task {index!r} of {kind!r}, of which there are {len(jobs.get(kind, ()))}, from 0 on"
@@ -106,7 +106,6 @@ def _of_indexed_job(resolvers: Any, environment: Mapping[str, str]) -> Any:
 
 
 def _resolved(resolver: Any, said_by: str) -> Cluster:
-    jobs = resolver.cluster_spec().as_dict()  # before the task is asked for: Slurm's resolver finds it here
-    places = [(job, index) for job in _JOBS for index in range(len(jobs.get(job, ())))]
-    addresses = tuple(jobs[job][index] for job, index in places)
-    return Cluster(addresses, places.index((resolver.task_type, resolver.task_id)), resolver, said_by)
+    spec = resolver.cluster_spec()
+    addresses = tuple(spec.task_address(job, index) for job, index in processes_of(resolver))
+    return Cluster(addresses, own_number(resolver), resolver, said_by)

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import ClusterError, InvalidArgumentError
+from ..processes import JOBS, processes_of
 from .cluster import Cluster, find_cluster
 from .meeting import meet
 
-_TASK = re.compile(r"/job:(chief|worker)/(?:replica:0/)?task:(\d+)")
+_TASK = re.compile(rf"/job:({'|'.join(JOBS)})/(?:replica:0/)?task:(\d+)")
 
 
 @contextlib.contextmanager
@@ -108,8 +109,8 @@ def _losses_named(cluster: Cluster) -> Iterator[None]:
 
 
 def _lost(cluster: Cluster, message: str) -> str:
-    chiefs = len(cluster.resolver.cluster_spec().as_dict().get("chief", ()))
-    found = {int(index) + (0 if job == "chief" else chiefs) for job, index in _TASK.findall(message)} - {cluster.number}
+    named = {(job, int(index)) for job, index in _TASK.findall(message)}
+    found = {number for number, process in enumerate(processes_of(cluster.resolver)) if process in named} - {cluster.number}
     if found:
         return cluster.name(min(found))
     return cluster.name(0) if "Heartbeat" in message and not cluster.is_chief else "a worker"

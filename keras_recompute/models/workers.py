@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
+from ..processes import own_number, processes_of
 from ..seams.keras.backup import WholeBackup
 
 _WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
@@ -27,10 +28,7 @@ def for_this_worker(callbacks: Any, strategy: tf.distribute.Strategy) -> Any:
 def worker_number(strategy: tf.distribute.Strategy) -> int | None:
     """Return the number of this process among those of ``strategy``, the chief's being 0; None where there is one process."""
     resolver = strategy.cluster_resolver
-    jobs = resolver.cluster_spec().as_dict() if resolver is not None else {}
-    if sum(len(jobs.get(job, ())) for job in ("chief", "worker")) < 2:
-        return None
-    return int(resolver.task_id) + (len(jobs.get("chief", ())) if resolver.task_type == "worker" else 0)
+    return own_number(resolver) if resolver is not None and len(processes_of(resolver)) > 1 else None
 
 
 def require_equal_counts(strategy: tf.distribute.Strategy, count: int | None, what_to_do: str) -> None:

@@ -1,11 +1,14 @@
 """Which processes there are: from TF_CONFIG, Slurm and Kubernetes."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from keras_recompute.distribute.cluster import find_cluster
+from keras_recompute.distribute.joining import _lost
 from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.models.workers import worker_number
 
 VARIABLES = ("TF_CONFIG", "SLURM_PROCID", "KERAS_RECOMPUTE_WORKERS")
 
@@ -29,6 +32,10 @@ def test_the_chief_comes_first(monkeypatch, kind, index, number):
     assert cluster.addresses == ("a:1", "b:2", "c:3")
     assert (cluster.number, cluster.is_chief) == (number, number == 0)
     assert cluster.name(2) == "worker 2 of 3 (c:3)"
+    assert worker_number(SimpleNamespace(cluster_resolver=cluster.resolver)) == number
+    lost = (number + 1) % 3
+    task = ("chief/replica:0/task:0", "worker/replica:0/task:0", "worker/task:1")[lost]
+    assert _lost(cluster, f"stopped sending heartbeats: /job:{task}").startswith(f"worker {lost} of 3")
 
 
 def test_slurm(monkeypatch):

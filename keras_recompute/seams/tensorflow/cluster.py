@@ -14,11 +14,7 @@ from tensorflow.python.eager import context
 def watch_heartbeats(resolver: Any, *, heartbeat_seconds: float, register_seconds: float) -> None:
     """Have the service of the cluster of ``resolver`` wait so long; before the strategy is made, which keeps these settings."""
     spec = resolver.cluster_spec()
-    jobs = [
-        coordination_config_pb2.CoordinatedJob(name=job, num_tasks=spec.num_tasks(job))
-        for job in ("chief", "worker")
-        if job in spec.jobs
-    ]
+    jobs = [coordination_config_pb2.CoordinatedJob(name=job, num_tasks=spec.num_tasks(job)) for job in sorted(spec.jobs)]
     context.context().configure_coordination_service(
         service_type="standalone",
         service_leader=multi_worker_util.coordination_leader(spec),
