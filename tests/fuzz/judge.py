@@ -203,8 +203,9 @@ def is_refusal(error: Exception) -> bool:
 
 def is_fault(error: Exception, case: Case) -> bool:
     """Whether ``error`` is one of TensorFlow's that is known to come of plain programs such as ``case``."""
-    is_of_a_map = type(error) is AssertionError and "vectorized_map" in repr(case)  # nothing here asserts by ``assert``
-    return is_of_a_map or any(part in str(error) for part in FAULTS)
+    # Nothing here asserts by ``assert``, while TensorFlow does of a vectorised map, and of a branch in a branch of a function.
+    is_assertion = type(error) is AssertionError and any(word in repr(case) for word in ("vectorized_map", "Branch", "Switch"))
+    return is_assertion or any(part in str(error) for part in FAULTS)
 
 
 def is_limit(error: Exception, case: Case) -> bool:
