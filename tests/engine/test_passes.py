@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
+from keras_recompute.backends import CPU, GPU, TPU, tracing_for
 from keras_recompute.engine import passes
 from keras_recompute.engine.passes import PASSES, leaving_out, target_now
 from keras_recompute.engine.target import POINTS
@@ -65,6 +66,34 @@ def test_without_a_pass_the_numbers_are_the_plain_model_s(models, name):
         found = gradients(ours, jit="tensorflow" not in PASSES[name].on)
     for one, other in zip(found, gradients(plain, jit=False), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", [GPU, TPU])
+def test_with_the_passes_of_another_backend_the_numbers_are_the_plain_model_s(models, backend):
+    plain, ours = models
+    with tracing_for(backend):
+        found = gradients(ours, jit=True)
+    for one, other in zip(found, gradients(plain, jit=False), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_on_a_gpu_nothing_is_a_branch_that_the_host_decides():
+    x = inputs = keras.Input((16,), batch_size=4)
+    for number in range(4):
+        x = LAYERS.Dense(16, activation="tanh", name=f"dense_{number}")(x)
+    model = kr.checkpointed(keras.Model(inputs, x), at=["dense_1"])
+
+    def kinds(backend: str) -> list[str]:
+        with tracing_for(backend):
+            step = tf.function(lambda x: tf.gradients(tf.nn.l2_loss(model(x, training=True)), [w.value for w in model.weights]),
+                               jit_compile=True, autograph=False)  # fmt: skip
+            graph = step.get_concrete_function(tf.TensorSpec((4, 16))).graph
+        return [operation.type for operation in graph.get_operations()]
+
+    on_cpu, on_gpu = kinds(CPU), kinds(GPU)
+    assert on_cpu.count("StatelessIf") == 1
+    assert on_gpu.count("StatelessIf") == 0
+    assert "XlaOptimizationBarrier" in on_gpu
 
 
 def lstm(x):

@@ -16,12 +16,12 @@ from contextvars import ContextVar
 
 import tensorflow as tf
 
-from ...backends import CPU, backend_now
+from ...backends import CPU, GPU, TPU, backend_now
 from ...errors import InvalidArgumentError
 from ...seams.tensorflow.xla import is_for_xla
 from ..target import Pass, Target
 from .convolutions import faster_convolution
-from .fence import behind_a_branch, behind_control_dependencies
+from .fence import behind_a_barrier, behind_a_branch, behind_control_dependencies
 from .inlining import without_compiled_calls
 from .min_cut import all_but_cheap
 from .poolings import faster_pooling
@@ -34,10 +34,11 @@ from .tracebacks import copy_traceback, sharing_tracebacks
 from .unstacking import chosen_slice
 
 _XLA, _TENSORFLOW = "xla", "tensorflow"
-_XLA_CPU = f"{_XLA} on {CPU}"
+_XLA_CPU, _XLA_GPU, _XLA_TPU = (f"{_XLA} on {backend}" for backend in (CPU, GPU, TPU))
 
 _LAYERS, _CONVOLUTIONS = "Networks of other layers", "Convolutions in sections"
 _ATTENTION, _PROCESS, _WORTH = "Attention", "What the process keeps of a compiled step", "What each pass is worth"
+_DEVICES = "Passes on GPUs and TPUs"
 
 PASSES = {
     each.name: each
@@ -60,8 +61,10 @@ PASSES = {
              "Pooling, and other operations, in sections"),
         Pass("copied_tracebacks", "copied", copy_traceback, (_TENSORFLOW,),
              "an error in a copied operation shows the line of the original", _WORTH),
-        Pass("fence", "fence", behind_a_branch, (_XLA,),
+        Pass("fence", "fence", behind_a_branch, (_XLA_CPU, _XLA_TPU),
              "a replay starts when the incoming gradients are there: in a branch that XLA cannot decide", _WORTH),
+        Pass("barrier", "fence", behind_a_barrier, (_XLA_GPU,),
+             "a replay starts when the incoming gradients are there: behind a barrier, which is kept there", _DEVICES),
         Pass("control_dependencies", "fence", behind_control_dependencies, (_TENSORFLOW,),
              "a replay starts when the incoming gradients are there: it waits for them", _WORTH),
         Pass("prevent_constant_folding", "zeros", late_zeros, (_XLA,),

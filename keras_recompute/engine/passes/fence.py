@@ -8,6 +8,9 @@ bit pattern, a NaN that no arithmetic produces. A backward program that repeats 
 checkpoint, reads what it is given by choices on such a predicate instead, and frees it as it goes. Outside XLA a control
 dependency on the gradients does the same as a branch. All work while a program is written.
 
+XLA for GPUs keeps the barrier until it has scheduled, so there all of this is done by one: each branch is the host's to decide
+there, which waits for the device. A TPU decides by itself, and takes less memory with branches.
+
 What it gains: "What each pass is worth" in benchmarks/NOTES.md.
 """
 
@@ -19,6 +22,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...backends import GPU, backend_now
+from ...seams.tensorflow.xla import xla_optimization_barrier
 from ..once import constant, once
 from ..target import Target
 from ..writing import CheapReplay, zeros_like
@@ -63,14 +68,38 @@ def behind_a_branch(
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
+def behind_a_barrier(
+    body: Body, inputs: Tensors, after: Tensors, like: Tensors, cheap: CheapReplay | None, target: Target
+) -> list[tf.Tensor]:
+    """As ``behind_a_branch``, where XLA keeps its barriers until it has scheduled."""
+    tokens = _with_elements(after)
+    if cheap is not None or _is_vectorised() or not tokens:
+        return behind_a_branch(body, inputs, after, like, cheap, target)
+    return body(_behind_a_barrier(inputs, tokens))
+
+
+def _behind_a_barrier(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
+    """Return ``tensors``, of which XLA does not know what they equal, once every tensor of ``after`` is there."""
+    passed = iter(xla_optimization_barrier([*(t for t in tensors if _may_pass(t)), *after]))
+    return [next(passed) if _may_pass(t) else t for t in tensors]
+
+
+def _may_pass(tensor: tf.Tensor) -> bool:
+    return tensor.dtype not in (tf.variant, tf.resource)
+
+
 def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
     """Return ``tensors``, which XLA must take for others than they are, made only once every tensor of ``after`` is there.
 
-    Each element is chosen on a condition that is never met. Whole numbers stay: they may be sizes, which XLA must know.
+    Each element is chosen on a condition that is never met, or stands behind a barrier. Whole numbers stay: they may be
+    sizes, which XLA must know.
     """
     tokens = _with_elements(after)
     if not tokens or _is_vectorised():
         return list(tensors)
+    if backend_now() == GPU:
+        passed = iter(_behind_a_barrier([t for t in tensors if t.dtype.is_floating], tokens))
+        return [next(passed) if t.dtype.is_floating else t for t in tensors]
     is_never = never(tokens)
     return [tf.where(is_never, once(tf.zeros, (), t.dtype), t) if t.dtype.is_floating else t for t in tensors]
 
@@ -78,11 +107,14 @@ def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
 def as_array(tensor: tf.Tensor, after: Tensors = ()) -> tf.Tensor:
     """Return ``tensor``, which XLA computes only once and keeps, once every tensor of ``after`` is there.
 
-    It comes from a branch, which no compiler repeats where it is read. Branches of one shape share their functions.
+    It comes from a branch, which no compiler repeats where it is read, or from behind a barrier. Branches of one shape share
+    their functions.
     """
     tokens = _with_elements((tensor, *after))
     if not tokens or _is_vectorised():
         return tensor
+    if backend_now() == GPU:
+        return _behind_a_barrier([tensor], tokens)[0]
     handed_on, negated = _branches(tensor.shape, tensor.dtype)
     (chosen,) = tf.raw_ops.StatelessIf(
         cond=never(tokens),
@@ -105,7 +137,7 @@ def _branches(shape: tf.TensorShape, dtype: tf.DType) -> tuple[Any, Any]:
 
 def _with_elements(tensors: Tensors) -> list[tf.Tensor]:
     """Return the ``tensors`` that can have a first element: lists and handles have none, nor has what is empty."""
-    return [t for t in tensors if t.dtype not in (tf.variant, tf.resource) and t.shape.num_elements() != 0]
+    return [t for t in tensors if _may_pass(t) and t.shape.num_elements() != 0]
 
 
 def _is_vectorised() -> bool:
