@@ -10,6 +10,7 @@ from typing import Callable, NoReturn, Sequence
 
 from ..errors import InvalidArgumentError, TargetError
 from ..ipu import has_sdk
+from ..liveness.device_compilers import find_device
 from ..sizes import parse_bytes
 
 MICROBATCHES_PER_EPOCH = {"text": 40, "constant": 4}  # constant: the published 64 samples
@@ -47,6 +48,7 @@ class Options:
     heartbeat_seconds: int  # without a sign of life until one of them is taken for lost
     sweep: list[int] | None
     compile_only: bool
+    device: str | None  # that is compiled for, if not this one
     report: Path | None
     json: Path | None
     force: bool
@@ -191,6 +193,11 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         help=f"compare these numbers of checkpoints and no recomputation ({SWEEP})",
     )
     several.add_argument("--compile-only", action="store_true", help="compile and report, train nothing")
+    several.add_argument(
+        "--device",
+        metavar="NAME",
+        help="the same, for a GPU or TPU that need not be here, such as h100 or v5e; its memory is the budget",
+    )
     output = parser.add_argument_group("output")
     output.add_argument(
         "--report", type=Path, metavar="DIR", help="write liveness.json and liveness.png there (sweep: sweep.json, .png, .txt)"
@@ -200,6 +207,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     output.add_argument("--quiet", action="store_true", help="print the last lines only")
     arguments = parser.parse_args(argv)
 
+    check_device(arguments)
     check_plan(arguments)
     arguments.steps_per_epoch = arguments.steps_per_epoch or MICROBATCHES_PER_EPOCH[arguments.data]
     arguments.learning_rate = arguments.learning_rate or LEARNING_RATE[arguments.data]
@@ -228,6 +236,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         ("--levels", (arguments.levels or 1) > 1),
         ("--checkpoints auto", arguments.checkpoints == AUTO),
         ("--sweep", arguments.sweep is not None),
+        ("--device", arguments.device),
         ("--compile-only", arguments.compile_only),
     ):
         if given and arguments.target != "xla":
@@ -246,6 +255,18 @@ def check_workers(said_by: str, workers: int, microbatches: int) -> None:
         )
 
 
+def check_device(arguments: argparse.Namespace) -> None:
+    """Fill in what a device stands for. Raises InvalidArgumentError for one that is not known, or cannot be meant."""
+    if arguments.device is None:
+        return
+    device = find_device(arguments.device)
+    arguments.device, arguments.compile_only = device.name, True
+    if arguments.workers or arguments.distribute:
+        raise InvalidArgumentError("--device: it compiles in one process; leave out --workers and --distribute")
+    if arguments.checkpoints == AUTO and arguments.memory_budget is None:
+        arguments.memory_budget = device.memory_bytes
+
+
 def check_plan(arguments: argparse.Namespace) -> None:
     """Check what is asked of the plan, and fill in what was left out. Raises InvalidArgumentError."""
     is_auto = arguments.checkpoints == AUTO
@@ -254,7 +275,7 @@ def check_plan(arguments: argparse.Namespace) -> None:
             if given:
                 raise InvalidArgumentError(f"{option}: --sweep compares plans of its own; leave out one of the two")
     elif is_auto and arguments.memory_budget is None:
-        raise InvalidArgumentError("--checkpoints auto: for which budget? Give --memory-budget, such as 128MiB")
+        raise InvalidArgumentError("--checkpoints auto: for which budget? Give --memory-budget, such as 128MiB, or --device")
     elif is_auto and arguments.no_recompute:
         raise InvalidArgumentError("--no-recompute: --checkpoints auto decides that by itself; leave out one of the two")
     elif arguments.memory_budget is not None and not is_auto:

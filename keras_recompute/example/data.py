@@ -68,9 +68,14 @@ def data_bytes(options: Options) -> int:
     """Return what the data of a run takes at least: of one epoch, and in the feed of one update."""
     if options.compile_only:
         return 0
-    per_step = 2 * _BYTES if options.is_text else (options.features + 1) * _BYTES  # an input and a target
-    microbatch = options.batch_size * options.seq_len * per_step
+    microbatch = feed_bytes(options, options.batch_size) // options.gradient_accumulation
     return microbatch * ((options.steps_per_epoch if options.is_text else 1) + options.gradient_accumulation)
+
+
+def feed_bytes(options: Options, batch_size: int) -> int:
+    """Return what the feed of one update takes: the inputs and targets of its microbatches."""
+    per_step = 2 * _BYTES if options.is_text else (options.features + 1) * _BYTES
+    return batch_size * options.seq_len * per_step * options.gradient_accumulation
 
 
 def element_spec(tf: Any, options: Options) -> Any:

@@ -16,7 +16,7 @@ from ..errors import InvalidArgumentError
 from ..planning import predicted_peak_bytes
 from ..sizes import format_bytes
 from .arguments import Options
-from .data import SYMBOLS, data_bytes
+from .data import SYMBOLS, data_bytes, feed_bytes
 from .plans import SequencePlan, named_plans
 
 _MEMORY, _CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
@@ -24,7 +24,7 @@ _MEMORY, _CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max
 
 def check_room(options: Options) -> None:
     """Raise InvalidArgumentError where this machine has less memory than the run is predicted to need."""
-    if options.target == "xla":  # the step is in the memory of the IPU otherwise
+    if options.target == "xla" and not options.device:  # the step is in the memory of the IPU, or nowhere, otherwise
         check_fits(0, options)  # the data first: the prediction counts the sections of a long sequence one by one
         check_fits(predicted_step_bytes(options), options)
 
@@ -64,8 +64,9 @@ def predicted_step_bytes(options: Options) -> int:
 
 
 def predicted_bytes(options: Options, plan: SequencePlan, batch_size: int | None = None) -> int:
-    """Return the peak that is predicted for ``plan`` of the network."""
-    return predicted_peak_bytes(
+    """Return the peak that is predicted for ``plan`` of the network; on a device that is named, with the data fed to it."""
+    fed = feed_bytes(options, batch_size or options.batch_size) if options.device else 0
+    return fed + predicted_peak_bytes(
         cell=options.cell,
         steps=options.seq_len,
         checkpoints=plan.checkpoints,

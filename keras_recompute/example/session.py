@@ -11,8 +11,9 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, Callable, Iterator
 
-from ..errors import RecomputeError
+from ..errors import DoesNotFitError, RecomputeError
 from ..liveness import Program
+from ..liveness.device_compilers import find_device
 from ..report.output import complain
 from ..sizes import format_bytes
 from .arguments import Options
@@ -23,7 +24,7 @@ from .poplar_report import PoplarReports
 from .room import check_fits, predicted_bytes
 from .workers import ALONE, Share
 
-CAPACITY_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
+_IPU_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
 _OF_PROGRAM = (
     "always_live_bytes",
     "not_always_live_peak_bytes",
@@ -80,7 +81,7 @@ class Session:
         if self.options.checkpoints is None:
             choice = choice_for(self.options)
             try:
-                choice.choose(lambda plan: needed_bytes(self.compile(plan)))
+                choice.choose(lambda plan: bytes_needed(lambda: self.compile(plan)))
             finally:
                 self.choice = choice
         else:
@@ -148,7 +149,12 @@ class Session:
         with self.strategy.scope():
             feed = self.model.feed_signature(element_spec(self.tf, self.options))
             program = profile(
-                self.model.execution, feed, input_feed=["feed"], capacity_bytes=CAPACITY_BYTES, layers_of=self.model
+                self.model.execution,
+                feed,
+                input_feed=["feed"],
+                capacity_bytes=capacity_of(self.options)[0],
+                layers_of=self.model,
+                device=self.options.device,
             )
         self.program = program
         self.say(f"compiled in {program.compile_seconds:.1f} s: the peak will be {format_bytes(program.peak_bytes)}")
@@ -220,10 +226,11 @@ class Session:
         if self.choice:
             print("\n".join(self.choice.lines()))
         if program and plan:
-            print(
-                f"peak: {format_bytes(program.peak_bytes)} of the {format_bytes(CAPACITY_BYTES)} of a Mk2 IPU, "
-                f"always-live: {format_bytes(program.always_live_bytes)}"
-            )
+            capacity, whose = capacity_of(options)
+            said = [f"peak: {format_bytes(program.peak_bytes)} of the {format_bytes(capacity)} of {whose}"]
+            if options.device:
+                said.append(f"with its data a run needs {format_bytes(needed_bytes(program))}")
+            print(", ".join([*said, f"always-live: {format_bytes(program.always_live_bytes)}"]))
             if options.report:
                 from ..report import write_report
 
@@ -251,7 +258,7 @@ class Session:
         options, plan = self.options, self.plan
         found = {name: getattr(options, name) for name in ("target", "cell", "seq_len")}
         found.update({name: getattr(self, name) for name in ("losses", "gradient_norms", "versions", "completed")})
-        found.update(capacity_bytes=CAPACITY_BYTES, workers=self.share.workers)
+        found.update(capacity_bytes=capacity_of(options)[0], device=options.device, workers=self.share.workers)
         if plan:
             found.update(asdict(plan), sections=list(plan.counts(options.seq_len).elements()), parameters=self.parameters)
             found["predicted_peak_bytes"] = predicted_bytes(options, plan)
@@ -267,6 +274,23 @@ class Session:
         return statistics.median(self.seconds[1:] or self.seconds) if self.seconds else None
 
 
+def capacity_of(options: Options) -> tuple[int, str]:
+    """Return the memory that the program is to fit into, and whose that is: that of the device asked for, or of an IPU."""
+    if options.device is None:
+        return _IPU_BYTES, "a Mk2 IPU"
+    device = find_device(options.device)
+    return device.memory_bytes, f"the {device.title}"
+
+
 def needed_bytes(program: Program) -> int:
-    """Return what ``program`` needs: always-live bytes, and what the allocator reserves for all others."""
-    return program.always_live_bytes + (program.allocated_temporary_bytes or 0)
+    """Return what ``program`` needs: always-live bytes, what the allocator reserves, and on a GPU or TPU the data fed to it."""
+    fed = program.input_feed_bytes if program.compiled_by != "xla" else 0
+    return program.always_live_bytes + (program.allocated_temporary_bytes or 0) + fed
+
+
+def bytes_needed(compile_plan: Callable[[], Program]) -> int:
+    """Return what the program needs that ``compile_plan`` returns, or that a device's compiler has no room for."""
+    try:
+        return needed_bytes(compile_plan())
+    except DoesNotFitError as error:
+        return error.needed_bytes

@@ -6,6 +6,7 @@ import platform
 from dataclasses import asdict, replace
 from typing import Any
 
+from ..errors import DoesNotFitError
 from ..planning.within import largest_within
 from ..report.output import complain
 from ..report.sweep import SweepRow, sweep_table, write_sweep
@@ -14,7 +15,7 @@ from .arguments import Options
 from .data import Text
 from .plans import SequencePlan, named_plans
 from .room import predicted_bytes
-from .session import CAPACITY_BYTES, BuildModel, Session, needed_bytes
+from .session import BuildModel, Session, bytes_needed, capacity_of, needed_bytes
 
 
 class Sweep:
@@ -22,7 +23,7 @@ class Sweep:
 
     def __init__(self, options: Options, build_model: BuildModel) -> None:
         self.options, self.build_model = options, build_model
-        self.capacity_bytes = options.memory_budget or CAPACITY_BYTES
+        self.capacity_bytes = options.memory_budget or capacity_of(options)[0]
         self.rows: list[SweepRow] = []
         self.seconds: list[float] = []
         self.versions: dict[str, str] = {"python": platform.python_version()}
@@ -33,7 +34,7 @@ class Sweep:
             for warning in plan.warnings(self.options.seq_len):
                 complain(f"warning: {warning}")
             session = self.session()
-            program = session.compile(plan)
+            peak, needed = self.compiled(session, plan)
             if not self.options.compile_only:
                 session.fit(text)
             self.seconds += session.seconds
@@ -44,8 +45,8 @@ class Sweep:
                 levels=plan.levels,
                 recompute=plan.recompute,
                 predicted_peak_bytes=predicted_bytes(self.options, plan),
-                peak_bytes=program.peak_bytes,
-                needed_bytes=needed_bytes(program),
+                peak_bytes=peak,
+                needed_bytes=needed,
                 step_seconds=session.step_seconds,
                 largest_batch=self.largest_batch(plan),
             )
@@ -53,6 +54,14 @@ class Sweep:
             if not self.options.quiet:
                 timed = "" if row.step_seconds is None else f", {row.step_seconds:.3g} s per step"
                 print(f"{row.plan}: peak {format_bytes(row.peak_bytes)}{timed}, batch up to {row.largest_batch}", flush=True)
+
+    def compiled(self, session: Session, plan: SequencePlan) -> tuple[int, int]:
+        """Compile ``plan`` and return its peak and what it needs; where a device has no room for it, that for both."""
+        try:
+            program = session.compile(plan)
+        except DoesNotFitError as error:
+            return error.needed_bytes, error.needed_bytes
+        return program.peak_bytes, needed_bytes(program)
 
     def session(self, batch_size: int | None = None) -> Session:
         """Return a run of its own, which keeps quiet."""
@@ -66,7 +75,7 @@ class Sweep:
         return largest_within(
             budget_bytes=self.capacity_bytes,
             predicted_bytes=lambda batch_size: predicted_bytes(self.options, plan, batch_size),
-            needed_bytes=lambda batch_size: needed_bytes(self.session(batch_size).compile(plan)),
+            needed_bytes=lambda batch_size: bytes_needed(lambda: self.session(batch_size).compile(plan)),
         )
 
     def report(self) -> None:

@@ -32,7 +32,11 @@ _ASK_VERSIONS = """
 import importlib.metadata as m, json, sys
 print(json.dumps({d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"] in sys.argv[1:]}))
 """
-_USED = re.compile(r"[Uu]sed ([0-9.]+[KMGT]?) of ([0-9.]+[KMGT]?)")
+# How TPU compilers say that memory is short, of all that a program needs or of its temporaries alone.
+_SHORT = (
+    re.compile(r"Used ([0-9.]+[KMGT]?) of ([0-9.]+[KMGT]?)"),
+    re.compile(r"\(([0-9.]+[KMGT]?)\) exceeds available HBM \(([0-9.]+[KMGT]?)\)"),
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> Com
     DoesNotFitError where it says that the program needs more memory than the device has.
     """
     python = os.environ.get(PYTHON) or sys.executable
-    versions = _versions(python, _PACKAGES[device.backend])
+    versions = versions_of(python, device.backend)
     if "jaxlib" not in versions or len(versions) < 3:
         where = f" for {python}" if os.environ.get(PYTHON) else ""
         raise DeviceError(
@@ -144,21 +148,22 @@ def _shown(what: str) -> Iterator[None]:
 
 def _refusal(device: Device, answer: Mapping[str, Any]) -> DeviceError:
     message = " ".join(str(answer["message"]).split())
-    used = _USED.search(message)
+    short = next(filter(None, (pattern.search(message) for pattern in _SHORT)), None)
     if answer["error"] == "missing":
         return DeviceError(f"the compiler for {device.title} cannot be loaded ({message}): {_INSTALL}")
-    if used and ("RESOURCE_EXHAUSTED" in message or "out of memory" in message.lower()):
-        needed, has = (parse_bytes(f"{size}iB" if size[-1] in "KMGT" else size) for size in used.groups())
+    if short and "RESOURCE_EXHAUSTED" in message:
+        needed, has = (parse_bytes(f"{size}iB" if size[-1] in "KMGT" else size) for size in short.groups())
         return DoesNotFitError(
-            f"the program needs {format_bytes(needed)} of the {format_bytes(has)} that {device.title} has for it: use more "
-            f"checkpoints or a smaller batch",
+            f"the program needs at least {format_bytes(needed)} of the {format_bytes(has)} that {device.title} has for it: "
+            f"use more checkpoints or a smaller batch",
             needed_bytes=needed,
         )
     return DeviceError(f"the compiler for {device.title} refused the program: {message:.600}")
 
 
-def _versions(python: str, packages: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of those ``packages`` that the interpreter has."""
+def versions_of(python: str, backend: str) -> dict[str, str]:
+    """Return the versions of the packages with the compiler for ``backend`` that the interpreter has: three where it has it."""
+    packages = _PACKAGES[backend]
     if python == sys.executable:
         found = {}
         for package in packages:

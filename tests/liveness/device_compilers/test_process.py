@@ -152,17 +152,25 @@ def test_what_the_compiler_refuses_is_said_in_its_words(monkeypatch):
 
 
 @pytest.mark.usefixtures("double")
-def test_a_program_that_does_not_fit_says_what_it_needs(monkeypatch):
-    words = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 26.50G of 15.75G hbm. Exceeded hbm capacity"
-    refused(monkeypatch, words)
-    with pytest.raises(DoesNotFitError, match=r"needs 26.5 GiB of the 15.8 GiB that TPU v5e has") as raised:
+@pytest.mark.parametrize(
+    ("words", "gibibytes"),
+    [
+        ("in memory space hbm. Used 26.50G of 15.75G hbm", 26.5),
+        ("on HBM, temporaries (48.00G) exceeds available HBM (15.75G)", 48),
+    ],
+)
+def test_a_program_that_does_not_fit_says_what_it_needs(monkeypatch, words, gibibytes):
+    refused(monkeypatch, f"JaxRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory {words}")
+    with pytest.raises(DoesNotFitError, match=r"of the 15.8 GiB that TPU v5e has for it: use more checkpoints") as raised:
         kr.liveness.compile_program(lambda x: x @ x, tf.TensorSpec((4, 4)), device="v5e")
-    assert raised.value.needed_bytes == 26.5 * 2**30
+    assert raised.value.needed_bytes == gibibytes * 2**30
 
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.delenv(PYTHON, raising=False)
-    monkeypatch.setattr("keras_recompute.liveness.device_compilers.compiler._versions", lambda *_: {"jax": "1", "jaxlib": "1"})
+    monkeypatch.setattr(
+        "keras_recompute.liveness.device_compilers.compiler.versions_of", lambda *_: {"jax": "1", "jaxlib": "1"}
+    )
     with pytest.raises(DeviceError, match=r'pip install "keras-recompute\[devices\]"'):
         compiled()
 

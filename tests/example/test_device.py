@@ -1,0 +1,72 @@
+"""--device: what stands for it, and what it cannot be given with."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keras_recompute.errors import DoesNotFitError
+from keras_recompute.example.arguments import parse_arguments
+from keras_recompute.example.data import feed_bytes
+from keras_recompute.example.plans import SequencePlan
+from keras_recompute.example.room import check_room, predicted_bytes
+from keras_recompute.example.session import bytes_needed, capacity_of, needed_bytes
+from keras_recompute.liveness import Buffer, Program, Step
+
+ROOT = Path(__file__).parents[2]
+
+
+def parsed(*arguments):
+    return parse_arguments(list(arguments), "")
+
+
+def test_a_device_compiles_and_trains_nothing_within_its_memory():
+    options = parsed("--device", "V5E", "--checkpoints", "auto")
+    assert (options.device, options.compile_only, options.memory_budget) == ("v5e", True, 16 * 2**30)
+    assert capacity_of(options) == (16 * 2**30, "the TPU v5e")
+    assert parsed("--device", "h100", "--checkpoints", "auto", "--memory-budget", "8GiB").memory_budget == 8 * 2**30
+    assert capacity_of(parsed()) == (1472 * 624 * 1024, "a Mk2 IPU")
+
+
+def test_what_this_machine_has_is_no_bound_for_a_device():
+    check_room(parsed("--device", "b200", "--batch-size", "1000000"))
+
+
+def test_the_data_is_in_the_memory_of_a_device():
+    """Of constant data: 4 microbatches of 16 sequences of 2048 steps of 512 features and a target, of 4 bytes each."""
+    on_device, here = parsed("--device", "h100", "--data", "constant"), parsed("--data", "constant")
+    fed = 4 * 16 * 2048 * 513 * 4
+    assert feed_bytes(here, 16) == fed
+    assert predicted_bytes(on_device, SequencePlan(7)) - predicted_bytes(here, SequencePlan(7)) == fed
+    steps, buffers = (
+        (Step("add", 8),),
+        (Buffer("w", 4, 0, 0, "always-live", "weight"), Buffer("x", 2, 0, 0, "input-feed", "input")),
+    )
+    for compiled_by, needed in (("xla", 4 + 10), ("XLA of a device's compiler", 4 + 10 + 2)):
+        assert needed_bytes(Program("step", compiled_by, steps, buffers, allocated_temporary_bytes=10)) == needed
+
+
+def test_a_plan_that_a_device_has_no_room_for_needs_what_its_compiler_says():
+    def refused():
+        raise DoesNotFitError("too much", needed_bytes=123)
+
+    assert bytes_needed(refused) == 123
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--device", "h10"], "there is no device 'h10' (did you mean 'h100'?); there are t4,"),
+        (["--device", "h100", "--workers", "2"], "--device: it compiles in one process; leave out --workers"),
+        (["--device", "h100", "--memory-budget", "1GiB"], "--memory-budget: the number of checkpoints is fixed"),
+        (["--checkpoints", "auto"], "Give --memory-budget, such as 128MiB, or --device"),
+    ],
+)
+def test_what_cannot_be_is_one_line(arguments, said):
+    done = subprocess.run(
+        [sys.executable, "recompute_lstm.py", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
