@@ -28,6 +28,10 @@ class Device:
         backend: ``"gpu"`` or ``"tpu"``.
         memory_bytes: What it has for a program and its data.
         description: What its compiler is told of it.
+
+    Examples:
+        >>> [device.title for device in kr.liveness.devices() if device.memory_bytes > 128 * 2**30]
+        ['NVIDIA H200', 'NVIDIA B200']
     """
 
     name: str
