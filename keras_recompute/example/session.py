@@ -235,7 +235,8 @@ class Session:
                 from ..report import write_report
 
                 recomputes = str(plan) if plan.recompute else "without recomputation"
-                title = f"{options.cell.upper()}, {options.seq_len} steps, {recomputes}"
+                where = f", on {whose}" if options.device else ""
+                title = f"{options.cell.upper()}, {options.seq_len} steps, {recomputes}{where}"
                 write_report(program, options.report, title=title)
                 print(f"report: {options.report / 'liveness.png'}")
 

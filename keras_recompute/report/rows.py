@@ -99,7 +99,8 @@ def _uses(program: Program) -> str:
     capacity = program.capacity_bytes
     shares = {"the peak is": program.peak_bytes, "a run needs": program.needed_bytes}
     known = {what: bytes_ / capacity if capacity else float("inf") for what, bytes_ in shares.items() if bytes_ is not None}
-    return ", ".join(f"{what} {share:.0%}" for what, share in known.items()) + " of it"
+    said = {what: "below 1%" if 0 < share < 0.01 else f"{share:.0%}" for what, share in known.items()}
+    return ", ".join(f"{what} {share}" for what, share in said.items()) + " of it"
 
 
 def category_rows(program: Program) -> list[tuple[str, int]]:

@@ -44,6 +44,11 @@ def test_summary(program):
     ]
 
 
+def test_a_small_share_of_the_capacity_is_not_none(program):
+    rows = dict(summary_rows(dataclasses.replace(program, capacity_bytes=16 * 2**30)))
+    assert rows["capacity"] == "16.0 GiB (the peak is below 1%, a run needs below 1% of it)"  # 50 and 118 MiB
+
+
 def test_a_summary_leaves_out_what_is_not_known(program):
     unknown = dict.fromkeys(("program_instructions", "allocated_temporary_bytes", "capacity_bytes", "compile_seconds"), None)
     names = [name for name, _ in summary_rows(dataclasses.replace(program, **unknown, compiled_by="xla"))]
