@@ -1,9 +1,10 @@
 """What a ``tf.function`` was traced into."""
 
+import pytest
 import tensorflow as tf
 
 from keras_recompute.seams.tensorflow.protos import HloProto
-from keras_recompute.seams.tensorflow.traced import compiler_of, functions_of, is_compiled, traces
+from keras_recompute.seams.tensorflow.traced import anew, compiler_of, functions_of, is_compiled, traces
 
 
 def test_a_function_says_whether_xla_compiles_it():
@@ -31,3 +32,25 @@ def test_a_trace_is_compiled():
     concrete = tf.function(tf.sin, jit_compile=True, autograph=False).get_concrete_function(tf.TensorSpec([None]))
     serialized = compiler_of(concrete, [tf.TensorSpec([4])])(stage="optimized_hlo_proto_serialized")
     assert HloProto.FromString(serialized).hlo_module.name
+
+
+@pytest.mark.parametrize("autograph", [True, False])
+def test_a_function_is_taken_anew_for_xla_as_it_was_written(autograph):
+    """Without the traces of the other, which were for another device, and with AutoGraph where that had it."""
+    seen = []
+
+    def doubled_if_positive(x):
+        seen.append(None)
+        if autograph:
+            if tf.reduce_sum(x) > 0:
+                x = 2 * x
+            return x
+        return 2 * x
+
+    function = tf.function(doubled_if_positive, jit_compile=True, autograph=autograph)
+    function(tf.constant([1.0]))
+    other = anew(function)
+    assert (is_compiled(other), traces(other), len(seen)) == (True, [], 1)
+    assert float(other(tf.constant([1.0]))[0]) == 2.0
+    assert len(seen) == 2
+    assert is_compiled(anew(tf.sin))

@@ -51,7 +51,6 @@ def _compile(request: dict) -> dict:
     from jax._src.lib.mlir import ir
     from jax.experimental import topologies
 
-    _say("describing the device")
     topology = topologies.get_topology_desc(
         platform=request["platform"], topology_name=request["topology"], **request["options"]
     )
@@ -62,7 +61,6 @@ def _compile(request: dict) -> dict:
     options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id]], np.int32))
     dump = os.path.join(request["folder"], "dump")
     options.env_option_overrides = [*request["xla"].items(), ("xla_dump_to", dump), ("xla_dump_hlo_as_proto", True)]
-    _say("compiling")
     start = time.perf_counter()
     try:
         compiled = device.client.compile(module, xla_client.DeviceList((device,)), options)
@@ -73,14 +71,9 @@ def _compile(request: dict) -> dict:
         shutil.rmtree(dump, ignore_errors=True)
     statistics = compiled.get_compiled_memory_stats()
     return {
-        "described_as": device.device_kind,
         "seconds": seconds,
         "statistics": {name: getattr(statistics, f"{name}_size_in_bytes") for name in STATISTICS},
     }
-
-
-def _say(what: str) -> None:
-    print(what, flush=True)
 
 
 if __name__ == "__main__":

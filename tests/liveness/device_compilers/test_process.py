@@ -30,7 +30,7 @@ request = json.loads(Path(sys.argv[2]).read_text())
 folder = Path(request["folder"])
 with open(Path(__file__).with_name("asked"), "a") as asked:
     asked.write(json.dumps(request["topology"]) + "\\n")
-answer = {{"described_as": "a double", "seconds": 1.5, "statistics": {{"temp": 12848}}}}
+answer = {{"seconds": 1.5, "statistics": {{"temp": 12848}}}}
 how = os.environ["DOUBLE"]
 if how == "sleeps":
     time.sleep(60)
@@ -164,6 +164,16 @@ def test_a_program_that_does_not_fit_says_what_it_needs(monkeypatch, words, gibi
     with pytest.raises(DoesNotFitError, match=r"of the 15.8 GiB that TPU v5e has for it: use more checkpoints") as raised:
         kr.liveness.compile_program(lambda x: x @ x, tf.TensorSpec((4, 4)), device="v5e")
     assert raised.value.needed_bytes == gibibytes * 2**30
+
+
+@pytest.mark.usefixtures("double")
+def test_a_disk_that_is_full_is_one_error(monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(DeviceError, match=r"NVIDIA H100 80GB HBM3 could not be asked: .*No space left on device"):
+        compiled()
 
 
 def test_a_missing_package_is_named(monkeypatch):
