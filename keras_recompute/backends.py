@@ -31,7 +31,7 @@ def backend_now() -> str:
     return _chosen.get() or _backend_here()
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None)  # Python 3.8 has no functools.cache
 def _backend_here() -> str:
     import tensorflow as tf
 
