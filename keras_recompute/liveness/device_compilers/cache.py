@@ -21,11 +21,9 @@ ENTRIES_AT_MOST = 200  # some 300 KiB each; the oldest go first
 
 
 def cache_folder() -> Path:
-    """Return where entries are kept: in ``KERAS_RECOMPUTE_CACHE``, or in the user's cache."""
-    chosen = os.environ.get("KERAS_RECOMPUTE_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "keras-recompute"
+    """Return where entries are kept, and nothing else: in ``KERAS_RECOMPUTE_CACHE``, or in the user's cache."""
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "keras-recompute")
+    return Path(os.environ.get("KERAS_RECOMPUTE_CACHE") or user) / "devices"
 
 
 def key_of(*parts: bytes) -> str:
