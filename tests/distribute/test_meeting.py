@@ -1,6 +1,7 @@
 """How the processes of a cluster meet, tried with threads: who is missing, who differs, and what is in the way."""
 
 import contextlib
+import os
 import socket
 import threading
 
@@ -11,7 +12,7 @@ from keras_recompute.distribute.launch import _free_ports
 from keras_recompute.distribute.meeting import meet
 from keras_recompute.errors import ClusterError, InvalidArgumentError
 
-from .running import LAUNCHER, run
+from .running import LAUNCHER, ROOT, run
 
 JOINS = """
 import json, os
@@ -62,7 +63,8 @@ def test_what_differs_is_named_on_all_sides(ours, theirs, difference):
 def test_workers_whose_heartbeats_differ_are_refused(tmp_path):
     """One that is heard of less often than the first expects was taken for lost while it trained."""
     (tmp_path / "joins.py").write_text(JOINS)
-    done = run(tmp_path / "joins.py", launcher=[*LAUNCHER, "--workers", "2"])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}  # the script stands elsewhere
+    done = run(tmp_path / "joins.py", launcher=[*LAUNCHER, "--workers", "2"], env=environment)
     assert done.returncode == 1
     assert done.stderr.count("has heartbeat_seconds 11 where worker 0 has 10: start all workers alike") == 2
 

@@ -126,7 +126,9 @@ def test_on_the_ipu_model_by_way_of_the_stand_in(sdk, tmp_path):
 
 def test_the_suite_for_every_target_runs_beside_the_sdk(sdk, tmp_path):
     """``pytest --target ipu-model`` runs the tests that are for every target, and none that needs stock TensorFlow."""
-    code, output, _, calls = sdk(tmp_path, "-m", "pytest", "-q", "--target=ipu-model", "-p", "no:cacheprovider", str(ROOT))
+    code, output, _, calls = sdk(
+        tmp_path, "-m", "pytest", "-q", "-m", "", "--target=ipu-model", "-p", "no:cacheprovider", str(ROOT)
+    )
     assert (code, "2 passed" in output) == (0, True), output
     assert [name for name, _ in calls].count("fit") == 2
 
