@@ -23,6 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...backends import GPU, backend_now
+from ...seams.tensorflow.vectorized import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
 from ..once import constant, once
 from ..target import Target
@@ -145,7 +146,7 @@ def _is_vectorised() -> bool:
 
     A branch would be taken for some of its turns and not for others, by sizes that XLA does not know.
     """
-    return "loop_body" in tf.compat.v1.get_default_graph().get_name_scope().split("/")
+    return is_in_vectorized_body(tf.compat.v1.get_default_graph())
 
 
 def never(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
