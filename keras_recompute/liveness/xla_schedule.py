@@ -130,8 +130,10 @@ class Schedule:
         if computation.id in seen:
             return
         seen.add(computation.id)
-        for number in self.module.schedule.sequences[computation.id].instruction_ids:
-            instruction = self.instructions[number]
+        scheduled = [self.instructions[number] for number in self.module.schedule.sequences[computation.id].instruction_ids]
+        # Parameters are there from the beginning, though some compilers schedule those of loops later.
+        for instruction in sorted(scheduled, key=lambda each: each.opcode != "parameter"):
+            number = instruction.id
             called: list[Any] = []
             if instruction.opcode in ("while", "conditional", "call", "async-start"):
                 called = [self.computations[c] for c in instruction.called_computation_ids]
