@@ -289,9 +289,15 @@ def needed_bytes(program: Program) -> int:
     return program.always_live_bytes + (program.allocated_temporary_bytes or 0) + fed
 
 
+def peak_and_needed_bytes(compile_plan: Callable[[], Program]) -> tuple[int, int]:
+    """Return peak and need of the program that ``compile_plan`` returns; the need for both where a device has no room."""
+    try:
+        program = compile_plan()
+    except DoesNotFitError as error:
+        return error.needed_bytes, error.needed_bytes
+    return program.peak_bytes, needed_bytes(program)
+
+
 def bytes_needed(compile_plan: Callable[[], Program]) -> int:
     """Return what the program needs that ``compile_plan`` returns, or that a device's compiler has no room for."""
-    try:
-        return needed_bytes(compile_plan())
-    except DoesNotFitError as error:
-        return error.needed_bytes
+    return peak_and_needed_bytes(compile_plan)[1]

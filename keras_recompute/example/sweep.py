@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import platform
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
-from ..errors import DoesNotFitError
 from ..planning.within import largest_within
 from ..report.output import complain
 from ..report.sweep import SweepRow, sweep_table, write_sweep
@@ -15,7 +15,7 @@ from .arguments import Options
 from .data import Text
 from .plans import SequencePlan, named_plans
 from .room import predicted_bytes
-from .session import BuildModel, Session, bytes_needed, capacity_of, needed_bytes
+from .session import BuildModel, Session, bytes_needed, capacity_of, peak_and_needed_bytes
 
 
 class Sweep:
@@ -34,7 +34,7 @@ class Sweep:
             for warning in plan.warnings(self.options.seq_len):
                 complain(f"warning: {warning}")
             session = self.session()
-            peak, needed = self.compiled(session, plan)
+            peak, needed = peak_and_needed_bytes(partial(session.compile, plan))
             if not self.options.compile_only:
                 session.fit(text)
             self.seconds += session.seconds
@@ -54,14 +54,6 @@ class Sweep:
             if not self.options.quiet:
                 timed = "" if row.step_seconds is None else f", {row.step_seconds:.3g} s per step"
                 print(f"{row.plan}: peak {format_bytes(row.peak_bytes)}{timed}, batch up to {row.largest_batch}", flush=True)
-
-    def compiled(self, session: Session, plan: SequencePlan) -> tuple[int, int]:
-        """Compile ``plan`` and return its peak and what it needs; where a device has no room for it, that for both."""
-        try:
-            program = session.compile(plan)
-        except DoesNotFitError as error:
-            return error.needed_bytes, error.needed_bytes
-        return program.peak_bytes, needed_bytes(program)
 
     def session(self, batch_size: int | None = None) -> Session:
         """Return a run of its own, which keeps quiet."""
