@@ -86,8 +86,9 @@ def _call_or_body(function: Any, inputs: Sequence[tf.Tensor], *others: Any) -> A
     operations = [node for node in body.node if node.name not in arguments]
     del body.node[:]
     body.node.extend(operations)
+    waits_for_arguments = {f"^{name}" for name in arguments}
     for node in body.node:
-        kept = [name for name in node.input if name.lstrip("^") not in arguments or not name.startswith("^")]
+        kept = [name for name in node.input if name not in waits_for_arguments]
         del node.input[:]
         node.input.extend(kept)
     read = {name.partition(":")[0] for node in body.node for name in node.input}
