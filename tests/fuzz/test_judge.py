@@ -16,7 +16,7 @@ from keras_recompute.errors import InvalidArgumentError, InvalidProgramError, Un
 from .cases import Case, Outcome
 from .hunt import Hunt
 from .judge import Disagreement, check, is_refusal, judge, may_be_raised
-from .language import Apply, Assign, Combine, Program, Read, walk
+from .language import Apply, Assign, Combine, Derive, Loop, Program, Read, walk
 
 
 def a_gradient_a_little_too_large(monkeypatch):
@@ -116,6 +116,17 @@ def test_what_is_not_there_must_be_missing_in_a_traced_function_too():
     judge(Case(program, order=2), Outcome(values), zeros)
     with pytest.raises(Disagreement, match="d: None"):
         judge(Case(program), Outcome({**values, "d y": np.ones(2)}), Outcome(values))
+
+
+def test_the_derivative_of_a_loop_may_be_known_not_to_depend_on_anything():
+    """Each turn makes its value anew, of something else."""
+    body = (Loop("bounded while", (Apply("tanh", of=2),)),)
+    forgets = Program((Derive(body, of=2),), policy="save_nothing", arguments="variables")
+    check(Case(forgets, mode="graph", dtype="float64"))
+    values = {"output 0": np.ones(2), "d x": np.zeros(2)}
+    judge(Case(forgets), Outcome(values), Outcome({**values, "d x": None}))
+    with pytest.raises(Disagreement, match="d: None"):
+        judge(Case(forgets), Outcome({**values, "d x": np.ones(2)}), Outcome({**values, "d x": None}))
 
 
 def test_errors_that_may_stand_for_each_other():
