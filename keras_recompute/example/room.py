@@ -6,20 +6,16 @@ process without a word when that is used.
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from ..errors import InvalidArgumentError
+from ..liveness.local import machine_bytes
 from ..planning import predicted_peak_bytes
 from ..sizes import format_bytes
 from .arguments import Options
 from .data import SYMBOLS, data_bytes, feed_bytes
 from .plans import SequencePlan, named_plans
-
-_MEMORY, _CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
 
 
 def check_room(options: Options) -> None:
@@ -79,19 +75,3 @@ def predicted_bytes(options: Options, plan: SequencePlan, batch_size: int | None
         embedded_symbols=SYMBOLS if options.is_text else 0,
         optimizer_slots=2 if options.is_text else 0,  # Adam's moments
     )
-
-
-def machine_bytes() -> int | None:
-    """Return the memory of this machine with its swap, or what the control group may use of it; None where nothing tells."""
-    try:
-        figures = dict(re.findall(r"^(\w+): +([0-9]+) kB$", _MEMORY.read_text(), re.MULTILINE))
-        there = 1024 * (int(figures["MemTotal"]) + int(figures["SwapTotal"]))  # the kernel counts in KiB and calls them kB
-    except (OSError, KeyError):
-        try:
-            there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        except (AttributeError, ValueError, OSError):  # Windows has no such function, other systems may not know the names
-            return None
-    try:
-        return min(there, int(_CONTROL_GROUP.read_text()))
-    except (OSError, ValueError):  # no control group, or one without a bound, which says "max"
-        return there

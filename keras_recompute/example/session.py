@@ -81,7 +81,7 @@ class Session:
         if self.options.checkpoints is None:
             choice = choice_for(self.options)
             try:
-                choice.choose(lambda plan: bytes_needed(lambda: self.compile(plan)))
+                choice.choose(lambda plan: bytes_needed(self.options, lambda: self.compile(plan)))
             finally:
                 self.choice = choice
         else:
@@ -164,7 +164,7 @@ class Session:
         """Train, with a line of progress per update. Raises InvalidArgumentError where this machine has not the memory."""
         options = self.options
         if self.program:
-            check_fits(needed_bytes(self.program), options)
+            check_fits(needed_bytes(self.program, options), options)
         progress = self.tf.keras.callbacks.LambdaCallback(
             on_train_batch_begin=lambda *_, **__: self.begin(), on_train_batch_end=lambda _, logs: self.end(logs)
         )
@@ -229,7 +229,7 @@ class Session:
             capacity, whose = capacity_of(options)
             said = [f"peak: {format_bytes(program.peak_bytes)} of the {format_bytes(capacity)} of {whose}"]
             if options.device:
-                said.append(f"with its data a run needs {format_bytes(needed_bytes(program))}")
+                said.append(f"with its data a run needs {format_bytes(needed_bytes(program, options))}")
             print(", ".join([*said, f"always-live: {format_bytes(program.always_live_bytes)}"]))
             if options.report:
                 from ..report import write_report
@@ -283,21 +283,21 @@ def capacity_of(options: Options) -> tuple[int, str]:
     return device.memory_bytes, f"the {device.title}"
 
 
-def needed_bytes(program: Program) -> int:
+def needed_bytes(program: Program, options: Options) -> int:
     """Return what ``program`` needs: always-live bytes, what the allocator reserves, and on a GPU or TPU the data fed to it."""
-    fed = program.input_feed_bytes if program.compiled_by != "xla" else 0
+    fed = program.input_feed_bytes if options.device else 0
     return program.always_live_bytes + (program.allocated_temporary_bytes or 0) + fed
 
 
-def peak_and_needed_bytes(compile_plan: Callable[[], Program]) -> tuple[int, int]:
+def peak_and_needed_bytes(options: Options, compile_plan: Callable[[], Program]) -> tuple[int, int]:
     """Return peak and need of the program that ``compile_plan`` returns; the need for both where a device has no room."""
     try:
         program = compile_plan()
     except DoesNotFitError as error:
         return error.needed_bytes, error.needed_bytes
-    return program.peak_bytes, needed_bytes(program)
+    return program.peak_bytes, needed_bytes(program, options)
 
 
-def bytes_needed(compile_plan: Callable[[], Program]) -> int:
+def bytes_needed(options: Options, compile_plan: Callable[[], Program]) -> int:
     """Return what the program needs that ``compile_plan`` returns, or that a device's compiler has no room for."""
-    return peak_and_needed_bytes(compile_plan)[1]
+    return peak_and_needed_bytes(options, compile_plan)[1]

@@ -34,7 +34,7 @@ class Sweep:
             for warning in plan.warnings(self.options.seq_len):
                 complain(f"warning: {warning}")
             session = self.session()
-            peak, needed = peak_and_needed_bytes(partial(session.compile, plan))
+            peak, needed = peak_and_needed_bytes(self.options, partial(session.compile, plan))
             if not self.options.compile_only:
                 session.fit(text)
             self.seconds += session.seconds
@@ -67,7 +67,7 @@ class Sweep:
         return largest_within(
             budget_bytes=self.capacity_bytes,
             predicted_bytes=lambda batch_size: predicted_bytes(self.options, plan, batch_size),
-            needed_bytes=lambda batch_size: bytes_needed(lambda: self.session(batch_size).compile(plan)),
+            needed_bytes=lambda batch_size: bytes_needed(self.options, lambda: self.session(batch_size).compile(plan)),
         )
 
     def report(self) -> None:

@@ -30,7 +30,7 @@ _BUFFER = {
     "source": None,
 }
 _MOST = 2**63  # no memory has as many bytes, and no program as many steps
-_COUNTS = ("program_instructions", "allocated_temporary_bytes", "capacity_bytes")
+_COUNTS = ("program_instructions", "allocated_temporary_bytes", "capacity_bytes", "measured_bytes")
 
 
 def encode(program: Any) -> str:
@@ -41,7 +41,7 @@ def encode(program: Any) -> str:
         values = [getattr(record, name) for record in records]
         return values if kind is int else [None if v is None else texts.setdefault(v, len(texts)) for v in values]
 
-    document = {name: getattr(program, name) for name in ("name", "compiled_by", "compile_seconds", *_COUNTS)}
+    document = {name: getattr(program, name) for name in ("name", "compiled_by", "compile_seconds", "measured_by", *_COUNTS)}
     document.update(
         format=FORMAT,
         schema_version=SCHEMA_VERSION,
@@ -82,6 +82,7 @@ def decode(text: str | bytes, *, program: Callable[..., Any], step: Callable[...
         steps=_records(document, "steps", _STEP, texts, step),
         buffers=_records(document, "buffers", _BUFFER, texts, buffer),
         compile_seconds=seconds,
+        measured_by=None if document.get("measured_by") is None else _typed(document, "measured_by", str),
         compiler_totals=totals,
         **{name: None if document.get(name) is None else _typed(document, name, int) for name in _COUNTS},
     )

@@ -18,9 +18,10 @@ from typing import Any, Callable, Mapping, Sequence
 from ..backends import tracing_for
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.tensorflow.traced import anew, compiler_of, is_compiled, traces
-from .device_compilers import compile_for, find_device
+from .device_compilers import Device, compile_for, find_device
 from .device_compilers.module import portable
 from .keras_step import DATA_NAMES, compiled_functions, is_model, layer_names, training_step, whole_shapes
+from .local import LOCAL, local_device, run_measured
 from .parameters import Parameter, of_concrete_function
 from .program import Program
 from .read_xla import STAGE, UNOPTIMIZED, read_hlo_proto
@@ -96,6 +97,9 @@ def profile(
             layer, and nothing else is taken for a layer. By default ``fn`` itself where that is a model; without one, layers
             are guessed from the scopes of variables and operations.
         device: A name of ``devices()``, such as ``"h100"``; its memory is the capacity. By default what TensorFlow runs on.
+            ``"local"`` is the device that is here, the first GPU or this machine: the program is compiled for it and run,
+            twice and on zeros where only specs are given, and the record has beside the compiler's figures what the run took,
+            by the allocator of the GPU or else by the process. Variables keep their values.
         timeout_seconds: How long the compiler of ``device`` may take.
 
     Raises:
@@ -111,10 +115,12 @@ def profile(
         >>> program.top_buffers(1)[0].size_bytes
         16384
     """
-    compiled = compile_program(
-        fn, *args, input_feed=input_feed, layers_of=layers_of, device=device, timeout_seconds=timeout_seconds, **kwargs
-    )
-    return compiled.program(capacity_bytes=capacity_bytes)
+    request = _request(fn, args, kwargs, input_feed, layers_of, device)
+    program = request.compile(timeout_seconds).program(capacity_bytes=capacity_bytes)
+    if device != LOCAL:
+        return program
+    measured_bytes, measured_by = request.run(reserved_bytes=program.allocated_temporary_bytes or 0)
+    return replace(program, measured_bytes=measured_bytes, measured_by=measured_by)
 
 
 def compile_program(
@@ -131,12 +137,53 @@ def compile_program(
     Examples:
         >>> compiled = kr.liveness.compile_program(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
         >>> compiled.program().compiled_by
-        'xla'
+        'XLA of tensorflow ...'
         >>> program = kr.liveness.read_hlo_proto(compiled.serialized)  # the same, later
     """
+    return _request(fn, args, kwargs, input_feed, layers_of, device).compile(timeout_seconds)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A traced function that is to be compiled: what compiles it, and what is known of it before."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    variables: Sequence[Any]
+    target: Device | None
+    known: CompiledProgram
+
+    def compile(self, timeout_seconds: float) -> CompiledProgram:
+        compile_now = self.function.experimental_get_compiler_ir(*self.args, **self.kwargs)
+        if self.target is None or self.target.name == LOCAL:
+            start = time.perf_counter()
+            data = compile_now(stage=STAGE)
+            return replace(self.known, serialized=data, compile_seconds=time.perf_counter() - start)
+        made = compile_for(self.target, portable(compile_now(stage=UNOPTIMIZED)), timeout_seconds=timeout_seconds)
+        return replace(
+            self.known,
+            serialized=made.serialized,
+            compile_seconds=made.seconds,
+            compiled_by=made.compiler,
+            stated=made.statistics,
+        )
+
+    def run(self, *, reserved_bytes: int) -> tuple[int | None, str | None]:
+        return run_measured(self.function, self.args, self.kwargs, self.variables, reserved_bytes=reserved_bytes)
+
+
+def _request(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    input_feed: Sequence[int | str] | None,
+    layers_of: Any,
+    device: str | None,
+) -> _Request:
     import tensorflow as tf
 
-    target = None if device is None else find_device(device)
+    target = None if device is None else local_device() if device == LOCAL else find_device(device)
     if is_model(fn):
         args, kwargs = _batch(args, kwargs), {}
         layers_of = fn if layers_of is None else layers_of
@@ -151,28 +198,23 @@ def compile_program(
         args, kwargs = tf.nest.map_structure(
             lambda leaf: tf.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, tf.TensorSpec) else leaf, (args, kwargs)
         )
-    with nullcontext() if target is None else tracing_for(target.backend):
+    with nullcontext() if target is None or target.name == LOCAL else tracing_for(target.backend):
         concrete = function.get_concrete_function(*args, **kwargs)
     known = CompiledProgram(
         b"",
         tuple(of_concrete_function(concrete, input_feed or ())),
         layers=() if layers_of is None else layer_names(layers_of),
         sources=source_lines(concrete, _packages()),
+        compiled_by=_compiler_here() + (f" for {target.title}" if target else ""),
+        capacity_bytes=(target and target.memory_bytes) or None,
     )
-    compile_now = function.experimental_get_compiler_ir(*args, **kwargs)
-    if target is None:
-        start = time.perf_counter()
-        data = compile_now(stage=STAGE)
-        return replace(known, serialized=data, compile_seconds=time.perf_counter() - start)
-    made = compile_for(target, portable(compile_now(stage=UNOPTIMIZED)), timeout_seconds=timeout_seconds)
-    return replace(
-        known,
-        serialized=made.serialized,
-        compile_seconds=made.seconds,
-        compiled_by=made.compiler,
-        capacity_bytes=target.memory_bytes,
-        stated=made.statistics,
-    )
+    return _Request(function, args, kwargs, concrete.variables, target, known)
+
+
+def _compiler_here() -> str:
+    import tensorflow as tf
+
+    return f"XLA of tensorflow {tf.__version__}"
 
 
 def _packages() -> tuple[str, ...]:
@@ -273,4 +315,6 @@ def compile_trace(concrete: Any, batch_size: int | None, layers: tuple[str, ...]
     serialized = compiler_of(concrete, specs)(stage=STAGE)
     seconds = time.perf_counter() - start
     parameters = of_concrete_function(concrete, range(len(data)))
-    return CompiledProgram(serialized, tuple(parameters), seconds, layers, source_lines(concrete, _packages()))
+    return CompiledProgram(
+        serialized, tuple(parameters), seconds, layers, source_lines(concrete, _packages()), compiled_by=_compiler_here()
+    )

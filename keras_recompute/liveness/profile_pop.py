@@ -120,7 +120,7 @@ def read_profile_pop(path: PathLike) -> Profile:
     Examples:
         >>> kr.liveness.write_profile_pop(kr.liveness.profile(tf.sin, tf.TensorSpec((8,))), "profile.pop")
         >>> kr.liveness.read_profile_pop("profile.pop").program.compiled_by
-        'xla'
+        'XLA of tensorflow ...'
     """
     try:
         data = read_whole(path, at_most_bytes=RECORD_BYTES_AT_MOST)

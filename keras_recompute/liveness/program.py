@@ -103,7 +103,7 @@ class Program:
 
     Attributes:
         name: What the compiler calls it.
-        compiled_by: ``"xla"``, or ``"Poplar"`` and its version.
+        compiled_by: Which compiler, and of which version, where that is known.
         steps: The instructions of its schedule.
         buffers: All storage, from its first to its last step.
         program_instructions: Number of instructions, those that take no step included.
@@ -111,6 +111,9 @@ class Program:
             fragmentation.
         capacity_bytes: What the device has.
         compile_seconds: How long compilation took.
+        measured_bytes: What a run took beside parameters and data, where it was measured; to be held against
+            ``allocated_temporary_bytes``.
+        measured_by: What counted them: the allocator of a GPU, or the process.
         compiler_totals: Figures that the compiler states by itself (see ``reconcile``).
 
     Raises:
@@ -133,6 +136,8 @@ class Program:
     allocated_temporary_bytes: int | None = None
     capacity_bytes: int | None = None
     compile_seconds: float | None = None
+    measured_bytes: int | None = None
+    measured_by: str | None = None
     compiler_totals: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -47,7 +47,7 @@ def read_popvision(source: Any, *, name: str | None = None) -> Program:
     Examples:
         >>> kr.liveness.write_profile_pop(kr.liveness.profile(tf.sin, tf.TensorSpec((8,))), "report/profile.pop")
         >>> kr.liveness.read_popvision("report").compiled_by
-        'xla'
+        'XLA of tensorflow ...'
     """
     if not isinstance(source, (str, os.PathLike)):
         return _read(source, name or "PopVision report")

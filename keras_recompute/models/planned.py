@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from ..liveness.device_compilers import Device, find_device
+from ..liveness.local import LOCAL, local_device
 from ..planning import BudgetTooSmallError, Chain, simulate
 from ..planning.budget import least
 from ..planning.twice import section_actions
@@ -22,7 +24,7 @@ from .graph import Graph, Key
 from .measure import spec_bytes
 from .model import Model
 from .predicted import Prediction, Sections, predict
-from .proof import compiled_peak_bytes
+from .proof import compiled_peak_bytes, needed_bytes_on
 
 _Needs = dict[Any, int]  # by the shapes of a batch, what is alive whatever the plan, and the sections
 _proved: weakref.WeakKeyDictionary[keras.Model, _Needs] = weakref.WeakKeyDictionary()
@@ -37,12 +39,13 @@ class MemoryPlan:
 
     Attributes:
         checkpoints: Names of the layers behind which they stand.
-        budget_bytes: The budget that was given.
+        budget_bytes: The budget that was given, or the memory of the device.
         predicted_peak_bytes: The peak with these checkpoints.
         plain_peak_bytes: The peak without any.
         time_ratio: The cost of a step over that of a step without checkpoints.
         chain: What was measured, one step per place where a checkpoint could stand.
-        compiled_peak_bytes: The peak that was found by compiling, or None where nothing was compiled.
+        compiled_peak_bytes: The peak that was found by compiling, or with ``device`` what a run needs there; None where nothing
+            was compiled.
     """
 
     checkpoints: tuple[str, ...]
@@ -71,6 +74,7 @@ def plan(
     timed: bool = False,
     prove: bool = True,
     needed_bytes: Callable[[Model], int] | None = None,
+    device: str | None = None,
 ) -> tuple[Model, MemoryPlan]:
     """Return ``model`` with checkpoints so that training needs at most ``memory_budget``, and the plan.
 
@@ -81,13 +85,16 @@ def plan(
 
     Args:
         model: What ``checkpointed`` takes for ``every``, without checkpoints.
-        memory_budget: A number of bytes, or a text such as ``"128MiB"``.
+        memory_budget: A number of bytes, or a text such as ``"128MiB"``; ``"device"`` is all that ``device`` has.
         batch_size: Sequences or images of a batch. It may be left out where the inputs have a fixed one.
         sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them), by which open sizes are fixed: of
             the batch, where ``batch_size`` is not given, and of sequences.
         timed: Compare costs by running each layer, and not by operation counts.
         prove: False: the prediction alone decides.
         needed_bytes: A proof of your own: it is given a model and returns what its program needs.
+        device: A name of ``kr.liveness.devices()``, such as ``"h100"``: plans are compiled for that device, which need not be
+            here, and what is compared with the budget is all that a run needs there, the batch included. ``"local"`` is the
+            first GPU that is here, or this machine.
 
     Returns:
         What ``checkpointed`` returns, and a ``MemoryPlan``.
@@ -95,7 +102,8 @@ def plan(
     Raises:
         BudgetTooSmallError: No plan fits; it has the smallest budget that would do.
         InvalidArgumentError: A model of another kind, one that has checkpoints already or no trainable weights, a size that
-            stays unknown, or a sample that does not fit.
+            stays unknown, a sample that does not fit, or an unknown device.
+        DeviceError: The compiler of ``device`` is not installed, or refuses the program.
         UnsupportedError: A layer cannot be measured.
 
     Examples:
@@ -107,7 +115,8 @@ def plan(
         >>> plan.checkpoints
         ('dense_1', 'dense_4')
     """
-    budget_bytes = parse_bytes(memory_budget)
+    target = _target(device, is_proved=prove and needed_bytes is None)
+    budget_bytes = _budget_bytes(memory_budget, target)
     functional = functional_model(model)
     check_trainable(model)
     graph = graph_of(functional)
@@ -133,12 +142,14 @@ def plan(
         return with_checkpoints(model, positions), found
 
     inputs = tuple(specs[key] for key in graph.inputs)
-    now = inputs, fixed_bytes  # with another optimiser, or layers frozen, programs need something else
+    now = inputs, fixed_bytes, target and target.name  # with another optimiser, or layers frozen, programs need something else
     known: _Needs = {}
     if needed_bytes is None and prove:
         known = _proved.setdefault(model, {})
 
         def needed_bytes(candidate: Model) -> int:
+            if target:
+                return needed_bytes_on(target.name, candidate, inputs, optimizer_bytes=optimizer_bytes)
             return compiled_peak_bytes(candidate, inputs, optimizer_bytes=optimizer_bytes)
 
     if needed_bytes is None:
@@ -153,6 +164,24 @@ def plan(
     fitting = _cheapest_proved(prediction, budget_bytes, needed, {s: n for (when, s), n in known.items() if when == now})
     candidate, found = planned(fitting)
     return candidate, replace(found, compiled_peak_bytes=needed(fitting))
+
+
+def _target(device: str | None, *, is_proved: bool) -> Device | None:
+    if device is None:
+        return None
+    if not is_proved:
+        raise InvalidArgumentError(
+            f"device={device!r} is where plans are proved, by its own compiler: leave out prove=False and needed_bytes="
+        )
+    return local_device() if device == LOCAL else find_device(device)
+
+
+def _budget_bytes(memory_budget: int | str, target: Device | None) -> int:
+    if memory_budget != "device":
+        return parse_bytes(memory_budget)
+    if target is None:
+        raise InvalidArgumentError('memory_budget="device" is of which device? Give device=, such as "h100" or "local"')
+    return target.memory_bytes
 
 
 def _cheapest_proved(

@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..errors import RecomputeWarning
-from ..liveness import Program, profile
+from ..errors import DoesNotFitError, RecomputeWarning
+from ..liveness import Program, compile_program
 from ..sizes import format_bytes
 
 
@@ -19,7 +19,16 @@ def compiled_peak_bytes(model: keras.Model, specs: Sequence[tf.TensorSpec], *, o
     return compiled_pass(model, specs).peak_bytes + optimizer_bytes
 
 
-def compiled_pass(model: keras.Model, specs: Sequence[tf.TensorSpec]) -> Program:
+def needed_bytes_on(device: str, model: keras.Model, specs: Sequence[tf.TensorSpec], *, optimizer_bytes: int = 0) -> int:
+    """Return all that ``compiled_pass`` needs on ``device``, its data included, and ``optimizer_bytes``."""
+    try:
+        needed = compiled_pass(model, specs, device=device).needed_bytes
+    except DoesNotFitError as error:
+        needed = error.needed_bytes
+    return int(needed or 0) + optimizer_bytes
+
+
+def compiled_pass(model: keras.Model, specs: Sequence[tf.TensorSpec], *, device: str | None = None) -> Program:
     """Compile one forward and backward pass of ``model`` on inputs like ``specs``, flat, and return its record.
 
     The loss is half the sum of squares of all outputs and what layers add, whatever the model is compiled with: its gradients
@@ -35,7 +44,7 @@ def compiled_pass(model: keras.Model, specs: Sequence[tf.TensorSpec]) -> Program
         return loss, tape.gradient(loss, variables)
 
     compiled = tf.function(training_pass, jit_compile=True, autograph=False)
-    return profile(compiled, *specs, input_feed=range(len(specs)), layers_of=model)
+    return compile_program(compiled, *specs, input_feed=range(len(specs)), layers_of=model, device=device).program()
 
 
 def warn_unless_less(checkpointed: keras.Model, plain: keras.Model, specs: Sequence[tf.TensorSpec]) -> None:

@@ -1,6 +1,7 @@
 """Look at reports on memory.
 
     PROGRAM show run/               figures, curve and largest buffers of a report
+    PROGRAM show run/ --device l4   the same, held against the memory of that device
     PROGRAM show runs/              one line for each report in the folders inside
     PROGRAM compare plain/ saved/   what changed from the first report to the second
     PROGRAM compare plain/ saved/ --figure both.png    the same as a picture
@@ -25,6 +26,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable, NoReturn, Sequence
 
@@ -32,6 +34,7 @@ from rich.console import Console
 
 from ..errors import InvalidArgumentError, RecomputeError, ReportError
 from ..files import made_folder
+from ..liveness.device_compilers.catalogue import find_device
 from ..liveness.profile_pop import POP_NAME, write_profile_pop
 from .changes import GROUPINGS
 from .exports import STEPS_NAME, TRACE_NAME, export_csv, export_trace, export_xprof
@@ -100,6 +103,7 @@ def _parser(program: str, more: str) -> argparse.ArgumentParser:
 
     show = commands.add_parser("show", help="figures, curve and largest buffers")
     show.add_argument("report", help="a report, or a folder of folders with reports")
+    show.add_argument("--device", metavar="NAME", help="hold it against the memory of this device, such as h100")
     show.add_argument("--buffers", type=_count, default=10, metavar="N", help="list the N largest at the peak (default: 10)")
     show.set_defaults(run=_show)
 
@@ -138,8 +142,14 @@ def _parser(program: str, more: str) -> argparse.ArgumentParser:
 
 def _show(arguments: argparse.Namespace, console: Console) -> None:
     reports = read_reports(arguments.report)
+    device = None if arguments.device is None else find_device(arguments.device)
     if len(reports) == 1:
-        print_liveness(reports[0].program, console, buffers=arguments.buffers)
+        program = reports[0].program
+        if device is not None:
+            program = replace(program, capacity_bytes=device.memory_bytes)
+        print_liveness(program, console, buffers=arguments.buffers)
+    elif device is not None:
+        raise InvalidArgumentError(f"--device: show one report with it, not the {len(reports)} in {arguments.report!r}")
     else:
         print_overview([(r.label, r.program) for r in reports], console)
 

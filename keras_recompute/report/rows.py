@@ -78,6 +78,8 @@ def summary_rows(program: Program) -> list[tuple[str, str]]:
         reserved = format_bytes(program.allocated_temporary_bytes)
         gaps = format_bytes(program.fragmentation_bytes or 0)
         rows.append(("reserved by the allocator", f"{reserved} ({gaps} of it fragmentation)"))
+    if program.measured_bytes is not None:
+        rows.append(("measured while it ran", f"{format_bytes(program.measured_bytes)} by {program.measured_by}"))
     if program.capacity_bytes is not None:
         rows.append(("capacity", f"{format_bytes(program.capacity_bytes)} ({_uses(program)})"))
     for total, name in _TOTALS.items():

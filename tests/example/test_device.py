@@ -43,15 +43,15 @@ def test_the_data_is_in_the_memory_of_a_device():
         (Step("add", 8),),
         (Buffer("w", 4, 0, 0, "always-live", "weight"), Buffer("x", 2, 0, 0, "input-feed", "input")),
     )
-    for compiled_by, needed in (("xla", 4 + 10), ("XLA of a device's compiler", 4 + 10 + 2)):
-        assert needed_bytes(Program("step", compiled_by, steps, buffers, allocated_temporary_bytes=10)) == needed
+    program = Program("step", "XLA", steps, buffers, allocated_temporary_bytes=10)
+    assert (needed_bytes(program, here), needed_bytes(program, on_device)) == (4 + 10, 4 + 10 + 2)
 
 
 def test_a_plan_that_a_device_has_no_room_for_needs_what_its_compiler_says():
     def refused():
         raise DoesNotFitError("too much", needed_bytes=123)
 
-    assert bytes_needed(refused) == 123
+    assert bytes_needed(parsed("--device", "v5e"), refused) == 123
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError, UnsupportedError
 from keras_recompute.liveness import profile
+from keras_recompute.liveness.local import machine_bytes
 from keras_recompute.models.planned import plan as plan_and_prove
 from keras_recompute.planning import BudgetTooSmallError, simulate
 from keras_recompute.planning.twice import section_actions
@@ -264,6 +265,28 @@ def test_costs_can_be_timed_and_recurrent_layers_measured():
 def test_what_cannot_be_planned_is_told(model, options, error, says):
     with pytest.raises(error, match=says):
         plan(model(), **{"memory_budget": 2**20, **options})
+
+
+def test_what_this_machine_has_is_a_budget():
+    _, found = plan_and_prove(dense(), memory_budget="device", device="local", batch_size=BATCH)
+    assert found.budget_bytes == machine_bytes()
+    _, told = plan_and_prove(dense(), memory_budget="1GiB", batch_size=BATCH)
+    batch = 4 * BATCH * WIDE
+    assert told.compiled_peak_bytes + batch <= found.compiled_peak_bytes <= told.compiled_peak_bytes + batch + 4096  # gaps
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"memory_budget": "device"}, 'Give device=, such as "h100"'),
+        ({"memory_budget": "device", "device": "h10"}, "did you mean 'h100'"),
+        ({"memory_budget": 1, "device": "h100", "prove": False}, "leave out prove=False"),
+        ({"memory_budget": 1, "device": "h100", "needed_bytes": lambda _: 0}, "leave out prove=False and needed_bytes="),
+    ],
+)
+def test_a_device_that_cannot_be_meant_is_told(options, says):
+    with pytest.raises(InvalidArgumentError, match=says):
+        plan_and_prove(dense(), batch_size=BATCH, **options)
 
 
 def test_a_layer_of_unknown_needs_is_told():

@@ -48,6 +48,16 @@ def test_show(capsys):
     assert ["phase", "ff", "frbbu"] in shown
 
 
+def test_show_holds_a_report_against_a_device(capsys):
+    assert main(["show", "runs/plain", "--device", "t4"]) == 0
+    assert ["capacity", "14.8", "GiB", "(the", "peak", "is", "below", "1%,"] in [line[:8] for line in lines(capsys)]
+    for wrong in (["show", "runs/plain", "--device", "h10"], ["show", "runs", "--device", "t4"]):
+        assert main(wrong) == 2
+    said = capsys.readouterr().err
+    assert "did you mean 'h100'" in said
+    assert "--device: show one report" in said
+
+
 def test_show_a_file_and_a_folder_of_folders(capsys):
     assert main(["show", "runs/plain/liveness.json", "--buffers", "1"]) == 0
     assert "Largest 1 alive" in capsys.readouterr().out

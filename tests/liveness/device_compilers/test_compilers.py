@@ -15,6 +15,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.liveness.device_compilers import find_device
 from keras_recompute.liveness.device_compilers.compiler import PYTHON, versions_of
+from keras_recompute.models.proof import compiled_pass
 
 ROOT = Path(__file__).parents[3]
 ALL = [device.name for device in kr.liveness.devices()]
@@ -73,6 +74,22 @@ def test_the_example_chooses_its_checkpoints_for_a_device(tmp_path):
     assert "of the 16.0 GiB of the TPU v5e" in done.stdout
     assert found["losses"] == []
     assert (report / "liveness.png").exists()
+
+
+@pytest.mark.long
+def test_a_plan_is_proved_on_the_device_that_it_is_for():
+    skip_without_compiler("h100")
+    x = inputs = keras.Input((256,))
+    for _ in range(12):
+        x = keras.layers.Dense(256, "relu")(x)
+    plain = keras.Model(inputs, x)
+    _, whole = kr.plan(plain, memory_budget="device", device="h100", batch_size=4096)
+    assert (whole.checkpoints, whole.budget_bytes) == ((), find_device("h100").memory_bytes)
+    model, found = kr.plan(plain, memory_budget=int(0.85 * whole.compiled_peak_bytes), device="h100", batch_size=4096)
+    assert found.checkpoints
+    assert found.compiled_peak_bytes <= found.budget_bytes
+    compiled = compiled_pass(model, [tf.TensorSpec((4096, 256))], device="h100")
+    assert compiled.needed_bytes == found.compiled_peak_bytes
 
 
 def test_what_a_tpu_has_no_room_for_says_what_it_needs():

@@ -1,0 +1,76 @@
+"""The device that is here: what it has, and what a program takes of it while it runs."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from ..backends import CPU, GPU
+from .allocator import device_memory, forget_free_memory
+from .device_compilers import Device
+from .process import process_memory
+
+LOCAL = "local"
+_MEMORY, _CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
+
+
+def local_device() -> Device:
+    """Return the first GPU that TensorFlow sees, with what it may take of its memory, or else this machine."""
+    import tensorflow as tf
+
+    logical = tf.config.list_logical_devices("GPU")
+    if not logical:
+        return Device(LOCAL, "the CPU here", CPU, machine_bytes() or 0, ())
+    details = tf.config.experimental.get_device_details(tf.config.list_physical_devices("GPU")[0])
+    with tf.compat.v1.Session(graph=tf.Graph()) as session:
+        sizes = {device.name: device.memory_limit_bytes for device in session.list_devices() if device.device_type == "GPU"}
+    name = logical[0].name.rsplit("/", 1)[-1]
+    memory_bytes = next((size for full, size in sizes.items() if full.endswith(name)), 0)
+    return Device(LOCAL, details.get("device_name", "the GPU here"), GPU, memory_bytes, ())
+
+
+def machine_bytes() -> int | None:
+    """Return the memory of this machine with its swap, or what the control group may use of it; None where nothing tells."""
+    try:
+        figures = dict(re.findall(r"^(\w+): +([0-9]+) kB$", _MEMORY.read_text(), re.MULTILINE))
+        there = 1024 * (int(figures["MemTotal"]) + int(figures["SwapTotal"]))  # the kernel counts in KiB and calls them kB
+    except (OSError, KeyError):
+        try:
+            there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, ValueError, OSError):  # Windows has no such function, other systems may not know the names
+            return None
+    try:
+        return min(there, int(_CONTROL_GROUP.read_text()))
+    except (OSError, ValueError):  # no control group, or one without a bound, which says "max"
+        return there
+
+
+def run_measured(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], variables: Any, *, reserved_bytes: int
+) -> tuple[int | None, str | None]:
+    """Run ``function``, a compiled ``tf.function``, twice, and return the bytes that the second run took and what counted them.
+
+    Neither parameters nor data are among the bytes. ``variables`` are what they were afterwards. A ``tf.TensorSpec`` among the
+    arguments stands for zeros. ``reserved_bytes`` is what the program is said to need.
+    """
+    import tensorflow as tf
+
+    args, kwargs = tf.nest.map_structure(
+        lambda leaf: tf.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, tf.TensorSpec) else leaf, (args, kwargs)
+    )
+    before = [variable.numpy() for variable in variables]
+    try:
+        function(*args, **kwargs)  # the first run compiles, which takes memory too
+        forget_free_memory(reserved_bytes)
+        with device_memory() as on_device, process_memory() as in_process:
+            results = function(*args, **kwargs)
+            tf.test.experimental.sync_devices()  # a GPU runs behind the program that asks
+        del results
+    finally:
+        for variable, value in zip(variables, before):
+            variable.assign(value)
+    if on_device.over_idle_bytes is not None:
+        return on_device.over_idle_bytes, f"the {on_device.method}"
+    return in_process.over_idle_bytes, f"the process ({in_process.method})"
