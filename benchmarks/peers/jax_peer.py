@@ -17,32 +17,9 @@ from . import DeviceMemory, Peer
 
 
 def build(name: str, workload: Workload, checkpoints: int) -> Peer:
-    """Return the peer, its step to be compiled when it is first taken.
-
-    The inputs of a recurrent model are projected by one product per section, or, with ``jax-in-loop``, a timestep at a time.
-    """
-    jax.config.update("jax_default_matmul_precision", "float32")  # on a GPU, all peers compute in float32
-    if workload.is_recurrent:
-        model = partial(_recurrent, workload, checkpoints, in_loop=name == "jax-in-loop")
-    else:
-        model = partial(_transformer, checkpoints)
-
-    def loss(parameters, x, y):
-        return jnp.mean((model(parameters, x) - y) ** 2)
-
-    def step(parameters, x, y):
-        value, gradients = jax.value_and_grad(loss)(parameters, x, y)
-        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in gradients))
-        return [p - RATE * g for p, g in zip(parameters, gradients)], value, norm
-
-    arrays, n = weights(workload), WEIGHTS_PER_BLOCK
-    if workload.is_recurrent:
-        x, y = (jnp.asarray(array.swapaxes(0, 1)) for array in data(workload))
-    else:
-        x, y = (jnp.asarray(array) for array in data(workload))
-        arrays = [np.stack(arrays[i::n]) for i in range(n)]
-    state = [jnp.asarray(array) for array in arrays]
-    compiled = jax.jit(step, donate_argnums=0)
+    """Return the peer, its step to be compiled when it is first taken."""
+    compiled = training_step(name, workload, checkpoints)
+    state, x, y = (jax.tree.map(jnp.asarray, arrays) for arrays in arguments(workload))
 
     def run() -> tuple[float, float]:
         nonlocal state
@@ -53,6 +30,37 @@ def build(name: str, workload: Workload, checkpoints: int) -> Peer:
         return compiled.lower(state, x, y).compile().memory_analysis().temp_size_in_bytes
 
     return Peer(run, temporary_bytes, device_memory())
+
+
+def arguments(workload: Workload):
+    """Return the arguments of the step: weights, inputs, targets."""
+    x, y = data(workload)
+    if workload.is_recurrent:
+        return weights(workload), x.swapaxes(0, 1), y.swapaxes(0, 1)
+    arrays, n = weights(workload), WEIGHTS_PER_BLOCK[workload.kind]
+    return [np.stack(arrays[i::n]) for i in range(n)], x, y
+
+
+def training_step(name: str, workload: Workload, checkpoints: int):
+    """Return the step, which gives new weights, the loss and the norm of the gradients.
+
+    The inputs of a recurrent model are projected by one product per section, or, with ``jax-in-loop``, a timestep at a time.
+    """
+    jax.config.update("jax_default_matmul_precision", "float32")  # on a GPU, all peers compute in float32
+    if workload.is_recurrent:
+        model = partial(_recurrent, workload, checkpoints, in_loop=name == "jax-in-loop")
+    else:
+        model = partial(_stack, {"transformer": _block, "dense": _dense, "residual": _residual}[workload.kind], checkpoints)
+
+    def loss(parameters, x, y):
+        return jnp.mean((model(parameters, x) - y) ** 2)
+
+    def step(parameters, x, y):
+        value, gradients = jax.value_and_grad(loss)(parameters, x, y)
+        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in gradients))
+        return [p - RATE * g for p, g in zip(parameters, gradients)], value, norm
+
+    return jax.jit(step, donate_argnums=0)
 
 
 def device_memory() -> DeviceMemory | None:
@@ -107,19 +115,33 @@ def _recurrent(workload, checkpoints, parameters, x, *, in_loop):
     return outputs @ dense + dense_bias
 
 
-def _transformer(checkpoints, parameters, x):
-    def normalised(x, scale, offset):
-        mean = x.mean(-1, keepdims=True)
-        return (x - mean) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-3) * scale + offset
-
-    def block(x, p):
-        y = normalised(x, p[0], p[1])
-        q, k, v = (jnp.einsum("btw,whd->bthd", y, p[i]) + p[i + 1] for i in (2, 4, 6))
-        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / jnp.sqrt(jnp.float32(q.shape[-1]))
-        y = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
-        x = x + jnp.einsum("bthd,hdw->btw", y, p[8]) + p[9]
-        y = normalised(x, p[10], p[11])
-        return x + jax.nn.gelu(y @ p[12] + p[13], approximate=False) @ p[14] + p[15], None
-
+def _stack(block, checkpoints, parameters, x):
     x, _ = _scan(lambda x, blocks: jax.lax.scan(block, x, blocks), x, parameters, checkpoints)
     return x
+
+
+def _normalised(x, scale, offset, axes=(-1,)):
+    mean = x.mean(axes, keepdims=True)
+    return (x - mean) * jax.lax.rsqrt(x.var(axes, keepdims=True) + 1e-3) * scale + offset
+
+
+def _block(x, p):
+    y = _normalised(x, p[0], p[1])
+    q, k, v = (jnp.einsum("btw,whd->bthd", y, p[i]) + p[i + 1] for i in (2, 4, 6))
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / jnp.sqrt(jnp.float32(q.shape[-1]))
+    y = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+    x = x + jnp.einsum("bthd,hdw->btw", y, p[8]) + p[9]
+    y = _normalised(x, p[10], p[11])
+    return x + jax.nn.gelu(y @ p[12] + p[13], approximate=False) @ p[14] + p[15], None
+
+
+def _dense(x, p):
+    return jax.nn.relu(x @ p[0] + p[1]), None
+
+
+def _residual(x, p):
+    def convolved(x, kernel, scale, offset):
+        y = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return _normalised(y, scale, offset, axes=(0, 1, 2))
+
+    return jax.nn.relu(x + convolved(jax.nn.relu(convolved(x, *p[:3])), *p[3:])), None

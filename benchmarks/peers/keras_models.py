@@ -22,14 +22,20 @@ def dense(workload: Workload) -> keras.layers.Layer:
     return keras.layers.Dense(1)
 
 
-def transformer_blocks(workload: Workload) -> list[keras.Model]:
-    """Return the blocks of a transformer, each a functional model on ``(batch, length, features)``."""
+def blocks(workload: Workload) -> list[keras.Model]:
+    """Return the blocks of a model that is a stack of them, each a functional model."""
     return [_block(workload, i) for i in range(workload.blocks)]
 
 
 def block_layers(workload: Workload, x: Any, attention: Any = keras.layers.MultiHeadAttention) -> Any:
-    """Apply one new block to ``x``, with the layer ``attention``."""
+    """Apply one new block to ``x``, with the layer ``attention`` where it has one."""
     width = workload.features
+    if workload.kind == "dense":
+        return keras.layers.Dense(width, activation="relu")(x)
+    if workload.kind == "residual":
+        y = keras.layers.BatchNormalization()(keras.layers.Conv2D(width, 3, padding="same", use_bias=False)(x))
+        y = keras.layers.Conv2D(width, 3, padding="same", use_bias=False)(keras.layers.ReLU()(y))
+        return keras.layers.ReLU()(keras.layers.Add()([x, keras.layers.BatchNormalization()(y)]))
     y = keras.layers.LayerNormalization()(x)
     y = attention(workload.heads, width // workload.heads)(y, y)
     x = keras.layers.Add()([x, y])
@@ -39,5 +45,5 @@ def block_layers(workload: Workload, x: Any, attention: Any = keras.layers.Multi
 
 
 def _block(workload: Workload, number: int) -> keras.Model:
-    inputs = keras.Input((workload.length, workload.features), batch_size=workload.batch)
+    inputs = keras.Input(workload.shape[1:], batch_size=workload.batch)
     return keras.Model(inputs, block_layers(workload, inputs), name=f"block_{number}")

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 from workloads import Workload, weights
 
 from . import Peer
-from .keras_models import dense, recurrent_layer, transformer_blocks
+from .keras_models import blocks, dense, recurrent_layer
 from .tensorflow_step import peer
 
 
 def build(name: str, workload: Workload, checkpoints: int) -> Peer:
     """Return the peer: ``keras``, ``recompute-grad`` or ``remat``, with ``-jit`` compiled by XLA."""
+    forward, variables = plain_or_recomputed(name, workload, checkpoints)
+    for variable, value in zip(variables, weights(workload), strict=True):
+        variable.assign(value)
+    return peer(workload, forward, [v.value for v in variables], jit=name.endswith("-jit"))
+
+
+def plain_or_recomputed(
+    name: str, workload: Workload, checkpoints: int
+) -> tuple[Callable[[tf.Tensor], tf.Tensor], list[keras.Variable]]:
+    """Return the forward pass of the peer, and its trainable variables."""
     how = {"keras": lambda f: f, "recompute-grad": tf.recompute_grad, "remat": keras.remat}[name.removesuffix("-jit")]
     if workload.is_recurrent:
         layer, last = recurrent_layer(workload, keras.layers.LSTM, keras.layers.GRU), dense(workload)
         forward = _recurrent(workload, checkpoints, layer, last, how)
         layers = [layer, last]
     else:
-        layers = transformer_blocks(workload)
-        forward = _transformer(workload, checkpoints, layers, how)
-    forward(tf.zeros([workload.batch, workload.length, workload.features]))  # builds the layers
-    variables = [v for layer in layers for v in layer.trainable_variables]
-    for variable, value in zip(variables, weights(workload), strict=True):
-        variable.assign(value)
-    return peer(workload, forward, [v.value for v in variables], jit=name.endswith("-jit"))
+        layers = blocks(workload)
+        forward = _stack(workload, checkpoints, layers, how)
+    if workload.is_recurrent:
+        forward(tf.zeros(workload.shape))  # builds the layers
+    return forward, [v for layer in layers for v in layer.trainable_variables]
 
 
 def _recurrent(workload, checkpoints, layer, last, how):
@@ -48,19 +58,16 @@ def _recurrent(workload, checkpoints, layer, last, how):
     return forward
 
 
-def _transformer(workload, checkpoints, blocks, how):
+def _stack(workload, checkpoints, layers, how):
     def run(begin, end):
         def section(x):
-            for block in blocks[begin:end]:
-                x = block(x)
+            for block in layers[begin:end]:
+                x = block(x, training=True)
             return x
 
         return how(section) if checkpoints else section
 
     sections = [run(begin, end) for begin, end in workload.sections(checkpoints)]
-    if checkpoints:
-        for block in blocks:
-            block.build((workload.batch, workload.length, workload.features))
 
     def forward(x):
         for section in sections:

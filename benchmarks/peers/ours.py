@@ -20,14 +20,15 @@ def build(name: str, workload: Workload, checkpoints: int) -> Peer:
 
 def trained(workload: Workload, some_model: kr.Model) -> Peer:
     """Return the peer that trains a model, from the weights that all peers start with."""
-    some_model.set_weights(weights(workload))
+    for variable, value in zip(some_model.trainable_variables, weights(workload), strict=True):
+        variable.assign(value)
     variables = [v.value for v in some_model.trainable_variables]
     return peer(workload, lambda x: some_model(x, training=True), variables, jit=True)
 
 
-def model(workload: Workload, checkpoints: int, levels: int = 1) -> kr.Model:
+def model(workload: Workload, checkpoints: int, levels: int = 1, *, scan_layers: bool = True) -> kr.Model:
     """Return the model with its checkpoints, in equal sections, placed by hand."""
-    inputs = keras.Input((workload.length, workload.features), batch_size=workload.batch)
+    inputs = keras.Input(workload.shape[1:], batch_size=workload.batch)
     sections = workload.sections(checkpoints)
     if workload.is_recurrent:
         layer, state, outputs = recurrent_layer(workload, kr.LSTM, kr.GRU), None, []
@@ -45,5 +46,5 @@ def model(workload: Workload, checkpoints: int, levels: int = 1) -> kr.Model:
             if number < checkpoints:
                 x = kr.RecomputationCheckpoint()(x)
     made = kr.Model(inputs, x)
-    made.recomputation_levels, made.scan_layers = levels, True
+    made.recomputation_levels, made.scan_layers = levels, scan_layers
     return made

@@ -25,7 +25,9 @@ def build(name: str, workload: Workload, checkpoints: int) -> Peer:
     x, y = (torch.from_numpy(array).to(device) for array in data(workload))
     if workload.is_recurrent:
         x, y = x.transpose(0, 1).contiguous(), y.transpose(0, 1).contiguous()
-    model = (_Recurrent if workload.is_recurrent else _Transformer)(workload, checkpoints).to(device)
+    if workload.kind == "residual":  # PyTorch's own order of dimensions, in the layout that its convolutions are fastest in
+        x, y = (array.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last) for array in (x, y))
+    model = (_Recurrent if workload.is_recurrent else _Stack)(workload, checkpoints).to(device)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
 
     def run() -> tuple[float, float]:
@@ -81,11 +83,12 @@ class _Recurrent(nn.Module):
         return self.dense(torch.cat(outputs))
 
 
-class _Transformer(nn.Module):
+class _Stack(nn.Module):
     def __init__(self, workload, checkpoints):
         super().__init__()
-        arrays, n = weights(workload), WEIGHTS_PER_BLOCK
-        self.blocks = nn.ModuleList(_Block(workload, arrays[i * n : (i + 1) * n]) for i in range(workload.blocks))
+        arrays, n = weights(workload), WEIGHTS_PER_BLOCK[workload.kind]
+        block = {"transformer": _Block, "dense": _Dense, "residual": _Residual}[workload.kind]
+        self.blocks = nn.ModuleList(block(workload, arrays[i * n : (i + 1) * n]) for i in range(workload.blocks))
         self.sections = workload.sections(checkpoints) if checkpoints else None
 
     def forward(self, x):
@@ -125,3 +128,30 @@ class _Block(nn.Module):
         y = nn.functional.scaled_dot_product_attention(q, k, v)
         x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
         return x + self.down(nn.functional.gelu(self.up(self.second(x))))
+
+
+class _Dense(nn.Linear):
+    def __init__(self, workload, arrays):
+        super().__init__(workload.features, workload.features)
+        with torch.no_grad():
+            self.weight.copy_(torch.from_numpy(arrays[0]).T)
+            self.bias.copy_(torch.from_numpy(arrays[1]))
+
+    def forward(self, x):
+        return nn.functional.relu(super().forward(x))
+
+
+class _Residual(nn.Module):
+    def __init__(self, workload, arrays):
+        super().__init__()
+        width = workload.features
+        self.convolutions = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1, bias=False) for _ in range(2))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(width, eps=1e-3) for _ in range(2))
+        with torch.no_grad():
+            for convolution, kernel in zip(self.convolutions, arrays[::3]):
+                convolution.weight.copy_(torch.from_numpy(kernel).permute(3, 2, 0, 1))
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, x):
+        y = nn.functional.relu(self.norms[0](self.convolutions[0](x)))
+        return nn.functional.relu(x + self.norms[1](self.convolutions[1](y)))

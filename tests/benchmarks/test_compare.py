@@ -40,13 +40,15 @@ def test_floating_point_operations_of_the_published_sizes():
 
 
 def test_sections_are_equal():
+    rows = 32 * 64 * 64  # of a product that replaces a convolution, with 3 * 3 * 64 columns; the first needs no input gradient
+    assert WORKLOADS["residual"].matrix_flops(7) == 2 * rows * 9 * 64 * 64 * (16 * 2 * 4 - 1)
     assert WORKLOADS["transformer"].sections(3) == [(0, 3), (3, 6), (6, 9), (9, 12)]
     with pytest.raises(ValueError, match="12 cannot be split into 5 equal sections"):
         WORKLOADS["transformer"].sections(4)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["lstm", "gru", "transformer"])
+@pytest.mark.parametrize("kind", ["lstm", "gru", "transformer", "dense", "residual"])
 def test_peers_on_tensorflow_do_the_same_work(kind):
     workload = WORKLOADS[f"tiny-{kind}"]
     results = {}
