@@ -82,6 +82,17 @@ WORKLOADS = {
             heads=8,
             checkpoints=(0, 3, 11),
         ),
+        Workload(
+            "device-transformer",
+            "transformer",
+            batch=8,
+            length=512,
+            features=256,
+            units=1024,
+            blocks=12,
+            heads=8,
+            checkpoints=(0, 3, 11),
+        ),
         Workload("dense", "dense", batch=4096, length=1, features=1024, units=0, blocks=32, checkpoints=(0, 3, 7)),
         Workload("residual", "residual", batch=32, length=64, features=64, units=0, blocks=16, checkpoints=(0, 3, 7)),
         # small ones of each kind, to try the benchmark itself

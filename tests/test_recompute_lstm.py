@@ -238,7 +238,7 @@ def test_a_sweep_compares_plans_and_finds_the_largest_batch(folder, capsys):
     assert rows[0]["peak_bytes"] > rows[1]["peak_bytes"]
     assert 4 < rows[0]["largest_batch"] < rows[1]["largest_batch"]
     session = compiled(*SMALL, "--checkpoints", "1", "--batch-size", str(rows[1]["largest_batch"] + 1))
-    assert needed_bytes(session.program) > 256 * 1024
+    assert needed_bytes(session.program, session.options) > 256 * 1024
     assert json.loads((report / "sweep.json").read_text())["rows"] == rows
     assert sorted(p.name for p in report.iterdir()) == ["sweep.json", "sweep.png", "sweep.txt"]
     assert "| 1 checkpoint " in capsys.readouterr().out

@@ -12,6 +12,7 @@ from ..errors import InvalidArgumentError, TargetError
 from ..ipu import has_sdk
 from ..liveness.device_compilers import find_device
 from ..sizes import parse_bytes
+from .save_arguments import add_save_options, check_saving
 
 MICROBATCHES_PER_EPOCH = {"text": 40, "constant": 4}  # constant: the published 64 samples
 LEARNING_RATE = {"text": 0.01, "constant": 0.001}
@@ -49,6 +50,15 @@ class Options:
     sweep: list[int] | None
     compile_only: bool
     device: str | None  # that is compiled for, if not this one
+    save: Path | None
+    save_every: int  # updates
+    keep: int  # saves
+    resume: bool
+    validation: float | None  # share of the text
+    load: Path | None
+    generate: str | None
+    length: int  # bytes to generate
+    temperature: float
     report: Path | None
     json: Path | None
     force: bool
@@ -198,6 +208,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         metavar="NAME",
         help="the same, for a GPU or TPU that need not be here, such as h100 or v5e; its memory is the budget",
     )
+    add_save_options(parser, whole_number)
     output = parser.add_argument_group("output")
     output.add_argument(
         "--report", type=Path, metavar="DIR", help="write liveness.json and liveness.png there (sweep: sweep.json, .png, .txt)"
@@ -207,6 +218,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     output.add_argument("--quiet", action="store_true", help="print the last lines only")
     arguments = parser.parse_args(argv)
 
+    check_saving(arguments)
     check_device(arguments)
     check_plan(arguments)
     arguments.steps_per_epoch = arguments.steps_per_epoch or MICROBATCHES_PER_EPOCH[arguments.data]
@@ -218,6 +230,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         )
     if arguments.text and arguments.data != "text":
         raise InvalidArgumentError(f"--text {arguments.text} is not used with --data {arguments.data}: leave out one of them")
+    arguments.save_every = arguments.save_every or arguments.steps_per_epoch // arguments.gradient_accumulation
     arguments.target = choose_target(arguments.target)
     if arguments.workers and arguments.distribute:
         raise InvalidArgumentError("--workers starts a cluster and --distribute joins one: leave out one of the two")
@@ -237,6 +250,9 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         ("--checkpoints auto", arguments.checkpoints == AUTO),
         ("--sweep", arguments.sweep is not None),
         ("--device", arguments.device),
+        ("--save", arguments.save),
+        ("--validation", arguments.validation),
+        ("--generate", arguments.generate),
         ("--compile-only", arguments.compile_only),
     ):
         if given and arguments.target != "xla":

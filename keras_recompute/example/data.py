@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Iterable, Iterator
 
@@ -12,6 +13,7 @@ from ..files import refuse_endless
 from .arguments import Options
 
 SYMBOLS = 256  # values of a byte
+_DIGESTED = 2**20
 _BYTES = 4  # of an int32 symbol, of a float32 number
 
 
@@ -22,6 +24,17 @@ class Text:
     name: str
     source: bytes | Path
     length: int
+    failures: list[RecomputeError] = field(default_factory=list, compare=False)
+    """What was raised while it was read: TensorFlow, which reads it in training, raises another error in its place."""
+
+    def digest(self) -> str:
+        """Return what tells one text from another: its length, and a hash of its beginning."""
+        if isinstance(self.source, Path):
+            with self.source.open("rb") as file:
+                beginning = file.read(_DIGESTED)
+        else:
+            beginning = self.source[:_DIGESTED]
+        return f"{self.length} bytes, {hashlib.sha256(beginning).hexdigest()[:16]}"
 
     def stretches(self, begins: Iterable[int], length: int) -> Iterator[bytes]:
         """Yield ``length`` bytes from each of ``begins`` on. Raises RecomputeError where they cannot be read any more."""
@@ -31,10 +44,14 @@ class Text:
                     file.seek(begin)
                     found = file.read(length)
                     if len(found) < length:
-                        raise RecomputeError(f"{self.name}: it had {self.length} bytes when the run began, and now has fewer")
+                        raise self._failed(f"it had {self.length} bytes when the run began, and now has fewer")
                     yield found
         except OSError as error:
-            raise RecomputeError(f"{self.name}: it cannot be read any more ({error.strerror})") from None
+            raise self._failed(f"it cannot be read any more ({error.strerror})") from None
+
+    def _failed(self, why: str) -> RecomputeError:
+        self.failures.append(RecomputeError(f"{self.name}: {why}"))
+        return self.failures[-1]
 
 
 def find_text(options: Options) -> Text:
@@ -47,9 +64,14 @@ def find_text(options: Options) -> Text:
         text = Text("the Python language reference", reference, len(reference))
     else:
         text = _text_of_file(f"--text {options.text}", options.text)
-    if text.length < needed:
+    learnt = learnt_bytes(text, options)
+    held_back = text.length - learnt if options.validation else needed
+    if min(learnt, held_back) < needed:
+        which = ""
+        if options.validation:
+            which = f", {learnt} of them to be learnt and {held_back} held back by --validation {options.validation:g}"
         raise InvalidArgumentError(
-            f"{text.name} has {text.length} bytes, but one sequence of {options.seq_len} steps needs {needed}: "
+            f"{text.name} has {text.length} bytes{which}, but one sequence of {options.seq_len} steps needs {needed}: "
             f"give a longer text, or lower --seq-len"
         )
     return text
@@ -65,11 +87,11 @@ def _text_of_file(name: str, path: Path) -> Text:
 
 
 def data_bytes(options: Options) -> int:
-    """Return what the data of a run takes at least: of one epoch, and in the feed of one update."""
+    """Return what the data of a run takes at least: one microbatch, and the feed of one update."""
     if options.compile_only:
         return 0
-    microbatch = feed_bytes(options, options.batch_size) // options.gradient_accumulation
-    return microbatch * ((options.steps_per_epoch if options.is_text else 1) + options.gradient_accumulation)
+    feed = feed_bytes(options, options.batch_size)
+    return feed // options.gradient_accumulation + feed
 
 
 def feed_bytes(options: Options, batch_size: int) -> int:
@@ -86,19 +108,43 @@ def element_spec(tf: Any, options: Options) -> Any:
     return tf.TensorSpec((*shape, options.features), tf.float32), tf.TensorSpec((*shape, 1), tf.float32)
 
 
-def make_dataset(tf: Any, options: Options, text: Text | None) -> Any:
-    """Return the microbatches of one epoch, of fixed shape: (inputs, targets)."""
+def make_dataset(tf: Any, options: Options, text: Text | None, *, first: int = 0) -> Any:
+    """Return the microbatches of the run from number ``first`` on, of fixed shape and without end: (inputs, targets).
+
+    Each is drawn anew from the part of the text that is learnt. Which comes when depends on the seed alone.
+    """
     import numpy as np
 
     if options.data == "constant":
         # One microbatch, given again and again: batching would make a copy of it each time.
         shape = options.batch_size, options.seq_len
         microbatch = np.ones((*shape, options.features), np.float32), np.full((*shape, 1), 0.2, np.float32)
-        return tf.data.Dataset.from_tensors(microbatch).repeat(options.steps_per_epoch)
+        return tf.data.Dataset.from_tensors(microbatch).repeat()
     assert text is not None  # find_text has been asked for it
-    count = options.steps_per_epoch * options.batch_size
-    begins = np.random.RandomState(options.seed).randint(0, text.length - options.seq_len, size=count)
-    stretches = text.stretches(begins.tolist(), options.seq_len + 1)
-    windows = np.stack([np.frombuffer(stretch, np.uint8) for stretch in stretches]).astype(np.int32)
-    dataset = tf.data.Dataset.from_tensor_slices((windows[:, :-1], windows[:, 1:]))
-    return dataset.batch(options.batch_size, drop_remainder=True)
+    return _windows(tf, options, text, range(learnt_bytes(text, options)), options.seed, first)
+
+
+def validation_dataset(tf: Any, options: Options, text: Text) -> Any:
+    """Return microbatches of the part of the text that is not learnt, the same ones each time, without end."""
+    return _windows(tf, options, text, range(learnt_bytes(text, options), text.length), options.seed + 1, 0)
+
+
+def learnt_bytes(text: Text, options: Options) -> int:
+    """Return how many bytes of the text are learnt: those that are held back for validation come last."""
+    return text.length - int(text.length * (options.validation or 0))
+
+
+def _windows(tf: Any, options: Options, text: Text, part: range, seed: int, first: int) -> Any:
+    import numpy as np
+
+    def microbatches() -> Iterator[tuple[Any, Any]]:
+        random, number = np.random.RandomState(seed), 0
+        while True:
+            begins = random.randint(part.start, part.stop - options.seq_len, size=options.batch_size)
+            if number >= first:
+                stretches = text.stretches(begins.tolist(), options.seq_len + 1)
+                windows = np.stack([np.frombuffer(stretch, np.uint8) for stretch in stretches]).astype(np.int32)
+                yield windows[:, :-1], windows[:, 1:]
+            number += 1
+
+    return tf.data.Dataset.from_generator(microbatches, output_signature=element_spec(tf, options))

@@ -11,19 +11,23 @@ import signal
 import sys
 import threading
 import traceback
-from typing import Callable, NoReturn, Sequence
+from contextlib import nullcontext
+from typing import Any, Callable, ContextManager, NoReturn, Sequence
 
 from ..errors import InvalidArgumentError, RecomputeError, TargetError
 from ..report.output import Output, complain, watched_output
 from .arguments import Options, parse_arguments
 from .data import Text, find_text
+from .generating import generate
 from .json_file import write_figures
 from .outputs import check_outputs
+from .resuming import save_to_go_on_from
 from .room import check_room, is_out_of_memory, needs, predicted_step_bytes
+from .saves import in_use
 from .session import BuildModel, Session
 from .stopping import ignore_signals, stopped_by_signals
 from .sweep import Sweep
-from .workers import joined, start
+from .workers import Share, joined, start
 
 PROGRAM = "recompute_lstm.py"
 DONE, FAILED, IMPOSSIBLE, SIGNALLED = 0, 1, 2, 128  # plus the number of the signal, as shells count
@@ -58,11 +62,18 @@ def _carried_out(
         try:
             options = parse_arguments(argv, documentation)
             text = _checked(options)
+            if options.generate is not None:
+                generate(options)
+                return None, failures
+            resumed = save_to_go_on_from(options, text)
             if options.workers:
                 script = build_model.__code__.co_filename
                 raise SystemExit(start(script, sys.argv[1:] if argv is None else argv, options))
-            with joined(options, text) as share:
-                session = Sweep(options, build_model) if options.sweep is not None else Session(options, build_model, share)
+            with joined(options, text) as share, _saves_in(options, share):
+                if options.sweep is None:
+                    session = Session(options, build_model, share, resumed=resumed)
+                else:
+                    session = Sweep(options, build_model)
                 _train(session, text, output)
             session.report()
         except SystemExit as ended:  # --help, or workers that said themselves what there was to say
@@ -81,8 +92,14 @@ def _carried_out(
     return session, failures
 
 
+def _saves_in(options: Options, share: Share) -> ContextManager[Any]:
+    return nullcontext() if options.save is None or share.number else in_use(options.save)
+
+
 def _checked(options: Options) -> Text | None:
     """Return the text to learn, if any. Raises InvalidArgumentError for what cannot be done."""
+    if options.generate is not None:
+        return None
     check_outputs(options)
     check_room(options)
     return find_text(options) if options.is_text else None
@@ -121,13 +138,22 @@ def _exit_code(error: BaseException, session: Session | Sweep | None) -> int:
     return IMPOSSIBLE if is_refused else FAILED
 
 
+def _way_on(session: Session | Sweep | None) -> str:
+    if not isinstance(session, Session) or session.options.save is None:
+        return ""
+    if session.saved is None:
+        return "; there is no save yet"
+    return f"; --resume goes on from {session.saved.path}"
+
+
 def _line(error: BaseException, session: Session | Sweep | None) -> str:
     """Return what to say of ``error``."""
     if isinstance(error, RecomputeError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         by = f" by {error}" if str(error) else ""
-        return f"interrupted{by} after {len(session.seconds) if session else 0} updates; what was reported is kept"
+        done = len(session.losses) if isinstance(session, Session) else len(session.seconds) if session else 0
+        return f"interrupted{by} after {done} updates; what was reported is kept{_way_on(session)}"
     if session is not None and is_out_of_memory(error):
         return f"out of memory: {needs(predicted_step_bytes(session.options), session.options)}"
     if sys.flags.dev_mode:

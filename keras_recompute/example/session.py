@@ -18,13 +18,16 @@ from ..report.output import complain
 from ..sizes import format_bytes
 from .arguments import Options
 from .choosing import Choice, choice_for
-from .data import Text, element_spec, make_dataset
+from .data import Text, element_spec, make_dataset, validation_dataset
 from .plans import SequencePlan, named_plans
 from .poplar_report import PoplarReports
+from .resuming import check_versions, settings_of
 from .room import check_fits, predicted_bytes
+from .saves import Save, write_save
 from .workers import ALONE, Share
 
 _IPU_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
+_VALIDATED = 8  # microbatches of the text that is held back, at least
 _OF_PROGRAM = (
     "always_live_bytes",
     "not_always_live_peak_bytes",
@@ -54,15 +57,19 @@ class Measured:
 class Session:
     """One run of the script: what it found out so far, and how it says so."""
 
-    def __init__(self, options: Options, build_model: BuildModel, share: Share = ALONE) -> None:
+    def __init__(self, options: Options, build_model: BuildModel, share: Share = ALONE, *, resumed: Save | None = None) -> None:
         self.asked, self.options = options, share.options(options)
         self.build_model, self.share = build_model, share
         self.versions = {"python": platform.python_version()}
         self.choice: Choice | None = None
         self.plan: SequencePlan | None = None
         self.program: Program | None = None
-        self.losses: list[float] = []
-        self.gradient_norms: list[float] | None = []  # None where nothing tells
+        self.resumed = self.saved = resumed  # what the run goes on from, and its last save
+        earlier = resumed.state if resumed else {"losses": [], "gradient_norms": [], "validation": []}
+        self.earlier_losses, self.earlier_norms = earlier["losses"], earlier["gradient_norms"]
+        self.losses: list[float] = list(self.earlier_losses)
+        self.gradient_norms: list[float] | None = list(self.earlier_norms)  # None where nothing tells
+        self.validation: list[dict[str, float]] = list(earlier["validation"])  # losses of text that is not learnt
         self.seconds: list[float] = []  # per step, of each update
         self.measured: Measured | None = None
         self.completed = False
@@ -115,6 +122,8 @@ class Session:
             install()
         self.tf = tf
         self.versions.update(tensorflow=tf.__version__, keras=tf.keras.__version__)
+        if self.resumed:
+            check_versions(self.resumed, self.versions)
 
     def build(self, plan: SequencePlan) -> None:
         """Build the model for ``plan``, from the same seed whichever other plans were built before."""
@@ -162,22 +171,44 @@ class Session:
 
     def fit(self, text: Text | None) -> None:
         """Train, with a line of progress per update. Raises InvalidArgumentError where this machine has not the memory."""
-        options = self.options
+        options, first = self.options, len(self.earlier_losses)
         if self.program:
             check_fits(needed_bytes(self.program, options), options)
+        self.text = text
+        if options.save:
+            from .network import plain_network
+
+            self.network = plain_network(options)  # outside the strategy's scope, in which models become pipelines
+
+        def end(_: int, logs: Any) -> None:
+            self.end(logs)
+            self.after_update()
+
         progress = self.tf.keras.callbacks.LambdaCallback(
-            on_train_batch_begin=lambda *_, **__: self.begin(), on_train_batch_end=lambda _, logs: self.end(logs)
+            on_train_batch_begin=lambda *_, **__: self.begin(), on_train_batch_end=end
         )
+        epochs, steps = options.epochs, options.steps_per_epoch
+        if self.resumed:
+            from .network import restore
+
+            restore(self.model, self.resumed)
+            self.say(f"going on from {self.resumed.path}")
+            epochs, steps = 1, (options.updates - first) * options.gradient_accumulation
         self.model.around_execution = self.measuring
-        with self.strategy.scope():
-            self.model.fit(
-                self.share.data(make_dataset(self.tf, self.asked, text)).repeat(),
-                epochs=options.epochs,
-                steps_per_epoch=options.steps_per_epoch,
-                shuffle=False,
-                verbose=0,
-                callbacks=[progress],
-            )
+        try:
+            with self.strategy.scope():
+                self.model.fit(
+                    self.share.data(make_dataset(self.tf, self.asked, text, first=first * self.asked.gradient_accumulation)),
+                    epochs=epochs,
+                    steps_per_epoch=steps,
+                    shuffle=False,
+                    verbose=0,
+                    callbacks=[progress],
+                )
+        except self.tf.errors.OpError as error:
+            if text and text.failures:
+                raise text.failures[0] from error
+            raise
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
@@ -203,15 +234,37 @@ class Session:
         microbatches = options.gradient_accumulation
         self.seconds.append((time.perf_counter() - self.started) / microbatches)
         record = getattr(self.model, "training_record", None)  # the stand-in's; Graphcore's API has running means only
-        self.losses = list(record.losses) if record else [*self.losses, float(logs["loss"])]
-        self.gradient_norms = list(record.gradient_norms) if record else None
-        done, loss = len(self.seconds), self.losses[-1]
-        self.say(f"update {done}/{options.updates}  loss {loss:.4f}  {self.seconds[-1]:.2f} s per step")
+        self.losses = [*self.earlier_losses, *record.losses] if record else [*self.losses, float(logs["loss"])]
+        self.gradient_norms = [*self.earlier_norms, *record.gradient_norms] if record else None
+        done, loss = len(self.losses), self.losses[-1]
+        bits = f" ({bits_per_byte(loss):.3f} bits per byte)" if options.is_text else ""
+        self.say(f"update {done}/{options.updates}  loss {loss:.4f}{bits}  {self.seconds[-1]:.2f} s per step")
         if not math.isfinite(loss):
             raise NonFiniteLossError(
                 f"the loss became {loss} at update {done} (step {done * microbatches}): lower --learning-rate "
                 f"(it is {options.learning_rate:g})"
             )
+
+    def after_update(self) -> None:
+        """Look at the text that is held back, and save, where it is time for it. Raises SaveError."""
+        options, done = self.options, len(self.losses)
+        if options.validation and self.text and self._is_time(options.steps_per_epoch // options.gradient_accumulation):
+            steps = -(-_VALIDATED // options.gradient_accumulation) * options.gradient_accumulation
+            data = validation_dataset(self.tf, options, self.text)
+            found = float(self.model.evaluate(data, steps=steps, verbose=0, return_dict=True)["loss"])
+            self.validation.append({"update": done, "loss": found})
+            self.say(f"validation after update {done}: {bits_per_byte(found):.3f} bits per byte")
+        if options.save and not self.share.number and self._is_time(options.save_every):
+            from .network import store
+
+            figures = {name: getattr(self, name) for name in ("losses", "gradient_norms", "validation", "versions")}
+            state = {"updates": done, "settings": settings_of(self.asked, self.text), **figures}
+            path = write_save(options.save, state, lambda folder: store(self.model, self.network, folder), keep=options.keep)
+            self.saved = Save(path, state)
+
+    def _is_time(self, updates: int) -> bool:
+        """Whether something that is done every so many updates, and at the end, is to be done now."""
+        return len(self.losses) % updates == 0 or len(self.losses) == self.options.updates
 
     def report(self) -> None:
         """Print the figures and write the report that was asked for. Raises ReportError where it cannot be written."""
@@ -222,6 +275,8 @@ class Session:
             self._print_memory(program, plan)
         if self.losses:
             print(f"loss: {self.losses[-1]:.4f} (at first {self.losses[0]:.4f})")
+            if self.validation:
+                print(f"validation: {bits_per_byte(self.validation[-1]['loss']):.3f} bits per byte")
             print(f"seconds per step: {self.step_seconds:.3f}")
         if self.choice:
             print("\n".join(self.choice.lines()))
@@ -258,7 +313,10 @@ class Session:
         """Return the figures so far for a JSON file, without those that the run did not come to."""
         options, plan = self.options, self.plan
         found = {name: getattr(options, name) for name in ("target", "cell", "seq_len")}
-        found.update({name: getattr(self, name) for name in ("losses", "gradient_norms", "versions", "completed")})
+        found.update(
+            {name: getattr(self, name) for name in ("losses", "gradient_norms", "validation", "versions", "completed")}
+        )
+        found.update(resumed_after=len(self.earlier_losses), saved=self.saved and str(self.saved.path))
         found.update(capacity_bytes=capacity_of(options)[0], device=options.device, workers=self.share.workers)
         if plan:
             found.update(asdict(plan), sections=list(plan.counts(options.seq_len).elements()), parameters=self.parameters)
@@ -273,6 +331,11 @@ class Session:
     def step_seconds(self) -> float | None:
         """The median of the seconds per step, without the first execution, which compiles, unless it is the only one."""
         return statistics.median(self.seconds[1:] or self.seconds) if self.seconds else None
+
+
+def bits_per_byte(loss: float) -> float:
+    """Return a loss, in nats, in bits: how well the text could be compressed, of eight for a byte of which nothing is known."""
+    return loss / math.log(2)
 
 
 def capacity_of(options: Options) -> tuple[int, str]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Iterator, Sequence
 
 from .arguments import AUTO, Options, check_workers
 from .data import Text
 
 # What a worker may be given that others are not: where the first one writes, and what it prints.
-_MAY_DIFFER = ("report", "json", "force", "quiet", "text", "wait_seconds")
+_MAY_DIFFER = ("report", "json", "force", "quiet", "text", "wait_seconds", "save", "save_every", "keep")
 _SAYING_SECONDS = 20  # from noticing that a worker is lost to having said so and ended
 
 
@@ -60,7 +58,7 @@ def joined(options: Options, text: Text | None) -> Iterator[Share]:
     workers = len(cluster.addresses)
     check_workers(cluster.said_by, workers, options.gradient_accumulation)
     alike = {name: value for name, value in vars(options).items() if name not in _MAY_DIFFER}
-    alike["text"] = text and _digest(text)
+    alike["text"] = text and text.digest()
     with join(alike=alike, wait_seconds=options.wait_seconds, heartbeat_seconds=options.heartbeat_seconds) as strategy:
         yield Share(strategy, cluster.number, workers)
 
@@ -74,13 +72,3 @@ def start(script: str, argv: Sequence[str], options: Options) -> int:
     _, others = parser.parse_known_args(list(argv))
     command = [sys.executable, script, *others, "--distribute", AUTO]
     return launch(command, options.workers or 1, grace_seconds=options.heartbeat_seconds + _SAYING_SECONDS)
-
-
-def _digest(text: Text) -> str:
-    """Return what tells one text from another: its length, and a hash of its beginning."""
-    if isinstance(text.source, Path):
-        with text.source.open("rb") as file:
-            beginning = file.read(2**20)
-    else:
-        beginning = text.source[: 2**20]
-    return f"{text.length} bytes, {hashlib.sha256(beginning).hexdigest()[:16]}"

@@ -8,10 +8,11 @@ import pytest
 import recompute_lstm
 from keras_recompute.errors import RecomputeError
 from keras_recompute.example.data import find_text
+from keras_recompute.example.session import Session
 
 
 def text_of(path, seq_len=3):
-    return find_text(SimpleNamespace(text=path, seq_len=seq_len))
+    return find_text(SimpleNamespace(text=path, seq_len=seq_len, validation=None))
 
 
 def test_a_text_larger_than_any_memory_is_read_where_it_is_learnt(tmp_path):
@@ -42,6 +43,17 @@ def test_a_text_that_becomes_shorter_is_told(tmp_path):
     path.unlink()
     with pytest.raises(RecomputeError, match="cannot be read any more"):
         list(text.stretches([0], 3))
+
+
+@pytest.mark.long
+def test_a_text_that_becomes_shorter_in_training_is_one_line(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "text"
+    path.write_bytes(bytes(range(256)) * 4)
+    monkeypatch.setattr(Session, "after_update", lambda _: path.write_bytes(b"short"))
+    small = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 --steps-per-epoch 20 --quiet"
+    assert recompute_lstm.main([*small.split(), "--checkpoints", "1", "--text", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert err == f"recompute_lstm.py: --text {path}: it had 1024 bytes when the run began, and now has fewer\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes and devices as POSIX has them")

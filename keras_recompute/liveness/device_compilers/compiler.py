@@ -67,7 +67,7 @@ def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> Com
             f"to compile for {device.title} its compiler is needed, which JAX's packages bring{where}: {_INSTALL}, or name "
             f"an interpreter that has them in {PYTHON}"
         )
-    request = _request(device)
+    request = request_for(device)
     key = cache.key_of(module, json.dumps([request, versions], sort_keys=True).encode(), _WORKER.read_bytes())
     found = cache.find(key)
     if found is None:
@@ -80,7 +80,7 @@ def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> Com
     return CompiledForDevice(program, f"XLA of {_list(versions)} for {device.title}", answer["statistics"], answer["seconds"])
 
 
-def _request(device: Device) -> dict[str, Any]:
+def request_for(device: Device) -> dict[str, Any]:
     """Return what the worker is told of ``device``."""
     told = dict(device.description)
     if device.backend == TPU:

@@ -1,0 +1,35 @@
+"""``--generate``: a text continued by a network that was trained and saved."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+
+from ..errors import InvalidArgumentError
+from .arguments import Options
+from .saves import last_save
+
+
+def generate(options: Options) -> None:
+    """Print the text and how the network goes on, byte by byte. Raises InvalidArgumentError where there is none to load."""
+    assert options.load is not None  # the arguments were checked
+    assert options.generate is not None
+    try:
+        prompt = options.generate.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError("--generate: that is no text; its bytes are not UTF-8") from None
+    save = last_save(options.load, "--load")
+    if save is None:
+        raise InvalidArgumentError(f"--load {options.load}: there is no save of recompute_lstm.py in it")
+    if save.state["settings"]["data"] != "text":
+        raise InvalidArgumentError(f"--load {save.path}: it was trained on {save.state['settings']['data']} data, not on text")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from .network import generated
+
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a letter may be several bytes
+    sys.stdout.write(options.generate)
+    for byte in generated(save, prompt, length=options.length, temperature=options.temperature, seed=options.seed):
+        sys.stdout.write(decoder.decode(bytes([byte])))
+        sys.stdout.flush()
+    print(decoder.decode(b"", final=True))

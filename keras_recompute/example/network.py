@@ -1,0 +1,84 @@
+"""The network of the example as plain Keras layers for any number of steps: what is saved, and what generates text.
+
+It has the weights of the network that is trained, in the same order, and none of its sections.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Iterator
+
+from .arguments import Options
+from .data import SYMBOLS
+from .saves import MODEL, OPTIMIZER, Save
+
+
+def plain_network(options: Options) -> Any:
+    """Return the network for sequences ``(batch, steps)`` of bytes, or ``(batch, steps, features)``, of any length."""
+    import keras
+
+    cell = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}[options.cell]
+    last = keras.layers.Dense(SYMBOLS if options.is_text else 1, name="next")
+    recurrent = cell(options.units, return_sequences=True, name=options.cell)
+    if options.is_text:
+        layers = [keras.Input((None,), dtype="int32"), keras.layers.Embedding(SYMBOLS, options.features, name="bytes")]
+    else:
+        layers = [keras.Input((None, options.features))]
+    return keras.Sequential([*layers, recurrent, last], name="network")
+
+
+def store(model: Any, network: Any, folder: Path) -> None:
+    """Write ``network`` with the weights of ``model``, and the state of its optimiser, into ``folder``."""
+    import numpy as np
+
+    network.set_weights(model.get_weights())
+    network.save(folder / MODEL)
+    np.savez(folder / OPTIMIZER, *[np.asarray(variable) for variable in model.optimizer.variables])
+
+
+def restore(model: Any, save: Save) -> None:
+    """Give ``model`` and its optimiser the state that they had in ``save``."""
+    import keras
+    import numpy as np
+
+    model.set_weights(keras.models.load_model(save.path / MODEL).get_weights())
+    model.optimizer.build(model.trainable_variables)
+    with np.load(save.path / OPTIMIZER, allow_pickle=False) as arrays:
+        for variable, name in zip(model.optimizer.variables, arrays.files):
+            variable.assign(arrays[name])
+
+
+def generated(save: Save, prompt: bytes, *, length: int, temperature: float, seed: int) -> Iterator[int]:
+    """Yield the ``length`` bytes that the network of ``save`` continues ``prompt`` with, its state carried along.
+
+    A byte is drawn with the probability that the network gives it, after the logits were divided by ``temperature``; at 0 the
+    likeliest is taken.
+    """
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    embedding, recurrent, last = keras.models.load_model(save.path / MODEL).layers
+
+    @tf.function(autograph=False)
+    def step(symbol: Any, states: Any) -> Any:
+        output, states = recurrent.cell(embedding(symbol), states)
+        return last(output)[0], states
+
+    random, states = np.random.RandomState(seed), recurrent.cell.get_initial_state(batch_size=1)
+    states = list(states) if isinstance(states, (list, tuple)) else [states]
+    symbols = list(prompt)
+    for number in range(len(prompt) + length - 1):
+        logits, states = step(tf.constant([symbols[number]]), states)
+        if number >= len(prompt) - 1:
+            symbols.append(_drawn(logits.numpy().astype(np.float64), temperature, random))
+            yield symbols[-1]
+
+
+def _drawn(logits: Any, temperature: float, random: Any) -> int:
+    import numpy as np
+
+    if not temperature:
+        return int(np.argmax(logits))
+    weights = np.exp((logits - logits.max()) / temperature)
+    return int(random.choice(len(weights), p=weights / weights.sum()))

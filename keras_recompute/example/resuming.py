@@ -1,0 +1,61 @@
+"""What a run may go on from: the same data, network and versions, whatever its checkpoints and sections are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import InvalidArgumentError
+from .arguments import Options
+from .data import Text
+from .saves import Save, last_save
+
+# What is learnt, and how; not what it takes: checkpoints, levels, budgets and reports are no part of it.
+_SETTINGS = ("data", "cell", "units", "features", "seq_len", "batch_size", "gradient_accumulation", "learning_rate", "seed")
+
+
+def settings_of(options: Options, text: Text | None) -> dict[str, Any]:
+    """Return what a run that goes on from a save must have been asked for too."""
+    return {
+        **{name: getattr(options, name) for name in _SETTINGS},
+        "validation": options.validation,
+        "text": text and text.digest(),
+    }
+
+
+def save_to_go_on_from(options: Options, text: Text | None) -> Save | None:
+    """Return the last save where ``--resume`` asks for it.
+
+    Raises InvalidArgumentError where there is none, where it is of another run, where nothing is left to do, and where there
+    is one that would be written over.
+    """
+    if options.save is None:
+        return None
+    if not options.resume:
+        if options.save.exists() and last_save(options.save, "--save") is not None:
+            raise InvalidArgumentError(
+                f"--save {options.save}: it has saves of an earlier run; go on with --resume, or choose another folder"
+            )
+        return None
+    save = last_save(options.save, "--resume")
+    if save is None:
+        raise InvalidArgumentError(f"--resume: there is no save in {options.save} to go on from; leave it out to begin")
+    for name, now in settings_of(options, text).items():
+        then = save.state["settings"].get(name)
+        if then != now:
+            raise InvalidArgumentError(
+                f"--resume: {save.path} is of a run with {name.replace('_', '-')} {then}, not {now}: ask for the same"
+            )
+    if save.updates >= options.updates:
+        raise InvalidArgumentError(
+            f"--resume: all {options.updates} updates were done by {save.path} ({save.updates}); raise --epochs to go on"
+        )
+    return save
+
+
+def check_versions(save: Save, versions: dict[str, str]) -> None:
+    """Raise InvalidArgumentError where ``save`` was written by other versions than these."""
+    for name, then in save.state["versions"].items():
+        if name != "python" and versions.get(name) != then:
+            raise InvalidArgumentError(
+                f"--resume: {save.path} was written with {name} {then}, and this is {versions.get(name)}: install that version"
+            )

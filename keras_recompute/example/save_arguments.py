@@ -1,0 +1,95 @@
+"""The options of the example that keep what was trained, go on with it, or use it. Runs on Python 3.8."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Callable
+
+from ..errors import InvalidArgumentError
+
+KEPT, LENGTH, TEMPERATURE = 3, 400, 0.8
+
+
+def add_save_options(parser: argparse.ArgumentParser, whole_number: Callable[[int], Callable[[str], int]]) -> None:
+    """Add the options to ``parser``; ``whole_number(n)`` converts to whole numbers from ``n`` on."""
+    saving = parser.add_argument_group("what was trained")
+    saving.add_argument(
+        "--save", type=Path, metavar="DIR", help="keep network, optimiser, position in the data, and figures there"
+    )
+    saving.add_argument("--save-every", type=whole_number(1), metavar="N", help="updates between two saves (those of an epoch)")
+    saving.add_argument("--keep", type=whole_number(1), metavar="N", help=f"saves that stay, the last ones ({KEPT})")
+    saving.add_argument("--resume", action="store_true", help="go on from the last save in --save, to the same losses")
+    saving.add_argument(
+        "--validation", type=share_of_text, metavar="X", help="share of the text, at its end, that is not learnt but predicted"
+    )
+    saving.add_argument("--load", type=Path, metavar="DIR", help="the network of the last save there, for --generate")
+    saving.add_argument("--generate", metavar="TEXT", help="train nothing, but continue this text")
+    saving.add_argument("--length", type=whole_number(1), metavar="N", help=f"bytes to generate ({LENGTH})")
+    saving.add_argument(
+        "--temperature", type=temperature, metavar="X", help=f"0 takes the likeliest byte, more is bolder ({TEMPERATURE})"
+    )
+
+
+def share_of_text(text: str) -> float:
+    """Convert to a number above 0 and below 1."""
+    number = _number(text)
+    if not 0 < number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return number
+
+
+def temperature(text: str) -> float:
+    """Convert to a finite number from 0 on."""
+    number = _number(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number from 0 on")
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def check_saving(arguments: argparse.Namespace) -> None:
+    """Check what is asked, and fill in what was left out. Raises InvalidArgumentError for what contradicts itself."""
+    if arguments.generate is None:
+        _only_with("--generate", arguments, ("load", "length", "temperature"))
+    else:
+        if arguments.load is None:
+            raise InvalidArgumentError("--generate: by which network? Give --load, the folder that --save was given")
+        if not arguments.generate:
+            raise InvalidArgumentError("--generate: there is no text to continue; give at least one character")
+        _not_with(
+            "--generate", arguments, ("save", "sweep", "compile_only", "device", "workers", "distribute", "report", "json")
+        )
+    if arguments.save is None:
+        _only_with("--save", arguments, ("save_every", "keep", "resume"))
+    else:
+        _not_with("--save", arguments, ("sweep", "compile_only", "device"))
+    if arguments.validation is not None:
+        _not_with("--validation", arguments, ("generate", "sweep", "compile_only", "device", "workers", "distribute"))
+        if arguments.data != "text":
+            raise InvalidArgumentError(f"--validation: --data {arguments.data} has nothing to hold back; leave out one of them")
+    arguments.keep = arguments.keep or KEPT
+    arguments.length = arguments.length or LENGTH
+    arguments.temperature = TEMPERATURE if arguments.temperature is None else arguments.temperature
+
+
+def _only_with(option: str, arguments: argparse.Namespace, names: tuple[str, ...]) -> None:
+    for name in names:
+        if getattr(arguments, name) not in (None, False):
+            raise InvalidArgumentError(f"{_option(name)}: it goes with {option} alone; give that too, or leave it out")
+
+
+def _not_with(option: str, arguments: argparse.Namespace, names: tuple[str, ...]) -> None:
+    for name in names:
+        if getattr(arguments, name) not in (None, False):
+            raise InvalidArgumentError(f"{_option(name)}: it cannot go with {option}; leave out one of the two")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
