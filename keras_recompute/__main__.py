@@ -7,7 +7,7 @@ from typing import Sequence
 
 PROGRAM = "keras-recompute"
 RUN = """
-    keras-recompute run SCRIPT [ARGS...]    a script written for Graphcore's TensorFlow 2 Keras, as it is"""
+    keras-recompute run SCRIPT [ARGS...]    a script written for Graphcore's TensorFlow 2 Keras"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Run a script written for Graphcore's TensorFlow 2 Keras as it is, on stock TensorFlow.
+"""Run a script written for Graphcore's TensorFlow 2 Keras on stock TensorFlow, if it keeps to what docs/ipu.md lists.
 
     python3 -m keras_recompute.ipu SCRIPT [ARGS...]
 

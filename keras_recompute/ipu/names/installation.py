@@ -1,4 +1,4 @@
-"""Making Graphcore's names importable, so that a script written for them runs as it is.
+"""Making Graphcore's names importable, so that a script written for them finds them on stock TensorFlow.
 
 ``install()`` makes the names of ``NAMES`` importable; ``uninstall()`` takes them back. Before the call nothing is patched,
 and beside the Poplar SDK, whose TensorFlow has these modules, it does nothing but say so.
