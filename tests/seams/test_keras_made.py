@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_recompute.seams.keras.made import made_again, models_made_by, noting_what_is_made
+from keras_recompute.seams.keras.graph import Functional
+from keras_recompute.seams.keras.made import functional_of_keras, made_again, models_made_by, noting_what_is_made
 
 
 def functional():
@@ -82,3 +83,23 @@ def test_a_model_with_a_call_of_its_own_is_made_again():
     assert new.built
     assert new.layers == model.layers
     assert [id(w) for w in new.trainable_weights] == [id(w) for w in model.trainable_weights]
+
+
+def test_models_that_keras_makes_for_itself_are_left_to_it():
+    """The functional model that a sequential one runs, and those of ``functional_of_keras``."""
+    made = []
+
+    def make(plain, cls, *args, **kwargs):
+        made.append(cls)
+        return plain(cls, *args, **kwargs)
+
+    plain_build, x = keras.Sequential.build, keras.Input((2,))
+    with models_made_by(make):
+        keras.Sequential([keras.Input((2,)), keras.layers.Dense(1), keras.layers.Dense(1)])
+        assert Functional not in made
+        with functional_of_keras():
+            Functional(x, x)
+        assert Functional not in made
+        Functional(x, x)
+        assert Functional in made
+    assert keras.Sequential.build is plain_build

@@ -154,6 +154,13 @@ class Extension(_Model):
         self._steps_cut = 0
         self._forget_programs()
 
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compile with what ``get_compile_config`` returned: Keras's own would not, as ``compile`` is not Keras's."""
+        if config:
+            self.compile(**keras.saving.deserialize_keras_object(config))
+        if config and self.built:
+            self.optimizer.build(self.trainable_variables)
+
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train. One step is one microbatch; callbacks run once per execution (Graphcore: fit).
 

@@ -12,6 +12,7 @@ from ...models.execute import ExecutionPlan
 from ...models.model import Model
 from ...seams.keras.graph import Functional, calls_of, functional_of_sequential
 from ...seams.keras.layers import layers_in, takes_training
+from ...seams.keras.made import functional_of_keras
 from ..configuration import config
 from ..configuration.entered import entering
 from ..pipeline.assignment import (
@@ -168,7 +169,7 @@ class PipelinedSubclass(_Assigned):
         given = {"training": is_training} if takes_training(self) else {}
         before = PipelineStage.times_entered
         try:
-            with entering(self._made_in):
+            with entering(self._made_in), functional_of_keras():
                 return Functional(inputs, self.call(inputs, **given))
         except Exception as error:
             layers = layers_in(self, include_self=False)
@@ -188,13 +189,18 @@ _extended: dict[tuple[type, bool], type] = {}
 
 
 def extended(cls: type, *, is_functional: bool) -> type:
-    """Return the class that a model of class ``cls`` gets in an IPUStrategy's scope."""
+    """Return the class that a model of class ``cls`` gets in an IPUStrategy's scope.
+
+    It has the name of the class that the model has outside of it: what is saved inside can be loaded outside, and inside
+    becomes a model of the scope again.
+    """
     base: type = PipelinedModel if is_functional else PipelinedSubclass
     if issubclass(cls, keras.Sequential):
         base = PipelinedSequential
-    if cls in (keras.Model, keras.Sequential):
-        return base
+    if cls is keras.Model:
+        cls = Functional
     if (cls, is_functional) not in _extended:
         names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
-        _extended[cls, is_functional] = type(cls.__name__, (base, cls), names)
+        bases = (base,) if cls in (Functional, keras.Sequential) else (base, cls)
+        _extended[cls, is_functional] = type(cls.__name__, bases, names)
     return _extended[cls, is_functional]

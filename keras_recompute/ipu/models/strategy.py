@@ -40,11 +40,14 @@ class IPUStrategy:
 
         def make(plain_new: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
             made = plain_new(cls, *args, **kwargs)
-            if isinstance(made, Extension) or cls.__module__ == Functional.__module__:
-                return made  # one of ours, or one that Keras makes for its own use
+            if isinstance(made, Extension):
+                return made
             if cls is keras.Model and type(made) is cls:
                 return made  # neither functional nor a class of the user's: there is nothing to run
-            is_functional = any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten((args, kwargs)))
+            # Keras's applications and what it loads are made by this class, which hands no arguments on.
+            is_functional = issubclass(cls, Functional) or any(
+                isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten((args, kwargs))
+            )
             return plain_new(extended(cls, is_functional=is_functional), *args, **kwargs)
 
         with models_made_by(make) if self._extends else nullcontext(), entering(self):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,19 +22,41 @@ _KEPT = (
 _TRACKED = ("_trainable_variables", "_non_trainable_variables", "_layers", "_seed_generators")
 
 
+_of_keras: list[bool] = []  # while functional models are made that are no one else's business
+
+
 @contextlib.contextmanager
 def models_made_by(make: Callable[..., Any]) -> Iterator[None]:
-    """Let ``make(plain, cls, *args, **kwargs)`` make each Keras model inside; ``plain(cls, *args, **kwargs)`` does as Keras."""
-    plain = keras.Model.__new__
+    """Let ``make(plain, cls, *args, **kwargs)`` make each Keras model inside; ``plain(cls, *args, **kwargs)`` does as Keras.
+
+    Not those of ``functional_of_keras``, nor the functional model that a sequential one makes to run its layers.
+    """
+    plain, plain_build = keras.Model.__new__, keras.Sequential.build
 
     def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if _of_keras and cls is Functional:
+            return plain(cls, *args, **kwargs)
         return make(plain, cls, *args, **kwargs)
 
-    keras.Model.__new__ = new
+    def build(model: keras.Sequential, *args: Any, **kwargs: Any) -> None:
+        with functional_of_keras():
+            plain_build(model, *args, **kwargs)
+
+    keras.Model.__new__, keras.Sequential.build = new, functools.wraps(plain_build)(build)
     try:
         yield
     finally:
-        keras.Model.__new__ = plain
+        keras.Model.__new__, keras.Sequential.build = plain, plain_build
+
+
+@contextlib.contextmanager
+def functional_of_keras() -> Iterator[None]:
+    """Have ``Functional(inputs, outputs)`` make a model of Keras's own class, whatever ``models_made_by`` says."""
+    _of_keras.append(True)
+    try:
+        yield
+    finally:
+        _of_keras.pop()
 
 
 @contextlib.contextmanager
