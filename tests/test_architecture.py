@@ -42,6 +42,7 @@ MAY_IMPORT = {
 PARTS_MAY_IMPORT = {
     "planning": {"": set(), "reference": {""}},
     "ipu": {
+        "children": set(),
         "configuration": set(),
         "layers": set(),
         "pipeline": {"configuration"},

@@ -3,7 +3,8 @@
     python3 -m keras_recompute.ipu SCRIPT [ARGS...]
 
 The script finds Graphcore's names (``tensorflow.python.ipu``, ``tf.keras.ipu``, ``ipu_tensorflow_addons``, ``pva``) and is run
-as ``python3 SCRIPT [ARGS...]`` would run it. Beside the Poplar SDK, which has these names, it is run with the SDK's own.
+as ``python3 SCRIPT [ARGS...]`` would run it, and so are the Python processes that it starts, by the environment's PYTHONPATH.
+Beside the Poplar SDK, which has these names, it is run with the SDK's own.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def main(arguments: list[str], *, program: str = "python3 -m keras_recompute.ipu
     except OSError as error:
         print(f"{program}: {script!r} cannot be read: {error.strerror}", file=sys.stderr)
         return 2
-    install()
+    if install():
+        _install_in_children()
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.path.dirname(os.path.realpath(script))
     sys.argv = arguments
@@ -54,6 +56,13 @@ def main(arguments: list[str], *, program: str = "python3 -m keras_recompute.ipu
         sys.excepthook = lambda *_: None
         raise
     return 0
+
+
+def _install_in_children() -> None:
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "children")
+    given = os.environ.get("PYTHONPATH", "")
+    if folder not in given.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [given])])
 
 
 def _run(code: CodeType, name: str) -> None:

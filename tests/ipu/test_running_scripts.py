@@ -152,3 +152,41 @@ def test_keras_or_tensorflow_may_be_imported_first(tmp_path, first, loaded):
     )
     code, output, errors = run(tmp_path, "script.py")
     assert (code, output) == (0, "IPUConfig PipelineStage\n"), errors
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("generations", [1, 2])
+def test_python_processes_that_a_script_starts_find_the_names(tmp_path, generations):
+    """From another working directory than the one in which the package was found."""
+    (tmp_path / "child.py").write_text(
+        "import sys, subprocess\n"
+        "if int(sys.argv[1]):\n"
+        "    sys.exit(subprocess.call([sys.executable, sys.argv[0], str(int(sys.argv[1]) - 1)], cwd='/'))\n"
+        "from tensorflow.python import ipu\n"
+        "import ipu_tensorflow_addons.keras.layers as layers\n"
+        "print(ipu.config.IPUConfig.__name__, layers.LSTM.__name__, [p for p in sys.path if p.endswith('children')])\n"
+    )
+    child = str(tmp_path / "child.py")
+    code, output, errors = run(tmp_path, "-m", "keras_recompute.ipu", child, str(generations))
+    assert (code, output) == (0, "IPUConfig PopnnLSTM []\n"), errors
+
+
+def test_a_child_is_started_as_without_the_wrapper(tmp_path):
+    """TensorFlow is not loaded, and what customises Python for this site is."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import sys; sys.customised = __file__\n")
+    (tmp_path / "script.py").write_text(
+        "import os, subprocess, sys\n"
+        "os.environ['PYTHONPATH'] += os.pathsep + 'site'\n"
+        'child = \'import sys; print(sys.customised, sys.modules["sitecustomize"].__file__, "tensorflow" in sys.modules)\'\n'
+        "sys.exit(subprocess.call([sys.executable, '-c', child]))\n"
+    )
+    code, output, errors = run(tmp_path, "-m", "keras_recompute.ipu", "script.py")
+    site = str(tmp_path / "site" / "sitecustomize.py")
+    assert (code, output, errors) == (0, f"{site} {site} False\n", "")
+
+
+def test_beside_the_sdk_children_are_left_alone(tmp_path, sdk):
+    (tmp_path / "script.py").write_text("import os; print(os.environ['PYTHONPATH'])\n")
+    code, output, _ = run(tmp_path, "-m", "keras_recompute.ipu", "script.py", sdk=sdk)
+    assert (code, output) == (0, f"{sdk}{os.pathsep}{ROOT}\n")
