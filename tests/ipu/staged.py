@@ -25,9 +25,10 @@ def stage(number: int) -> Any:
     return tf.keras.ipu.PipelineStage(number)
 
 
-def layers_of(stages: int) -> keras.Model:
+def layers_of(stages: int, *, shares: bool) -> keras.Model:
     """Return (inputs, outputs) of a model with two inputs and two outputs, a shared layer, dropout, statistics, and a
-    value that skips over stages. Checkpoints stand in the first stage and in the last."""
+    value that skips over stages. Checkpoints stand in the first stage and in the last. Without ``shares`` no layer is
+    shared."""
     import ipu_tensorflow_addons.keras.layers as ipu_layers
 
     a = keras.Input((WIDTH,), batch_size=BATCH, name="a")
@@ -45,7 +46,8 @@ def layers_of(stages: int) -> keras.Model:
             x = ipu_layers.RecomputationCheckpoint()(x)
             x = keras.layers.BatchNormalization(momentum=0.8)(x)
     with stage(stages - 1):
-        x = keras.layers.Concatenate()([shared(x), b])
+        again = shared if shares else keras.layers.Dense(WIDTH, activation="tanh")
+        x = keras.layers.Concatenate()([again(x), b])
         x = keras.layers.Dense(WIDTH, activation="tanh", kernel_regularizer=keras.regularizers.L2(0.01))(x)
         x = ipu_layers.RecomputationCheckpoint()(x)
         x = keras.layers.Dropout(0.2, seed=8)(x)
@@ -79,15 +81,20 @@ def compiled(model: keras.Model, **options: Any) -> keras.Model:
 
 
 def pipelined(stages: int, schedule: str, mode: str | None, *, microbatches: int, updates: int = 1, **options: Any) -> Any:
-    """Return the pipelined model; ``mode`` None means without recomputation."""
+    """Return the pipelined model; ``mode`` None means without recomputation.
+
+    All stages are on one IPU, as those that share a layer must be, but for the Interleaved schedule, which trains on no such.
+    """
     from tensorflow.python import ipu
 
+    shares = schedule != "Interleaved"
     configure(recompute=mode is not None)
     with ipu.ipu_strategy.IPUStrategy().scope():
         keras.utils.set_random_seed(1)
-        model = compiled(keras.Model(*layers_of(stages)), steps_per_execution=microbatches * updates)
+        model = compiled(keras.Model(*layers_of(stages, shares=shares)), steps_per_execution=microbatches * updates)
         model.set_pipelining_options(
             gradient_accumulation_steps_per_replica=microbatches,
+            device_mapping=[0] * stages if shares else None,
             pipeline_schedule=ipu.pipelining_ops.PipelineSchedule[schedule],
             recomputation_mode=ipu.pipelining_ops.RecomputationMode[mode or "Auto"],
             **options,
@@ -95,13 +102,15 @@ def pipelined(stages: int, schedule: str, mode: str | None, *, microbatches: int
     return model
 
 
-def trained_plainly(stages: int, *, microbatches: int, updates: int, mean: bool = False) -> tuple[list[float], list[Any], Any]:
+def trained_plainly(
+    stages: int, *, microbatches: int, updates: int, shares: bool, mean: bool = False
+) -> tuple[list[float], list[Any], Any]:
     """Return losses per update, the weights after, and the metrics, of Keras's own model in Keras's own loop."""
     from tensorflow.python import ipu
 
     with ipu.ipu_strategy.IPUStrategy().scope():  # for the stages' contexts; they mean nothing to the plain model
         keras.utils.set_random_seed(1)
-        inputs, outputs = layers_of(stages)
+        inputs, outputs = layers_of(stages, shares=shares)
     model = compiled(keras.Model(inputs, outputs))
     x, y, weights = data(microbatches * updates)
     model.optimizer.build(model.trainable_variables)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from .pipelines import BATCH, data, pipelined
 
@@ -107,3 +108,41 @@ def test_callbacks_of_evaluate_run_once_per_execution():
     loss = model.evaluate(x, y, batch_size=BATCH, verbose=0, callbacks=[Log()])
     assert [batch for batch, _ in seen] == [1, 3], "two executions of two microbatches"
     assert seen[-1][1] == pytest.approx(loss)
+
+
+def endless(microbatches):
+    return tf.data.Dataset.from_tensor_slices(data(microbatches)).batch(BATCH, drop_remainder=True).repeat()
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict", "fit with validation"])
+def test_a_dataset_without_end_needs_steps(method):
+    """Graphcore's raises a ValueError; without one it would run on and on."""
+    model, validation = pipelined(), {"validation_data": endless(2)} if method.endswith("validation") else {}
+    run = getattr(model, method.split()[0])
+    given = data(2) if validation else (endless(2),)
+    batch = {"batch_size": BATCH} if validation else {}
+    with pytest.raises(ValueError, match="the dataset repeats without end, so the number of its steps must be given"):
+        run(*given, **batch, **validation, verbose=0)
+    assert model.training_record.losses == []
+
+
+def test_a_dataset_without_end_with_steps():
+    model = pipelined()
+    model.fit(endless(2), steps_per_epoch=4, shuffle=False, validation_data=endless(2), validation_steps=2, verbose=0)
+    assert len(model.training_record.losses) == 2
+    model.evaluate(endless(2), steps=2, verbose=0)
+
+
+def test_steps_per_execution_may_be_a_dataset_s_cardinality():
+    """An int64 tensor; and so may the steps of an epoch."""
+    from tensorflow.python import ipu
+
+    dataset = tf.data.Dataset.from_tensor_slices(data(4)).batch(BATCH, drop_remainder=True)
+    with ipu.ipu_strategy.IPUStrategy().scope():
+        inputs = keras.Input(data(1)[0].shape[1:], batch_size=BATCH)
+        model = keras.Model(inputs, keras.layers.Dense(2)(inputs))
+        model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=dataset.cardinality())
+        model.fit(dataset, shuffle=False, verbose=0)
+        model.fit(dataset.repeat(), steps_per_epoch=dataset.cardinality(), shuffle=False, verbose=0)
+    assert len(model.training_record.losses) == 8
+    assert type(model.steps_per_execution) is int

@@ -218,6 +218,38 @@ def test_a_subclassed_model_without_stages_may_do_anything():
     np.testing.assert_allclose(model.get_weights()[0], w - 0.1 * np.sin(x).T @ (2 * error / ROWS), rtol=1e-4, atol=1e-5)
 
 
+class TwoInputs(keras.Model):
+    """Takes a list or a dictionary of two."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.last = keras.layers.Dense(4), keras.layers.Dense(1)
+
+    def call(self, inputs):
+        a, b = inputs.values() if isinstance(inputs, dict) else inputs
+        with tf.keras.ipu.PipelineStage(0):
+            x = self.dense(a)
+        with tf.keras.ipu.PipelineStage(1):
+            return self.last(keras.ops.concatenate([x, b], axis=-1))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(ROWS, WIDTH), (ROWS, 2)],
+        [[ROWS, WIDTH], [ROWS, 2]],
+        {"a": (ROWS, WIDTH), "b": (ROWS, 2)},
+        [tf.TensorShape((ROWS, WIDTH)), tf.TensorShape((ROWS, 2))],
+    ],
+    ids=["tuples", "lists", "dictionary", "TensorShapes"],
+)
+def test_a_subclassed_model_with_two_inputs_is_built(shapes):
+    model = TwoInputs()
+    model.build(shapes)
+    assert model.pipeline_stages == (0, 1)
+    assert [e.layer for e in model.get_pipeline_stage_assignment()][:2] == [model.dense, model.last] or len(model.weights) == 4
+
+
 def test_stages_in_what_cannot_be_done_symbolically():
     model = Plain(staged=True)
     model.compile("sgd", "mse", steps_per_execution=STEPS)

@@ -19,7 +19,7 @@ from ..pipeline.accumulate import Accumulation
 from ..pipeline.executions import Pipeline, evaluation_execution, prediction_execution, training_execution
 from ..pipeline.model_stages import Task
 from ..pipeline.options import PipelineOptions, positive_or_none
-from ..pipeline.staged_graph import check_stages, staged_graph
+from ..pipeline.staged_graph import check_shared_weights, check_stages, staged_graph
 from ..pipeline.workers import update_of_all, with_metrics_of_all
 from ..reports.profiling import reported, run
 from .microbatches import (
@@ -151,6 +151,7 @@ class Extension(_Model):
         if given_to(super().compile, *args, **kwargs).get("run_eagerly"):
             raise RuntimeError(_EAGER)
         super().compile(*args, **{**kwargs, "jit_compile": True})
+        self.steps_per_execution = int(self.steps_per_execution)  # a dataset's cardinality is an int64 tensor
         self._steps_cut = 0
         self._forget_programs()
 
@@ -341,6 +342,7 @@ class Extension(_Model):
             options.check(stages, trains=is_training, microbatches=count)
             recompute = config.current().allow_recompute
             pipeline = Pipeline(self, self.functional_of(task), graph, options, recompute, self._levels)
+            check_shared_weights(graph, pipeline.devices)
             self._refuse_replicas(1 + max(pipeline.devices))
             self._pipelines[task] = pipeline
         return self._pipelines[task]

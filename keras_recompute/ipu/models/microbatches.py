@@ -46,9 +46,14 @@ def require_equal_batches(x: Any, batch_size: int | None) -> None:
 
 
 def known_steps(x: Any, batch_size: int | None) -> int | None:
-    """Return how many batches ``x`` has, if that is known."""
+    """Return how many batches ``x`` has, if that is known. Raises ValueError for a dataset that does not end."""
     if isinstance(x, tf.data.Dataset):
         cardinality = int(x.cardinality())
+        if cardinality == tf.data.INFINITE_CARDINALITY:
+            raise ValueError(
+                "the dataset repeats without end, so the number of its steps must be given: steps_per_epoch= of fit, "
+                "validation_steps= for its validation data, steps= of evaluate and predict"
+            )
         return cardinality if cardinality >= 0 else None
     first = _first(x)
     return None if first is None else -(-first.shape[0] // (batch_size or 32))

@@ -145,10 +145,10 @@ class PipelinedSubclass(_Assigned):
         super().__init__(*args, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
-        """Build as Keras does, and learn the calls of layers where the shape is that of one tensor."""
+        """Build as Keras does, and learn the calls of layers: ``input_shape`` is a shape, or a list or dict of them."""
         super().build(input_shape)
-        if isinstance(input_shape, (list, tuple)) and all(d is None or isinstance(d, int) for d in input_shape):
-            self._batch_spec = self._batch_spec or tf.TensorSpec(input_shape, tf.float32)
+        if input_shape is not None and self._batch_spec is None:
+            self._batch_spec = _specs(input_shape)
 
     def functional_of(self, task: Task) -> keras.Model | None:
         """Return what ``call`` does as a functional model; raise ValueError before the shape of the data is known.
@@ -163,9 +163,13 @@ class PipelinedSubclass(_Assigned):
         return self._functionals[is_training]
 
     def _called_symbolically(self, is_training: bool) -> keras.Model | None:
-        inputs = keras.tree.map_structure(
-            lambda spec: keras.Input(batch_shape=tuple(spec.shape), dtype=spec.dtype.name), self._batch_spec
-        )
+        def made(spec: Any, name: Any = None) -> Any:
+            return keras.Input(batch_shape=tuple(spec.shape), dtype=spec.dtype.name, name=name)
+
+        specs = self._batch_spec
+        named = isinstance(specs, dict) and all(isinstance(spec, tf.TensorSpec) for spec in specs.values())
+        # Keras wants inputs in a dictionary to be called as it calls them.
+        inputs = {k: made(spec, k) for k, spec in specs.items()} if named else keras.tree.map_structure(made, specs)
         given = {"training": is_training} if takes_training(self) else {}
         before = PipelineStage.times_entered
         try:
@@ -183,6 +187,15 @@ class PipelinedSubclass(_Assigned):
     def _forget_programs(self) -> None:
         super()._forget_programs()
         object.__setattr__(self, "_functionals", {})  # past the tracking of layers: these only show the model's own
+
+
+def _specs(shapes: Any) -> Any:
+    """Return the nest of specs for a nest of shapes."""
+    if isinstance(shapes, dict):
+        return {name: _specs(shape) for name, shape in shapes.items()}
+    if isinstance(shapes, tf.TensorShape) or all(d is None or isinstance(d, int) for d in shapes):
+        return tf.TensorSpec(shapes, tf.float32)
+    return [_specs(shape) for shape in shapes]
 
 
 _extended: dict[tuple[type, bool], type] = {}

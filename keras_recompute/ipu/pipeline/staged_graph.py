@@ -6,6 +6,7 @@ are no such values; every stage reads its microbatch where the data lies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +46,20 @@ def check_stages(graph: Graph) -> None:
     for call in graph.calls:
         if any(made_in.get(key, 0) > (call.stage or 0) for key in call.inputs):
             raise ValueError(f"layer {call.operation.name!r} in stage {call.stage} reads an output of a later stage")
+
+
+def check_shared_weights(graph: Graph, devices: Sequence[int]) -> None:
+    """Raise ValueError for weights that stages on different IPUs use; ``devices`` has the IPU of each stage."""
+    users: dict[int, Call] = {}
+    for call in graph.calls:
+        for weight in getattr(call.operation, "weights", ()):
+            other = users.setdefault(id(weight), call)
+            here, there = devices[call.stage or 0], devices[other.stage or 0]
+            if here != there:
+                raise ValueError(
+                    f"layer {call.operation.name!r} is in stage {call.stage}, on IPU {here}, and its weights are used in stage "
+                    f"{other.stage}, on IPU {there}: give both stages one IPU in device_mapping, or use two layers"
+                )
 
 
 def stage_graphs(graph: Graph, count: int) -> tuple[Graph, ...]:
