@@ -83,7 +83,7 @@ WORKLOADS = {
             checkpoints=(0, 3, 11),
         ),
         Workload(
-            "device-transformer",
+            "transformer-batch-8",
             "transformer",
             batch=8,
             length=512,

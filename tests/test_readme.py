@@ -49,6 +49,14 @@ def test_the_table_is_the_measured_one():
     assert shown.group(1) == table(json.loads(RESULTS.read_text()))
 
 
+def test_the_table_of_devices_is_the_compiled_one():
+    from benchmarks.devices import DEVICES, RESULTS, table
+
+    shown = re.search(r"<!-- table:devices -->\n(.*?)\n<!-- /table", TEXT, re.DOTALL)
+    assert shown
+    assert shown.group(1) == table(json.loads(RESULTS.read_text()), DEVICES)
+
+
 @pytest.mark.parametrize("package", ["tensorflow", "keras", "jinja2", "lazy_loader", "matplotlib", "plotly", "rich"])
 def test_requirements_and_package_agree(package):
     """Both are read by installers, so both must say the same."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from types import SimpleNamespace
 
 import keras
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
+import recompute_lstm
 from keras_recompute.liveness import local
 from keras_recompute.report import summary_rows
 
@@ -75,9 +77,53 @@ def test_a_gpu_has_what_tensorflow_may_take_of_it(monkeypatch):
     assert (found.title, found.backend, found.memory_bytes) == ("a double", "gpu", 70 * 2**30)
 
 
-@pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="there is no GPU here")
+GPU = pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="there is no GPU here")
+ON_GPU = {
+    "dense": (lambda: network(1024), (4096, 1024), (4096, 1024)),
+    "MobileNetV3Small": (lambda: application(keras.applications.MobileNetV3Small), (32, 64, 64, 3), (32, 10)),
+    "ResNet50": (lambda: application(keras.applications.ResNet50), (32, 64, 64, 3), (32, 10)),
+}
+
+
+def application(family) -> keras.Model:
+    model = kr.checkpointed(family(weights=None, input_shape=(64, 64, 3), classes=10), every=12)
+    model.compile("adam", "mse", jit_compile=True)
+    return model
+
+
+@GPU
 @pytest.mark.long
-def test_on_a_gpu_what_its_allocator_took_is_what_was_compiled():
-    program = kr.liveness.profile(network(1024), tf.TensorSpec((4096, 1024)), tf.TensorSpec((4096, 1024)), device="local")
+@pytest.mark.parametrize("name", ON_GPU)
+def test_on_a_gpu_what_its_allocator_took_is_what_was_compiled(name):
+    make, x, y = ON_GPU[name]
+    program = kr.liveness.profile(make(), tf.TensorSpec(x), tf.TensorSpec(y), device="local")
     assert program.measured_by == "the allocator of GPU:0"
     assert abs(program.measured_bytes - program.allocated_temporary_bytes) <= 0.15 * program.allocated_temporary_bytes
+
+
+@GPU
+@pytest.mark.long
+@pytest.mark.parametrize("name", ON_GPU)
+def test_a_gpu_that_is_described_takes_what_one_that_is_here_does(name):
+    """Where the one that is here is among those that can be described, and its compiler is installed."""
+    make, x, y = ON_GPU[name]
+    here = local.local_device()
+    described = next((device for device in kr.liveness.devices() if device.title == here.title), None)
+    if described is None:
+        pytest.skip(f"{here.title} is none of those that are described")
+    specs = tf.TensorSpec(x), tf.TensorSpec(y)
+    try:
+        there = kr.liveness.profile(make(), *specs, device=described.name)
+    except kr.errors.DeviceError as error:
+        pytest.skip(str(error))
+    local_bytes = kr.liveness.profile(make(), *specs, device="local").allocated_temporary_bytes
+    assert abs(there.allocated_temporary_bytes - local_bytes) <= 0.15 * local_bytes
+
+
+@GPU
+@pytest.mark.long
+def test_on_a_gpu_the_example_says_what_its_allocator_took(tmp_path):
+    figures = tmp_path / "run.json"
+    assert recompute_lstm.main(["--data", "constant", "--quiet", "--epochs", "2", "--json", str(figures)]) == 0
+    found = json.loads(figures.read_text())
+    assert abs(found["device_peak_bytes"] - found["allocated_temporary_bytes"]) <= 0.15 * found["allocated_temporary_bytes"]
