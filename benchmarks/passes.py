@@ -3,6 +3,8 @@
 Models are a small LSTM with 7 checkpoints, a transformer of 8 blocks with 3, and ResNet50 (64 x 64, batch 8) with one behind
 about every 13th layer. Printed for each: the temporaries of the compiled program, seconds of the first step, which traces and
 compiles, and the least of the later ones; each as it is, then as a ratio to that with all passes, in processes of their own.
+With ``--device h100`` that device's own compiler makes the programs (see ``devices.py``): nothing is run, and in place of
+seconds stand the branches that a step takes, for which a GPU waits.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ def build(name: str) -> Any:
     return model(Workload("small", "transformer", batch=4, length=256, **blocks), 3)
 
 
-def measure(name: str, left_out: list[str]) -> dict[str, float]:
-    """Return the figures of one model without some passes."""
+def measure(name: str, left_out: list[str], device: str | None) -> dict[str, float]:
+    """Return the figures of one model without some passes, on a device that is named without the seconds."""
     import numpy as np
     import tensorflow as tf
 
@@ -62,6 +64,10 @@ def measure(name: str, left_out: list[str]) -> dict[str, float]:
         return loss, tape.gradient(loss, weights)
 
     seconds = []
+    if device:
+        with leaving_out(*left_out):
+            totals = profile(step, x, device=device).compiler_totals
+        return {"temporaries": totals["stated_temp_bytes"] / MIB, "branches": totals["branches_taken"]}
     with leaving_out(*left_out):
         for _ in range(STEPS + 1):
             start = time.perf_counter()
@@ -75,25 +81,33 @@ def measure(name: str, left_out: list[str]) -> dict[str, float]:
 def main(argv: list[str] | None = None) -> int:
     """Print a table for each model."""
     from keras_recompute.engine.passes import PASSES
+    from keras_recompute.liveness.device_compilers import find_device
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", action="append", choices=MODELS, help="one model instead of all")
+    parser.add_argument("--device", help="a device of keras_recompute.liveness.devices()")
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.one:
-        print(json.dumps(measure(options.one[0], options.one[1:])))
+        print(json.dumps(measure(options.one[0], options.one[1:], options.device)))
         return 0
+    columns = {"temporaries": ("temporaries, MiB", 1), "first": ("first step, s", 1), "step": ("step, s", 3)}
+    backend, on_device = "cpu", []
+    if options.device:
+        columns = {"temporaries": ("temporaries, MiB", 1), "branches": ("branches", 0)}
+        backend, on_device = find_device(options.device).backend, ["--device", options.device]
     for name in options.model or MODELS:
-        print(f"\n| {name}, without | temporaries, MiB | first step, s | step, s |\n|---|---|---|---|", flush=True)
+        titles = " | ".join(title for title, _ in columns.values())
+        print(f"\n| {name}, without | {titles} |\n|---|{'---|' * len(columns)}", flush=True)
         whole: dict[str, float] = {}
-        for_xla = [each.name for each in PASSES.values() if each.on != ("tensorflow",)]
+        for_xla = [each.name for each in PASSES.values() if {"xla", f"xla on {backend}"} & set(each.on)]
         for label, left_out in [("none", []), *((each, [each]) for each in for_xla), ("all of them", for_xla)]:
-            command = [sys.executable, __file__, "--one", name, *left_out]
+            command = [sys.executable, __file__, *on_device, "--one", name, *left_out]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             found = json.loads(done.stdout.splitlines()[-1])
             whole = whole or found
-            cells = [f"{found[key]:.{digits}f}" for key, digits in (("temporaries", 1), ("first", 1), ("step", 3))]
-            ratios = [f" ({found[key] / whole[key]:.2f})" if left_out else "" for key in ("temporaries", "first", "step")]
+            cells = [f"{found[key]:.{digits}f}" for key, (_, digits) in columns.items()]
+            ratios = [f" ({found[key] / whole[key]:.2f})" if left_out and whole[key] else "" for key in columns]
             print(f"| {label} | {' | '.join(map(''.join, zip(cells, ratios)))} |", flush=True)
     return 0
 

@@ -66,9 +66,8 @@ class Session:
         self.program: Program | None = None
         self.resumed = self.saved = resumed  # what the run goes on from, and its last save
         earlier = resumed.state if resumed else {"losses": [], "gradient_norms": [], "validation": []}
-        self.earlier_losses, self.earlier_norms = earlier["losses"], earlier["gradient_norms"]
-        self.losses: list[float] = list(self.earlier_losses)
-        self.gradient_norms: list[float] | None = list(self.earlier_norms)  # None where nothing tells
+        self.losses: list[float] = list(earlier["losses"])
+        self.gradient_norms: list[float] | None = list(earlier["gradient_norms"])  # None where nothing tells
         self.validation: list[dict[str, float]] = list(earlier["validation"])  # losses of text that is not learnt
         self.seconds: list[float] = []  # per step, of each update
         self.measured: Measured | None = None
@@ -171,7 +170,7 @@ class Session:
 
     def fit(self, text: Text | None) -> None:
         """Train, with a line of progress per update. Raises InvalidArgumentError where this machine has not the memory."""
-        options, first = self.options, len(self.earlier_losses)
+        options, first = self.options, self.resumed.updates if self.resumed else 0
         if self.program:
             check_fits(needed_bytes(self.program, options), options)
         self.text = text
@@ -234,8 +233,11 @@ class Session:
         microbatches = options.gradient_accumulation
         self.seconds.append((time.perf_counter() - self.started) / microbatches)
         record = getattr(self.model, "training_record", None)  # the stand-in's; Graphcore's API has running means only
-        self.losses = [*self.earlier_losses, *record.losses] if record else [*self.losses, float(logs["loss"])]
-        self.gradient_norms = [*self.earlier_norms, *record.gradient_norms] if record else None
+        self.losses.append(record.losses[-1] if record else float(logs["loss"]))
+        if record and self.gradient_norms is not None:
+            self.gradient_norms.append(record.gradient_norms[-1])
+        else:
+            self.gradient_norms = None
         done, loss = len(self.losses), self.losses[-1]
         bits = f" ({bits_per_byte(loss):.3f} bits per byte)" if options.is_text else ""
         self.say(f"update {done}/{options.updates}  loss {loss:.4f}{bits}  {self.seconds[-1]:.2f} s per step")
@@ -316,7 +318,7 @@ class Session:
         found.update(
             {name: getattr(self, name) for name in ("losses", "gradient_norms", "validation", "versions", "completed")}
         )
-        found.update(resumed_after=len(self.earlier_losses), saved=self.saved and str(self.saved.path))
+        found.update(resumed_after=self.resumed.updates if self.resumed else 0, saved=self.saved and str(self.saved.path))
         found.update(capacity_bytes=capacity_of(options)[0], device=options.device, workers=self.share.workers)
         if plan:
             found.update(asdict(plan), sections=list(plan.counts(options.seq_len).elements()), parameters=self.parameters)
