@@ -45,11 +45,12 @@ PARTS_MAY_IMPORT = {
         "children": set(),
         "configuration": set(),
         "layers": set(),
+        "optimizers": set(),
         "pipeline": {"configuration"},
         "reports": {"configuration"},
         "queues": {"configuration", "pipeline", "reports"},
         "models": {"configuration", "pipeline", "reports", "queues"},
-        "names": {"configuration", "layers", "pipeline", "reports", "queues", "models"},
+        "names": {"configuration", "layers", "optimizers", "pipeline", "reports", "queues", "models"},
     },
 }
 # Files that hold records: what planning and liveness hand to a report.

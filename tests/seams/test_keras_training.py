@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_recompute.seams.keras.training import build_as_fit_does, is_within_fit, note_loss, split_for_validation
+from keras_recompute.seams.keras.training import build_as_fit_does, index_of, is_within_fit, note_loss, split_for_validation
 
 
 class Asked(keras.Sequential):
@@ -50,3 +50,11 @@ def test_data_is_split_as_fit_splits_it():
     trained, validation = split_for_validation(np.arange(10), 0.3)
     assert trained.tolist() == list(range(7))
     assert validation.tolist() == [7, 8, 9]
+
+
+def test_the_place_of_a_variable_in_an_optimizer():
+    """Keras hands ``update_step`` TensorFlow's variable."""
+    variables, optimizer = [keras.Variable([1.0]), keras.Variable([2.0])], keras.optimizers.SGD()
+    optimizer.build(variables)
+    for place, variable in enumerate(variables):
+        assert index_of(optimizer, variable) == index_of(optimizer, variable.value) == place

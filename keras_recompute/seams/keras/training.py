@@ -1,4 +1,4 @@
-"""The data handling and metrics of ``fit`` and ``evaluate``. Importing this loads no Keras."""
+"""Data handling and metrics of ``fit`` and ``evaluate``, and variables of optimisers. Importing this loads no Keras."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ def build_as_fit_does(model: Any, batch: tuple[Any, ...]) -> None:
 def note_loss(model: Any, loss: Any, samples: Any) -> None:
     """Note the ``loss`` of a batch of so many ``samples`` in the metric that Keras reports as the loss."""
     model._loss_tracker.update_state(loss, sample_weight=samples)
+
+
+def index_of(optimizer: Any, variable: Any) -> int:
+    """Return the place of ``variable``, Keras's or TensorFlow's own, among those that a built ``optimizer`` updates."""
+    index: int = optimizer._get_variable_index(variable)
+    return index
 
 
 def is_within_fit(arguments: Mapping[str, Any]) -> bool:

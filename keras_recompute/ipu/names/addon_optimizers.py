@@ -1,0 +1,10 @@
+"""``ipu_tensorflow_addons.keras.optimizers``: the optimisers that Graphcore adds."""
+
+from __future__ import annotations
+
+from ..optimizers.adam import AdamIpuOptimizer
+from ..optimizers.base import IpuOptimizerBase
+from ..optimizers.lamb import LAMBIpuOptimizer
+from ..optimizers.sgd import SGDIpuOptimizer
+
+__all__ = ["AdamIpuOptimizer", "IpuOptimizerBase", "LAMBIpuOptimizer", "SGDIpuOptimizer"]

@@ -1,0 +1,1 @@
+"""Graphcore's optimisers."""
