@@ -114,6 +114,7 @@ class TestEmbedding:
         layer = layers.Embedding(12, 4, serialization_factor=factor)
         ids = np.array([[0, 11, 5], [7, 4, 8]])
         np.testing.assert_array_equal(layer(ids), layer.embeddings.numpy()[ids])
+        np.testing.assert_array_equal(layer(ids, inputs_are_sorted=True, training=True), layer.embeddings.numpy()[ids])
         with tf.GradientTape() as tape:
             y = tf.reduce_sum(layer(ids) * numbers(2, 3, 4))
         gradient = tf.convert_to_tensor(tape.gradient(y, layer.embeddings.value))
@@ -229,3 +230,12 @@ def test_saved_and_loaded(tmp_path):
     ids = np.array([[0, 11, 5]])
     for training in (False, True):
         np.testing.assert_array_equal(loaded(ids, training=training), model(ids, training=training))
+
+
+def test_values_that_are_equal_across_replicas():
+    layer = layers.AssumeEqualAcrossReplicas(inplace=True, name="equal")
+    again = layers.AssumeEqualAcrossReplicas.from_config(layer.get_config())
+    assert (again.inplace, again.name) == (True, "equal")
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, again(inputs))
+    np.testing.assert_array_equal(model(numbers(3, 2)), numbers(3, 2))

@@ -298,13 +298,6 @@ def test_hardware_cannot_be_named_on_the_model(config, monkeypatch):
 
 
 REFUSED = [
-    ({"floating_point_behaviour.inv": True}, "floating_point_behaviour"),
-    ({"floating_point_behaviour.div0": True}, "floating_point_behaviour"),
-    ({"floating_point_behaviour.oflo": True}, "floating_point_behaviour"),
-    ({"floating_point_behaviour.nanoo": True}, "floating_point_behaviour"),
-    ({"floating_point_behaviour.set_all": True}, "floating_point_behaviour"),
-    ({"floating_point_behaviour.esr": True}, "floating_point_behaviour"),
-    ({"floating_point_behaviour.esr": StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY}, "floating_point_behaviour"),
     ({"norms.experimental.distributed_batch_norm_replica_group_size": 2}, "batch norm over replicas"),
     ({"experimental.multi_replica_distribution.process_count": 1}, "replication over processes"),
     ({"optimizations.enable_graph_outlining": False}, "optimizations.enable_graph_outlining"),
@@ -331,6 +324,18 @@ def test_what_would_change_results_or_memory_is_refused(config, options, entry):
 def test_every_option_that_can_be_refused_was_tried():
     tried = {name for options, _ in REFUSED for name in options}
     assert {option.name for option in OPTIONS if option.refused_as} <= tried
+
+
+@pytest.mark.parametrize("name", ["set_all", "inv", "div0", "oflo", "esr", "nanoo"])
+def test_floating_point_behaviour_is_accepted_with_a_warning(config, caplog, name):
+    put(config, f"floating_point_behaviour.{name}", True)
+    config.configure_ipu_system()
+    [record] = caplog.records
+    assert record.getMessage() == (
+        f"floating_point_behaviour.{name}: accepted with a warning: numbers are rounded to nearest, and infinities and NaNs "
+        "raise nothing"
+    )
+    assert getattr(ours.current().floating_point_behaviour, name) is True
 
 
 def test_options_without_meaning_are_accepted_and_remembered(config):

@@ -59,6 +59,7 @@ def test_every_way_to_write_a_name():
         assert getattr(ipu, name) is sys.modules[f"tensorflow.python.ipu.{name}"]
     assert ipu.ops.pipelining_ops.PipelineSchedule is ipu.pipelining_ops.PipelineSchedule
     assert tf.keras.ipu is of_keras
+    assert keras.ipu.PipelineStage is of_keras.PipelineStage
     assert of_keras.PipelineStage is of_python_keras.PipelineStage
     import tensorflow.keras.layers  # noqa: F401  (TensorFlow then puts another object in the place of tf.keras)
 
@@ -75,15 +76,26 @@ def test_every_way_to_write_a_name():
 # Where a name is imported from, and the names.
 TABLE = {
     "tensorflow.python.ipu": "config ipu_strategy pipelining_ops ops ipu_infeed_queue ipu_outfeed_queue utils "
-    "gradient_accumulation test_utils",
-    "tensorflow.python.ipu.ops": "pipelining_ops",
+    "gradient_accumulation test_utils nn_ops cross_replica_ops optimizers",
+    "tensorflow.python.ipu.ops": "pipelining_ops nn_ops cross_replica_ops",
+    **dict.fromkeys(("tensorflow.python.ipu.nn_ops", "tensorflow.python.ipu.ops.nn_ops"), "gelu swish hard_sigmoid"),
     **dict.fromkeys(
-        ("tensorflow.keras.ipu", "tensorflow.python.keras.ipu"),
+        ("tensorflow.python.ipu.cross_replica_ops", "tensorflow.python.ipu.ops.cross_replica_ops"),
+        "cross_replica_sum cross_replica_mean assume_equal_across_replicas",
+    ),
+    "tensorflow.python.ipu.optimizers": "GradientAccumulationReductionMethod",
+    **dict.fromkeys(
+        ("keras.ipu.extensions", "tensorflow.keras.ipu.extensions", "tensorflow.python.keras.ipu.extensions"),
+        "PipelineStage FunctionalLayerPipelineStageAssignment FunctionalExtension SequentialExtension ModelExtension",
+    ),
+    "ipu_tensorflow_addons.keras.optimizers": "AdamIpuOptimizer LAMBIpuOptimizer SGDIpuOptimizer IpuOptimizerBase",
+    **dict.fromkeys(
+        ("keras.ipu", "tensorflow.keras.ipu", "tensorflow.python.keras.ipu"),
         "PipelineStage FunctionalLayerPipelineStageAssignment SequentialLayerPipelineStageAssignment "
         "ModelLayerPipelineStageAssignment ReplicatedMetricReductionMethod",
     ),
     "ipu_tensorflow_addons.keras.layers": "PopnnLSTM LSTM PopnnGRU GRU RecomputationCheckpoint Dropout Embedding "
-    "LayerNormalization GroupNormalization InstanceNormalization SerialDense Dense",
+    "LayerNormalization GroupNormalization InstanceNormalization SerialDense Dense AssumeEqualAcrossReplicas",
     "pva": "openReport",
     "tensorflow.python.ipu.config": "IPUConfig SelectionOrder SchedulingAlgorithm DeviceConnectionType reset_ipu_configuration",
     "tensorflow.python.ipu.ipu_strategy": "IPUStrategy IPUStrategyV1",
@@ -94,8 +106,10 @@ TABLE = {
     "tensorflow.python.ipu.gradient_accumulation": "GradientAccumulationReductionMethod",
     "tensorflow.python.ipu.ipu_infeed_queue": "IPUInfeedQueue",
     "tensorflow.python.ipu.ipu_outfeed_queue": "IPUOutfeedQueue IPUOutfeedMode",
-    "tensorflow.python.ipu.utils": "reset_ipu_seed",
-    "tensorflow.python.ipu.test_utils": "ReportHelper",
+    "tensorflow.python.ipu.utils": "reset_ipu_seed move_variable_initialization_to_cpu IPUConfig configure_ipu_system "
+    "DeviceConnectionType SelectionOrder",
+    "tensorflow.python.ipu.test_utils": "ReportHelper test_uses_ipus test_may_use_ipus_or_model skip_on_hw "
+    "add_hw_ci_connection_options skip_if_not_enough_ipus get_ci_num_ipus has_ci_ipus",
 }
 
 
@@ -107,7 +121,7 @@ def test_every_documented_name(module):
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("module", ["ipu_compiler", "scopes", "ipu_estimator", "embedding_ops", "optimizers", "distributed"])
+@pytest.mark.parametrize("module", ["ipu_compiler", "scopes", "ipu_estimator", "embedding_ops", "distributed"])
 def test_modules_that_are_not_emulated_cannot_be_imported(module):
     with pytest.raises(ImportError, match=module):
         importlib.import_module(f"tensorflow.python.ipu.{module}")
@@ -170,3 +184,66 @@ class TestUtils:
         assert ipu.utils.running_on_ipu_model() is False
         monkeypatch.setenv("TF_POPLAR_FLAGS", "--executable_cache_path=x --use_ipu_model")
         assert ipu.utils.running_on_ipu_model() is True
+
+
+@pytest.mark.usefixtures("installed")
+class TestOperations:
+    def test_activations_are_popnn_s(self):
+        """gelu in its tanh form, up to 5e-4 beside the exact one."""
+        from tensorflow.python.ipu import nn_ops
+
+        x = np.linspace(-4, 4, 33, dtype="float32")
+        gelu = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+        np.testing.assert_allclose(nn_ops.gelu(x), gelu, atol=1e-6)
+        np.testing.assert_allclose(nn_ops.swish(x), x / (1 + np.exp(-x)), atol=1e-6)
+        np.testing.assert_allclose(nn_ops.hard_sigmoid(x), np.clip(0.2 * x + 0.5, 0, 1), atol=1e-6)
+
+    def test_one_replica_is_all_replicas(self):
+        from tensorflow.python import ipu
+
+        x = tf.constant([1.0, 2.0])
+        for of_all in (ipu.cross_replica_ops.cross_replica_sum, ipu.ops.cross_replica_ops.cross_replica_mean):
+            np.testing.assert_array_equal(of_all(x), x)
+            np.testing.assert_array_equal(of_all(x, replica_group_size=1), x)
+            with pytest.raises(NotImplementedError, match=r"replication \('replica_group_size=2'\) is not emulated"):
+                of_all(x, replica_group_size=2)
+        [same] = ipu.cross_replica_ops.assume_equal_across_replicas([x], inplace=True)
+        np.testing.assert_array_equal(same, x)
+
+    def test_variables_are_made_as_ever(self):
+        from tensorflow.python.ipu import utils
+
+        assert utils.move_variable_initialization_to_cpu() is None
+
+    def test_tests_that_need_ipus_run(self, monkeypatch):
+        from tensorflow.python import ipu
+
+        tu, ran = ipu.test_utils, []
+
+        @tu.test_uses_ipus(num_ipus=64)
+        @tu.test_may_use_ipus_or_model(num_ipus=2)
+        @tu.skip_on_hw
+        def case(self):
+            tu.skip_if_not_enough_ipus(self, 64)
+            ran.append(self)
+
+        case(1)
+        tu.test_uses_ipus(2, True, case)(2)
+        assert ran == [1, 2]
+        config = ipu.utils.IPUConfig()
+        tu.add_hw_ci_connection_options(config)
+        assert config.device_connection.type is ipu.config.DeviceConnectionType.ON_DEMAND
+        assert (tu.get_ci_num_ipus(), tu.has_ci_ipus()) == (0, False)
+        monkeypatch.setenv("TF_IPU_COUNT", "4")
+        assert (tu.get_ci_num_ipus(), tu.has_ci_ipus()) == (4, True)
+
+    def test_models_of_the_scope_are_known_by_their_extensions(self):
+        from tensorflow.python import ipu
+
+        extensions = keras.ipu.extensions
+        inputs = keras.Input((2,))
+        with ipu.ipu_strategy.IPUStrategy().scope():
+            assert isinstance(keras.Model(inputs, keras.layers.Dense(1)(inputs)), extensions.FunctionalExtension)
+            assert isinstance(keras.Sequential(), extensions.SequentialExtension)
+            assert isinstance(type("Mine", (keras.Model,), {})(), extensions.ModelExtension)
+        assert not isinstance(keras.Sequential(), extensions.SequentialExtension)

@@ -284,3 +284,13 @@ def test_saved_and_loaded(layer, tmp_path):
     x = numbers(TIME, BATCH, FEATURES)
     np.testing.assert_array_equal(loaded(x), model(x))
     np.testing.assert_array_equal(loaded(x, training=True), model(x, training=True))
+
+
+@pytest.mark.parametrize("cls", [PopnnLSTM, PopnnGRU])
+def test_inputs_by_name(cls):
+    """As Graphcore calls them; eagerly and in a model."""
+    layer, x = cls(UNITS), numbers(BATCH, TIME, FEATURES)
+    expected = layer(x)
+    np.testing.assert_array_equal(layer(inputs=x), expected)
+    inputs = keras.Input((TIME, FEATURES))
+    np.testing.assert_allclose(keras.Model(inputs, layer(inputs=inputs))(x), expected, atol=1e-6)

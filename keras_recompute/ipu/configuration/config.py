@@ -9,6 +9,7 @@ from typing import Any
 from .device import check_device, devices_of
 from .options import (
     OPTIONS,
+    ROUNDED,
     DeviceConnectionType,
     MergeRemoteBuffersBehaviour,
     SchedulingAlgorithm,
@@ -55,7 +56,7 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
 
     Raises TypeError for what is no IPUConfig and for Poplar's options that are no strings, Exception where IPUs are
     selected in two ways, ValueError for values that cannot be, and UnsupportedError, a NotImplementedError, for options
-    that would change results or memory and are not emulated.
+    that would change results or memory and are not emulated. Floating-point behaviour that there is not is logged as a warning.
     """
     del device
     if not isinstance(config, IPUConfig):
@@ -68,6 +69,9 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     for option in OPTIONS:
         if option.refuses(values[option.name]):
             raise refuse(str(option.refused_as), f"{option.name} = {values[option.name]}")
+    asked = [o.name for o in OPTIONS if o.becomes is ROUNDED and values[o.name] not in (o.default, False)]
+    if asked:
+        logging.getLogger(__name__).warning("%s: %s", ", ".join(asked), ROUNDED)
     if _in_force and reset_configuration and _in_force[-1].options() != values:
         logging.getLogger(__name__).warning("the IPU configuration in force is reset, because a different one is applied")
         reset_ipu_configuration()

@@ -1,8 +1,8 @@
 """The options of ``IPUConfig`` as data: names, defaults, types, and what becomes of each here (Graphcore: IPUConfig).
 
 An option is *emulated*, or *accepted*: remembered and listed, without effect, because it tunes Poplar's compiler or its
-hardware and there is neither. Or it is *refused* where it is set to something else than its default: it would change
-results or memory, and that is not emulated. The reasons stand in ``unsupported``.
+hardware and there is neither; a few are accepted with a warning. Or it is *refused* where it is set to something else than
+its default: it would change results or memory, and that is not emulated. The reasons stand in ``unsupported``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 EMULATED = "emulated"
 ACCEPTED = "accepted, without effect: it tunes Poplar's compiler or an IPU's hardware"
+ROUNDED = "accepted with a warning: numbers are rounded to nearest, and infinities and NaNs raise nothing"
 
 
 class SelectionOrder(enum.Enum):
@@ -93,7 +94,6 @@ _SELECTION: dict[str, Any] = {
     "fits": _is_selection,
 }
 
-_FLOATING_POINT = "floating_point_behaviour"
 _REPLICAS = "replication over processes"
 OPTIONS = (
     Option("allow_recompute", False, EMULATED),
@@ -118,19 +118,18 @@ OPTIONS = (
     Option("experimental.enable_prng_stability", False),
     Option("experimental.multi_replica_distribution.process_index", 0),
     Option("experimental.multi_replica_distribution.process_count", 0, refused_as=_REPLICAS),
-    Option("floating_point_behaviour.inv", False, refused_as=_FLOATING_POINT),
-    Option("floating_point_behaviour.div0", False, refused_as=_FLOATING_POINT),
-    Option("floating_point_behaviour.oflo", False, refused_as=_FLOATING_POINT),
+    Option("floating_point_behaviour.inv", False, ROUNDED),
+    Option("floating_point_behaviour.div0", False, ROUNDED),
+    Option("floating_point_behaviour.oflo", False, ROUNDED),
     Option(
         "floating_point_behaviour.esr",
         StochasticRoundingBehaviour.OFF,
+        ROUNDED,
         type_name="StochasticRoundingBehaviour or bool",
         fits=lambda value: type(value) in (StochasticRoundingBehaviour, bool),
-        refused_as=_FLOATING_POINT,
-        is_refused=lambda value: value not in (StochasticRoundingBehaviour.OFF, False),
     ),
-    Option("floating_point_behaviour.nanoo", False, refused_as=_FLOATING_POINT),
-    Option("floating_point_behaviour.set_all", False, refused_as=_FLOATING_POINT),
+    Option("floating_point_behaviour.nanoo", False, ROUNDED),
+    Option("floating_point_behaviour.set_all", False, ROUNDED),
     Option("io_tiles.num_io_tiles", 0, EMULATED),
     Option("io_tiles.place_ops_on_io_tiles", False),
     Option("io_tiles.available_memory_proportion", 0.9),

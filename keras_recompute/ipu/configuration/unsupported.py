@@ -11,10 +11,8 @@ UNSUPPORTED = {
     "gradient_accumulation_dtype": "gradients are accumulated in the type of their variable; leave it out",
     "device_connection.type": "programs always run: without a device there would be zeros for results",
     "replication over processes": "one process and one replica are emulated",
-    "floating_point_behaviour": "numbers are rounded to nearest, and infinities and NaNs are passed on without an exception",
     "batch norm over replicas": "one replica is emulated, so there are no statistics to put together",
     "optimizations.enable_graph_outlining": "equal sections always share one program; leave it True",
-    "asynchronous callbacks": "callbacks run between executions; leave it out",
 }
 
 

@@ -122,30 +122,30 @@ class _Popnn(keras.layers.RNN):
         """Biases, ``(gates * units,)``; of a GRU with ``reset_after`` ``(2, gates * units)``."""
         return self.cell.bias
 
-    def build(self, sequences_shape: Any, initial_state_shape: Any = None) -> None:
-        """Make the weights for inputs of ``sequences_shape``. Raises ValueError unless it has three dimensions."""
-        if len(sequences_shape) != 3:
-            raise ValueError(f"{type(self).__name__} {self.name!r} takes inputs of 3 dimensions, not {tuple(sequences_shape)}")
-        super().build(self._batch_first(sequences_shape), initial_state_shape)
+    def build(self, inputs_shape: Any, initial_state_shape: Any = None) -> None:
+        """Make the weights for inputs of ``inputs_shape``. Raises ValueError unless it has three dimensions."""
+        if len(inputs_shape) != 3:
+            raise ValueError(f"{type(self).__name__} {self.name!r} takes inputs of 3 dimensions, not {tuple(inputs_shape)}")
+        super().build(self._batch_first(inputs_shape), initial_state_shape)
 
-    def call(self, sequences: Any, initial_state: Any = None, mask: Any = None, training: Any = False) -> Any:
+    def call(self, inputs: Any, initial_state: Any = None, mask: Any = None, training: Any = False) -> Any:
         """Return the outputs, and with ``return_state`` the last states. Raises UnsupportedError for a mask."""
         if any(m is not None for m in keras.tree.flatten(mask)):
             raise UnsupportedError(
                 f"{type(self).__name__} {self.name!r} was given a mask, and popnn has none: give sequences of full length"
             )
         if not self.time_major:
-            return super().call(sequences, initial_state=initial_state, training=training)
-        results = super().call(keras.ops.swapaxes(sequences, 0, 1), initial_state=initial_state, training=training)
+            return super().call(inputs, initial_state=initial_state, training=training)
+        results = super().call(keras.ops.swapaxes(inputs, 0, 1), initial_state=initial_state, training=training)
         if not self.return_sequences:
             return results
         outputs, states = (results[0], results[1:]) if self.return_state else (results, None)
         outputs = keras.ops.swapaxes(outputs, 0, 1)
         return outputs if states is None else (outputs, *states)
 
-    def compute_output_shape(self, sequences_shape: Any, initial_state_shape: Any = None) -> Any:
+    def compute_output_shape(self, inputs_shape: Any, initial_state_shape: Any = None) -> Any:
         """Return the shape of the outputs, time first if the layer is time-major."""
-        shapes = super().compute_output_shape(self._batch_first(sequences_shape), initial_state_shape)
+        shapes = super().compute_output_shape(self._batch_first(inputs_shape), initial_state_shape)
         if not (self.time_major and self.return_sequences):
             return shapes
         return (self._batch_first(shapes[0]), *shapes[1:]) if self.return_state else self._batch_first(shapes)

@@ -57,8 +57,9 @@ class Embedding(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Return the rows of ``inputs``, ``(batch, length, output_dim)``."""
+    def call(self, inputs: tf.Tensor, inputs_are_sorted: bool = False, training: Any = None) -> tf.Tensor:
+        """Return the rows of ``inputs``, ``(batch, length, output_dim)``; what tunes Poplar's lookup has no effect."""
+        del inputs_are_sorted, training
         numbers, table = tf.cast(inputs, tf.int32), tf.convert_to_tensor(self.embeddings)
         table = tf.cast(table, self.compute_dtype)
         if self.serialization_factor == 1:

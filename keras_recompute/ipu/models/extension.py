@@ -142,9 +142,7 @@ class Extension(_Model):
             )
 
     def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
-        """Accept that callbacks run between executions, the only way here; raise NotImplementedError for another."""
-        if asynchronous:
-            raise refuse("asynchronous callbacks", asynchronous)
+        """Accept either way: callbacks run after each execution, with the same arguments, as its results arrive together."""
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile as Keras does. An execution is always one compiled program; eager running is a RuntimeError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...layers.recomputation_checkpoint import RecomputationCheckpoint
+from ..layers.assume_equal import AssumeEqualAcrossReplicas
 from ..layers.dropout import Dropout
 from ..layers.normalization import GroupNormalization, InstanceNormalization, LayerNormalization
 from ..layers.popnn import PopnnGRU, PopnnLSTM
@@ -15,6 +16,7 @@ GroupNorm, InstanceNorm, LayerNorm = GroupNormalization, InstanceNormalization, 
 __all__ = [
     "GRU",
     "LSTM",
+    "AssumeEqualAcrossReplicas",
     "Dense",
     "Dropout",
     "Embedding",

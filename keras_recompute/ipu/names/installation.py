@@ -22,20 +22,29 @@ from typing import Any
 NAMES = {
     "tensorflow.python.ipu": None,
     "tensorflow.python.ipu.config": "configuration.config",
+    "tensorflow.python.ipu.cross_replica_ops": "names.cross_replica_ops",
     "tensorflow.python.ipu.gradient_accumulation": "names.gradient_accumulation",
     "tensorflow.python.ipu.ipu_infeed_queue": "queues.infeed",
     "tensorflow.python.ipu.ipu_outfeed_queue": "queues.outfeed",
     "tensorflow.python.ipu.ipu_strategy": "models.strategy",
+    "tensorflow.python.ipu.nn_ops": "names.nn_ops",
     "tensorflow.python.ipu.ops": None,
+    "tensorflow.python.ipu.ops.cross_replica_ops": "names.cross_replica_ops",
+    "tensorflow.python.ipu.ops.nn_ops": "names.nn_ops",
     "tensorflow.python.ipu.ops.pipelining_ops": "pipeline.pipelining_ops",
+    "tensorflow.python.ipu.optimizers": "names.gradient_accumulation",
     "tensorflow.python.ipu.pipelining_ops": "pipeline.pipelining_ops",
     "tensorflow.python.ipu.test_utils": "names.test_utils",
     "tensorflow.python.ipu.utils": "names.utils",
-    "tensorflow.keras.ipu": "names.keras_ipu",
-    "tensorflow.python.keras.ipu": "names.keras_ipu",
+    **{
+        f"{keras}.ipu{part}": ours
+        for keras in ("keras", "tensorflow.keras", "tensorflow.python.keras")
+        for part, ours in {"": "names.keras_ipu", ".extensions": "names.keras_extensions", ".optimizers": None}.items()
+    },
     "ipu_tensorflow_addons": None,
     "ipu_tensorflow_addons.keras": None,
     "ipu_tensorflow_addons.keras.layers": "names.addon_layers",
+    "ipu_tensorflow_addons.keras.optimizers": "names.addon_optimizers",
     "pva": "reports.pva",
 }
 _WITHOUT_TENSORFLOW = ("pva",)

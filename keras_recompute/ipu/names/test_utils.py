@@ -1,4 +1,4 @@
-"""``tensorflow.python.ipu.test_utils``: finding the reports of a test."""
+"""``tensorflow.python.ipu.test_utils``: finding the reports of a test, and saying which IPUs it needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,26 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ReportHelper"]
+from .test_decorators import (
+    add_hw_ci_connection_options,
+    get_ci_num_ipus,
+    has_ci_ipus,
+    skip_if_not_enough_ipus,
+    skip_on_hw,
+    test_may_use_ipus_or_model,
+    test_uses_ipus,
+)
+
+__all__ = [
+    "ReportHelper",
+    "add_hw_ci_connection_options",
+    "get_ci_num_ipus",
+    "has_ci_ipus",
+    "skip_if_not_enough_ipus",
+    "skip_on_hw",
+    "test_may_use_ipus_or_model",
+    "test_uses_ipus",
+]
 
 
 class ReportHelper:

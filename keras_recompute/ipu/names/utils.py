@@ -1,4 +1,4 @@
-"""``tensorflow.python.ipu.utils``: the device's random numbers, and what kind of device it is."""
+"""``tensorflow.python.ipu.utils``: the device's random numbers, what kind of device it is, and names of ``ipu.config``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,34 @@ from typing import Any
 import keras
 
 from ..configuration import config
+from ..configuration.config import (
+    DeviceConnectionType,
+    IPUConfig,
+    MergeRemoteBuffersBehaviour,
+    SchedulingAlgorithm,
+    SelectionOrder,
+    StochasticRoundingBehaviour,
+    configure_ipu_system,
+    get_ipu_config,
+    reset_ipu_configuration,
+)
 from ..configuration.device import FIRST_DEVICE, device_number
 
-__all__ = ["get_num_of_ipus_in_device", "reset_ipu_seed", "running_on_ipu_model"]
+__all__ = [
+    "DeviceConnectionType",
+    "IPUConfig",
+    "MergeRemoteBuffersBehaviour",
+    "SchedulingAlgorithm",
+    "SelectionOrder",
+    "StochasticRoundingBehaviour",
+    "configure_ipu_system",
+    "get_ipu_config",
+    "get_num_of_ipus_in_device",
+    "move_variable_initialization_to_cpu",
+    "reset_ipu_configuration",
+    "reset_ipu_seed",
+    "running_on_ipu_model",
+]
 
 
 def reset_ipu_seed(
@@ -34,6 +59,11 @@ def reset_ipu_seed(
     generators: list[Any] = [o for o in gc.get_objects() if isinstance(o, keras.random.SeedGenerator)]
     for generator in generators:
         generator.state.assign([seed & 0x7FFFFFFF, zlib.crc32(generator.state.path.encode()) & 0x7FFFFFFF])
+
+
+def move_variable_initialization_to_cpu(graph: Any = None) -> None:
+    """Do nothing: variables are made on the host in any case, and their values do not depend on where."""
+    del graph
 
 
 def running_on_ipu_model() -> bool:

@@ -1,0 +1,25 @@
+"""``keras.ipu.extensions``: the classes of models made in a strategy's scope, and the names of ``keras.ipu``."""
+
+from __future__ import annotations
+
+from ..models.pipelined import PipelinedModel as FunctionalExtension
+from ..models.pipelined import PipelinedSequential as SequentialExtension
+from ..models.pipelined import PipelinedSubclass as ModelExtension
+from .keras_ipu import (
+    FunctionalLayerPipelineStageAssignment,
+    ModelLayerPipelineStageAssignment,
+    PipelineStage,
+    ReplicatedMetricReductionMethod,
+    SequentialLayerPipelineStageAssignment,
+)
+
+__all__ = [
+    "FunctionalExtension",
+    "FunctionalLayerPipelineStageAssignment",
+    "ModelExtension",
+    "ModelLayerPipelineStageAssignment",
+    "PipelineStage",
+    "ReplicatedMetricReductionMethod",
+    "SequentialExtension",
+    "SequentialLayerPipelineStageAssignment",
+]
