@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from ...files import replacing
+from .absent import ABSENT
 from .options import ACCEPTED, OPTIONS
 from .unsupported import UNSUPPORTED
 
@@ -19,13 +20,23 @@ _MARK = re.compile(r"(<!-- table: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def tables() -> dict[str, str]:
-    """Return the tables by their name: ``unsupported``, what raises UnsupportedError, and ``options`` of IPUConfig."""
+    """Return the tables by their name: ``unsupported``, what raises UnsupportedError, ``options`` of IPUConfig, ``absent``."""
+    instead: dict[str, list[str]] = {}
+    for name, why in ABSENT.items():
+        instead.setdefault(why, []).append(f"`{name}`")
     refusals = [f"| {name} | {why} |" for name, why in sorted(UNSUPPORTED.items(), key=lambda entry: entry[0].lower())]
     emulated = [f"| `{o.name}` | {o.becomes} |" for o in OPTIONS if o.becomes != ACCEPTED]
     refused = [f"| `{o.name}` | {_values(o.name)}refused |" for o in OPTIONS if o.refused_as]
     others = [f"`{o.name}`" for o in OPTIONS if o.becomes == ACCEPTED and not o.refused_as]
     return {
         "unsupported": "\n".join(["| not emulated | because |", "|---|---|", *refusals]),
+        "absent": "\n".join(
+            [
+                "| name | instead |",
+                "|---|---|",
+                *sorted(f"| {', '.join(sorted(names))} | {why} |" for why, names in instead.items()),
+            ]
+        ),
         "options": "\n".join(
             [
                 "| option | here |",

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..configuration.absent import AbsentModuleError, AbsentNameError, why_absent
+
 # Graphcore's module -> ours with its contents, in ``keras_recompute.ipu``; None: a package that only holds other modules.
 NAMES = {
     "tensorflow.python.ipu": None,
@@ -47,6 +49,8 @@ NAMES = {
     "ipu_tensorflow_addons.keras.optimizers": "names.addon_optimizers",
     "pva": "reports.pva",
 }
+# Packages beside the SDK, for which there is a word to say where they are not installed.
+_BESIDE = ("horovod", "popdist")
 _WITHOUT_TENSORFLOW = ("pva",)
 _AWAITED = ("tensorflow", "keras")
 _ABSENT = object()
@@ -122,6 +126,7 @@ def _make(name: str) -> ModuleType:
         source = importlib.import_module(f"...{ours}", __name__)
         for key in getattr(source, "__all__", [key for key in vars(source) if not key.startswith("_")]):
             setattr(module, key, getattr(source, key))
+    module.__getattr__ = lambda missing: _raise_absent(name, missing)  # type: ignore[method-assign]
     _made[name] = sys.modules.get(name)
     sys.modules[name] = module
     package, _, last = name.rpartition(".")
@@ -132,14 +137,26 @@ def _make(name: str) -> ModuleType:
     return module
 
 
+def _raise_absent(module: str, name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)  # asked by Python itself
+    raise AbsentNameError(why_absent(f"{module}.{name}"))
+
+
 class _Finder(MetaPathFinder):
     """Makes names when they are imported, and all of them as soon as TensorFlow and Keras are loaded."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
-        """Return the spec of a name of ours, or TensorFlow's or Keras's own with the names made after it is loaded."""
+        """Return the spec of a name of ours, or TensorFlow's or Keras's own with the names made after it is loaded.
+
+        Raises AbsentModuleError for a module of Graphcore's that is not provided.
+        """
         if fullname in _AWAITED:
             return self._then_names(fullname)
         if fullname not in NAMES:
+            is_absent = fullname.rpartition(".")[0] in NAMES or (fullname in _BESIDE and not self._spec_of_others(fullname))
+            if is_absent:
+                raise AbsentModuleError(why_absent(fullname))
             return None
         if fullname not in _WITHOUT_TENSORFLOW:
             importlib.import_module("tensorflow")
@@ -147,11 +164,15 @@ class _Finder(MetaPathFinder):
         return importlib.util.spec_from_loader(fullname, _Made(module), is_package=True)
 
     def _then_names(self, awaited: str) -> Any:
-        others = [finder for finder in sys.meta_path if finder is not self]
-        for finder in others:
-            spec = finder.find_spec(awaited, None) if hasattr(finder, "find_spec") else None
+        spec = self._spec_of_others(awaited)
+        if spec is not None:
+            spec.loader = _ThenNames(spec.loader)
+        return spec
+
+    def _spec_of_others(self, name: str) -> Any:
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, None) if finder is not self and hasattr(finder, "find_spec") else None
             if spec is not None and spec.loader is not None:
-                spec.loader = _ThenNames(spec.loader)
                 return spec
         return None
 

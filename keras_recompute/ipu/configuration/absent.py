@@ -1,0 +1,109 @@
+"""Names of Graphcore's that are not there, and what to use instead. This list raises the errors and writes the docs.
+
+``ipu`` stands for ``tensorflow.python.ipu`` and for its ``ops``, ``addons`` for ``ipu_tensorflow_addons``, ``keras.ipu`` for
+all modules of that name. An entry holds for all in it that is not there.
+"""
+
+from __future__ import annotations
+
+from ...errors import UnsupportedError
+
+_ESTIMATORS = "TensorFlow has no estimators any more: use fit of a Keras model"
+_TRAINING_LOOPS = "TensorFlow 1's: use fit of a Keras model, or a tf.function with IPUStrategy.run"
+_PROCESSES = "replicas in several processes are not emulated: use python3 -m keras_recompute.distribute"
+_CODELETS = "code for an IPU's processors cannot run here: write the operation with TensorFlow's own"
+_EIGHT_BITS = "8-bit floating point is not emulated: use float16"
+_SERVING = "there is no Poplar executable to serve: use model.export or tf.saved_model.save"
+_STAGES = "a model is cut by stages here: use keras.ipu.PipelineStage and set_pipelining_options"
+_OLD_CONFIGURATION = "SDK 1's way to configure: use ipu.config.IPUConfig"
+_NESTED = "a model in a model has one entry here: make its calls in PipelineStage instead"
+_PLAIN = "use TensorFlow's own operations, which have the same results"
+
+ABSENT = {
+    "ipu.all_to_all_op": "one replica is emulated, which exchanges nothing: leave it out",
+    "ipu.application_compile_op": _SERVING,
+    "ipu.autoshard": _STAGES,
+    "ipu.control_flow_ops": "use tf.cond, or Python's if and for in a tf.function",
+    "ipu.custom_ops": _CODELETS,
+    "ipu.data": "use tf.data",
+    "ipu.dataset_benchmark": "its figures are of an IPU's streams: time an iteration over the dataset",
+    "ipu.distributed": _PROCESSES,
+    "ipu.embedded_runtime": _SERVING,
+    "ipu.embedding_ops": "use ipu_tensorflow_addons.keras.layers.Embedding, or tf.gather",
+    "ipu.f8_ops": _EIGHT_BITS,
+    "ipu.functional_ops": "equal sections always share one program: call the function itself",
+    "ipu.horovod": _PROCESSES,
+    "ipu.image_ops": _PLAIN,
+    "ipu.internal_ops": "use tf.print, and tf.function for what is to be compiled",
+    "ipu.ipu_compiler": _TRAINING_LOOPS,
+    "ipu.ipu_estimator": _ESTIMATORS,
+    "ipu.ipu_multi_worker_strategy": _PROCESSES,
+    "ipu.ipu_pipeline_estimator": _ESTIMATORS,
+    "ipu.ipu_run_config": _ESTIMATORS,
+    "ipu.ipu_session_run_hooks": _ESTIMATORS,
+    "ipu.layers": "use ipu_tensorflow_addons.keras.layers",
+    "ipu.loops": _TRAINING_LOOPS,
+    "ipu.losses": "use keras.losses",
+    "ipu.math_ops": "use tf.matmul, or ipu_tensorflow_addons.keras.layers.SerialDense for a product in pieces",
+    "ipu.nn_ops": _PLAIN,
+    "ipu.normalization_ops": "use the normalisations of ipu_tensorflow_addons.keras.layers",
+    "ipu.optimizers": "optimisers of TensorFlow 1: use Keras's, and set_gradient_accumulation_options of the model",
+    "ipu.outlined_function": "equal sections always share one program: call the function itself",
+    "ipu.pipelining_ops": _STAGES,
+    "ipu.rand_ops": "use ipu_tensorflow_addons.keras.layers.Dropout, or tf.random",
+    "ipu.reduce_scatter_op": "one replica is emulated, which exchanges nothing: leave it out",
+    "ipu.replication_ops": "one replica is emulated, whose number is 0",
+    "ipu.scopes": "TensorFlow 1's: use IPUStrategy().scope()",
+    "ipu.serving": _SERVING,
+    "ipu.sharding": _STAGES,
+    "ipu.slicing_ops": _PLAIN,
+    "ipu.statistics_ops": _PLAIN,
+    "ipu.test_utils": "what else it reads is of Poplar's logs: use ReportHelper and pva",
+    "ipu.utils.create_ipu_config": _OLD_CONFIGURATION,
+    "ipu.utils.auto_select_ipus": _OLD_CONFIGURATION,
+    "ipu.utils.select_ipus": _OLD_CONFIGURATION,
+    "ipu.utils.set_ipu_model_options": _OLD_CONFIGURATION,
+    "ipu.vertex_edsl": _CODELETS,
+    "ipu.within_replica_ops": _PLAIN,
+    "keras.ipu.FunctionalNestedModelPipelineStageAssignment": _NESTED,
+    "keras.ipu.NestedModelPipelineStageAssignment": _NESTED,
+    "keras.ipu.SequentialNestedModelPipelineStageAssignment": _NESTED,
+    "keras.ipu.extensions.FunctionalNestedModelPipelineStageAssignment": _NESTED,
+    "keras.ipu.extensions.NestedModelPipelineStageAssignment": _NESTED,
+    "keras.ipu.extensions.SequentialNestedModelPipelineStageAssignment": _NESTED,
+    "keras.ipu.layers": "gradients are not captured in layers here: use tf.GradientTape",
+    "keras.ipu.optimizers": "use Keras's, keras.optimizers.LossScaleOptimizer, and set_gradient_accumulation_options",
+    "addons.keras.layers.CTCInferenceLayer": "use keras.ops.ctc_decode",
+    "addons.keras.layers.CTCLoss": "use tf.nn.ctc_loss or keras.losses.CTC",
+    "addons.keras.layers.CTCPredictionsLayer": "use keras.ops.ctc_decode",
+    "addons.keras.layers.ConvertFromF8": _EIGHT_BITS,
+    "addons.keras.layers.ConvertToF8": _EIGHT_BITS,
+    "addons.keras.layers.EffectiveTransformer": "use keras.layers.MultiHeadAttention",
+    "addons.keras.experimental": "stages are not found automatically: use keras.ipu.PipelineStage",
+    "addons.v1": "TensorFlow 1's: use ipu_tensorflow_addons.keras.layers",
+    "horovod": _PROCESSES,
+    "popdist": _PROCESSES,
+}
+_SHORT = (
+    ("tensorflow.python.ipu.ops.", "ipu."),
+    ("tensorflow.python.ipu.", "ipu."),
+    ("tensorflow.python.keras.ipu.", "keras.ipu."),
+    ("tensorflow.keras.ipu.", "keras.ipu."),
+    ("ipu_tensorflow_addons.", "addons."),
+)
+
+
+class AbsentModuleError(UnsupportedError, ImportError):
+    """A module that Graphcore's TensorFlow has and stock TensorFlow has not."""
+
+
+class AbsentNameError(UnsupportedError, AttributeError):
+    """A name in a module that Graphcore's TensorFlow has and that is not provided."""
+
+
+def why_absent(name: str) -> str:
+    """Return, in one line, that ``name``, with its module, is not there, and what to use instead."""
+    short = next((to + name[len(prefix) :] for prefix, to in _SHORT if name.startswith(prefix)), name)
+    parts = short.split(".")
+    entries = (ABSENT.get(".".join(parts[:end])) for end in range(len(parts), 0, -1))
+    return f"{name} is not provided on stock TensorFlow: {next(filter(None, entries), 'docs/ipu.md lists what is')}"

@@ -1,0 +1,80 @@
+"""What Graphcore's modules have and ours have not is refused in one line that says what to use instead."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+from keras_recompute.errors import UnsupportedError
+from keras_recompute.ipu import install, uninstall
+from keras_recompute.ipu.configuration.absent import ABSENT, why_absent
+from keras_recompute.ipu.names.installation import NAMES
+
+pytestmark = pytest.mark.usefixtures("graphcore_names")
+
+# As scripts import them: a module, and a name of it that is imported or None.
+IMPORTED = [
+    ("tensorflow.python.ipu.scopes", "ipu_scope", r"use IPUStrategy\(\).scope\(\)"),
+    ("tensorflow.python.ipu", "loops", "TensorFlow 1's: use fit of a Keras model"),
+    ("tensorflow.python.ipu", "ipu_estimator", "use fit of a Keras model"),
+    ("tensorflow.python.ipu.ops", "custom_ops", "cannot run here"),
+    ("tensorflow.python.ipu.ops.pipelining_ops", "OptimizerFunctionOutput", "use keras.ipu.PipelineStage"),
+    ("tensorflow.python.ipu.utils", "create_ipu_config", "use ipu.config.IPUConfig"),
+    ("tensorflow.python.ipu.distributed.popdist_strategy", "PopDistStrategy", "keras_recompute.distribute"),
+    ("tensorflow.python.ipu.dataset_benchmark", "dataset_benchmark", "time an iteration"),
+    ("ipu_tensorflow_addons.keras.layers", "CTCLoss", "use tf.nn.ctc_loss"),
+    ("ipu_tensorflow_addons.v1.layers", "PopnnLSTM", "use ipu_tensorflow_addons.keras.layers"),
+    ("keras.ipu.optimizers", "ALSOptimizer", "keras.optimizers.LossScaleOptimizer"),
+    ("tensorflow.keras.ipu", "NestedModelPipelineStageAssignment", "make its calls in PipelineStage"),
+    ("popdist.tensorflow", "set_ipu_config", "keras_recompute.distribute"),
+    ("horovod", "tensorflow", "keras_recompute.distribute"),
+    ("tensorflow.python.ipu", "nothing_of_the_kind", "docs/ipu.md lists what is"),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "instead"), IMPORTED, ids=str)
+def test_importing_says_what_to_use(module, name, instead):
+    with pytest.raises(ImportError, match=f"is not provided on stock TensorFlow: .*{instead}") as raised:
+        exec(f"from {module} import {name}", {})
+    assert isinstance(raised.value, UnsupportedError)
+    assert "\n" not in str(raised.value)
+
+
+def test_asking_says_what_to_use():
+    import tensorflow as tf
+    from tensorflow.python import ipu
+
+    with pytest.raises(AttributeError, match=r"ipu.scopes is not provided .*: TensorFlow 1's: use IPUStrategy\(\).scope"):
+        _ = ipu.scopes.ipu_scope
+    with pytest.raises(NotImplementedError, match=r"ipu\.optimizers\.CrossReplicaOptimizer is not provided"):
+        _ = ipu.optimizers.CrossReplicaOptimizer
+    with pytest.raises(AttributeError, match=r"keras\.ipu\.layers is not provided"):
+        _ = tf.keras.ipu.layers
+    assert not hasattr(ipu, "ipu_compiler")
+    assert getattr(ipu.utils, "__wrapped__", None) is None
+
+
+def test_what_is_there_is_not_on_the_list():
+    """Whole modules of the list may be there in part."""
+    for entry in ABSENT:
+        module, _, name = entry.rpartition(".")
+        for made in NAMES:
+            if made.endswith(module) and module and why_absent(f"{made}.{name}").endswith(ABSENT[entry]):
+                found = vars(importlib.import_module(made)).get(name)
+                assert found is None or isinstance(found, type(sys)), f"{made}.{name} is there"
+
+
+def test_a_package_that_is_installed_is_left_alone(tmp_path, monkeypatch):
+    """And without the stand-in Python's own error is back."""
+    (tmp_path / "horovod.py").write_text("mine = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert importlib.import_module("horovod").mine
+    monkeypatch.delitem(sys.modules, "horovod")
+    uninstall()
+    try:
+        with pytest.raises(ModuleNotFoundError, match="No module named 'popdist'"):
+            importlib.import_module("popdist")
+    finally:
+        install()
