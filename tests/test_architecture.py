@@ -44,13 +44,14 @@ PARTS_MAY_IMPORT = {
     "ipu": {
         "children": set(),
         "configuration": set(),
+        "keras2": set(),
         "layers": set(),
         "optimizers": set(),
         "pipeline": {"configuration"},
         "reports": {"configuration"},
         "queues": {"configuration", "pipeline", "reports"},
         "models": {"configuration", "pipeline", "reports", "queues"},
-        "names": {"configuration", "layers", "optimizers", "pipeline", "reports", "queues", "models"},
+        "names": {"configuration", "keras2", "layers", "optimizers", "pipeline", "reports", "queues", "models"},
     },
 }
 # Files that hold records: what planning and liveness hand to a report.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...files import replacing
 from .absent import ABSENT
+from .keras2_ways import WAYS
 from .options import ACCEPTED, OPTIONS
 from .unsupported import UNSUPPORTED
 
@@ -20,7 +21,10 @@ _MARK = re.compile(r"(<!-- table: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def tables() -> dict[str, str]:
-    """Return the tables by their name: ``unsupported``, what raises UnsupportedError, ``options`` of IPUConfig, ``absent``."""
+    """Return the tables by their name.
+
+    They are ``unsupported``, what raises UnsupportedError, ``absent``, ``keras``, Keras 2's ways, and ``options`` of IPUConfig.
+    """
     instead: dict[str, list[str]] = {}
     for name, why in ABSENT.items():
         instead.setdefault(why, []).append(f"`{name}`")
@@ -37,6 +41,7 @@ def tables() -> dict[str, str]:
                 *sorted(f"| {', '.join(sorted(names))} | {why} |" for why, names in instead.items()),
             ]
         ),
+        "keras": "\n".join(["| way | here |", "|---|---|", *(f"| `{way}` | {here} |" for way, here in WAYS.items())]),
         "options": "\n".join(
             [
                 "| option | here |",

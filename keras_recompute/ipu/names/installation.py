@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import logging
 import sys
+from contextlib import ExitStack
 from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
 from types import ModuleType
@@ -58,6 +59,7 @@ _ABSENT = object()
 _undo: list[tuple[Any, str, Any]] = []  # owner, name, what was there before
 _made: dict[str, ModuleType | None] = {}  # name, and the module that had it before
 _finders: list[MetaPathFinder] = []
+_adapted = ExitStack()  # Keras 2's ways
 _making: list[bool] = []  # while the names are being made
 
 
@@ -92,6 +94,7 @@ def uninstall() -> None:
     """Take back what ``install`` made, and put back what was there before."""
     while _finders:
         sys.meta_path.remove(_finders.pop())
+    _adapted.close()
     while _undo:
         owner, name, before = _undo.pop()
         if before is _ABSENT:
@@ -113,6 +116,8 @@ def _make_all() -> None:
         for name in NAMES:
             if name not in _made:
                 _make(name)
+        _adapted.close()
+        _adapted.enter_context(importlib.import_module("...keras2.adaptations", __name__).as_in_keras_2())
     finally:
         _making.pop()
 

@@ -1,0 +1,157 @@
+"""Ways of Keras 2 made to work in Keras 3, one function for each, while Graphcore's names are installed.
+
+``configuration.keras2_ways`` lists them. Each only adapts what Keras 3 refuses, so nothing that works without them changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ...seams.keras.adapted import constructed_with, method_through
+
+_TIME_MAJOR = "keras2_time_major"
+
+
+def whole_numbers_for_shapes() -> AbstractContextManager[None]:
+    """``Input(80)``: the class of input layers is what every name of the function makes."""
+
+    def adapted(_: Any, *args: Any, **kwargs: Any) -> Any:
+        shape, *others = args or (kwargs.pop("shape", None),)
+        if isinstance(shape, (int, np.integer)):
+            shape = (int(shape),)
+        return ((shape, *others), kwargs) if args else ((), {**kwargs, "shape": shape})
+
+    return constructed_with(keras.layers.InputLayer, adapted)
+
+
+def models_that_hand_themselves_on() -> AbstractContextManager[None]:
+    """``super().__init__(self)`` in a model's class."""
+
+    def adapted(made: Any, *args: Any, **kwargs: Any) -> Any:
+        return tuple(each for each in args if each is not made), kwargs
+
+    return constructed_with(keras.Model, adapted)
+
+
+@contextmanager
+def time_first_in_recurrent_layers() -> Iterator[None]:
+    """``LSTM(..., time_major=True)``: the layer turns its inputs, and the sequences that it returns."""
+
+    def adapted(made: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.pop("time_major", False):
+            object.__setattr__(made, _TIME_MAJOR, True)  # before Keras's own attributes are there
+        return args, kwargs
+
+    def is_turned(layer: Any) -> bool:
+        return getattr(layer, _TIME_MAJOR, False)
+
+    def turned(results: Any, layer: Any, turn: Callable[[Any], Any]) -> Any:
+        if not layer.return_sequences:
+            return results
+        return type(results)([turn(results[0]), *results[1:]]) if layer.return_state else turn(results)
+
+    def call(plain: Callable[..., Any], layer: Any, sequences: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_turned(layer):
+            return plain(layer, sequences, *args, **kwargs)
+        results = plain(layer, keras.ops.swapaxes(sequences, 0, 1), *args, **kwargs)
+        return turned(results, layer, lambda outputs: keras.ops.swapaxes(outputs, 0, 1))
+
+    def build(plain: Callable[..., Any], layer: Any, sequences_shape: Any, *args: Any, **kwargs: Any) -> None:
+        plain(layer, batch_first(sequences_shape) if is_turned(layer) else sequences_shape, *args, **kwargs)
+
+    def output_shape(plain: Callable[..., Any], layer: Any, sequences_shape: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_turned(layer):
+            return plain(layer, sequences_shape, *args, **kwargs)
+        return turned(plain(layer, batch_first(sequences_shape), *args, **kwargs), layer, batch_first)
+
+    def config(plain: Callable[..., Any], layer: Any) -> Any:
+        return {**plain(layer), **({"time_major": True} if is_turned(layer) else {})}
+
+    def batch_first(shape: Any) -> tuple[Any, ...]:
+        return (shape[1], shape[0], *shape[2:])
+
+    methods: dict[str, Callable[..., Any]] = {
+        "call": call,
+        "build": build,
+        "compute_output_shape": output_shape,
+        "get_config": config,
+    }
+    with ExitStack() as stack:
+        stack.enter_context(constructed_with(keras.layers.RNN, adapted))
+        for name, through in methods.items():
+            stack.enter_context(method_through(keras.layers.RNN, name, through))
+        yield
+
+
+@contextmanager
+def learning_rates_as_they_were() -> Iterator[None]:
+    """``lr``, ``decay``, and learning rates of any type."""
+
+    def adapted(_: Any, *args: Any, **kwargs: Any) -> Any:
+        rate, *others = args or (kwargs.pop("learning_rate", None),)
+        rate, decay = kwargs.pop("lr", rate), float(kwargs.pop("decay", 0.0))
+        if isinstance(rate, (int, np.generic, np.ndarray, tf.Tensor)):
+            rate = float(rate)
+        if decay and not isinstance(rate, float):
+            raise ValueError(f"decay={decay} beside the learning rate {rate!r}: leave decay out, or give a number")
+        if decay:
+            rate = keras.optimizers.schedules.InverseTimeDecay(rate, 1, decay)
+        return ((rate, *others), kwargs) if args else ((), {**kwargs, "learning_rate": rate})
+
+    def set_rate(optimizer: Any, rate: Any) -> None:
+        optimizer.learning_rate = rate
+
+    optimizers: Any = keras.optimizers.Optimizer
+    optimizers.lr = property(lambda optimizer: optimizer.learning_rate, set_rate)
+    try:
+        with constructed_with(keras.optimizers.Optimizer, adapted):
+            yield
+    finally:
+        del optimizers.lr
+
+
+@contextmanager
+def types_of_layers_by_floatx() -> Iterator[None]:
+    """``set_floatx``, under each of its names: Keras 3 fixes the type of layers when the first is made."""
+    plain = keras.config.set_floatx
+
+    def set_floatx(value: str) -> None:
+        is_by_floatx = keras.config.dtype_policy().name == keras.config.floatx()
+        plain(value)
+        if is_by_floatx:
+            keras.config.set_dtype_policy(value)
+
+    # The same function has a place in four modules.
+    modules: list[Any] = [keras.config, keras.backend, tf.keras.config, tf.keras.backend]
+    for module in modules:
+        module.set_floatx = set_floatx
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.set_floatx = plain
+
+
+ADAPTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "Input(80)": whole_numbers_for_shapes,
+    "super().__init__(self)": models_that_hand_themselves_on,
+    "LSTM(..., time_major=True)": time_first_in_recurrent_layers,
+    "SGD(lr=0.1, decay=1e-3)": learning_rates_as_they_were,
+    "SGD(learning_rate=np.float32(0.1))": learning_rates_as_they_were,
+    'set_floatx("float16")': types_of_layers_by_floatx,
+}
+
+
+@contextmanager
+def as_in_keras_2() -> Iterator[None]:
+    """Adapt Keras until the context ends."""
+    with ExitStack() as stack:
+        for adaptation in dict.fromkeys(ADAPTATIONS.values()):
+            stack.enter_context(adaptation())
+        yield

@@ -1,0 +1,35 @@
+"""Keras's constructors and calls can be gone through, and are as they were afterwards."""
+
+import keras
+
+from keras_recompute.seams.keras.adapted import constructed_with, method_through
+
+
+def test_arguments_of_constructors_are_adapted():
+    """Of a class that has a constructor of its own, and of one that has not."""
+
+    def adapted(_, *args, **kwargs):
+        return args, {**kwargs, "name": "adapted"}
+
+    before = keras.Model.__init__, keras.layers.InputLayer.__init__
+    with constructed_with(keras.layers.Dropout, adapted), constructed_with(keras.optimizers.Optimizer, adapted):
+        assert keras.layers.Dropout(0.5).name == "adapted"
+        assert keras.optimizers.SGD().name == "adapted"
+    assert keras.layers.Dropout(0.5, name="own").name == "own"
+    assert keras.optimizers.SGD(name="own").name == "own"
+    assert "__init__" not in vars(keras.optimizers.Optimizer)
+    assert (keras.Model.__init__, keras.layers.InputLayer.__init__) == before
+
+
+def test_methods_are_gone_through():
+    layer, plain = keras.layers.SimpleRNN(2), keras.layers.RNN.call
+
+    def through(plain, called, *args, **kwargs):
+        return plain(called, *args, **kwargs) * 0
+
+    x = keras.ops.ones((1, 2, 3))
+    assert keras.ops.any(layer(x) != 0)
+    with method_through(keras.layers.RNN, "call", through):
+        assert keras.ops.all(layer(x) == 0)
+        assert keras.layers.RNN(keras.layers.SimpleRNNCell(2))(sequences=x, training=True).shape == (1, 2)
+    assert keras.layers.RNN.call is plain
