@@ -107,6 +107,40 @@ def test_the_type_of_layers(where):
     assert keras.layers.Dense(1).compute_dtype == "float32"
 
 
+@pytest.mark.parametrize("name", ["weights.hd5", "weights.h5", "weights", "a.weights.h5"])
+@pytest.mark.parametrize("as_path", [True, False])
+def test_weight_files_under_any_name(tmp_path, monkeypatch, name, as_path):
+    """Beside nothing else in the folder; a second time over the first."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / name if as_path else name
+    models = [keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]) for _ in range(3)]
+    models[2].save_weights(path)
+    models[0].save_weights(path)
+    models[1].load_weights(path)
+    np.testing.assert_array_equal(models[1].get_weights()[0], models[0].get_weights()[0])
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+    if name != "a.weights.h5":
+        with pytest.raises(FileExistsError, match=r"overwrite=False\): the file is there: remove it"):
+            models[2].save_weights(path, overwrite=False)
+
+
+def test_a_weight_file_that_is_not_there_or_is_none(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    (tmp_path / "text.hd5").write_text("no weights")
+    for name in ("nowhere.hd5", "text.hd5"):
+        with pytest.raises((ValueError, OSError), match=name):
+            model.load_weights(tmp_path / name)
+
+
+@pytest.mark.filterwarnings("ignore:.*HDF5 file")
+def test_a_weight_file_of_keras_2(tmp_path):
+    """The layout that Keras 2 wrote is that of Keras's legacy HDF5 models."""
+    first, second = (keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]) for _ in range(2))
+    first.save(tmp_path / "model.h5")
+    second.load_weights(tmp_path / "model.h5")
+    np.testing.assert_array_equal(second.get_weights()[0], first.get_weights()[0])
+
+
 @pytest.mark.usefixtures("uninstalled")
 def test_without_the_names_keras_is_as_it_was():
     with pytest.raises(ValueError, match="Cannot convert '80' to a shape"):
@@ -119,6 +153,8 @@ def test_without_the_names_keras_is_as_it_was():
         keras.optimizers.SGD(lr=0.1)
     with pytest.raises(ValueError, match="learning_rate"):
         keras.optimizers.SGD(np.array(0.1))
+    with pytest.raises(ValueError, match="must end in"):
+        keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save_weights("weights.hd5")
     assert not hasattr(keras.optimizers.SGD(), "lr")
     for module in (keras.config, keras.backend, tf.keras.config, tf.keras.backend):
         assert module.set_floatx.__module__.startswith("keras.src")

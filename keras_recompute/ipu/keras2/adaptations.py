@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...seams.keras.adapted import constructed_with, method_through
+from .weight_files import weight_files_under_any_name
 
 _TIME_MAJOR = "keras2_time_major"
 
@@ -145,6 +146,7 @@ ADAPTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "SGD(lr=0.1, decay=1e-3)": learning_rates_as_they_were,
     "SGD(learning_rate=np.float32(0.1))": learning_rates_as_they_were,
     'set_floatx("float16")': types_of_layers_by_floatx,
+    'save_weights("weights.hd5")': weight_files_under_any_name,
 }
 
 

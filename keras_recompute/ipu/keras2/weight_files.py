@@ -1,0 +1,52 @@
+"""HDF5 files of weights under any name: Keras 3 wants each to end in ``.weights.h5``."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import h5py  # type: ignore[import-untyped]  # a requirement of Keras
+import keras
+
+from ...seams.keras.adapted import method_through
+
+_ENDING = ".weights.h5"
+_OF_KERAS_3 = (_ENDING, ".weights.json", ".keras")
+
+
+@contextmanager
+def weight_files_under_any_name() -> Iterator[None]:
+    """``save_weights("weights.hd5")``: the file is what Keras 3 writes, and files that Keras 2 wrote are read as ever."""
+    with method_through(keras.Model, "save_weights", _save), method_through(keras.Model, "load_weights", _load):
+        yield
+
+
+def _save(plain: Callable[..., Any], model: Any, filepath: Any, overwrite: bool = True, **kwargs: Any) -> Any:
+    path = os.fspath(filepath)
+    if path.endswith(_OF_KERAS_3):
+        return plain(model, filepath, overwrite=overwrite, **kwargs)
+    if not overwrite and os.path.exists(path):
+        raise FileExistsError(f"save_weights({path!r}, overwrite=False): the file is there: remove it, or take another name")
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:
+        written = os.path.join(folder, f"named{_ENDING}")
+        plain(model, written, **kwargs)
+        os.replace(written, path)
+    return None
+
+
+def _load(plain: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+    path = os.fspath(filepath)
+    if path.endswith(_OF_KERAS_3) or not os.path.exists(path) or not h5py.is_hdf5(path) or _is_keras_2_s(path):
+        return plain(model, filepath, *args, **kwargs)
+    with tempfile.TemporaryDirectory() as folder:
+        named = os.path.join(folder, f"named{_ENDING}")
+        os.symlink(os.path.abspath(path), named)
+        return plain(model, named, *args, **kwargs)
+
+
+def _is_keras_2_s(path: str) -> bool:
+    with h5py.File(path, "r") as file:
+        return "layer_names" in file.attrs or "model_weights" in file
