@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import h5py  # type: ignore[import-untyped]  # a requirement of Keras
+import h5py
 import keras
 
 from ...seams.keras.adapted import method_through

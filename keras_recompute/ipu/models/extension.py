@@ -32,6 +32,7 @@ from .microbatches import (
     stacked,
     steps_that_fit,
 )
+from .optimizers import of_keras
 from .training_record import TrainingRecord
 
 
@@ -146,8 +147,12 @@ class Extension(_Model):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile as Keras does. An execution is always one compiled program; eager running is a RuntimeError."""
-        if given_to(super().compile, *args, **kwargs).get("run_eagerly"):
+        given = given_to(super().compile, *args, **kwargs)
+        if given.get("run_eagerly"):
             raise RuntimeError(_EAGER)
+        if "optimizer" in given:  # the first argument
+            args, kwargs = args[1:], {name: value for name, value in kwargs.items() if name != "optimizer"}
+            args = (of_keras(given["optimizer"]), *args)
         super().compile(*args, **{**kwargs, "jit_compile": True})
         self.steps_per_execution = int(self.steps_per_execution)  # a dataset's cardinality is an int64 tensor
         self._steps_cut = 0

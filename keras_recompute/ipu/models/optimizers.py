@@ -1,0 +1,32 @@
+"""Optimisers of TensorFlow 1 in ``compile``, as Keras's that do the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...errors import UnsupportedError
+from ...seams.tensorflow.optimizers import constructed_of
+
+_OF_KERAS = {
+    "GradientDescentOptimizer": keras.optimizers.SGD,
+    "MomentumOptimizer": keras.optimizers.SGD,
+    "AdamOptimizer": keras.optimizers.Adam,
+}
+
+
+def of_keras(optimizer: Any) -> Any:
+    """Return ``optimizer``, one of ``tf.compat.v1.train`` as Keras's. Raises UnsupportedError for one without a counterpart."""
+    if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        return optimizer
+    found = constructed_of(optimizer)
+    if found is None:
+        raise UnsupportedError(
+            f"compile(optimizer=tf.compat.v1.train.{type(optimizer).__name__}(...)): of TensorFlow 1's optimisers only "
+            f"{', '.join(_OF_KERAS)} have a counterpart: use one of keras.optimizers"
+        )
+    name, arguments = found
+    arguments["learning_rate"] = float(arguments["learning_rate"])
+    return _OF_KERAS[name](**arguments)
