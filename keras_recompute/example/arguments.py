@@ -61,6 +61,7 @@ class Options:
     temperature: float
     report: Path | None
     json: Path | None
+    log: Path | None  # of events, for TensorBoard
     force: bool
     quiet: bool
 
@@ -214,6 +215,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         "--report", type=Path, metavar="DIR", help="write liveness.json and liveness.png there (sweep: sweep.json, .png, .txt)"
     )
     output.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    output.add_argument("--log", type=Path, metavar="DIR", help="write figures of each update there, for TensorBoard")
     output.add_argument("--force", action="store_true", help="write over what is there")
     output.add_argument("--quiet", action="store_true", help="print the last lines only")
     arguments = parser.parse_args(argv)
@@ -253,6 +255,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         ("--save", arguments.save),
         ("--validation", arguments.validation),
         ("--generate", arguments.generate),
+        ("--log", arguments.log),
         ("--compile-only", arguments.compile_only),
     ):
         if given and arguments.target != "xla":

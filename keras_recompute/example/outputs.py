@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, ReportError
 from ..files import FILE, FOLDER, kind, try_replacing
 from ..report.files import FIGURE_NAME, JSON_NAME, SERIALIZED_NAME
+from ..report.packages import DRAWING, check_installed
 from ..report.page import PAGE_NAME
 from ..report.sweep import SWEEP_NAMES
 from .arguments import Options
@@ -31,6 +32,11 @@ def check_outputs(options: Options) -> None:
                 try_replacing(file)
         except OSError as error:
             raise InvalidArgumentError(f"{option} {path}: it cannot be written ({error.strerror})") from None
+    if options.report:
+        try:
+            check_installed(DRAWING)
+        except ReportError as error:
+            raise InvalidArgumentError(f"--report {options.report}: {error}") from None
     _check_apart(options, names)
 
 

@@ -20,6 +20,7 @@ from .arguments import Options, parse_arguments
 from .data import Text, find_text
 from .generating import generate
 from .json_file import write_figures
+from .log import check_log
 from .outputs import check_outputs
 from .resuming import save_to_go_on_from
 from .room import check_room, is_out_of_memory, needs, predicted_step_bytes
@@ -101,6 +102,8 @@ def _checked(options: Options) -> Text | None:
     if options.generate is not None:
         return None
     check_outputs(options)
+    if options.log:
+        check_log(options.log)
     check_room(options)
     return find_text(options) if options.is_text else None
 
@@ -118,13 +121,17 @@ def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
         except BaseException as error:  # handed to the main thread, which decides what to say
             failures.append(error)
 
-    writes_files = session.options.json or session.options.report
+    writes_files = session.options.json or session.options.report or session.options.save or session.options.log
     worker = threading.Thread(target=work, name=_THREAD, daemon=True)
     worker.start()
-    while worker.is_alive():
-        worker.join(0.2)
-        if output.error is not None and not writes_files:
-            raise output.error
+    try:
+        while worker.is_alive():
+            worker.join(0.2)
+            if output.error is not None and not writes_files:
+                raise output.error
+    finally:  # a line that lives must not outlive what it tells of
+        if isinstance(session, Session):
+            session.progress.stop()
     if failures:
         raise failures[0]
 

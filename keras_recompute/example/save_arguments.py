@@ -70,6 +70,8 @@ def check_saving(arguments: argparse.Namespace) -> None:
         _only_with("--save", arguments, ("save_every", "keep", "resume"))
     else:
         _not_with("--save", arguments, ("sweep", "compile_only", "device"))
+    if arguments.log is not None:
+        _not_with("--log", arguments, ("generate", "sweep", "compile_only", "device"))
     if arguments.validation is not None:
         _not_with("--validation", arguments, ("generate", "sweep", "compile_only", "device", "workers", "distribute"))
         if arguments.data != "text":

@@ -14,13 +14,16 @@ from typing import Any, Callable, Iterator
 from ..errors import DoesNotFitError, RecomputeError
 from ..liveness import Program
 from ..liveness.device_compilers import find_device
+from ..liveness.process import resident_bytes
 from ..report.output import complain
 from ..sizes import format_bytes
 from .arguments import Options
 from .choosing import Choice, choice_for
 from .data import Text, element_spec, make_dataset, validation_dataset
+from .log import Log
 from .plans import SequencePlan, named_plans
 from .poplar_report import PoplarReports
+from .progress import Progress
 from .resuming import check_versions, settings_of
 from .room import check_fits, predicted_bytes
 from .saves import Save, write_save
@@ -68,6 +71,8 @@ class Session:
         earlier = resumed.state if resumed else {"losses": [], "gradient_norms": [], "validation": []}
         self.losses: list[float] = list(earlier["losses"])
         self.gradient_norms: list[float] | None = list(earlier["gradient_norms"])  # None where nothing tells
+        self.progress = Progress(quiet=options.quiet)
+        self.log: Log | None = None
         self.validation: list[dict[str, float]] = list(earlier["validation"])  # losses of text that is not learnt
         self.seconds: list[float] = []  # per step, of each update
         self.measured: Measured | None = None
@@ -78,8 +83,7 @@ class Session:
 
     def say(self, text: str) -> None:
         """Print progress, unless asked to be quiet."""
-        if not self.options.quiet:
-            print(text, flush=True)
+        self.progress.say(text)
 
     def train(self, text: Text | None) -> None:
         """Choose the plan if asked to, compile, and fit."""
@@ -194,6 +198,11 @@ class Session:
             self.say(f"going on from {self.resumed.path}")
             epochs, steps = 1, (options.updates - first) * options.gradient_accumulation
         self.model.around_execution = self.measuring
+        if options.log:
+            self.log = Log(self.tf, options.log)
+            if self.program:
+                self.log.add_program(first, self.program)
+        self.progress.begin(options.updates, done=first)
         try:
             with self.strategy.scope():
                 self.model.fit(
@@ -208,6 +217,8 @@ class Session:
             if text and text.failures:
                 raise text.failures[0] from error
             raise
+        finally:
+            self.progress.stop()
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
@@ -239,8 +250,16 @@ class Session:
         else:
             self.gradient_norms = None
         done, loss = len(self.losses), self.losses[-1]
-        bits = f" ({bits_per_byte(loss):.3f} bits per byte)" if options.is_text else ""
-        self.say(f"update {done}/{options.updates}  loss {loss:.4f}{bits}  {self.seconds[-1]:.2f} s per step")
+        figures = {
+            "loss": loss,
+            "bits_per_byte": bits_per_byte(loss) if options.is_text else None,
+            "step_seconds": self.seconds[-1],
+            "tokens_per_second": options.batch_size * options.seq_len / self.seconds[-1] if options.is_text else None,
+            "resident_bytes": resident_bytes(),
+        }
+        self.progress.update(done, options.updates, figures)
+        if self.log:
+            self.log.add(done, figures)
         if not math.isfinite(loss):
             raise NonFiniteLossError(
                 f"the loss became {loss} at update {done} (step {done * microbatches}): lower --learning-rate "
@@ -256,6 +275,8 @@ class Session:
             found = float(self.model.evaluate(data, steps=steps, verbose=0, return_dict=True)["loss"])
             self.validation.append({"update": done, "loss": found})
             self.say(f"validation after update {done}: {bits_per_byte(found):.3f} bits per byte")
+            if self.log:
+                self.log.add(done, {"validation_loss": found, "validation_bits_per_byte": bits_per_byte(found)})
         if options.save and not self.share.number and self._is_time(options.save_every):
             from .network import store
 

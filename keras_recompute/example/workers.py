@@ -12,7 +12,7 @@ from .arguments import AUTO, Options, check_workers
 from .data import Text
 
 # What a worker may be given that others are not: where the first one writes, and what it prints.
-_MAY_DIFFER = ("report", "json", "force", "quiet", "text", "wait_seconds", "save", "save_every", "keep")
+_MAY_DIFFER = ("report", "json", "log", "force", "quiet", "text", "wait_seconds", "save", "save_every", "keep")
 _SAYING_SECONDS = 20  # from noticing that a worker is lost to having said so and ended
 
 
@@ -31,7 +31,7 @@ class Share:
             gradient_accumulation=options.gradient_accumulation // self.workers,
             steps_per_epoch=options.steps_per_epoch // self.workers,
         )
-        return own if self.number == 0 else replace(own, report=None, json=None, quiet=True)
+        return own if self.number == 0 else replace(own, report=None, json=None, log=None, quiet=True)
 
     def data(self, dataset: Any) -> Any:
         """Return the microbatches of this process: they are dealt in turn."""

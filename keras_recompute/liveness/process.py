@@ -101,6 +101,11 @@ class _Sampler(threading.Thread):
         return max(self._peak, _resident("VmRSS") or 0)
 
 
+def resident_bytes() -> int | None:
+    """Return the bytes of this process that are resident now; None where the system does not tell."""
+    return _resident("VmRSS")
+
+
 def _give_back_free_pages() -> None:
     """Have glibc return to the system what was freed; other C libraries have no such call."""
     try:

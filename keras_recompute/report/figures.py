@@ -15,6 +15,7 @@ from ..files import replacing
 from ..liveness import Program
 from ..phases import BACKWARD, FORWARD, PHASES, RECOMPUTE, UPDATE
 from ..sizes import parse_bytes
+from .packages import DRAWING, check_installed
 from .rows import phase_spans, printable, section_spans
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def comparison_figure(
 def _draw(
     panels: Sequence[tuple[str, Program]], path: str | os.PathLike[str], capacity_bytes: int | None, title: str | None
 ) -> None:
+    check_installed(DRAWING)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

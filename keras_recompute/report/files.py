@@ -35,7 +35,7 @@ def write_report(
             of any report.
 
     Raises:
-        ReportError: A file cannot be written.
+        ReportError: A file cannot be written, or what draws is not installed.
 
     Examples:
         >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
@@ -43,8 +43,10 @@ def write_report(
         ['liveness.json', 'liveness.png']
     """
     from .figures import liveness_figure
+    from .packages import DRAWING, PAGES, check_installed
     from .page import PAGE_NAME, write_page
 
+    check_installed((*DRAWING, *PAGES) if page else DRAWING)
     folder = made_folder(directory)
     data, figure, kept, html = (folder / name for name in (JSON_NAME, FIGURE_NAME, SERIALIZED_NAME, PAGE_NAME))
     with replacing(data) as temporary:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Sequence
 
-from ..errors import InvalidArgumentError, ReportError
+from ..errors import InvalidArgumentError
 from ..files import replacing
 from ..liveness import Program
 from .changes import GROUPINGS
+from .packages import needed
 from .rows import printable, summary_rows
 
 PAGE_NAME = "liveness.html"
@@ -70,7 +70,7 @@ def page_data(programs: Sequence[tuple[str, Program]]) -> str:
 
 
 def _page(programs: Sequence[tuple[str, Program]], title: str) -> str:
-    jinja2, markup, plotly = _needed("jinja2"), _needed("markupsafe").Markup, _needed("plotly.offline")
+    jinja2, markup, plotly = needed("jinja2"), needed("markupsafe").Markup, needed("plotly.offline")
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_SOURCE), autoescape=True, undefined=jinja2.StrictUndefined)
     sources: dict[str, Any] = {
         name: markup((_SOURCE / file).read_text(encoding="utf-8"))
@@ -92,11 +92,3 @@ def _page(programs: Sequence[tuple[str, Program]], title: str) -> str:
         plotly_version=plotly.get_plotlyjs_version(),
         **sources,
     )
-
-
-def _needed(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        package = name.split(".", maxsplit=1)[0]
-        raise ReportError(f"a page needs {package}, which is not installed: pip install {package}") from error

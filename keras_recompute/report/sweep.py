@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Sequence
 from ..errors import InvalidArgumentError
 from ..files import made_folder, replacing
 from ..sizes import format_bytes, parse_bytes
+from .packages import DRAWING, check_installed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,6 +105,7 @@ def sweep_figure(rows: Sequence[SweepRow], path: str | os.PathLike[str], *, capa
 
     Raises InvalidArgumentError for no rows, ReportError where ``path`` cannot be written.
     """
+    check_installed(DRAWING)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

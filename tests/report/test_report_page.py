@@ -10,7 +10,7 @@ import pytest
 
 from keras_recompute.errors import InvalidArgumentError, ReportError
 from keras_recompute.liveness import Program
-from keras_recompute.report import page, write_page
+from keras_recompute.report import packages, write_page
 from keras_recompute.report.commands import main
 from keras_recompute.report.page import page_data
 from keras_recompute.sizes import format_bytes
@@ -95,8 +95,8 @@ def test_a_missing_library_is_said(program, tmp_path, monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(page, "import_module", missing)
-    with pytest.raises(ReportError, match="pip install jinja2"):
+    monkeypatch.setattr(packages, "import_module", missing)
+    with pytest.raises(ReportError, match="a report needs jinja2"):
         write_page([("a", program)], tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,0 +1,72 @@
+"""How far a run came: one line that lives on a terminal, and a line for each update elsewhere. Runs on Python 3.8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..sizes import format_bytes
+
+
+class Progress:
+    """Says what it is given, and shows the updates that are done. Silent if asked to be ``quiet``."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._is_quiet = quiet
+        self._live: Any = None
+        self._task: Any = None
+
+    def say(self, text: str) -> None:
+        """Print a line, above the one that lives."""
+        if self._is_quiet:
+            return
+        if self._live is None:
+            print(text, flush=True)
+        else:
+            self._live.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def begin(self, updates: int, *, done: int) -> None:
+        """Show a line that lives, of ``updates`` in all, if a terminal is there to show it."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Live
+
+        console = Console()
+        if self._is_quiet or not console.is_terminal:
+            return
+        columns = BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
+        self._live = Live(*columns, console=console, transient=True)
+        self._task = self._live.add_task("compiling", total=updates, completed=done)
+        self._live.start()
+
+    def update(self, done: int, updates: int, figures: dict[str, Any]) -> None:
+        """Say that ``done`` of the ``updates`` are done, and their figures: see ``described``."""
+        words = described(figures)
+        if self._live is None:
+            short = (words["loss"], words["bits"] and f" ({words['bits']})", words["step"])
+            self.say(f"update {done}/{updates}  {short[0]}{short[1]}  {short[2]}")
+        else:
+            self._live.update(self._task, completed=done, description="  ".join(filter(None, words.values())))
+
+    def stop(self) -> None:
+        """Take the line that lives away, and give the terminal its cursor back. May be called again, from any thread."""
+        if self._live is not None:
+            self._live.stop()
+
+
+def described(figures: dict[str, Any]) -> dict[str, str]:
+    """Return ``figures`` of an update in words; one that is None is an empty text.
+
+    ``loss``, ``bits_per_byte``, ``step_seconds``, ``tokens_per_second`` and ``resident_bytes``, the memory of the process.
+    """
+    bits, tokens, resident = (figures[name] for name in ("bits_per_byte", "tokens_per_second", "resident_bytes"))
+    return {
+        "loss": f"loss {figures['loss']:.4f}",
+        "bits": "" if bits is None else f"{bits:.3f} bits per byte",
+        "step": f"{_time(figures['step_seconds'])} per step",
+        "tokens": "" if tokens is None else f"{tokens:,.0f} tokens per second",
+        "memory": "" if resident is None else format_bytes(resident),
+    }
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1000 * seconds:.1f} ms"
