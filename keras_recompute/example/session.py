@@ -30,6 +30,7 @@ from .saves import Save, write_save
 from .workers import ALONE, Share
 
 _IPU_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
+_OF_SAVES = ("losses", "gradient_norms", "validation", "trained_seconds", "versions")
 _VALIDATED = 8  # microbatches of the text that is held back, at least
 _OF_PROGRAM = (
     "always_live_bytes",
@@ -68,7 +69,8 @@ class Session:
         self.plan: SequencePlan | None = None
         self.program: Program | None = None
         self.resumed = self.saved = resumed  # what the run goes on from, and its last save
-        earlier = resumed.state if resumed else {"losses": [], "gradient_norms": [], "validation": []}
+        earlier = resumed.state if resumed else {"losses": [], "gradient_norms": [], "validation": [], "trained_seconds": 0.0}
+        self.trained_seconds: float = earlier["trained_seconds"]  # in updates alone, those of earlier runs included
         self.losses: list[float] = list(earlier["losses"])
         self.gradient_norms: list[float] | None = list(earlier["gradient_norms"])  # None where nothing tells
         self.progress = Progress(quiet=options.quiet)
@@ -242,7 +244,9 @@ class Session:
         """Take the figures of the execution that just ended, and stop if the loss is no number."""
         options = self.options
         microbatches = options.gradient_accumulation
-        self.seconds.append((time.perf_counter() - self.started) / microbatches)
+        taken = time.perf_counter() - self.started
+        self.trained_seconds += taken
+        self.seconds.append(taken / microbatches)
         record = getattr(self.model, "training_record", None)  # the stand-in's; Graphcore's API has running means only
         self.losses.append(record.losses[-1] if record else float(logs["loss"]))
         if record and self.gradient_norms is not None:
@@ -273,14 +277,14 @@ class Session:
             steps = -(-_VALIDATED // options.gradient_accumulation) * options.gradient_accumulation
             data = validation_dataset(self.tf, options, self.text)
             found = float(self.model.evaluate(data, steps=steps, verbose=0, return_dict=True)["loss"])
-            self.validation.append({"update": done, "loss": found})
+            self.validation.append({"update": done, "loss": found, "trained_seconds": self.trained_seconds})
             self.say(f"validation after update {done}: {bits_per_byte(found):.3f} bits per byte")
             if self.log:
                 self.log.add(done, {"validation_loss": found, "validation_bits_per_byte": bits_per_byte(found)})
         if options.save and not self.share.number and self._is_time(options.save_every):
             from .network import store
 
-            figures = {name: getattr(self, name) for name in ("losses", "gradient_norms", "validation", "versions")}
+            figures = {name: getattr(self, name) for name in _OF_SAVES}
             state = {"updates": done, "settings": settings_of(self.asked, self.text), **figures}
             path = write_save(options.save, state, lambda folder: store(self.model, self.network, folder), keep=options.keep)
             self.saved = Save(path, state)
@@ -336,9 +340,7 @@ class Session:
         """Return the figures so far for a JSON file, without those that the run did not come to."""
         options, plan = self.options, self.plan
         found = {name: getattr(options, name) for name in ("target", "cell", "seq_len")}
-        found.update(
-            {name: getattr(self, name) for name in ("losses", "gradient_norms", "validation", "versions", "completed")}
-        )
+        found.update({name: getattr(self, name) for name in (*_OF_SAVES, "completed")})
         found.update(resumed_after=self.resumed.updates if self.resumed else 0, saved=self.saved and str(self.saved.path))
         found.update(capacity_bytes=capacity_of(options)[0], device=options.device, workers=self.share.workers)
         if plan:

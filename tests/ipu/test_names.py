@@ -21,6 +21,13 @@ def installed():
     uninstall()
 
 
+@pytest.fixture
+def not_installed():
+    """In the process of another test the names may be installed."""
+    uninstall()
+
+
+@pytest.mark.usefixtures("not_installed")
 def test_the_names_come_and_go():
     before, finders, pipeline = set(sys.modules), list(sys.meta_path), sys.modules.get("pva")
     assert not has_sdk()
@@ -42,6 +49,7 @@ def test_the_names_come_and_go():
             importlib.import_module("ipu_tensorflow_addons")
 
 
+@pytest.mark.usefixtures("not_installed")
 def test_importing_the_room_patches_nothing():
     assert not hasattr(tf.keras, "ipu")
     assert not {name for name in NAMES if name in sys.modules}

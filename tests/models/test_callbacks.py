@@ -32,7 +32,9 @@ def made(kind, rate=0.1):
         config.auto_select_ipus = 1
         config.configure_ipu_system()
         scope = ipu.ipu_strategy.IPUStrategy().scope()
-    with scope:
+    with contextlib.ExitStack() as leaving, scope:
+        if kind == "stand-in":
+            leaving.callback(kr.ipu.uninstall)
         inputs = keras.Input((8,), batch_size=8)
         x = keras.layers.Dense(16, "tanh", name="first")(inputs)
         if kind == "checkpointed":

@@ -11,14 +11,15 @@ def test_arguments_of_constructors_are_adapted():
     def adapted(_, *args, **kwargs):
         return args, {**kwargs, "name": "adapted"}
 
-    before = keras.Model.__init__, keras.layers.InputLayer.__init__
+    others = keras.Model.__init__, keras.layers.InputLayer.__init__
+    before = "__init__" in vars(keras.optimizers.Optimizer)  # not in Keras's; other tests may have gone this way
     with constructed_with(keras.layers.Dropout, adapted), constructed_with(keras.optimizers.Optimizer, adapted):
         assert keras.layers.Dropout(0.5).name == "adapted"
         assert keras.optimizers.SGD().name == "adapted"
     assert keras.layers.Dropout(0.5, name="own").name == "own"
     assert keras.optimizers.SGD(name="own").name == "own"
-    assert "__init__" not in vars(keras.optimizers.Optimizer)
-    assert (keras.Model.__init__, keras.layers.InputLayer.__init__) == before
+    assert ("__init__" in vars(keras.optimizers.Optimizer)) == before
+    assert (keras.Model.__init__, keras.layers.InputLayer.__init__) == others
 
 
 def test_methods_are_gone_through():
