@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import codecs
 import os
-import sys
 
 from ..errors import InvalidArgumentError
+from ..report.output import Output
 from .arguments import Options
 from .saves import last_save
 
 
-def generate(options: Options) -> None:
-    """Print the text and how the network goes on, byte by byte. Raises InvalidArgumentError where there is none to load."""
+def generate(options: Options, output: Output) -> None:
+    """Print the text and how the network goes on, byte by byte, as long as ``output``, which is printed to, can be written.
+
+    Raises InvalidArgumentError where there is no network to load.
+    """
     assert options.load is not None  # the arguments were checked
     assert options.generate is not None
     try:
@@ -28,8 +31,10 @@ def generate(options: Options) -> None:
     from .network import generated
 
     decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a letter may be several bytes
-    sys.stdout.write(options.generate)
+    output.write(options.generate)
     for byte in generated(save, prompt, length=options.length, temperature=options.temperature, seed=options.seed):
-        sys.stdout.write(decoder.decode(bytes([byte])))
-        sys.stdout.flush()
-    print(decoder.decode(b"", final=True))
+        output.write(decoder.decode(bytes([byte])))
+        output.flush()
+        if output.error:
+            return
+    output.write(f"{decoder.decode(b'', final=True)}\n")

@@ -64,8 +64,8 @@ def _carried_out(
             options = parse_arguments(argv, documentation)
             text = _checked(options)
             if options.generate is not None:
-                generate(options)
-                return None, failures
+                generate(options, output)
+                raise SystemExit(DONE)
             resumed = save_to_go_on_from(options, text)
             if options.workers:
                 script = build_model.__code__.co_filename
@@ -77,7 +77,7 @@ def _carried_out(
                     session = Sweep(options, build_model)
                 _train(session, text, output)
             session.report()
-        except SystemExit as ended:  # --help, or workers that said themselves what there was to say
+        except SystemExit as ended:  # --help, --generate, or workers that said themselves what there was to say
             if ended.code:
                 failures.append(ended)
         except BaseException as error:  # none may take the figures along

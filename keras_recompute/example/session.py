@@ -69,7 +69,9 @@ class Session:
         self.plan: SequencePlan | None = None
         self.program: Program | None = None
         self.resumed = self.saved = resumed  # what the run goes on from, and its last save
-        earlier = resumed.state if resumed else {"losses": [], "gradient_norms": [], "validation": [], "trained_seconds": 0.0}
+        earlier: dict[str, Any] = (
+            resumed.state if resumed else {"losses": [], "gradient_norms": [], "validation": [], "trained_seconds": 0.0}
+        )
         self.trained_seconds: float = earlier["trained_seconds"]  # in updates alone, those of earlier runs included
         self.losses: list[float] = list(earlier["losses"])
         self.gradient_norms: list[float] | None = list(earlier["gradient_norms"])  # None where nothing tells

@@ -55,6 +55,7 @@ def undisturbed(tmp_path_factory):
 def broken_off(undisturbed, tmp_path, after: int) -> Path:
     """Return a copy of the folder as it was after some updates."""
     folder = tmp_path / "broken_off"
+    tmp_path.mkdir(exist_ok=True)
     shutil.copytree(undisturbed[0], folder)
     for name in kept(folder):
         if int(name.split("-")[1]) > after:
@@ -89,6 +90,28 @@ def test_the_plan_is_no_part_of_what_is_learnt(undisturbed, tmp_path, plan):
     folder = broken_off(undisturbed, tmp_path, 4)
     figures = run(*TWO_EPOCHS, *plan.split(), "--save", folder, "--resume")
     np.testing.assert_allclose(figures["losses"], undisturbed[1]["losses"], rtol=1e-5)
+
+
+@pytest.mark.long
+def test_two_workers_go_on_too_and_so_does_one_in_their_place(undisturbed, tmp_path):
+    """What each update learns is the same, however many share its microbatches."""
+    losses = []
+    for number, workers in enumerate((["--workers", "2"], [])):
+        folder, figures = broken_off(undisturbed, tmp_path / str(number), 4), tmp_path / f"{number}.json"
+        asked = [*SMALL, "--epochs", "2", "--checkpoints", "2", *workers, "--json", str(figures)]
+        for save in folder.iterdir():  # as of a run that held nothing back
+            if save.is_dir():
+                settings = json.loads((save / STATE).read_text())["settings"]
+                change(settings={**settings, "validation": None})(save)
+        command = [sys.executable, "recompute_lstm.py", *asked, "--save", str(folder), "--resume"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(figures.read_text())
+        assert found["resumed_after"] == 4
+        assert found["workers"] == (1 if number else 2)
+        assert len(found["losses"]) == 6
+        losses.append(found["losses"])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
 @pytest.mark.long
@@ -308,6 +331,16 @@ def test_a_run_that_is_killed_again_and_again_ends_like_one_that_is_not(tmp_path
     assert state["losses"] == whole["losses"]
     for ours, theirs in zip(weights(folder / "update-00000060"), weights(tmp_path / "whole" / "update-00000060"), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_text_that_cannot_be_printed_ends_at_once(undisturbed):
+    command = [sys.executable, "recompute_lstm.py", "--load", str(undisturbed[0]), "--generate", "a", "--length", "100000000"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert "standard output cannot be written: No space left on device" in done.stderr.splitlines()[-1]
 
 
 def test_the_disk_is_waited_for(tmp_path, monkeypatch):
