@@ -75,7 +75,7 @@ class Session:
         self.trained_seconds: float = earlier["trained_seconds"]  # in updates alone, those of earlier runs included
         self.losses: list[float] = list(earlier["losses"])
         self.gradient_norms: list[float] | None = list(earlier["gradient_norms"])  # None where nothing tells
-        self.progress = Progress(quiet=options.quiet)
+        self.progress = Progress(quiet=self.options.quiet)
         self.log: Log | None = None
         self.validation: list[dict[str, float]] = list(earlier["validation"])  # losses of text that is not learnt
         self.seconds: list[float] = []  # per step, of each update
