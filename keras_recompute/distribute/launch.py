@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from ..errors import InvalidArgumentError
 
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 30  # the others notice a lost worker themselves, by its heartbeat, and say so
+_PORTS = range(20_000, 30_000)  # systems hand out ports from 32,768 on, or from 49,152
 _SIGNALLED = 128  # plus the number of the signal, as shells count
 
 
@@ -118,12 +120,20 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return so many ports of this machine that nobody listens at now."""
+    """Return so many ports of this machine that nobody listens at now.
+
+    Not those that the system hands out: it could give one to any other process before a worker listens, seconds later.
+    """
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+            if len(found) == count:
+                break
+            each = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            with contextlib.suppress(OSError):  # somebody listens there
+                each.bind(("", port))
+                found.append(port)
+    return found
 
 
 def _how(code: int) -> str:

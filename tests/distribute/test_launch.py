@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import time
 import pytest
 
 from keras_recompute.distribute import launch
+from keras_recompute.distribute.launch import _PORTS, _free_ports
 from keras_recompute.errors import InvalidArgumentError
 
 from .running import LAUNCHER, ROOT
@@ -18,6 +20,20 @@ NUMBER = "import json, os; number = json.loads(os.environ['TF_CONFIG'])['task'][
 
 def launched(script, workers=2, **options):
     return launch([sys.executable, "-c", NUMBER + script], workers, **options)
+
+
+def test_ports_are_free_and_none_that_the_system_hands_out(monkeypatch):
+    with socket.socket() as others:
+        others.bind(("", 0))
+        handed_out = others.getsockname()[1]
+        others.listen()
+        assert handed_out not in _PORTS
+        monkeypatch.setitem(_free_ports.__globals__, "_PORTS", range(handed_out, handed_out + 1))
+        assert _free_ports(1) == []
+    monkeypatch.undo()
+    found = _free_ports(4)
+    assert len(set(found)) == 4
+    assert set(found) <= set(_PORTS)
 
 
 def test_what_they_print_comes_out_line_by_line(capfd):
