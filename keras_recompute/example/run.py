@@ -28,7 +28,7 @@ from .saves import in_use
 from .session import BuildModel, Session
 from .stopping import ignore_signals, stopped_by_signals
 from .sweep import Sweep
-from .workers import Share, joined, start
+from .workers import Share, joined, start, writes
 
 PROGRAM = "recompute_lstm.py"
 DONE, FAILED, IMPOSSIBLE, SIGNALLED = 0, 1, 2, 128  # plus the number of the signal, as shells count
@@ -101,9 +101,10 @@ def _checked(options: Options) -> Text | None:
     """Return the text to learn, if any. Raises InvalidArgumentError for what cannot be done."""
     if options.generate is not None:
         return None
-    check_outputs(options)
-    if options.log:
-        check_log(options.log)
+    if writes(options):
+        check_outputs(options)
+        if options.log:
+            check_log(options.log)
     check_room(options)
     return find_text(options) if options.is_text else None
 

@@ -63,6 +63,19 @@ def joined(options: Options, text: Text | None) -> Iterator[Share]:
         yield Share(strategy, cluster.number, workers)
 
 
+def writes(options: Options) -> bool:
+    """Whether this process writes what the run writes: of several, only the first one does.
+
+    The others must not even try the places: the first one would find there what they try with. Raises InvalidArgumentError
+    where there is no cluster to be one of.
+    """
+    if not options.distribute:
+        return True
+    from ..distribute.cluster import find_cluster
+
+    return find_cluster().number == 0
+
+
 def start(script: str, argv: Sequence[str], options: Options) -> int:
     """Run ``script`` with the command line ``argv``, which asks for ``options``, in several processes; return the exit code."""
     from ..distribute import launch

@@ -12,6 +12,8 @@ import pytest
 
 from keras_recompute import distribute
 from keras_recompute.distribute.launch import _free_ports
+from keras_recompute.errors import InvalidArgumentError
+from keras_recompute.example import run as course
 from keras_recompute.example.arguments import parse_arguments
 from keras_recompute.example.workers import joined, start
 
@@ -53,6 +55,16 @@ def check_workers(tmp_path, workers, *arguments):
     assert done.stdout.count("update 4/4") == 1
     assert "[1]" not in done.stdout
     assert {path.name for path in (tmp_path / "report").iterdir()} == {"liveness.json", "liveness.png"}
+
+
+def test_only_the_first_worker_tries_where_results_are_to_go(tmp_path, monkeypatch):
+    """What one tries with is there for a moment, and would be in the way of another."""
+    options = parse_arguments(["--distribute", "auto", "--report", str(tmp_path), "--log", str(tmp_path / "log")], "")
+    monkeypatch.setenv("TF_CONFIG", tf_config(_free_ports(2), 1))
+    assert course._checked(options) is not None
+    monkeypatch.setenv("TF_CONFIG", tf_config(_free_ports(2), 0))
+    with pytest.raises(InvalidArgumentError, match="it exists already"):
+        course._checked(options)
 
 
 def test_two_workers_train_to_the_losses_of_one_process(tmp_path):
