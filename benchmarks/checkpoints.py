@@ -16,7 +16,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
+
+from readme_table import replace_table  # noqa: E402
 
 from keras_recompute.liveness import Program  # noqa: E402
 from keras_recompute.report import comparison_figure, liveness_figure  # noqa: E402
@@ -70,10 +72,7 @@ def main():
     RESULTS.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
     print(table(rows.values()))
     if arguments.figures:
-        readme = ROOT / "README.md"
-        begin, end = "<!-- table:checkpoints -->\n", "\n<!-- /table:checkpoints -->"
-        before, _, rest = readme.read_text().partition(begin)
-        readme.write_text(before + begin + table(rows.values()) + end + rest.partition(end)[2])
+        replace_table(ROOT / "README.md", "checkpoints", table(rows.values()))
         static = ROOT / "static"
         static.mkdir(exist_ok=True)
         plain, seven = programs[0, True], programs[7, True]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from peers import ON_DEVICE, PEERS, title
 from plot import plot
+from readme_table import replace_table
 from workloads import WORKLOADS
 
 from keras_recompute.sizes import format_bytes
@@ -82,14 +83,6 @@ def write_readme(results: Path, root: Path) -> None:
         plot(found[name], root / "static" / f"compare-{name}.png")
         rate = max(found[name].flops_per_second) / 1e9
         tables.append(f"### {name}\n\nMatrix products at {rate:.0f} GFLOP/s, by {found[name].device}.\n\n{table(found[name])}")
-    _replace(root / "benchmarks" / "README.md", "compare", "\n\n".join(tables))
+    replace_table(root / "benchmarks" / "README.md", "compare", "\n\n".join(tables))
     if "lstm" in found:
-        _replace(root / "README.md", "compare", table(found["lstm"], main_only=True))
-
-
-def _replace(path: Path, name: str, text: str) -> None:
-    before, begin, rest = path.read_text().partition(f"<!-- table:{name} -->\n")
-    _, end, after = rest.partition(f"<!-- /table:{name} -->")
-    if not (begin and end):
-        raise SystemExit(f"{path}: it has no place for the table, between <!-- table:{name} --> and <!-- /table:{name} -->")
-    path.write_text(f"{before}{begin}{text}\n{end}{after}")
+        replace_table(root / "README.md", "compare", table(found["lstm"], main_only=True))

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
+from readme_table import replace_table  # noqa: E402
 from workloads import WORKLOADS, Workload  # noqa: E402
 
 import keras_recompute.engine  # noqa: E402, F401  first of all: what is compiled before it has another order
@@ -116,13 +117,7 @@ def main(argv: list[str] | None = None) -> int:
     print(table(rows, devices))
     if not options.device and not options.workload:
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-        readme = ROOT / "README.md"
-        begin, end = "<!-- table:devices -->\n", "\n<!-- /table:devices -->"
-        before, _, rest = readme.read_text().partition(begin)
-        _, found, after = rest.partition(end.strip())
-        if not found:
-            raise SystemExit(f"{readme} has no {end.strip()}: the table is above")
-        readme.write_text(before + begin + table(rows, devices) + end + after)
+        replace_table(ROOT / "README.md", "devices", table(rows, devices))
     return 0
 
 

@@ -7,7 +7,7 @@ Keras's layout; each peer turns them into its own.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -65,34 +65,17 @@ class Workload:
         return self.blocks * per_block * (3 + replays)
 
 
+_TRANSFORMER = Workload(
+    "transformer", "transformer", batch=4, length=512, features=256, units=1024, blocks=12, heads=8, checkpoints=(0, 3, 11)
+)
 WORKLOADS = {
     workload.name: workload
     for workload in (
         Workload("lstm", "lstm", batch=16, length=2048, features=512, units=256, checkpoints=(0, 7, 31)),
         Workload("gru", "gru", batch=16, length=2048, features=512, units=256, checkpoints=(0, 7, 31)),
         Workload("wide-lstm", "lstm", batch=64, length=1024, features=512, units=512, checkpoints=(0, 7, 31)),
-        Workload(
-            "transformer",
-            "transformer",
-            batch=4,
-            length=512,
-            features=256,
-            units=1024,
-            blocks=12,
-            heads=8,
-            checkpoints=(0, 3, 11),
-        ),
-        Workload(
-            "transformer-batch-8",
-            "transformer",
-            batch=8,
-            length=512,
-            features=256,
-            units=1024,
-            blocks=12,
-            heads=8,
-            checkpoints=(0, 3, 11),
-        ),
+        _TRANSFORMER,
+        replace(_TRANSFORMER, name="transformer-batch-8", batch=8),
         Workload("dense", "dense", batch=4096, length=1, features=1024, units=0, blocks=32, checkpoints=(0, 3, 7)),
         Workload("residual", "residual", batch=32, length=64, features=64, units=0, blocks=16, checkpoints=(0, 3, 7)),
         # small ones of each kind, to try the benchmark itself
