@@ -28,6 +28,8 @@ class AdamIpuOptimizer(IpuOptimizerBase):
         **kwargs: Arguments of ``IpuOptimizerBase``.
     """
 
+    arguments = ("beta_1", "beta_2", "epsilon", "amsgrad", "m_dtype", "v_dtype", "vhat_dtype", "debiasing")
+
     def __init__(
         self,
         learning_rate: Any = 0.001,
@@ -62,9 +64,3 @@ class AdamIpuOptimizer(IpuOptimizerBase):
             self.assign(self.vhat[index], keras.ops.cast(v, self.vhat[index].dtype))
         update = keras.ops.cast(learning_rate, dtype) * m / (keras.ops.sqrt(v) + self.epsilon)
         self.assign_sub(variable, keras.ops.cast(update, variable.dtype))
-
-    def get_config(self) -> dict[str, Any]:
-        """Return Keras's config with the arguments."""
-        names = ("beta_1", "beta_2", "epsilon", "amsgrad", "m_dtype", "v_dtype", "vhat_dtype", "debiasing")
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own, "optimizer_compute_precisions": self.opt_dtypes}

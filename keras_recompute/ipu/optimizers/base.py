@@ -26,6 +26,8 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         ValueError: For ``decay`` beside a schedule.
     """
 
+    arguments: tuple[str, ...] = ()  # of a subclass, which keeps them in attributes of these names
+
     def __init__(
         self,
         name: str,
@@ -48,6 +50,11 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
             rate = keras.optimizers.schedules.InverseTimeDecay(rate, 1, decay)
         super().__init__(rate, name=name, **kwargs)
         self.opt_dtypes = tuple(tf.as_dtype(dtype).name for dtype in optimizer_compute_precisions)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return Keras's config with the arguments."""
+        own = {name: getattr(self, name) for name in self.arguments}
+        return {**super().get_config(), **own, "optimizer_compute_precisions": self.opt_dtypes}
 
     def build(self, variables: list[Any]) -> None:
         """Make the state for ``variables``."""

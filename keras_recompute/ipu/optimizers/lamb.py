@@ -37,6 +37,11 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         ValueError: For another number of types than two.
     """
 
+    arguments = (
+        *("beta_1", "beta_2", "epsilon", "weight_decay_rate", "exclude_from_weight_decay", "exclude_from_layer_adaptation"),
+        *("debiasing", "m_dtype", "v_dtype", "weight_norm_clip"),
+    )
+
     def __init__(
         self,
         learning_rate: Any = 0.001,
@@ -94,15 +99,6 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
             of_weights = keras.ops.minimum(of_weights, self.weight_norm_clip)
         is_ratio = keras.ops.logical_and(of_weights > 0, of_update > 0)
         return keras.ops.where(is_ratio, of_weights / keras.ops.where(of_update > 0, of_update, 1), 1)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return Keras's config with the arguments."""
-        names = (
-            *("beta_1", "beta_2", "epsilon", "weight_decay_rate", "exclude_from_weight_decay", "exclude_from_layer_adaptation"),
-            *("debiasing", "m_dtype", "v_dtype", "weight_norm_clip"),
-        )
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own, "optimizer_compute_precisions": self.opt_dtypes}
 
 
 def _matches(patterns: Sequence[str], path: str) -> bool:

@@ -23,6 +23,8 @@ class SGDIpuOptimizer(IpuOptimizerBase):
         **kwargs: Arguments of ``IpuOptimizerBase``.
     """
 
+    arguments = ("momentum", "nesterov", "momentum_accum_dtype")
+
     def __init__(
         self,
         learning_rate: Any = 0.01,
@@ -50,8 +52,3 @@ class SGDIpuOptimizer(IpuOptimizerBase):
             self.assign(velocity, keras.ops.cast(after, velocity.dtype))
             step = after * self.momentum + step if self.nesterov else after
         self.assign_add(variable, keras.ops.cast(step, variable.dtype))
-
-    def get_config(self) -> dict[str, Any]:
-        """Return Keras's config with the arguments."""
-        own = {name: getattr(self, name) for name in ("momentum", "nesterov", "momentum_accum_dtype")}
-        return {**super().get_config(), **own, "optimizer_compute_precisions": self.opt_dtypes}
