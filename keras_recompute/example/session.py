@@ -227,14 +227,13 @@ class Session:
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
         """Measure the process while the program runs, but not when it is compiled too, unless it runs only once."""
-        from ..liveness import device_memory, forget_free_memory, process_memory
+        from ..liveness.local import measured_both_ways
 
         if self.measured or (not self.seconds and self.options.updates > 1):
             yield
             return
-        if self.program:
-            forget_free_memory(self.program.allocated_temporary_bytes or 0)
-        with device_memory() as on_device, process_memory() as memory:
+        reserved_bytes = (self.program and self.program.allocated_temporary_bytes) or 0
+        with measured_both_ways(reserved_bytes=reserved_bytes) as (on_device, memory):
             yield
         self.measured = Measured(memory.over_idle_bytes, on_device.over_idle_bytes)
 

@@ -18,10 +18,10 @@ from typing import Any, Callable, Mapping, Sequence
 from ..backends import tracing_for
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.tensorflow.traced import anew, compiler_of, is_compiled, traces
-from .device_compilers import Device, compile_for, find_device
+from .device_compilers import Device, compile_for
 from .device_compilers.module import portable
 from .keras_step import DATA_NAMES, compiled_functions, is_model, layer_names, training_step, whole_shapes
-from .local import LOCAL, local_device, run_measured
+from .local import LOCAL, device_called, run_measured, with_zeros
 from .parameters import Parameter, of_concrete_function
 from .program import Program
 from .read_xla import STAGE, UNOPTIMIZED, read_hlo_proto
@@ -183,7 +183,7 @@ def _request(
 ) -> _Request:
     import tensorflow as tf
 
-    target = None if device is None else local_device() if device == LOCAL else find_device(device)
+    target = None if device is None else device_called(device)
     if is_model(fn):
         args, kwargs = _batch(args, kwargs), {}
         layers_of = fn if layers_of is None else layers_of
@@ -195,9 +195,7 @@ def _request(
     args, kwargs = bound.args, bound.kwargs
     if not all(isinstance(value, tf.TensorSpec) for value in (*args, *kwargs.values())):
         # it takes specs alone, or values alone
-        args, kwargs = tf.nest.map_structure(
-            lambda leaf: tf.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, tf.TensorSpec) else leaf, (args, kwargs)
-        )
+        args, kwargs = with_zeros((args, kwargs))
     with nullcontext() if target is None or target.name == LOCAL else tracing_for(target.backend):
         concrete = function.get_concrete_function(*args, **kwargs)
     known = CompiledProgram(

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 from ..backends import CPU, GPU
 from .allocator import device_memory, forget_free_memory
-from .device_compilers import Device
-from .process import process_memory
+from .device_compilers import Device, find_device
+from .process import MeasuredMemory, process_memory
 
 LOCAL = "local"
 _MEMORY, _CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
+
+
+def device_called(name: str) -> Device:
+    """Return the device of that name, described or, as LOCAL, the one that is here. Raises InvalidArgumentError for none."""
+    return local_device() if name == LOCAL else find_device(name)
 
 
 def local_device() -> Device:
@@ -47,6 +53,26 @@ def machine_bytes() -> int | None:
         return there
 
 
+def with_zeros(nest: Any) -> Any:
+    """Return ``nest`` with zeros in place of each ``tf.TensorSpec``."""
+    import tensorflow as tf
+
+    return tf.nest.map_structure(
+        lambda leaf: tf.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, tf.TensorSpec) else leaf, nest
+    )
+
+
+@contextmanager
+def measured_both_ways(*, reserved_bytes: int) -> Iterator[tuple[MeasuredMemory, MeasuredMemory]]:
+    """Measure, while the block runs, what the allocator of a GPU and what the process takes; either may not be known.
+
+    ``reserved_bytes`` is what a program asks for that ran before: as much is given back to the system first.
+    """
+    forget_free_memory(reserved_bytes)
+    with device_memory() as on_device, process_memory() as in_process:
+        yield on_device, in_process
+
+
 def run_measured(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], variables: Any, *, reserved_bytes: int
 ) -> tuple[int | None, str | None]:
@@ -57,14 +83,11 @@ def run_measured(
     """
     import tensorflow as tf
 
-    args, kwargs = tf.nest.map_structure(
-        lambda leaf: tf.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, tf.TensorSpec) else leaf, (args, kwargs)
-    )
+    args, kwargs = with_zeros((args, kwargs))
     before = [variable.numpy() for variable in variables]
     try:
         function(*args, **kwargs)  # the first run compiles, which takes memory too
-        forget_free_memory(reserved_bytes)
-        with device_memory() as on_device, process_memory() as in_process:
+        with measured_both_ways(reserved_bytes=reserved_bytes) as (on_device, in_process):
             results = function(*args, **kwargs)
             tf.test.experimental.sync_devices()  # a GPU runs behind the program that asks
         del results

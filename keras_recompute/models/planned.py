@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from ..liveness.device_compilers import Device, find_device
-from ..liveness.local import LOCAL, local_device
+from ..liveness.device_compilers import Device
+from ..liveness.local import device_called
 from ..planning import BudgetTooSmallError, Chain, simulate
 from ..planning.budget import least
 from ..planning.twice import section_actions
@@ -173,7 +173,7 @@ def _target(device: str | None, *, is_proved: bool) -> Device | None:
         raise InvalidArgumentError(
             f"device={device!r} is where plans are proved, by its own compiler: leave out prove=False and needed_bytes="
         )
-    return local_device() if device == LOCAL else find_device(device)
+    return device_called(device)
 
 
 def _budget_bytes(memory_budget: int | str, target: Device | None) -> int:
