@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..models.extension import ReplicatedMetricReductionMethod
+from ..models.settings import ReplicatedMetricReductionMethod
 from ..pipeline.assignment import (
     FunctionalLayerPipelineStageAssignment,
     ModelLayerPipelineStageAssignment,

@@ -1,0 +1,204 @@
+"""The compiled programs of a model made in an IPUStrategy's scope, and the functions by which Keras calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...models.graph import Graph
+from ..configuration import config, entered
+from ..configuration.unsupported import refuse
+from ..pipeline.accumulate import Accumulation
+from ..pipeline.executions import Pipeline, evaluation_execution, prediction_execution, training_execution
+from ..pipeline.model_stages import Task
+from ..pipeline.options import PipelineOptions
+from ..pipeline.staged_graph import check_shared_weights, check_stages, staged_graph
+from ..pipeline.workers import update_of_all, with_metrics_of_all
+from ..reports.profiling import reported, run
+from .microbatches import next_microbatches, stacked
+from .settings import Settings
+from .training_record import TrainingRecord
+
+
+class Programs(Settings):
+    """What turns a model and its settings into one program per execution."""
+
+    _levels = 1
+    _steps_tested = 0  # the steps_per_execution that test_function is for
+    steps_per_execution: int
+    optimizer: Any
+    _execution: Any
+    _pipelines: dict[Task, Pipeline]
+    train_function: Any
+    test_function: Any
+    predict_function: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.training_record = TrainingRecord()
+        # A context entered around each run of the training program, when its data is there: for measuring.
+        self.around_execution: Callable[[], AbstractContextManager[Any]] = nullcontext
+        # The strategy of several processes that train this model together, each with microbatches of its own.
+        self.workers: tf.distribute.Strategy | None = None
+        self._made_in = entered.current()
+        super().__init__(*args, **kwargs)
+
+    def get_metrics_result(self) -> Any:
+        """Return the metrics; those of several processes are of what all have seen, and all have to ask."""
+        if self.workers is None or not tf.executing_eagerly():
+            return super().get_metrics_result()
+        return with_metrics_of_all(self, self.workers, super().get_metrics_result)
+
+    def make_train_function(self, force: bool = False) -> Callable[[Iterator[Any]], Any]:
+        """Return the function that Keras calls once per execution: it takes microbatches from an iterator."""
+        if self.train_function is None or force:
+            execution, accumulation = self.execution, self._accumulation_of_training()
+            update = update_of_all(self, accumulation, self.workers) if self.workers else None
+            pipeline = self._pipeline(Task.TRAIN)
+            schedule = pipeline.schedule(trains=True) if pipeline else None
+
+            def train(iterator: Iterator[Any]) -> Any:
+                programs, logs = self.steps_per_execution // accumulation.microbatches, None
+                # All data first, as where there is one program: without enough of it nothing is trained.
+                for feed in [next_microbatches(iterator, accumulation.microbatches) for _ in range(programs)]:
+                    with self.around_execution():
+                        if update is None:
+                            losses, norms, log, logs = self._run(execution, feed, pipeline)
+                        else:
+                            gradients, loss, log = self._run(execution, feed, pipeline)
+                            losses, norms = update(gradients, loss)
+                    self.training_record.add(losses, norms, log, schedule, accumulation.steps)
+                return self.get_metrics_result() if logs is None else logs
+
+            self.train_function = train
+        return self.train_function
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """Return the function that Keras calls once per execution of ``evaluate``."""
+        if self._steps_tested != self.steps_per_execution:
+            self._steps_tested, self.test_function = self.steps_per_execution, None
+            self._pipelines.pop(Task.EVALUATE, None)
+        pipeline = self._pipeline(Task.EVALUATE)
+        if pipeline is None:
+            if self.test_function is None or force:
+                super().make_test_function(force=True)
+                self.test_function = reported(self.test_function, self)
+            return self.test_function
+        if self.test_function is None or force:
+            execution = evaluation_execution(self, pipeline)
+            self.test_function = lambda iterator: self._run(
+                execution, next_microbatches(iterator, self.steps_per_execution), pipeline
+            )
+        return self.test_function
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """Return the function that Keras calls once per execution of ``predict``, with a list of microbatches."""
+        pipeline = self._pipeline(Task.PREDICT)
+        if pipeline is None:
+            if self.predict_function is None or force:
+                super().make_predict_function(force=True)
+                self.predict_function = reported(self.predict_function, self)
+            return self.predict_function
+        if self.predict_function is None or force:
+            execution = prediction_execution(pipeline)
+            self.predict_function = lambda data: self._run(execution, stacked(list(data)), pipeline)
+        return self.predict_function
+
+    @property
+    def execution(self) -> Any:
+        """The training program as a ``tf.function`` of ``feed``: microbatches stacked along a new first axis.
+
+        It returns the losses and gradient norms, one per update, the log of the stages that ran for the last update, and
+        the metrics. In one of several processes it has one update and returns what ``gradients_of_one_update`` does. An
+        addition to Graphcore's API.
+        """
+        accumulation, pipeline = self._accumulation_of_training(), self._pipeline(Task.TRAIN)
+        if self._execution is None:
+            self._execution = training_execution(self, accumulation, pipeline, is_one_of_several=bool(self.workers))
+        return self._execution
+
+    def feed_signature(self, element_spec: Any) -> Any:
+        """Return the signature of ``execution``'s argument for a dataset whose elements are like ``element_spec``."""
+        count = self._accumulation_of_training().microbatches
+        return tf.nest.map_structure(lambda spec: tf.TensorSpec((count, *spec.shape), spec.dtype), element_spec)
+
+    @property
+    def pipeline_stages(self) -> tuple[int, ...]:
+        """The numbers of the pipeline stages in use; empty if the model is not a pipeline."""
+        return tuple(sorted({call.stage for call in self._graph(Task.TRAIN).calls if call.stage is not None}))
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """The stages as they train, with their options; None if the model is not a pipeline. Raises as training does."""
+        return self._pipeline(Task.TRAIN)
+
+    def functional_of(self, task: Task) -> keras.Model | None:
+        """Return the functional model whose layers this model calls for ``task``; None if it cannot be known."""
+        raise NotImplementedError
+
+    def _graph(self, task: Task) -> Graph:
+        functional = self.functional_of(task)
+        if functional is None:
+            return Graph((), (), ())
+        graph = staged_graph(functional)
+        check_stages(graph)
+        return graph
+
+    def _pipeline(self, task: Task) -> Pipeline | None:
+        """Check what can only be checked when the pipeline is built (Graphcore: Keras models and fit), and return it."""
+        graph = self._graph(task)
+        stages = sorted({call.stage for call in graph.calls if call.stage is not None})
+        if not stages:
+            self._refuse_replicas(1)
+            return None
+        if task not in self._pipelines:
+            options = self._pipelining or PipelineOptions()
+            is_training = task is Task.TRAIN
+            count = self._accumulation_of_training().steps if is_training else self.steps_per_execution
+            options.check(stages, trains=is_training, microbatches=count)
+            recompute = config.current().allow_recompute
+            pipeline = Pipeline(self, self.functional_of(task), graph, options, recompute, self._levels)
+            check_shared_weights(graph, pipeline.devices)
+            self._refuse_replicas(1 + max(pipeline.devices))
+            self._pipelines[task] = pipeline
+        return self._pipelines[task]
+
+    def _refuse_replicas(self, ipus_used: int) -> None:
+        """Raise NotImplementedError where the device has IPUs for more than one copy of the model."""
+        ipus = config.devices()[0]
+        if ipus >= 2 * ipus_used:
+            raise refuse("replication", f"{ipus} IPUs for a model that uses {ipus_used}")
+
+    def _accumulation_of_training(self) -> Accumulation:
+        is_pipeline = bool(self.pipeline_stages)
+        if is_pipeline and self._accumulation is not None:
+            raise ValueError(
+                "set_gradient_accumulation_options is for models that are not pipelined, and this one is: give the steps to "
+                "set_pipelining_options(gradient_accumulation_steps_per_replica=N)"
+            )
+        options = self._pipelining if is_pipeline else self._accumulation
+        steps = options.accumulation_steps if options else None
+        if is_pipeline and steps is None:
+            raise ValueError(
+                "training a pipelined model needs gradient accumulation: call "
+                "set_pipelining_options(gradient_accumulation_steps_per_replica=N)"
+            )
+        steps = steps or 1
+        if self.steps_per_execution % steps:
+            raise RuntimeError(
+                f"steps_per_execution={self.steps_per_execution} must be a multiple of the gradient accumulation steps, {steps}"
+            )
+        microbatches = steps if self.workers else self.steps_per_execution
+        return Accumulation(microbatches, steps, (options or PipelineOptions()).reduction)
+
+    def _run(self, execution: Any, feed: Any, pipeline: Pipeline | None) -> Any:
+        places = pipeline.ipu_of_layer if pipeline else {}
+        return run(execution, feed, input_feed=["feed"], ipu_of_layer=places, model=self)
+
+    def _forget_programs(self) -> None:
+        self.train_function = self.test_function = self.predict_function = self._execution = None
+        # Past the tracking of layers, which a built model has closed.
+        object.__setattr__(self, "_pipelines", {})
