@@ -298,7 +298,6 @@ def test_hardware_cannot_be_named_on_the_model(config, monkeypatch):
 
 
 REFUSED = [
-    ({"norms.experimental.distributed_batch_norm_replica_group_size": 2}, "batch norm over replicas"),
     ({"experimental.multi_replica_distribution.process_count": 1}, "replication over processes"),
     ({"optimizations.enable_graph_outlining": False}, "optimizations.enable_graph_outlining"),
     ({"device_connection.type": DeviceConnectionType.NEVER, "device_connection.version": "ipu2"}, "device_connection.type"),

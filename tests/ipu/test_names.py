@@ -213,7 +213,7 @@ class TestOperations:
         for of_all in (ipu.cross_replica_ops.cross_replica_sum, ipu.ops.cross_replica_ops.cross_replica_mean):
             np.testing.assert_array_equal(of_all(x), x)
             np.testing.assert_array_equal(of_all(x, replica_group_size=1), x)
-            with pytest.raises(NotImplementedError, match=r"replication \('replica_group_size=2'\) is not emulated"):
+            with pytest.raises(NotImplementedError, match=r"replicas of a function \('replica_group_size=2'\) is not emulated"):
                 of_all(x, replica_group_size=2)
         [same] = ipu.cross_replica_ops.assume_equal_across_replicas([x], inplace=True)
         np.testing.assert_array_equal(same, x)

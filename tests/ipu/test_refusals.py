@@ -262,18 +262,6 @@ class TestBuilding:
         with pytest.raises(ValueError, match="set_gradient_accumulation_options is for models that are not pipelined"):
             model.fit(*data(2), batch_size=BATCH, verbose=0)
 
-    @pytest.mark.parametrize(("ipus", "mapping", "used"), [(2, [0, 0], 1), (4, [0, 1], 2)])
-    def test_replication_is_not_emulated(self, ipus, mapping, used):
-        from tensorflow.python import ipu
-
-        model = pipelined()
-        model.set_pipelining_options(2, mapping, pipeline_schedule=schedules()[0].Sequential)
-        config = ipu.config.IPUConfig()
-        config.auto_select_ipus = ipus
-        config.configure_ipu_system()
-        with pytest.raises(NotImplementedError, match=f"replication .'{ipus} IPUs for a model that uses {used}'"):
-            model.fit(*data(2), batch_size=BATCH, verbose=0)
-
 
 class TestFit:
     @pytest.mark.usefixtures("scope")

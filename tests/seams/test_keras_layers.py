@@ -8,6 +8,7 @@ from keras_recompute.seams.keras.layers import (
     DECIDE_CALLS,
     OF_TRAINING,
     arguments_from_context,
+    changed_by_calls,
     hang_mask,
     layers_in,
     losses_of,
@@ -33,6 +34,25 @@ def test_layers_inside_are_found():
     outer = keras.layers.TimeDistributed(inner)
     assert layers_in(outer) == [outer, inner]
     assert layers_in(outer, include_self=False) == [inner]
+
+
+def test_what_calls_change_is_found():
+    """Statistics and generators, with whether their seed was given; no weight, also where it is frozen."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="dense"), keras.layers.BatchNormalization()])
+    model.add(keras.layers.Dropout(0.5, seed=7))
+    model.add(keras.Sequential([keras.layers.Dropout(0.5)]))
+    model.get_layer("dense").trainable = False
+    found = changed_by_calls(model)
+    assert [v.name for v in found.variables] == ["moving_mean", "moving_variance"]
+    own = [(g.state.numpy()[0] == 7, is_given) for g, is_given in found.generators if g.state.path.startswith("dropout")]
+    keras.random.uniform((1,))  # makes Keras's own generator
+    of_keras = changed_by_calls(model).generators[-1]
+    assert not of_keras[1]
+    before = of_keras[0].state.numpy()
+    keras.random.uniform((1,))
+    assert (of_keras[0].state.numpy() != before).any()
+    assert sorted(own) in ([], [(False, False), (True, True)])
+    assert [is_given for _, is_given in found.generators][:2].count(True) == 1
 
 
 def test_a_layer_keeps_the_losses_of_its_last_call():

@@ -11,6 +11,7 @@ from ...errors import UnsupportedError
 _ESTIMATORS = "TensorFlow has no estimators any more: use fit of a Keras model"
 _TRAINING_LOOPS = "TensorFlow 1's: use fit of a Keras model, or a tf.function with IPUStrategy.run"
 _PROCESSES = "replicas in several processes are not emulated: use python3 -m keras_recompute.distribute"
+_EXCHANGE = "replicas run one after the other and exchange gradients and metrics alone: leave it out"
 _CODELETS = "code for an IPU's processors cannot run here: write the operation with TensorFlow's own"
 _EIGHT_BITS = "8-bit floating point is not emulated: use float16"
 _SERVING = "there is no Poplar executable to serve: use model.export or tf.saved_model.save"
@@ -20,7 +21,7 @@ _NESTED = "a model in a model has one entry here: make its calls in PipelineStag
 _PLAIN = "use TensorFlow's own operations, which have the same results"
 
 ABSENT = {
-    "ipu.all_to_all_op": "one replica is emulated, which exchanges nothing: leave it out",
+    "ipu.all_to_all_op": _EXCHANGE,
     "ipu.application_compile_op": _SERVING,
     "ipu.autoshard": _STAGES,
     "ipu.control_flow_ops": "use tf.cond, or Python's if and for in a tf.function",
@@ -51,8 +52,8 @@ ABSENT = {
     "ipu.outlined_function": "equal sections always share one program: call the function itself",
     "ipu.pipelining_ops": _STAGES,
     "ipu.rand_ops": "use ipu_tensorflow_addons.keras.layers.Dropout, or tf.random",
-    "ipu.reduce_scatter_op": "one replica is emulated, which exchanges nothing: leave it out",
-    "ipu.replication_ops": "one replica is emulated, whose number is 0",
+    "ipu.reduce_scatter_op": _EXCHANGE,
+    "ipu.replication_ops": "replicas run one after the other in one program, which is the same for all",
     "ipu.scopes": "TensorFlow 1's: use IPUStrategy().scope()",
     "ipu.serving": _SERVING,
     "ipu.sharding": _STAGES,

@@ -35,11 +35,26 @@ def device_number(name: str, devices: Sequence[int]) -> int:
     return int(number)
 
 
+def replicas_on(ipus: int, used: int) -> int:
+    """Return how many copies of a model that uses ``used`` IPUs a device with ``ipus`` IPUs holds (Graphcore: replication).
+
+    A copy takes 1, 2, 4, 8 or 16 IPUs where its own number does not divide, as devices do. Raises ValueError where that does
+    not divide either. On fewer IPUs than it uses there is one copy: all stages run on this machine in any case.
+    """
+    taken = next((n for n in (used, 1 << (used - 1).bit_length()) if ipus % n == 0), None)
+    if taken is None and ipus > used:
+        raise ValueError(
+            f"{ipus} IPUs are configured for a model that uses {used}, so they do not hold whole copies of it: set "
+            f"auto_select_ipus to a multiple of {used}"
+        )
+    return ipus // taken if taken else 1
+
+
 def target_of(config: Any, *, device: int = 0, replicas: int = 1) -> IpuTarget:
-    """Return what device number ``device`` is for a program compiled for it: IPUs, tiles and bytes."""
+    """Return what device number ``device`` is for a program of one of ``replicas`` copies: IPUs, tiles and bytes of one."""
     tiles, kib_per_tile = IPU_VERSIONS[config.ipu_model.version]
     return IpuTarget(
-        ipus=devices_of(config)[device],
+        ipus=devices_of(config)[device] // replicas,
         tiles_per_ipu=config.ipu_model.tiles_per_ipu or tiles,
         bytes_per_tile=kib_per_tile * KIB,
         replicas=replicas,

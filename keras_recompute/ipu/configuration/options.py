@@ -139,7 +139,7 @@ OPTIONS = (
     Option("matmuls.clear_pass_type", False),
     Option("matmuls.poplar_options", {}),
     Option("norms.use_stable_statistics", False),
-    Option("norms.experimental.distributed_batch_norm_replica_group_size", 1, refused_as="batch norm over replicas"),
+    Option("norms.experimental.distributed_batch_norm_replica_group_size", 1, EMULATED),
     Option("optimizations.math.fast", False),
     Option("optimizations.math.dot_strength", True),
     Option("optimizations.prefetch_data_streams", True),

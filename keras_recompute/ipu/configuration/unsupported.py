@@ -5,13 +5,13 @@ from __future__ import annotations
 from ...errors import UnsupportedError
 
 UNSUPPORTED = {
-    "replication": "one replica is emulated; configure as many IPUs as one copy of the model uses",
     "offload_weight_update_variables": "there is no streaming memory to move them to; leave it out",
     "offload_activations": "there is no streaming memory to move them to; leave it out",
     "gradient_accumulation_dtype": "gradients are accumulated in the type of their variable; leave it out",
     "device_connection.type": "programs always run: without a device there would be zeros for results",
-    "replication over processes": "one process and one replica are emulated",
-    "batch norm over replicas": "one replica is emulated, so there are no statistics to put together",
+    "replication over processes": "the replicas of one process are emulated: configure all IPUs in it",
+    "replicas of a function": "IPUStrategy.run runs it once: use fit, evaluate and predict of a Keras model",
+    "sums over replicas inside a model": "its replicas run one after the other; gradients and metrics are put together without",
     "optimizations.enable_graph_outlining": "equal sections always share one program; leave it True",
 }
 

@@ -7,7 +7,9 @@ from typing import Any
 import keras
 
 from ...models.workers import require_equal_counts
-from ...seams.keras.training import is_within_fit
+from ...seams.keras.training import build_as_fit_does, is_within_fit
+from ..pipeline.model_stages import Task
+from .dealing import dealt_arguments, example_batch, log_effective_batch, steps_of_each
 from .microbatches import batch_spec, given_to, held_out, known_steps, require_equal_batches, steps_that_fit
 from .optimizers import of_keras
 from .programs import Programs
@@ -32,6 +34,7 @@ class Extension(Programs):
     """
 
     _batch_spec: Any = None
+    _replicas_prepared = 1  # how many replicas the programs are for
     _call_is_given = False  # whether a user's class brings a ``call`` of its own
     _steps_asked = _steps_cut = 0  # what steps_per_execution was, and what it was cut to
 
@@ -65,37 +68,54 @@ class Extension(Programs):
         given = given_to(super().fit, x, y, *args, **kwargs)
         size = given.get("batch_size")
         trained, validation = held_out(x, given.get("validation_split"), given.get("validation_data"))
-        self._prepare(trained, size, given.get("steps_per_epoch"))
+        replicas = self._prepare(Task.TRAIN, trained, size, given.get("steps_per_epoch"))
         if self.workers:
             count = given.get("steps_per_epoch") or known_steps(trained, size)
             require_equal_counts(self.workers, count, "Give each as many microbatches: an update takes some of every worker")
         if validation is not None:
             size = given.get("validation_batch_size") or size
             require_equal_batches(validation, size)
-            steps_that_fit(self.steps_per_execution, given.get("validation_steps") or known_steps(validation, size))
-        return super().fit(x, y, *args, **kwargs)
+            steps = steps_of_each(given.get("validation_steps") or known_steps(validation, size), replicas)
+            steps_that_fit(self.steps_per_execution, steps)
+        return super().fit(**self._dealt(given, replicas, "steps_per_epoch"))
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return loss and metrics; data and steps are as for ``fit``."""
         given = given_to(super().evaluate, x, y, *args, **kwargs)
         size, steps = given.get("batch_size"), given.get("steps")
         if not is_within_fit(given):
-            self._prepare(x, size, steps)
-            return super().evaluate(x, y, *args, **kwargs)
+            replicas = self._prepare(Task.EVALUATE, x, size, steps)
+            return super().evaluate(**self._dealt(given, replicas, "steps"))
+        self.equalize_replicas()
         in_training = self.steps_per_execution  # in fit, which has checked the data and goes on with these steps
         self.steps_per_execution = min(in_training, steps or known_steps(x, size) or in_training)
         try:
             return super().evaluate(x, y, *args, **kwargs)
         finally:
             self.steps_per_execution = in_training
+            self.equalize_replicas()
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the predictions for all microbatches; data and steps are as for ``fit``."""
         given = given_to(super().predict, x, *args, **kwargs)
-        self._prepare(x, given.get("batch_size"), given.get("steps"))
-        return super().predict(x, *args, **kwargs)
+        replicas = self._prepare(Task.PREDICT, x, given.get("batch_size"), given.get("steps"))
+        return super().predict(**self._dealt(given, replicas, "steps"))
 
-    def _prepare(self, x: Any, batch_size: int | None, steps: int | None) -> None:
+    def _dealt(self, given: dict[str, Any], replicas: int, steps_name: str) -> dict[str, Any]:
+        """Return the arguments as Keras gets them; with several replicas the model is built here, by one's microbatch."""
+        if replicas == 1:
+            return given
+        batch = example_batch((given["x"], given.get("y"), given.get("sample_weight")), given.get("batch_size"))
+        if "y" in given:  # else it predicts, and has no use for metrics
+            build_as_fit_does(self, batch)
+        self.equalize_replicas()
+        if steps_name == "steps_per_epoch":
+            samples = int(keras.tree.flatten(batch[0])[0].shape[0])
+            log_effective_batch(samples, self.accumulation_steps, replicas)
+        return dealt_arguments(given, replicas, steps_name=steps_name)
+
+    def _prepare(self, task: Task, x: Any, batch_size: int | None, steps: int | None) -> int:
+        """Check the data for ``task`` and have the programs made anew that it needs; return the number of replicas."""
         not_overridden = (*_NOT_OVERRIDDEN, *(() if self._call_is_given else ("call",)))
         for cls in type(self).__mro__:
             overridden = [name for name in not_overridden if name in vars(cls)]
@@ -107,15 +127,20 @@ class Extension(Programs):
         if self.run_eagerly:
             raise RuntimeError(_EAGER)
         require_equal_batches(x, batch_size)
-        # A cut holds for the data that was too short alone.
-        asked = self._steps_asked if self.steps_per_execution == self._steps_cut else self.steps_per_execution
-        fitting = steps_that_fit(asked, steps or known_steps(x, batch_size))
-        self._steps_asked, self._steps_cut = asked, fitting
-        if fitting != self.steps_per_execution:
-            self.steps_per_execution = fitting
-            self._forget_programs()
         spec = batch_spec(x, batch_size)
         if spec != self._batch_spec:
             self._batch_spec = spec
             if self._call_is_given:
                 self._forget_programs()
+        replicas = self.replica_count(task)
+        if replicas != self._replicas_prepared:
+            self._replicas_prepared = replicas
+            self._forget_programs()
+        # A cut holds for the data that was too short alone.
+        asked = self._steps_asked if self.steps_per_execution == self._steps_cut else self.steps_per_execution
+        fitting = steps_that_fit(asked, steps_of_each(steps or known_steps(x, batch_size), replicas))
+        self._steps_asked, self._steps_cut = asked, fitting
+        if fitting != self.steps_per_execution:
+            self.steps_per_execution = fitting
+            self._forget_programs()
+        return replicas

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,10 +64,8 @@ def batch_spec(x: Any, batch_size: int | None) -> Any:
     if isinstance(x, tf.data.Dataset):
         element = x.element_spec
         spec = element[0] if isinstance(element, tuple) else element
-        return tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape, _single(s.dtype)), spec)
-    return tf.nest.map_structure(
-        lambda a: tf.TensorSpec((batch_size or 32, *np.shape(a)[1:]), _single(tf.as_dtype(a.dtype))), x
-    )
+        return tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape, single(s.dtype)), spec)
+    return tf.nest.map_structure(lambda a: tf.TensorSpec((batch_size or 32, *np.shape(a)[1:]), single(tf.as_dtype(a.dtype))), x)
 
 
 def steps_that_fit(steps_per_execution: int, steps: int | None) -> int:
@@ -87,11 +85,6 @@ def steps_that_fit(steps_per_execution: int, steps: int | None) -> int:
     return steps_per_execution
 
 
-def next_microbatches(iterator: Iterator[Any], count: int) -> Any:
-    """Return ``count`` microbatches stacked along a new first axis, as the program reads them."""
-    return stacked([next(iterator) for _ in range(count)])
-
-
 def stacked(microbatches: list[Any]) -> Any:
     """Return ``microbatches``, nests alike, as one nest; doubles as singles. Raises ValueError where shapes differ."""
     if any(None in t.shape.as_list() for t in tf.nest.flatten(microbatches[0])):
@@ -101,7 +94,7 @@ def stacked(microbatches: list[Any]) -> Any:
         shapes = {tuple(t.shape) for t in parts}
         if len(shapes) > 1:
             raise ValueError(f"microbatches need one fixed shape, but have {sorted(shapes)}: use drop_remainder=True")
-        return tf.cast(tf.stack(parts), _single(parts[0].dtype))
+        return tf.cast(tf.stack(parts), single(parts[0].dtype))
 
     return tf.nest.map_structure(stack, *microbatches)
 
@@ -111,5 +104,6 @@ def _first(x: Any) -> Any:
     return first if hasattr(first, "shape") else None
 
 
-def _single(dtype: tf.DType) -> tf.DType:
+def single(dtype: tf.DType) -> tf.DType:
+    """Return ``dtype``, with single precision for double."""
     return tf.float32 if dtype == tf.float64 else dtype

@@ -10,16 +10,19 @@ import keras
 import tensorflow as tf
 
 from ...models.graph import Graph
+from ...seams.keras.layers import layers_in
 from ..configuration import config, entered
+from ..configuration.device import FIRST_DEVICE, device_number, replicas_on
 from ..configuration.unsupported import refuse
 from ..pipeline.accumulate import Accumulation
 from ..pipeline.executions import Pipeline, evaluation_execution, prediction_execution, training_execution
 from ..pipeline.model_stages import Task
 from ..pipeline.options import PipelineOptions
+from ..pipeline.replicas import Replicas
 from ..pipeline.staged_graph import check_shared_weights, check_stages, staged_graph
 from ..pipeline.workers import update_of_all, with_metrics_of_all
 from ..reports.profiling import reported, run
-from .microbatches import next_microbatches, stacked
+from .dealing import next_of_all, of_all
 from .settings import Settings
 from .training_record import TrainingRecord
 
@@ -28,6 +31,8 @@ class Programs(Settings):
     """What turns a model and its settings into one program per execution."""
 
     _levels = 1
+    _replicas: Replicas | None = None
+    _logs_of_replicas: Any = None  # the metrics of all replicas as an execution put them together
     _steps_tested = 0  # the steps_per_execution that test_function is for
     steps_per_execution: int
     optimizer: Any
@@ -48,30 +53,41 @@ class Programs(Settings):
 
     def get_metrics_result(self) -> Any:
         """Return the metrics; those of several processes are of what all have seen, and all have to ask."""
-        if self.workers is None or not tf.executing_eagerly():
+        if not tf.executing_eagerly():
+            return super().get_metrics_result()
+        if self._logs_of_replicas is not None:
+            return self._logs_of_replicas
+        if self.workers is None:
             return super().get_metrics_result()
         return with_metrics_of_all(self, self.workers, super().get_metrics_result)
+
+    def reset_metrics(self) -> None:
+        """Reset the metrics, those of every replica."""
+        super().reset_metrics()
+        self._logs_of_replicas = None
+        if self._replicas is not None:
+            self._replicas.equalize_metrics()
 
     def make_train_function(self, force: bool = False) -> Callable[[Iterator[Any]], Any]:
         """Return the function that Keras calls once per execution: it takes microbatches from an iterator."""
         if self.train_function is None or force:
             execution, accumulation = self.execution, self._accumulation_of_training()
             update = update_of_all(self, accumulation, self.workers) if self.workers else None
-            pipeline = self._pipeline(Task.TRAIN)
+            pipeline, replicas = self._pipeline(Task.TRAIN), self._replicas_of(Task.TRAIN)
             schedule = pipeline.schedule(trains=True) if pipeline else None
 
             def train(iterator: Iterator[Any]) -> Any:
                 programs, logs = self.steps_per_execution // accumulation.microbatches, None
                 # All data first, as where there is one program: without enough of it nothing is trained.
-                for feed in [next_microbatches(iterator, accumulation.microbatches) for _ in range(programs)]:
+                for feed in [next_of_all(iterator, accumulation.microbatches, replicas.runs) for _ in range(programs)]:
                     with self.around_execution():
                         if update is None:
-                            losses, norms, log, logs = self._run(execution, feed, pipeline)
+                            losses, norms, log, logs = self._run(execution, feed, pipeline, replicas.count)
                         else:
-                            gradients, loss, log = self._run(execution, feed, pipeline)
+                            gradients, loss, log = self._run(execution, feed, pipeline, replicas.count)
                             losses, norms = update(gradients, loss)
                     self.training_record.add(losses, norms, log, schedule, accumulation.steps)
-                return self.get_metrics_result() if logs is None else logs
+                return self.get_metrics_result() if logs is None else self._noted(logs, replicas.count)
 
             self.train_function = train
         return self.train_function
@@ -81,30 +97,35 @@ class Programs(Settings):
         if self._steps_tested != self.steps_per_execution:
             self._steps_tested, self.test_function = self.steps_per_execution, None
             self._pipelines.pop(Task.EVALUATE, None)
-        pipeline = self._pipeline(Task.EVALUATE)
-        if pipeline is None:
+        pipeline, replicas = self._pipeline(Task.EVALUATE), self._replicas_of(Task.EVALUATE)
+        if pipeline is None and replicas.count == 1:
             if self.test_function is None or force:
                 super().make_test_function(force=True)
                 self.test_function = reported(self.test_function, self)
             return self.test_function
         if self.test_function is None or force:
-            execution = evaluation_execution(self, pipeline)
-            self.test_function = lambda iterator: self._run(
-                execution, next_microbatches(iterator, self.steps_per_execution), pipeline
-            )
+            execution = evaluation_execution(self, pipeline, replicas, self._metric_reduction)
+
+            def test(iterator: Iterator[Any]) -> Any:
+                feed = next_of_all(iterator, self.steps_per_execution, replicas.runs)
+                return self._noted(self._run(execution, feed, pipeline, replicas.count), replicas.count)
+
+            self.test_function = test
         return self.test_function
 
     def make_predict_function(self, force: bool = False) -> Any:
         """Return the function that Keras calls once per execution of ``predict``, with a list of microbatches."""
-        pipeline = self._pipeline(Task.PREDICT)
-        if pipeline is None:
+        pipeline, replicas = self._pipeline(Task.PREDICT), self._replicas_of(Task.PREDICT)
+        if pipeline is None and replicas.count == 1:
             if self.predict_function is None or force:
                 super().make_predict_function(force=True)
                 self.predict_function = reported(self.predict_function, self)
             return self.predict_function
         if self.predict_function is None or force:
-            execution = prediction_execution(pipeline)
-            self.predict_function = lambda data: self._run(execution, stacked(list(data)), pipeline)
+            execution = prediction_execution(self, pipeline, replicas)
+            self.predict_function = lambda data: self._run(
+                execution, of_all(list(data), replicas.runs), pipeline, replicas.count
+            )
         return self.predict_function
 
     @property
@@ -117,18 +138,28 @@ class Programs(Settings):
         """
         accumulation, pipeline = self._accumulation_of_training(), self._pipeline(Task.TRAIN)
         if self._execution is None:
-            self._execution = training_execution(self, accumulation, pipeline, is_one_of_several=bool(self.workers))
+            replicas = self._replicas_of(Task.TRAIN)
+            if self.workers and replicas.count > 1:
+                raise refuse("replication over processes", f"{replicas.count} replicas in each of several processes")
+            self._execution = training_execution(
+                self, accumulation, pipeline, replicas, self._metric_reduction, is_one_of_several=bool(self.workers)
+            )
         return self._execution
 
     def feed_signature(self, element_spec: Any) -> Any:
         """Return the signature of ``execution``'s argument for a dataset whose elements are like ``element_spec``."""
-        count = self._accumulation_of_training().microbatches
-        return tf.nest.map_structure(lambda spec: tf.TensorSpec((count, *spec.shape), spec.dtype), element_spec)
+        replicas = self._replicas_of(Task.TRAIN)
+        count = self._accumulation_of_training().microbatches * replicas.runs
+
+        def whole(spec: tf.TensorSpec) -> tf.TensorSpec:
+            return tf.TensorSpec((count, spec.shape[0] * replicas.together, *spec.shape[1:]), spec.dtype)
+
+        return tf.nest.map_structure(whole, element_spec)
 
     @property
     def pipeline_stages(self) -> tuple[int, ...]:
         """The numbers of the pipeline stages in use; empty if the model is not a pipeline."""
-        return tuple(sorted({call.stage for call in self._graph(Task.TRAIN).calls if call.stage is not None}))
+        return tuple(_stages_of(self._graph(Task.TRAIN)))
 
     @property
     def pipeline(self) -> Pipeline | None:
@@ -150,9 +181,8 @@ class Programs(Settings):
     def _pipeline(self, task: Task) -> Pipeline | None:
         """Check what can only be checked when the pipeline is built (Graphcore: Keras models and fit), and return it."""
         graph = self._graph(task)
-        stages = sorted({call.stage for call in graph.calls if call.stage is not None})
+        stages = _stages_of(graph)
         if not stages:
-            self._refuse_replicas(1)
             return None
         if task not in self._pipelines:
             options = self._pipelining or PipelineOptions()
@@ -162,15 +192,60 @@ class Programs(Settings):
             recompute = config.current().allow_recompute
             pipeline = Pipeline(self, self.functional_of(task), graph, options, recompute, self._levels)
             check_shared_weights(graph, pipeline.devices)
-            self._refuse_replicas(1 + max(pipeline.devices))
             self._pipelines[task] = pipeline
         return self._pipelines[task]
 
-    def _refuse_replicas(self, ipus_used: int) -> None:
-        """Raise NotImplementedError where the device has IPUs for more than one copy of the model."""
-        ipus = config.devices()[0]
-        if ipus >= 2 * ipus_used:
-            raise refuse("replication", f"{ipus} IPUs for a model that uses {ipus_used}")
+    def replica_count(self, task: Task) -> int:
+        """Return how many copies of the model run for ``task``: the device's IPUs over those that one copy uses.
+
+        Raises ValueError where they do not divide (Graphcore: replication).
+        """
+        devices = config.devices()
+        ipus = devices[device_number(getattr(self._made_in, "ipu_device", FIRST_DEVICE), devices)]
+        if ipus == 1:
+            return 1
+        stages, mapping = _stages_of(self._graph(task)), (self._pipelining or PipelineOptions()).device_mapping
+        return replicas_on(ipus, 1 + max(mapping if stages and mapping else stages or [0]))
+
+    def equalize_replicas(self) -> None:
+        """Give every replica what the model's variables hold: as one program follows another on an IPU."""
+        if self._replicas is not None:
+            self._replicas.equalize()
+
+    @property
+    def accumulation_steps(self) -> int:
+        """The microbatches of one optimiser update of each replica."""
+        return self._accumulation_of_training().steps
+
+    def _replicas_of(self, task: Task) -> Replicas:
+        count = self.replica_count(task)
+        together = self._replicas_with_common_statistics(count)
+        replicas = self._replicas
+        if replicas is None or (replicas.count, replicas.together) != (count, together) or not replicas.has_all_metrics:
+            replicas = Replicas(self, count, together)
+            object.__setattr__(self, "_replicas", replicas)
+            self._execution = None
+        return replicas
+
+    def _replicas_with_common_statistics(self, count: int) -> int:
+        """Return how many replicas batch normalisation takes its statistics over (Graphcore: replication).
+
+        Raises ValueError for groups that do not divide the replicas.
+        """
+        size = config.current().norms.experimental.distributed_batch_norm_replica_group_size
+        if size == 1 or not any(isinstance(layer, keras.layers.BatchNormalization) for layer in layers_in(self)):
+            return 1
+        if count % size:
+            raise ValueError(
+                f"norms.experimental.distributed_batch_norm_replica_group_size={size} does not divide the {count} replicas of "
+                f"the model: give a number that does, or configure more IPUs"
+            )
+        return int(size)
+
+    def _noted(self, logs: Any, replicas: int) -> Any:
+        if replicas > 1:
+            self._logs_of_replicas = logs
+        return logs
 
     def _accumulation_of_training(self) -> Accumulation:
         is_pipeline = bool(self.pipeline_stages)
@@ -194,11 +269,16 @@ class Programs(Settings):
         microbatches = steps if self.workers else self.steps_per_execution
         return Accumulation(microbatches, steps, (options or PipelineOptions()).reduction)
 
-    def _run(self, execution: Any, feed: Any, pipeline: Pipeline | None) -> Any:
+    def _run(self, execution: Any, feed: Any, pipeline: Pipeline | None, replicas: int) -> Any:
         places = pipeline.ipu_of_layer if pipeline else {}
-        return run(execution, feed, input_feed=["feed"], ipu_of_layer=places, model=self)
+        return run(execution, feed, input_feed=["feed"], ipu_of_layer=places, model=self, replicas=replicas)
 
     def _forget_programs(self) -> None:
         self.train_function = self.test_function = self.predict_function = self._execution = None
         # Past the tracking of layers, which a built model has closed.
         object.__setattr__(self, "_pipelines", {})
+        object.__setattr__(self, "_replicas", None)
+
+
+def _stages_of(graph: Graph) -> list[int]:
+    return sorted({call.stage for call in graph.calls if call.stage is not None})

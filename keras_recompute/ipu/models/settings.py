@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Any
 
 import keras
 
 from ..pipeline.options import PipelineOptions, positive_or_none
-
-
-class ReplicatedMetricReductionMethod(enum.Enum):
-    """How metrics of replicas are put together."""
-
-    NONE = "NONE"
-    LIST = "LIST"
-    SUM = "SUM"
-    MEAN = "MEAN"
-
+from ..pipeline.replica_metrics import ReplicatedMetricReductionMethod, reduction_of_metrics
 
 # Keras turns the bases of functional models into functional ones, so this must not be a model itself.
 _Model: Any = keras.Model if TYPE_CHECKING else object
@@ -28,6 +18,7 @@ class Settings(_Model):
 
     _pipelining: PipelineOptions | None = None
     _accumulation: PipelineOptions | None = None
+    _metric_reduction = ReplicatedMetricReductionMethod.NONE
 
     def set_pipelining_options(
         self,
@@ -70,14 +61,13 @@ class Settings(_Model):
         positive_or_none("buffer_depth", buffer_depth)
 
     def set_replication_options(self, replicated_metric_reduction_method: Any = "NONE") -> None:
-        """Accept how metrics of replicas are put together: there is one replica, whose metrics they are."""
-        names = [method.name for method in ReplicatedMetricReductionMethod]
-        name = getattr(replicated_metric_reduction_method, "name", replicated_metric_reduction_method)
-        if not isinstance(name, str) or name.upper() not in names:
-            raise ValueError(
-                f"replicated_metric_reduction_method must be one of {', '.join(names)}, not "
-                f"{replicated_metric_reduction_method!r}"
-            )
+        """Set how metrics of replicas are put together (Graphcore: replication).
+
+        NONE: those of the last replica stand for all. LIST: an array of the values of all. SUM, MEAN. Raises ValueError for
+        anything else.
+        """
+        self._metric_reduction = reduction_of_metrics(replicated_metric_reduction_method)
+        self._forget_programs()
 
     def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
         """Accept either way: callbacks run after each execution, with the same arguments, as its results arrive together."""

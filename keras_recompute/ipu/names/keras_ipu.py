@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..models.settings import ReplicatedMetricReductionMethod
 from ..pipeline.assignment import (
     FunctionalLayerPipelineStageAssignment,
     ModelLayerPipelineStageAssignment,
     SequentialLayerPipelineStageAssignment,
 )
+from ..pipeline.replica_metrics import ReplicatedMetricReductionMethod
 from ..pipeline.stages import PipelineStage
 
 __all__ = [

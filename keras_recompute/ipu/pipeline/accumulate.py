@@ -19,6 +19,7 @@ from ...engine.passes import target_now
 from ...engine.writing import zeros_like
 from ...phases import update_scope
 from ...seams.keras.training import note_loss
+from .replicas import Replicas
 
 
 class Reduction(enum.Enum):
@@ -59,17 +60,31 @@ Gradients = Callable[[tf.Tensor], tuple[Sequence[tf.Tensor], tf.Tensor, tf.Tenso
 
 
 def run_accumulated(
-    model: keras.Model, accumulation: Accumulation, gradients_from: Gradients, record: tf.TensorSpec
+    model: keras.Model, accumulation: Accumulation, gradients_from: Gradients, record: tf.TensorSpec, replicas: Replicas
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Update ``model`` with what ``gradients_from`` returns, inside a graph under construction.
 
-    Returns one loss and one norm of the accumulated gradient per update, of shape ``(updates,)``, and the last update's
-    record, which is like ``record``. The loss of an update is the mean of its microbatches' losses.
+    The microbatches of each replica follow one another. Returns one loss and one norm of the accumulated gradient per update,
+    of shape ``(updates,)``, and the last update's record, which is like ``record``. The loss of an update is the mean of its
+    microbatches' losses.
     """
 
+    def of_all_replicas(first: tf.Tensor) -> tuple[Sequence[tf.Tensor], tf.Tensor, tf.Tensor]:
+        """Sum the gradients over the replicas, as Keras's optimisers of 2.6 ask their strategy to (Graphcore: replication)."""
+        if replicas.count == 1:
+            return gradients_from(first)
+
+        def of_one(r: tf.Tensor, sums: Any, total: tf.Tensor, _: tf.Tensor) -> tuple[Any, ...]:
+            gradients, loss, last = gradients_from(r * accumulation.microbatches + first)
+            return [s + g for s, g in zip(sums, gradients)], total + loss, last
+
+        sums = [zeros_like(v.value, target_now()) for v in model.trainable_variables]
+        sums, total, last = replicas.each(of_one, sums, tf.constant(0.0), nothing)
+        return sums, total / replicas.runs, last
+
     def update(u: tf.Tensor, losses: Any, norms: Any, _: tf.Tensor) -> tuple[Any, ...]:
-        gradients, total, last = gradients_from(u * accumulation.steps)
-        with tf.name_scope(update_scope()):
+        gradients, total, last = of_all_replicas(u * accumulation.steps)
+        with tf.name_scope(update_scope()), replicas.updating():
             if accumulation.reduction is Reduction.MEAN:
                 gradients = [g / accumulation.steps for g in gradients]
             norms = norms.write(u, tf.linalg.global_norm(gradients))
@@ -78,28 +93,28 @@ def run_accumulated(
 
     store = tf.TensorArray(tf.float32, size=accumulation.updates, element_shape=())
     nothing = tf.zeros(record.shape, record.dtype)
-    _, losses, norms, last = _repeat(update, tf.constant(0), accumulation.updates, store, store, nothing)
+    _, losses, norms, last = repeat(update, tf.constant(0), accumulation.updates, store, store, nothing)
     return losses.stack(), norms.stack(), last
 
 
-def accumulated_gradients(model: keras.Model, feed: Any, accumulation: Accumulation) -> Gradients:
+def accumulated_gradients(model: keras.Model, feed: Any, accumulation: Accumulation, replicas: Replicas) -> Gradients:
     """Return the function that runs microbatches ``feed[0], feed[1], ...`` forward and backward, one after the other."""
     variables = [v.value for v in model.trainable_variables]
 
     def gradients_from(first: tf.Tensor) -> tuple[Sequence[tf.Tensor], tf.Tensor, tf.Tensor]:
         def microbatch(m: tf.Tensor, sums: list[tf.Tensor], total: tf.Tensor) -> tuple[Any, ...]:
-            loss, gradients = _gradients(model, tf.nest.map_structure(lambda t: t[m], feed), variables)
+            loss, gradients = _gradients(model, tf.nest.map_structure(lambda t: t[m], feed), variables, replicas)
             sums = [accumulated(accumulation.reduction, s, g, m - first) for s, g in zip(sums, gradients)]
             return m + 1, sums, total + loss
 
         sums = [zeros_like(v, target_now()) for v in variables]
-        _, sums, total = _repeat(microbatch, first, accumulation.steps, sums, tf.constant(0.0))
+        _, sums, total = repeat(microbatch, first, accumulation.steps, sums, tf.constant(0.0))
         return sums, total, tf.zeros((0,), tf.int32)
 
     return gradients_from
 
 
-def _repeat(body: Any, first: tf.Tensor, count: int, *state: Any) -> Any:
+def repeat(body: Any, first: tf.Tensor, count: int, *state: Any) -> Any:
     """Run ``body(i, *state)`` for ``count`` values of i from ``first``."""
     if count == 1:
         return body(first, *state)
@@ -108,18 +123,38 @@ def _repeat(body: Any, first: tf.Tensor, count: int, *state: Any) -> Any:
     )
 
 
-def _gradients(model: Any, data: Any, variables: list[tf.Variable]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+def _gradients(model: Any, data: Any, variables: list[tf.Variable], replicas: Replicas) -> tuple[tf.Tensor, list[tf.Tensor]]:
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     with tf.GradientTape() as tape:
         y_pred = model(x, training=True)
-        loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
-        scaled = model.optimizer.scale_loss(loss)
+        parts = (x, y, y_pred, sample_weight)
+        losses = losses_of_each(model, parts, replicas, training=True)
+        scaled = model.optimizer.scale_loss(sum_of(losses))
     gradients = tape.gradient(scaled, variables, unconnected_gradients="zero")
-    note_metrics(model, x, y, y_pred, sample_weight, loss)
-    return tf.cast(loss, tf.float32), [tf.convert_to_tensor(g) for g in gradients]
+    note_each(model, parts, replicas, losses)
+    return mean_of(losses), [tf.convert_to_tensor(g) for g in gradients]
 
 
-def note_metrics(model: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any, loss: tf.Tensor) -> None:
-    """Update the metrics of ``model`` as Keras's own train step does, which keeps its "loss" metric this way."""
-    note_loss(model, loss, tf.shape(tf.nest.flatten(x)[0])[0])
-    model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+def losses_of_each(model: Any, parts: tuple[Any, ...], replicas: Replicas, *, training: bool) -> list[tf.Tensor]:
+    """Return the loss of each replica of a run; ``parts`` are x, y, predictions and sample weights."""
+    return [
+        model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
+        for x, y, y_pred, sample_weight in replicas.shares(*parts)
+    ]
+
+
+def note_each(model: Any, parts: tuple[Any, ...], replicas: Replicas, losses: Sequence[tf.Tensor]) -> None:
+    """Update the metrics of each replica of a run as Keras's own train step does, which keeps its "loss" metric this way."""
+    for (x, y, y_pred, sample_weight), loss in zip(replicas.shares(*parts), losses):
+        note_loss(model, loss, tf.shape(tf.nest.flatten(x)[0])[0])
+        model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+
+def sum_of(losses: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return the sum of ``losses``, which is differentiated."""
+    return losses[0] if len(losses) == 1 else tf.add_n(losses)
+
+
+def mean_of(losses: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return the mean of ``losses`` as it is reported."""
+    return tf.cast(losses[0] if len(losses) == 1 else tf.add_n(losses) / len(losses), tf.float32)

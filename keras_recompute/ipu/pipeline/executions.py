@@ -13,11 +13,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ...engine.passes import target_now
+from ...engine.pieces import Pieces
 from ...models.graph import Graph
 from .accumulate import Accumulation, accumulated_gradients, run_accumulated
+from .inference import evaluate_microbatches, predict_microbatches, prediction_specs
 from .loop import PipelineLoop
 from .model_stages import ModelStages, Task
 from .options import PipelineOptions
+from .replica_metrics import ReplicatedMetricReductionMethod, reduced
+from .replicas import Replicas
 from .schedule import Schedule
 from .stage_program import StageProgram
 from .workers import gradients_of_one_update
@@ -60,17 +65,23 @@ class Pipeline:
         """Return the order in which the stages run."""
         return Schedule.of(self.options.schedule, len(self.stages.stages), trains=trains)
 
-    def loop(self, task: Task, feed: Any, microbatches: int) -> PipelineLoop:
+    def loop(self, task: Task, feed: Any, microbatches: int, replicas: Replicas) -> PipelineLoop:
         """Return the loop that runs ``microbatches`` of ``feed``; called in a graph under construction."""
         data = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape[1:], t.dtype), feed)
-        programs: Sequence[StageProgram] = self.stages.programs(task, data)
+        programs: Sequence[StageProgram] = self.stages.programs(task, data, replicas)
         schedule = self.schedule(trains=task is Task.TRAIN)
         self.loops[task] = PipelineLoop(schedule, tuple(programs), microbatches, self.options.reduction)
         return self.loops[task]
 
 
 def training_execution(
-    model: keras.Model, accumulation: Accumulation, pipeline: Pipeline | None, *, is_one_of_several: bool = False
+    model: keras.Model,
+    accumulation: Accumulation,
+    pipeline: Pipeline | None,
+    replicas: Replicas,
+    metric_reduction: ReplicatedMetricReductionMethod,
+    *,
+    is_one_of_several: bool = False,
 ) -> Any:
     """Return the program that returns losses and gradient norms, one per update, the log of what ran, and the metrics.
 
@@ -79,9 +90,9 @@ def training_execution(
     model.optimizer.build(model.trainable_variables)
 
     def execution(feed: Any) -> Any:
-        gradients_from, record = accumulated_gradients(model, feed, accumulation), tf.TensorSpec((0,), tf.int32)
+        gradients_from, record = accumulated_gradients(model, feed, accumulation, replicas), tf.TensorSpec((0,), tf.int32)
         if pipeline is not None:
-            loop = pipeline.loop(Task.TRAIN, feed, accumulation.steps)
+            loop = pipeline.loop(Task.TRAIN, feed, accumulation.steps, replicas)
             flat, variables = tf.nest.flatten(feed), [v.value for v in model.trainable_variables]
             record = tf.TensorSpec((loop.log.count,), tf.int32)
 
@@ -91,29 +102,60 @@ def training_execution(
 
         if is_one_of_several:
             return gradients_of_one_update(accumulation, gradients_from)
-        return *run_accumulated(model, accumulation, gradients_from, record), model.get_metrics_result()
+        results = run_accumulated(model, accumulation, gradients_from, record, replicas)
+        return *results, reduced(replicas.metrics_of_each(), metric_reduction)
 
     return tf.function(execution, jit_compile=True, autograph=False)
 
 
-def evaluation_execution(model: keras.Model, pipeline: Pipeline) -> Any:
+def evaluation_execution(
+    model: keras.Model,
+    pipeline: Pipeline | None,
+    replicas: Replicas,
+    metric_reduction: ReplicatedMetricReductionMethod,
+) -> Any:
     """Return the program that updates the metrics with the microbatches and returns them."""
 
     def execution(feed: Any) -> Any:
         flat = tf.nest.flatten(feed)
-        pipeline.loop(Task.EVALUATE, feed, flat[0].shape[0]).run(flat, tf.constant(0))
-        return model.get_metrics_result()
+        steps = flat[0].shape[0] // replicas.runs
+        loop = pipeline.loop(Task.EVALUATE, feed, steps, replicas) if pipeline else None
+
+        def of_one(r: tf.Tensor) -> list[Any]:
+            if loop:
+                loop.run(flat, r * steps)
+            else:
+                evaluate_microbatches(model, feed, r * steps, steps, replicas)
+            return []
+
+        replicas.each(of_one)
+        return reduced(replicas.metrics_of_each(), metric_reduction)
 
     return tf.function(execution, jit_compile=True, autograph=False)
 
 
-def prediction_execution(pipeline: Pipeline) -> Any:
-    """Return the program that returns the predictions for all microbatches, one after the other along the first axis."""
+def prediction_execution(model: keras.Model, pipeline: Pipeline | None, replicas: Replicas) -> Any:
+    """Return the program that returns the predictions for all microbatches, in their order, along the first axis."""
 
     def execution(feed: Any) -> Any:
         flat = tf.nest.flatten(feed)
-        _, outputs, _ = pipeline.loop(Task.PREDICT, feed, flat[0].shape[0]).run(flat, tf.constant(0))
-        joined = [tf.reshape(output, (-1, *output.shape[2:])) for output in outputs]
-        return pipeline.stages.packed(joined)
+        steps = flat[0].shape[0] // replicas.runs
+        loop = pipeline.loop(Task.PREDICT, feed, steps, replicas) if pipeline else None
+        specs = [tf.TensorSpec(p.shape, p.dtype) for p in loop.reports] if loop else prediction_specs(model, feed)
+        pieces = [Pieces(replicas.runs, (steps, *spec.shape), spec.dtype) for spec in tf.nest.flatten(specs)]
+
+        def of_one(r: tf.Tensor, stores: list[Any]) -> list[Any]:
+            found = loop.run(flat, r * steps)[1] if loop else predict_microbatches(model, feed, r * steps, steps, specs)
+            return [[p.put(store, r, predicted) for p, store, predicted in zip(pieces, stores, found)]]
+
+        (stores,) = replicas.each(of_one, [p.empty(target_now()) for p in pieces])
+        joined = [in_order(p.whole(store)) for p, store in zip(pieces, stores)]
+        return pipeline.stages.packed(joined) if pipeline else tf.nest.pack_sequence_as(specs, joined)
 
     return tf.function(execution, jit_compile=True, autograph=False)
+
+
+def in_order(predicted: tf.Tensor) -> tf.Tensor:
+    """Return predictions, ``(runs, steps, batch, ...)``, in the data's order: of each step the microbatches of all runs."""
+    dealt = tf.transpose(predicted, [1, 0, *range(2, predicted.shape.rank)])
+    return tf.reshape(dealt, (-1, *predicted.shape[3:]))

@@ -20,8 +20,9 @@ from ...models.execute import ExecutionPlan, execute
 from ...models.graph import Graph
 from ...seams.keras.graph import flat_inputs
 from ...seams.keras.layers import layers_in, losses_of
-from .accumulate import note_metrics
+from .accumulate import losses_of_each, mean_of, note_each, sum_of
 from .pipelining_ops import PipelineSchedule, RecomputationMode
+from .replicas import Replicas
 from .stage_program import StageProgram, StageScope, Work, forward_only, save_tensors, stage_program
 from .staged_graph import stage_graphs
 
@@ -64,7 +65,7 @@ class ModelStages:
             for number, stage in enumerate(self.stages)
         )
 
-    def programs(self, task: Task, data: Any) -> tuple[StageProgram, ...]:
+    def programs(self, task: Task, data: Any, replicas: Replicas) -> tuple[StageProgram, ...]:
         """Trace the stages, in a graph under construction, for microbatches like ``data``, a nest of specs."""
         for layer in layers_in(self.model):
             losses_of(layer).clear()  # as Keras does when a model is called
@@ -73,7 +74,7 @@ class ModelStages:
         for number in range(len(self.plans)):
             aside = Aside(self.graph.calls)
             received = found[-1].outputs if found else ()
-            work = self._work(number, task, before, aside)
+            work = self._work(number, task, before, aside, replicas)
             if task is Task.TRAIN:
                 found.append(stage_program(work, received, data, policy=self._policy(number)))
             else:
@@ -85,7 +86,7 @@ class ModelStages:
         replays_all = self.mode is RecomputationMode.RecomputeThenBackpropagate and number < len(self.plans) - 1
         return save_nothing if replays_all else save_tensors
 
-    def _work(self, number: int, task: Task, before: Aside | None, aside: Aside) -> Work:
+    def _work(self, number: int, task: Task, before: Aside | None, aside: Aside, replicas: Replicas) -> Work:
         is_training = task is Task.TRAIN
         plan = self.plans[number] if is_training else ExecutionPlan.without_recomputation(self.stages[number])
 
@@ -102,17 +103,18 @@ class ModelStages:
                 return aside.gather(run)
             if task is Task.PREDICT:
                 return aside.gather(run)[: len(self.graph.outputs)]
-            return aside.gather(lambda: self._loss(x, y, sample_weight, run(), is_training))[: 1 + is_training]
+            return aside.gather(lambda: self._loss((x, y, sample_weight), run(), replicas, is_training))[: 1 + is_training]
 
         return work
 
-    def _loss(self, x: Any, y: Any, sample_weight: Any, outputs: list[tf.Tensor], training: bool) -> list[tf.Tensor]:
+    def _loss(self, data: Any, outputs: list[tf.Tensor], replicas: Replicas, training: bool) -> list[tf.Tensor]:
         """Return the loss as it is reported, in training before it as it is differentiated, and update the metrics."""
-        model, y_pred = self.model, self.packed(outputs)
-        loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
-        note_metrics(model, x, y, y_pred, sample_weight, loss)
-        reported = tf.cast(loss, tf.float32)
-        return [model.optimizer.scale_loss(loss), reported] if training else [reported]
+        (x, y, sample_weight), y_pred = data, self.packed(outputs)
+        parts = (x, y, y_pred, sample_weight)
+        losses = losses_of_each(self.model, parts, replicas, training=training)
+        note_each(self.model, parts, replicas, losses)
+        reported = mean_of(losses)
+        return [self.model.optimizer.scale_loss(sum_of(losses)), reported] if training else [reported]
 
     def packed(self, outputs: Sequence[Any]) -> Any:
         """Return the flat ``outputs`` in the structure of the model's."""

@@ -54,11 +54,13 @@ def run(
     keywords: Mapping[str, Any] | None = None,
     ipu_of_layer: Mapping[str, int] | None = None,
     model: Any = None,
+    replicas: int = 1,
 ) -> Any:
     """Return ``function(*arguments, **keywords)`` of a compiled ``tf.function``, with reports if they are asked for.
 
     ``input_feed`` names the arguments that are streamed in; they are in no figure. ``ipu_of_layer`` says where layers are,
-    and ``model`` is the Keras model whose layers they are.
+    and ``model`` is the Keras model whose layers they are. A program of several ``replicas`` runs one after the other and is
+    reported as what one of them holds on its IPUs.
     Raises ``tf.errors.ResourceExhaustedError``, after the report is written, for a program that does not fit the device
     where that is asked for; ValueError for options of reports that cannot be read.
     """
@@ -68,12 +70,13 @@ def run(
     device = _device()
     # Under another configuration a program is compiled again, as on an IPU.
     given = tf.nest.flatten((arguments, keywords))
-    key = (*map(_signature, given), str(config.current()), options, device)
+    key = (*map(_signature, given), str(config.current()), options, device, replicas)
     known = _seen.setdefault(function, {})
     if key not in known:
         placement = Placement(dict(ipu_of_layer or {}), config.current().io_tiles.num_io_tiles)
         compiled = compile_program(function, *arguments, input_feed=list(input_feed), layers_of=model, **keywords)
-        known[key] = _Compiled(_report(compiled, placement, getattr(model, "name", None), options, device), placement)
+        folder = _report(compiled, placement, getattr(model, "name", None), options, device, replicas)
+        known[key] = _Compiled(folder, placement)
     begin = time.perf_counter()
     results = function(*arguments, **keywords)
     tf.nest.map_structure(lambda leaf: leaf.numpy() if tf.is_tensor(leaf) and hasattr(leaf, "numpy") else leaf, results)
@@ -117,11 +120,11 @@ def _signature(leaf: Any) -> str:
 
 
 def _report(
-    compiled: CompiledProgram, placement: Placement, model: str | None, options: AutoReport, device: int
+    compiled: CompiledProgram, placement: Placement, model: str | None, options: AutoReport, device: int, replicas: int = 1
 ) -> Path | None:
     """Write the reports of a program; return their folder. Raises ResourceExhaustedError if it does not fit the device."""
     settings = config.current()
-    target = target_of(settings, device=device)
+    target = target_of(settings, device=device, replicas=replicas)
     program = compiled.program(capacity_bytes=target.memory_bytes)
     spread, folder = Spread(Profile(program, target), placement), None
     if options.graph or options.execution:

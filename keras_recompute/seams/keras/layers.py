@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 # Attributes of every layer and model on which their calls depend.
 DECIDE_CALLS = frozenset({"_trainable", "_dtype_policy", "_trainable_variables", "_non_trainable_variables", "_layers"})
@@ -13,6 +13,27 @@ OF_TRAINING = frozenset({"optimizer", "history", "stop_training", "_compile_conf
 def layers_in(layer: Any, *, include_self: bool = True) -> list[Any]:
     """Return ``layer`` and the layers inside it, and those in them."""
     return list(layer._flatten_layers(include_self=include_self))
+
+
+class Changed(NamedTuple):
+    """What calls of a layer may change: variables, and generators of random numbers with whether their seed was given."""
+
+    variables: list[Any]
+    generators: list[tuple[Any, bool]]
+
+
+def changed_by_calls(layer: Any) -> Changed:
+    """Return what calls of ``layer`` may change beside its metrics; Keras's own generator too, if there is one."""
+    from keras.src.backend.common import global_state
+    from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+
+    layers = layers_in(layer)
+    variables = {id(v): v for each in layers for v in each._non_trainable_variables}
+    generators = {id(g): (g, g._initial_seed is not None) for each in layers for g in each._seed_generators}
+    of_keras = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    if of_keras is not None:
+        generators.setdefault(id(of_keras), (of_keras, False))
+    return Changed(list(variables.values()), list(generators.values()))
 
 
 def losses_of(layer: Any) -> list[Any]:

@@ -30,7 +30,13 @@ def is_within_fit(arguments: Mapping[str, Any]) -> bool:
 
 def split_for_validation(x: Any, share: float) -> tuple[Any, Any]:
     """Return what ``fit(x, validation_split=share)`` trains on, and what it evaluates."""
+    (trained,), (validation,) = split_all_for_validation((x,), share)
+    return trained, validation
+
+
+def split_all_for_validation(parts: tuple[Any, ...], share: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return what ``fit`` trains on of ``parts``, its data and what goes with it, and what it evaluates."""
     from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
-    (trained,), (validation,) = train_validation_split((x,), share)
-    return trained, validation
+    trained, validation = train_validation_split(parts, share)
+    return tuple(trained), tuple(validation)

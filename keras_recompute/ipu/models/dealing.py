@@ -1,0 +1,131 @@
+"""Dealing the data of ``fit``, ``evaluate`` and ``predict`` to the replicas (Graphcore: replication).
+
+Keras gets batches of a microbatch for every replica, so that a step of Keras's is one step of all replicas. Batches and
+steps that are given count the microbatches of all replicas, as in Graphcore's Keras: what is divided here by their number.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ...seams.keras.training import split_all_for_validation
+from .microbatches import known_steps, single, stacked
+
+
+def steps_of_each(microbatches: int | None, replicas: int) -> int | None:
+    """Return how many steps each replica does; warn of a remainder, which is dropped. None where it is not known.
+
+    Raises ValueError for fewer microbatches than replicas.
+    """
+    if microbatches is None or replicas == 1:
+        return microbatches
+    if microbatches < replicas:
+        raise ValueError(
+            f"the data has {microbatches} microbatches for {replicas} replicas, and each needs at least one: give more data, a "
+            f"smaller batch_size, or fewer IPUs in auto_select_ipus"
+        )
+    if microbatches % replicas:
+        warnings.warn(
+            f"{microbatches} microbatches are dealt to {replicas} replicas: the last {microbatches % replicas} are dropped",
+            stacklevel=5,
+        )
+    return microbatches // replicas
+
+
+def dealt(
+    data: tuple[Any, ...], batch_size: int | None, steps: int | None, replicas: int
+) -> tuple[Any, int | None, int | None]:
+    """Return ``data``, a tuple of x and what goes with it, the batch size and the steps as Keras gets them."""
+    steps_then = None if steps is None else steps // replicas
+    if isinstance(data[0], tf.data.Dataset):
+        dealt_out = data[0].batch(replicas, drop_remainder=True)
+        return (_merged(dealt_out), *data[1:]), batch_size, steps_then
+    count = known_steps(data[0], batch_size)
+    if count is None:
+        return data, batch_size, steps
+    rows = count // replicas * replicas * (batch_size or 32)
+    trimmed = tuple(None if part is None else keras.tree.map_structure(lambda a: a[:rows], part) for part in data)
+    return trimmed, (batch_size or 32) * replicas, steps_then
+
+
+def dealt_arguments(given: Mapping[str, Any], replicas: int, *, steps_name: str) -> dict[str, Any]:
+    """Return the arguments of ``fit``, ``evaluate`` or ``predict``, by name, as Keras gets them."""
+    found = dict(given)
+    if found.get("validation_split") and found.get("validation_data") is None:
+        parts = split_all_for_validation(tuple(found.get(name) for name in _DATA), found.pop("validation_split"))
+        found.update(zip(_DATA, parts[0]), validation_data=parts[1])
+    if found.get("validation_data") is not None:
+        validation = keras.utils.unpack_x_y_sample_weight(found["validation_data"])
+        size = found.get("validation_batch_size") or found.get("batch_size")
+        parts, size, steps = dealt(validation, size, found.get("validation_steps"), replicas)
+        found.update(validation_batch_size=size, validation_steps=steps)
+        found["validation_data"] = parts[0] if isinstance(parts[0], tf.data.Dataset) else parts
+    names = [name for name in _DATA if name in found]
+    parts, size, steps = dealt(tuple(found[name] for name in names), found.get("batch_size"), found.get(steps_name), replicas)
+    return {**found, **dict(zip(names, parts)), "batch_size": size, steps_name: steps}
+
+
+def next_of_all(iterator: Iterator[Any], count: int, replicas: int) -> Any:
+    """Return ``count`` steps of all replicas, the microbatches of each following one another along a new first axis."""
+    return of_all([next(iterator) for _ in range(count)], replicas)
+
+
+def of_all(steps: list[Any], replicas: int) -> Any:
+    """Return what Keras gives for ``steps`` as the microbatches of each replica, stacked along a new first axis."""
+    if replicas == 1:
+        return stacked(steps)
+    for leaf in tf.nest.flatten(steps[0]):
+        if leaf.shape[0] is None or leaf.shape[0] % replicas:
+            raise ValueError(
+                f"a batch of {leaf.shape[0]} samples cannot be dealt to {replicas} replicas: give as many microbatches"
+            )
+    return stacked(
+        [tf.nest.map_structure(lambda t, r=r: tf.split(t, replicas)[r], step) for r in range(replicas) for step in steps]
+    )
+
+
+def example_batch(data: tuple[Any, ...], batch_size: int | None) -> tuple[Any, ...]:
+    """Return x, y and sample weights of one microbatch, symbolically, as Keras would get them for one replica."""
+    if isinstance(data[0], tf.data.Dataset):
+        given = keras.utils.unpack_x_y_sample_weight(data[0].element_spec)
+    else:
+        given = (*data, None, None)[:3]
+
+    def one(part: Any) -> Any:
+        if isinstance(part, tf.TensorSpec):
+            return keras.KerasTensor(part.shape, single(part.dtype).name)
+        shape = np.shape(part)[1:] or (1,)  # Keras makes columns of vectors
+        return keras.KerasTensor((batch_size or 32, *shape), single(tf.as_dtype(part.dtype)).name)
+
+    return tuple(None if part is None else keras.tree.map_structure(one, part) for part in given)
+
+
+def log_effective_batch(batch: int, steps: int, replicas: int) -> None:
+    """Log the number of samples of an optimiser update."""
+    accumulating = f", accumulating {steps} microbatches per update" if steps > 1 else ""
+    logging.getLogger(__name__).info(
+        "training is distributed across %d replicas%s: the effective batch size is %d",
+        replicas,
+        accumulating,
+        batch * steps * replicas,
+    )
+
+
+_DATA = ("x", "y", "sample_weight")
+
+
+def _merged(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return ``dataset`` with its first two axes, replica and sample, as one."""
+
+    def merged(*element: Any) -> Any:
+        parts = tf.nest.map_structure(lambda t: tf.reshape(t, (t.shape[0] * t.shape[1], *t.shape[2:])), element)
+        return parts if len(parts) > 1 else parts[0]
+
+    return dataset.map(merged)

@@ -1,0 +1,54 @@
+"""Microbatches of a model without a pipeline, evaluated or predicted one after the other in a program's loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...engine.passes import target_now
+from ...engine.pieces import Pieces
+from .accumulate import losses_of_each, note_each, repeat
+from .replicas import Replicas
+
+
+def evaluate_microbatches(model: keras.Model, feed: Any, first: tf.Tensor, count: int, replicas: Replicas) -> None:
+    """Update the metrics of ``model`` with microbatches ``feed[first]``, ..., as Keras's own test step does."""
+
+    def microbatch(m: tf.Tensor) -> tuple[tf.Tensor]:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(_taken(feed, m))
+        y_pred = model(x, training=False)
+        parts = (x, y, y_pred, sample_weight)
+        note_each(model, parts, replicas, losses_of_each(model, parts, replicas, training=False))
+        return (m + 1,)
+
+    repeat(microbatch, first, count)
+
+
+def prediction_specs(model: keras.Model, feed: Any) -> Any:
+    """Return the nest of specs of what ``model`` predicts for a microbatch of ``feed``."""
+    data = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape[1:], t.dtype), feed)
+    traced = tf.function(lambda data: _predicted(model, data), autograph=False).get_concrete_function(data)
+    return tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), traced.structured_outputs)
+
+
+def predict_microbatches(model: keras.Model, feed: Any, first: tf.Tensor, count: int, specs: Any) -> list[tf.Tensor]:
+    """Return the leaves of what ``model`` predicts for microbatches ``feed[first]``, ..., stacked; ``specs`` are of one."""
+    pieces = [Pieces(count, tuple(spec.shape), spec.dtype) for spec in tf.nest.flatten(specs)]
+
+    def microbatch(m: tf.Tensor, stores: list[Any]) -> tuple[Any, ...]:
+        found = tf.nest.flatten(_predicted(model, _taken(feed, m)))
+        return m + 1, [p.put(store, m - first, value) for p, store, value in zip(pieces, stores, found)]
+
+    _, stores = repeat(microbatch, first, count, [p.empty(target_now()) for p in pieces])
+    return [p.whole(store) for p, store in zip(pieces, stores)]
+
+
+def _predicted(model: keras.Model, data: Any) -> Any:
+    x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+    return model(x, training=False)
+
+
+def _taken(feed: Any, m: tf.Tensor) -> Any:
+    return tf.nest.map_structure(lambda t: t[m], feed)

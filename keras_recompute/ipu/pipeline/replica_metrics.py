@@ -1,0 +1,43 @@
+"""How the metrics of replicas are put together for Keras (Graphcore: set_replication_options)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+class ReplicatedMetricReductionMethod(enum.Enum):
+    """How metrics of replicas are put together.
+
+    NONE: those of the last replica stand for all. LIST: the values of all replicas, in their order. SUM and MEAN: one value.
+    """
+
+    NONE = 1
+    LIST = 2
+    SUM = 3
+    MEAN = 4
+
+
+def reduction_of_metrics(value: Any) -> ReplicatedMetricReductionMethod:
+    """Return the method that ``value``, a member or its name in any case, stands for; raise ValueError if none."""
+    if isinstance(value, ReplicatedMetricReductionMethod):
+        return value
+    names = [method.name for method in ReplicatedMetricReductionMethod]
+    if not isinstance(value, str) or value.upper() not in names:
+        raise ValueError(f"replicated_metric_reduction_method must be one of {', '.join(names)}, not {value!r}")
+    return ReplicatedMetricReductionMethod[value.upper()]
+
+
+def reduced(results: Sequence[Any], method: ReplicatedMetricReductionMethod) -> Any:
+    """Return the nests ``results``, one per replica, as one: each value is of shape ``()``, with LIST ``(replicas,)``."""
+    if len(results) == 1 or method is ReplicatedMetricReductionMethod.NONE:
+        return results[-1]
+    put_together = {
+        ReplicatedMetricReductionMethod.LIST: tf.stack,
+        ReplicatedMetricReductionMethod.SUM: tf.add_n,
+        ReplicatedMetricReductionMethod.MEAN: lambda values: tf.add_n(values) / len(values),
+    }[method]
+    return tf.nest.map_structure(lambda *values: put_together([tf.convert_to_tensor(v) for v in values]), *results)

@@ -1,0 +1,273 @@
+"""Replicas train, evaluate and predict as a loop by hand does that keeps the state of each beside it."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from .replicated import BATCH, ByHand, configure, data, replicated
+
+pytestmark = pytest.mark.usefixtures("graphcore_names")
+
+UPDATES = 20
+
+
+def mean_of_predictions(_: tf.Tensor, predicted: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(predicted, -1)
+
+
+long = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("replicas", "schedule", "accumulation", "method"),
+    [
+        (2, None, 2, "sum"),
+        (2, "Sequential", 2, "sum"),
+        pytest.param(4, None, 1, "sum", marks=long),
+        pytest.param(4, "Sequential", 1, "mean", marks=long),
+        pytest.param(2, "Interleaved", 2, "sum", marks=long),
+        pytest.param(4, "Interleaved", 2, "sum", marks=long),
+        pytest.param(2, "Grouped", 4, "sum", marks=long),
+        pytest.param(4, "Grouped", 4, "sum", marks=long),
+        pytest.param(2, "Grouped", 4, "running_mean", marks=long),
+        pytest.param(2, None, 3, "running_mean", marks=long),
+        pytest.param(2, None, 3, "mean", marks=long),
+    ],
+)
+def test_twenty_updates_are_those_of_a_loop_by_hand(replicas, schedule, accumulation, method):
+    """Losses, gradient norms, weights, replica 0's statistics and metrics within 1e-5, in executions of two updates."""
+    x, y = data(UPDATES * accumulation * replicas)
+    model = replicated(replicas, schedule, steps=2 * accumulation, accumulation=accumulation, method=method)
+    model.set_replication_options("MEAN")
+    before = model.get_weights()
+    history = model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0).history
+
+    by_hand = ByHand(model, before, replicas)
+    by_hand.train(x, y, keras.optimizers.SGD(0.02, momentum=0.5), accumulation=accumulation, method=method)
+    assert len(by_hand.per_update) == UPDATES
+    np.testing.assert_allclose(model.training_record.losses, by_hand.per_update, rtol=1e-5)
+    np.testing.assert_allclose(model.training_record.gradient_norms, by_hand.norms, rtol=1e-5)
+    for ours, theirs, start in zip(model.get_weights(), by_hand.plain.get_weights(), before, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        assert np.abs(theirs - start).max() > 1e-3, "a weight was not trained"
+    np.testing.assert_allclose(history["loss"], [np.mean(by_hand.losses)], rtol=1e-5)
+    np.testing.assert_allclose(history["mae"], [np.mean(by_hand.errors)], rtol=1e-5)
+    assert np.abs(by_hand.statistics[0][0] - by_hand.statistics[1][0]).max() > 1e-3, "the replicas saw the same"
+
+
+@pytest.mark.parametrize("schedule", [None, pytest.param("Sequential", marks=long)])
+@pytest.mark.parametrize("method", ["NONE", "LIST", "SUM", "MEAN"])
+def test_metrics_of_replicas_are_put_together(method, schedule):
+    """Of a loss and a metric per replica, in ``evaluate`` and in ``fit`` alike."""
+    x, y = data(12)
+    model = replicated(3, schedule, steps=2, accumulation=2)
+    model.set_replication_options(getattr(tf.keras.ipu.ReplicatedMetricReductionMethod, method))
+    predicted = model(x, training=False).numpy().reshape(4, 3, BATCH, 2)  # step, replica, sample
+    differences = predicted - y.reshape(4, 3, BATCH, 2)
+    each = np.stack([(differences**2).mean((0, 2, 3)), np.abs(differences).mean((0, 2, 3))])  # loss and mae by replica
+    assert np.ptp(each, axis=1).min() > 0.01, "the replicas saw the same"
+    expected = {"NONE": each[:, -1], "LIST": each, "SUM": each.sum(1), "MEAN": each.mean(1)}[method]
+    found = model.evaluate(x, y, batch_size=BATCH, verbose=1)
+    np.testing.assert_allclose(np.array(found), expected, rtol=1e-5)
+    np.testing.assert_allclose(np.array(model.get_metrics_result()["mae"]), expected[1], rtol=1e-5)
+
+    before = model.get_weights()
+    history = model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0).history
+    by_hand = ByHand(model, before, 3)
+    by_hand.train(x, y, keras.optimizers.SGD(0.02, momentum=0.5), accumulation=2)
+    each = np.mean(by_hand.errors, axis=1)
+    expected = {"NONE": each[-1], "LIST": each, "SUM": each.sum(), "MEAN": each.mean()}[method]
+    np.testing.assert_allclose(np.array(history["mae"][0]), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", [None, pytest.param("Sequential", marks=long)])
+def test_predictions_come_in_the_order_of_the_data(schedule):
+    x, _ = data(12)
+    model = replicated(2, schedule, steps=3, accumulation=1)
+    expected = np.asarray(model(x, training=False))
+    np.testing.assert_allclose(model.predict(x, batch_size=BATCH, verbose=0), expected, atol=1e-6)
+    dataset = tf.data.Dataset.from_tensor_slices(x).batch(BATCH, drop_remainder=True)
+    np.testing.assert_allclose(model.predict(dataset, verbose=0), expected, atol=1e-6)
+    # Steps that are given count the microbatches of all replicas.
+    np.testing.assert_allclose(model.predict(dataset, steps=6, verbose=0), expected[: 6 * BATCH], atol=1e-6)
+
+
+def test_a_dataset_is_dealt_as_arrays_are():
+    x, y = data(8)
+    losses = []
+    for given in ((x, y), (tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True).repeat(),)):
+        model = replicated(2, None, steps=2, accumulation=2)
+        size, steps = (BATCH, None) if len(given) == 2 else (None, 8)
+        model.fit(*given, batch_size=size, steps_per_epoch=steps, shuffle=False, verbose=0)
+        losses.append(model.training_record.losses)
+    assert len(losses[0]) == 2, "eight microbatches, two replicas, two microbatches per update"
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+
+
+def test_validation_data_is_dealt_too_and_leaves_training_as_it_is():
+    """Loss of the last replica's validation data; as many updates as without validation."""
+    x, y = data(12)
+    model = replicated(2, None, steps=2, accumulation=2)
+    before = model.get_weights()
+    history = model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0, validation_split=1 / 3).history
+    by_hand = ByHand(model, before, 2)
+    by_hand.train(x[: 8 * BATCH], y[: 8 * BATCH], keras.optimizers.SGD(0.02, momentum=0.5), accumulation=2)
+    np.testing.assert_allclose(model.training_record.losses, by_hand.per_update, rtol=1e-5)
+    held, target = (a[8 * BATCH :].reshape(4, BATCH, -1)[1::2] for a in (x, y))
+    errors = [(by_hand.plain(a, training=False) - b) ** 2 for a, b in zip(held, target)]
+    np.testing.assert_allclose(history["val_loss"], [np.mean(errors)], rtol=1e-4)
+
+
+class TestStates:
+    def test_each_replica_draws_its_own_random_numbers_unless_a_seed_is_given(self):
+        """Two replicas with the same microbatch: the mean of what dropout leaves of ones."""
+        from tensorflow.python import ipu
+
+        seen = {}
+        for seed in (None, 7):
+            configure(2)
+            with ipu.ipu_strategy.IPUStrategy().scope():
+                inputs = keras.Input((200,), batch_size=1)
+                model = keras.Model(inputs, keras.layers.Dropout(0.5, seed=seed)(inputs))
+                model.compile("sgd", mean_of_predictions, steps_per_execution=2)
+                model.set_replication_options("LIST")
+            ones = np.ones((4, 200), "float32")
+            [first], [second] = (model.fit(ones, ones, batch_size=1, verbose=0).history["loss"] for _ in range(2))
+            seen[seed] = first
+            assert abs(first[0] - second[0]) > 1e-4, "the numbers go on"
+        assert abs(seen[None][0] - seen[None][1]) > 1e-4
+        assert seen[7][0] == seen[7][1]
+
+    def test_replica_0_draws_as_one_replica_does(self):
+        from tensorflow.python import ipu
+
+        losses, ones = [], np.ones((8, 50), "float32")
+        for replicas in (1, 2):
+            configure(replicas)
+            with ipu.ipu_strategy.IPUStrategy().scope():
+                keras.utils.set_random_seed(3)
+                inputs = keras.Input((50,), batch_size=1)
+                model = keras.Model(inputs, keras.layers.Dropout(0.5)(inputs))
+                model.compile("sgd", mean_of_predictions, steps_per_execution=2)
+                model.set_replication_options("LIST")
+            rows = ones[: 4 * replicas]
+            [loss] = model.fit(rows, rows, batch_size=1, verbose=0).history["loss"]
+            losses.append(np.ravel(loss)[0])
+        assert losses[0] == losses[1]
+
+
+class TestCommonStatistics:
+    """``norms.experimental.distributed_batch_norm_replica_group_size``."""
+
+    @pytest.mark.parametrize("schedule", [None, pytest.param("Sequential", marks=long), pytest.param("Grouped", marks=long)])
+    def test_are_those_of_the_group_s_microbatches(self, schedule):
+        """Four replicas in groups of two, twenty updates, by a loop in which each pair's microbatches are one batch."""
+        accumulation, replicas, size = 4, 4, 2
+        x, y = data(UPDATES * accumulation * replicas)
+        group = {"distributed_batch_norm_replica_group_size": size}
+        model = replicated(replicas, schedule, steps=2 * accumulation, accumulation=accumulation, **group)
+        model.set_replication_options("LIST")
+        before = model.get_weights()
+        history = model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0).history
+        # Of a pair the loss is the sum of two means: twice the mean over both.
+        pairs = ByHand(model, before, replicas // size)
+        pairs.train(x, y, keras.optimizers.SGD(0.02, momentum=0.5), accumulation=accumulation, microbatch=2 * BATCH, weight=2.0)
+        np.testing.assert_allclose(model.training_record.losses, pairs.per_update, rtol=1e-5)
+        np.testing.assert_allclose(model.training_record.gradient_norms, pairs.norms, rtol=1e-5)
+        for ours, theirs in zip(model.get_weights(), pairs.plain.get_weights(), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        of_pairs = np.reshape(history["mae"][0], (2, 2)).mean(axis=1)
+        np.testing.assert_allclose(of_pairs, np.mean(pairs.errors, axis=1), rtol=1e-5)
+        assert np.ptp(history["mae"][0]) > 1e-3, "the replicas of a pair have metrics of their own"
+
+    def test_groups_that_do_not_divide_the_replicas(self):
+        model = replicated(3, None, steps=1, accumulation=1, distributed_batch_norm_replica_group_size=2)
+        with pytest.raises(ValueError, match="replica_group_size=2 does not divide the 3 replicas of the model"):
+            model.fit(*data(3), batch_size=BATCH, verbose=0)
+
+
+class TestSums:
+    def test_an_optimizer_sums_and_averages_what_is_equal_in_all_replicas(self):
+        from tensorflow.python import ipu
+
+        class Summing(keras.optimizers.SGD):
+            def apply(self, grads, trainable_variables=None):
+                by_mean = [ipu.cross_replica_ops.cross_replica_mean(g) for g in grads]
+                super().apply([ipu.cross_replica_ops.cross_replica_sum(g) for g in by_mean], trainable_variables)
+
+        x, y = data(6)
+        weights = []
+        for optimizer in (Summing(0.01), keras.optimizers.SGD(0.03)):
+            model = replicated(3, None, steps=2, accumulation=1)
+            model.compile(optimizer, "mse", steps_per_execution=2)
+            model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+            weights.append(model.get_weights())
+        for three_times, once in zip(*weights, strict=True):
+            np.testing.assert_allclose(three_times, once, rtol=1e-4, atol=1e-6)
+
+    def test_a_model_does_not_as_its_replicas_follow_one_another(self):
+        from tensorflow.python import ipu
+
+        def loss(y, predicted):
+            return ipu.cross_replica_ops.cross_replica_mean(tf.reduce_mean((y - predicted) ** 2))
+
+        model = replicated(2, None, steps=1, accumulation=1)
+        model.compile("sgd", loss, steps_per_execution=1)
+        with pytest.raises(NotImplementedError, match=r"sums over replicas inside a model \('2 replicas'\)"):
+            model.fit(*data(2), batch_size=BATCH, verbose=0)
+        configure(1)
+        model.fit(*data(2), batch_size=BATCH, verbose=0)
+        assert len(model.training_record.losses) == 2, "one replica is all of them"
+
+
+class TestRefusals:
+    def test_ipus_that_do_not_hold_whole_copies(self):
+        model = replicated(1, "Sequential", steps=2, accumulation=2)
+        configure(3)
+        with pytest.raises(ValueError, match=r"3 IPUs are configured for a model that uses 2, .* a multiple of 2"):
+            model.fit(*data(2), batch_size=BATCH, verbose=0)
+
+    def test_a_copy_takes_a_power_of_two_where_its_own_number_does_not_divide(self):
+        from keras_recompute.ipu.configuration.device import replicas_on
+
+        assert [replicas_on(4, 3), replicas_on(8, 3), replicas_on(6, 3), replicas_on(1, 2), replicas_on(16, 1)] == [
+            1,
+            2,
+            2,
+            1,
+            16,
+        ]
+
+    def test_data_that_does_not_feed_all_replicas_once(self):
+        model = replicated(4, None, steps=1, accumulation=1)
+        with pytest.raises(ValueError, match="3 microbatches for 4 replicas, and each needs at least one"):
+            model.fit(*data(3), batch_size=BATCH, verbose=0)
+
+    def test_what_is_left_over_is_dropped_with_a_warning(self):
+        model = replicated(2, None, steps=1, accumulation=1)
+        with pytest.warns(UserWarning, match="5 microbatches are dealt to 2 replicas: the last 1 are dropped"):
+            model.fit(*data(5), batch_size=BATCH, verbose=0)
+        assert len(model.training_record.losses) == 2
+
+    def test_accumulation_is_per_replica(self):
+        """Three steps of each replica, in accumulations of two."""
+        model = replicated(2, None, steps=3, accumulation=2)
+        with pytest.raises(RuntimeError, match="steps_per_execution=3 must be a multiple of"):
+            model.fit(*data(6), batch_size=BATCH, verbose=0)
+
+    def test_steps_that_do_not_divide_are_counted_per_replica(self):
+        model = replicated(2, None, steps=2, accumulation=2)
+        with pytest.raises(ValueError, match="3 steps per epoch cannot be divided into executions of steps_per_execution=2"):
+            model.fit(*data(6), batch_size=BATCH, verbose=0)
+
+
+def test_the_effective_batch_size_is_logged(caplog):
+    model = replicated(2, None, steps=2, accumulation=2)
+    with caplog.at_level("INFO", logger="keras_recompute"):
+        model.fit(*data(4), batch_size=BATCH, verbose=0)
+    assert (
+        "distributed across 2 replicas, accumulating 2 microbatches per update: the effective batch size is 16" in caplog.text
+    )
