@@ -35,7 +35,7 @@ def build_model(tf, options, checkpoints):
     keras = tf.keras
     if options.is_text:
         inputs = keras.layers.Input((options.seq_len,), batch_size=options.batch_size, dtype="int32")
-        embedding = keras.layers.Embedding(SYMBOLS, options.features)
+        embedding = keras.layers.Embedding(SYMBOLS, options.features, keras.initializers.RandomNormal(stddev=1.0))
     else:
         inputs = keras.layers.Input((options.seq_len, options.features), batch_size=options.batch_size)
     cell = {"lstm": ipu_layers.PopnnLSTM, "gru": ipu_layers.PopnnGRU}[options.cell]

@@ -1,7 +1,8 @@
 """The example's language model in PyTorch: ``python torch_text.py TEXT MINUTES [checkpoints]``.
 
-The same network, optimiser, windows of text and validation windows, and weights drawn as Keras draws them. Printed is a line
-of JSON after every validation: updates, seconds of training, bits per byte of what was learnt last and of what was held back.
+The same network, optimiser, windows of text and validation windows, and weights drawn as the example draws them. Printed is a
+line of JSON after every validation: updates, seconds of training, bits per byte of what was learnt last and of what was held
+back.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Network(nn.Module):
         self.layer = nn.LSTM(FEATURES, UNITS, batch_first=True)
         self.last = nn.Linear(UNITS, SYMBOLS)
         self.section = STEPS // (checkpoints + 1)
-        self._begin_as_keras_does()
+        self._begin_as_the_example_does()
 
     @torch.no_grad()
-    def _begin_as_keras_does(self) -> None:
-        nn.init.uniform_(self.embedding.weight, -0.05, 0.05)
+    def _begin_as_the_example_does(self) -> None:
+        nn.init.normal_(self.embedding.weight)
         for matrix in (self.layer.weight_ih_l0, self.last.weight):
             nn.init.xavier_uniform_(matrix)
         nn.init.orthogonal_(self.layer.weight_hh_l0)
