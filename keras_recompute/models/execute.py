@@ -19,6 +19,7 @@ from ..engine.partition import Partition, partition
 from ..engine.passes import target_now
 from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_replay_sources
+from ..engine.target import Target
 from ..engine.trace import trace
 from ..planning.multilevel import equal_groups
 from .alike import Alike
@@ -36,11 +37,15 @@ _END = "end"  # what comes after the last checkpoint, in the names of operations
 
 @dataclass(frozen=True, eq=False)
 class ExecutionPlan:
-    """What a training pass runs, in order: single sections and runs of equal ones."""
+    """What a training pass runs, in order: single sections and runs of equal ones.
+
+    ``rerolled`` are the steps where the section behind the last checkpoint runs in the loop of those before it, if it can.
+    """
 
     graph: Graph
     steps: tuple[Section | Run, ...]
     levels: int = 1
+    rerolled: tuple[Section | Run, ...] = ()
 
     @classmethod
     def of(cls, graph: Graph, levels: int = 1, *, replays_end: bool = False, with_twins: bool = False) -> ExecutionPlan:
@@ -52,14 +57,21 @@ class ExecutionPlan:
         """
         graph = distributed(graph)
         steps = find_runs(split_at_checkpoints(graph, replays_end=replays_end), graph, with_twins=with_twins)
+        rerolled = _rerolled(steps, graph, with_twins=with_twins) if levels == 1 and not replays_end else []
         if with_twins:
-            steps = [replace(step, inside=loops_inside(step.graph)) for step in steps]
-        return cls(graph, tuple(steps), levels)
+            steps, rerolled = ([replace(s, inside=loops_inside(s.graph)) for s in each] for each in (steps, rerolled))
+        return cls(graph, tuple(steps), levels, tuple(rerolled))
 
     @classmethod
     def without_recomputation(cls, graph: Graph) -> ExecutionPlan:
         """Return the plan that keeps every activation."""
         return cls(graph, as_one_section(graph))
+
+    def on(self, target: Target) -> ExecutionPlan:
+        """Return the plan as it runs on ``target``."""
+        counts = [len(step.sections) for step in self.rerolled if isinstance(step, Run)]
+        is_better = counts and target.first("end", counts[-1])
+        return replace(self, steps=self.rerolled, rerolled=()) if is_better else self
 
     @property
     def recomputes(self) -> bool:
@@ -85,7 +97,7 @@ class ExecutionPlan:
 
 def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Run ``plan`` on the inputs of its graph, in a graph under construction; return the values of its outputs."""
-    graph = plan.graph
+    graph, plan = plan.graph, plan.on(target_now())
     values: Values = dict(zip(graph.inputs, inputs))
     batch = dimensions(inputs[0])[0] if inputs else 1
     for state in graph.initial_states:
@@ -104,6 +116,24 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]
         else:
             _run_calls(step, values, name or _END)
     return [values[key] for key in graph.outputs]
+
+
+def _rerolled(steps: Sequence[Section | Run], graph: Graph, *, with_twins: bool) -> list[Section | Run]:
+    """Return ``steps`` with the section behind the last checkpoint in the run before it; none where it is not equal to those.
+
+    What gathers the results of all sections comes behind, and is not replayed.
+    """
+    before = len(steps) - 2
+    run = steps[before] if before >= 0 else None
+    if not isinstance(run, Run) or not run.recomputed:
+        return []
+    sections = [replace(s, leaving=frozenset()) for s in split_at_checkpoints(graph, replays_end=True)]
+    found = find_runs(sections, graph, with_twins=with_twins)
+    longer = found[before]
+    if not isinstance(longer, Run) or len(longer.sections) != len(run.sections) + 1:
+        return []
+    behind = [replace(step, recomputed=False) for step in found[before + 1 :] if isinstance(step, Section)]
+    return [*found[: before + 1], *behind] if len(behind) == len(found) - before - 1 else []
 
 
 def _run_calls(step: Section | Run, values: Values, name: str) -> None:

@@ -27,6 +27,7 @@ from .min_cut import all_but_cheap
 from .poolings import faster_pooling
 from .prevent_constant_folding import late_zeros
 from .prevent_cse import with_operands_apart
+from .rerolling import among_many
 from .scheduling import finish_layer_by_layer
 from .sinking import sunk_slice
 from .staging import in_stages
@@ -71,6 +72,8 @@ PASSES = {
              "TensorFlow does not make large zeros before XLA compiles", _PROCESS),
         Pass("unstacking", "slice", chosen_slice, (_XLA,),
              "a loop chooses among tensors instead of slicing a stack of them", _ATTENTION),
+        Pass("rerolling", "end", among_many, (_XLA_TPU,),
+             "of many equal sections the one behind the last checkpoint runs in the loop of those before it", _DEVICES),
         Pass("sinking", "slice", sunk_slice, (_XLA, _TENSORFLOW),
              "what a loop reads a piece of is selected inside its body, not kept whole around it", _WORTH),
         Pass("shared_tracebacks", "body", sharing_tracebacks, (_XLA,),
