@@ -6,6 +6,8 @@ XLA does when it fuses (compiled programs showed it; on a CPU, with TensorFlow 2
 * an operand of a matrix product is an array, and stays until the product of the backward pass has read it;
 * anything else is computed again within the kernel that reads it, from arrays: inputs of the layer, and results of operations
   that are too dear to repeat (``engine.kinds.CHEAP`` are the others). These stay.
+* in a section fewer stay: there the engine keeps what its own policy says (``engine.passes.min_cut``), of a gelu, for one, the
+  product alone where XLA keeps what follows from it as well, and of a block all that stands within it so.
 
 Convolutions, pooling, softmax and gathers take storage while they run of which their tensors say nothing: it is read from the
 compiled program of the layer alone (``scratch``).
@@ -45,13 +47,14 @@ _FREE = (*SOURCES, *SHAPES, *VIEWS, "Identity")
 class Measured:
     """One call of a layer.
 
-    ``kept`` are arrays of its own that its backward pass needs, with their bytes. ``reads`` and ``multiplies`` are the numbers
-    of inputs that it computes with, or multiplies by, and ``needs`` those of outputs it needs. ``sources`` tells for each
-    output what it is computed from again: its own array (None), or arrays of its own and numbers of inputs. ``scratch`` is
-    what it takes beside its tensors while it runs.
+    ``kept`` are arrays of its own that its backward pass needs, with their bytes, and ``kept_in_section`` those that a section
+    keeps of them. ``reads`` and ``multiplies`` are the numbers of inputs that it computes with, or multiplies by, and ``needs``
+    those of outputs it needs. ``sources`` tells for each output what it is computed from again: its own array (None), or arrays
+    of its own and numbers of inputs. ``scratch`` is what it takes beside its tensors while it runs.
     """
 
     kept: Mapping[int, int]
+    kept_in_section: Mapping[int, int]
     reads: frozenset[int]
     multiplies: frozenset[int]
     needs: frozenset[int]
@@ -125,14 +128,21 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
         arrays.add_sources(tensor, found)
         sources.append(None if number in found.outputs else (found.kept, frozenset(found.inputs)))
     kept = {**multiplied.kept, **read.kept}
+    cut = _Needs()
+    for tensor in partition(part.joint, None).saved:
+        arrays.add_array(tensor, cut)
+    kept_in_section = min(kept, cut.kept, key=lambda held: sum(held.values()))
     return Measured(
         kept=kept,
+        kept_in_section=kept_in_section,
         reads=frozenset(read.inputs),
         multiplies=frozenset(multiplied.inputs),
         needs=frozenset(read.outputs | multiplied.outputs),
         sources=tuple(sources),
         cost=_seconds(run, signature) if timed else _operations(traced),
-        scratch=scratch(run, traced, signature, kept_bytes=sum(kept.values())),
+        scratch=scratch(
+            run, traced, signature, kept_bytes=sum(kept.values()), kept_in_section_bytes=sum(kept_in_section.values())
+        ),
     )
 
 

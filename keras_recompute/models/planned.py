@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..liveness.local import device_called
 from ..planning import BudgetTooSmallError, Chain, simulate
 from ..planning.budget import least
 from ..planning.twice import section_actions
+from ..seams.keras.layers import layers_in
 from ..sizes import format_bytes, parse_bytes
 from .batch import specs_of
 from .checkpointed import check_trainable, functional_model, graph_of, with_checkpoints
@@ -153,7 +155,8 @@ def plan(
             return compiled_peak_bytes(candidate, inputs, optimizer_bytes=optimizer_bytes)
 
     if needed_bytes is None:
-        return planned(prediction.cheapest_sections(budget_bytes=budget_bytes))
+        with _naming_what_holds_most(prediction, graph):
+            return planned(prediction.cheapest_sections(budget_bytes=budget_bytes))
     prove_by = needed_bytes
 
     def needed(sections: Sections) -> int:
@@ -161,9 +164,28 @@ def plan(
             known[now, sections] = prove_by(planned(sections)[0])
         return known[now, sections]
 
-    fitting = _cheapest_proved(prediction, budget_bytes, needed, {s: n for (when, s), n in known.items() if when == now})
+    with _naming_what_holds_most(prediction, graph):
+        fitting = _cheapest_proved(prediction, budget_bytes, needed, {s: n for (when, s), n in known.items() if when == now})
     candidate, found = planned(fitting)
     return candidate, replace(found, compiled_peak_bytes=needed(fitting))
+
+
+@contextmanager
+def _naming_what_holds_most(prediction: Prediction, graph: Graph) -> Iterator[None]:
+    """Add to a refusal the layer that holds more than half of the activations, if there are layers inside to recompute."""
+    try:
+        yield
+    except BudgetTooSmallError as refusal:
+        held = prediction.chain.activation_bytes
+        largest = graph.calls[prediction.places[max(range(len(held)), key=held.__getitem__)]].operation
+        if 2 * max(held) > sum(held) and isinstance(largest, keras.layers.Layer) and layers_in(largest, include_self=False):
+            said = (
+                f"{refusal}. Most of the activations are those of the layers inside {largest.name!r}, a "
+                f"{type(largest).__name__}, where a plan puts no checkpoints: checkpointed(model, layers=...) recomputes them "
+                f"one by one"
+            )
+            refusal.args = (said,)
+        raise
 
 
 def _target(device: str | None, *, is_proved: bool) -> Device | None:

@@ -87,16 +87,18 @@ def predict(graph: Graph, specs: dict[Key, tf.TensorSpec], *, fixed_bytes: int, 
     measure = Measure(specs, timed=timed)
     measured = [measure(call) for call in graph.calls]
     lasting = {*graph.inputs, *graph.outputs, *graph.initial_states}  # alive whatever the plan
-    kept, own_bytes = _kept(graph.calls, measured)
+    kept, own_bytes, plain_own_bytes = _kept(graph.calls, measured)
     last_reader = {key: n for n, call in enumerate(graph.calls) for key in call.inputs}
     made_by = {key: n for n, call in enumerate(graph.calls) for key in call.outputs}
-    states, activations, workings, plain_workings, costs = [], [], [], [], []
+    states, activations, plain_activations, workings, plain_workings, costs = [], [], [], [], [], []
     for before, end in pairwise([-1, *places]):
         calls = range(before + 1, end + 1)
         crossing = [k for k, n in made_by.items() if n <= before < last_reader.get(k, -1) and k not in lasting]
         inside = [k for k, n in made_by.items() if before < n <= end and k in kept and k not in lasting]
         states.append(sum(spec_bytes(specs[key]) for key in crossing))
-        activations.append(sum(own_bytes[n] for n in calls) + sum(spec_bytes(specs[key]) for key in inside))
+        inside_bytes = sum(spec_bytes(specs[key]) for key in inside)
+        activations.append(sum(own_bytes[n] for n in calls) + inside_bytes)
+        plain_activations.append(sum(plain_own_bytes[n] for n in calls) + inside_bytes)
         in_hand = {n: sum(spec_bytes(specs[key]) for key in (*graph.calls[n].inputs, *graph.calls[n].outputs)) for n in calls}
         workings.append(max(in_hand[n] + measured[n].scratch.section_bytes for n in calls))
         plain_workings.append(max(in_hand[n] + measured[n].scratch.plain_bytes for n in calls))
@@ -109,7 +111,8 @@ def predict(graph: Graph, specs: dict[Key, tf.TensorSpec], *, fixed_bytes: int, 
         backward_seconds=[_BACKWARD * cost for cost in costs],
         fixed_bytes=fixed_bytes + max(states),  # a section starts from its input, which stays as long as it runs
     )
-    return Prediction(chain, replace(chain, working_bytes=plain_workings).plain_peak_bytes, tuple(places))
+    plain = replace(chain, activation_bytes=plain_activations, working_bytes=plain_workings)
+    return Prediction(chain, plain.plain_peak_bytes, tuple(places))
 
 
 def _places(calls: Sequence[Call]) -> list[int]:
@@ -118,17 +121,18 @@ def _places(calls: Sequence[Call]) -> list[int]:
     return [*(n for n in found if n < len(calls) - 1), len(calls) - 1]
 
 
-def _kept(calls: Sequence[Call], measured: Sequence[Measured]) -> tuple[set[Key], list[int]]:
+def _kept(calls: Sequence[Call], measured: Sequence[Measured]) -> tuple[set[Key], list[int], list[int]]:
     """Return the values of the model that stay for the backward pass, and the bytes that each call keeps of its own.
 
+    Those first in a section, then in a model without checkpoints.
     What a backward pass computes with again is followed, through the calls that make it, to the arrays it comes from.
     """
     arrays: set[Key] = set()  # operands of products
     again: set[Key] = set()  # values that are computed again
     kept: set[Key] = set()
-    own_bytes = [0] * len(calls)
+    own_bytes, plain_own_bytes = [0] * len(calls), [0] * len(calls)
     for n, (call, needs) in reversed(list(enumerate(zip(calls, measured)))):
-        own = dict(needs.kept)
+        own, own_in_section = dict(needs.kept), dict(needs.kept_in_section)
         arrays.update(call.inputs[i] for i in needs.multiplies)
         again.update(call.inputs[i] for i in needs.reads)
         for number, (key, sources) in enumerate(zip(call.outputs, needs.sources)):
@@ -136,6 +140,8 @@ def _kept(calls: Sequence[Call], measured: Sequence[Measured]) -> tuple[set[Key]
                 kept.add(key)
             if key in again and sources is not None:
                 own.update(sources[0])
+                own_in_section.update(sources[0])
                 again.update(call.inputs[i] for i in sources[1])
-        own_bytes[n] = sum(own.values())
-    return kept, own_bytes
+        plain_own_bytes[n] = sum(own.values())
+        own_bytes[n] = min(sum(own_in_section.values()), plain_own_bytes[n])
+    return kept, own_bytes, plain_own_bytes

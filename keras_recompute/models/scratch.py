@@ -36,8 +36,15 @@ class Scratch:
     plain_bytes: int = 0
 
 
-def scratch(function: Callable[..., Any], traced: Trace, signature: Sequence[tf.TensorSpec], *, kept_bytes: int) -> Scratch:
-    """Return what ``function`` of tensors like ``signature``, traced as ``traced``, takes beyond ``kept_bytes``."""
+def scratch(
+    function: Callable[..., Any],
+    traced: Trace,
+    signature: Sequence[tf.TensorSpec],
+    *,
+    kept_bytes: int,
+    kept_in_section_bytes: int,
+) -> Scratch:
+    """Return what ``function`` of tensors like ``signature``, traced as ``traced``, takes beyond what it keeps."""
     kinds = {op.type for op in traced.graph.get_operations()}
     if kinds.isdisjoint(_TOLD_BY_THEIR_PROGRAM):
         return Scratch()
@@ -54,12 +61,15 @@ def scratch(function: Callable[..., Any], traced: Trace, signature: Sequence[tf.
             return tape.gradient(results, [*(arguments[n] for n in differentiable), *weights], output_gradients=list(gradients))
 
         record = profile(tf.function(step, jit_compile=True, autograph=False), *signature, *outputs)
-        return max(0, _temporaries(record) - kept_bytes)
+        return _temporaries(record)
 
     def section(*arguments: tf.Tensor) -> list[tf.Tensor]:
         return lower(partition(join(trace(function, signature, target_now())), save_nothing), list(arguments), name="scratch")
 
-    return Scratch(section_bytes=temporary_bytes(section), plain_bytes=temporary_bytes(function))
+    return Scratch(
+        section_bytes=max(0, temporary_bytes(section) - kept_in_section_bytes),
+        plain_bytes=max(0, temporary_bytes(function) - kept_bytes),
+    )
 
 
 def _temporaries(record: Program) -> int:
