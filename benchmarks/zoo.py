@@ -7,7 +7,11 @@ jit in float32, and without jit in float64. Compared are loss and gradients (bes
 model with jit are from its own in float64, unless it draws random numbers), temporaries of the compiled program (without the
 gradients that it hands back), the least seconds per step of some that take turns, and those of the first one, which traces
 and compiles. KerasHub's models need ``pip install keras-hub``;
-without it their rows say so. ``--only NAME`` runs one model and keeps the other rows.
+without it their rows say so. ``--only NAME`` runs one model and keeps the other rows; ``--memory`` compiles alone, which a busy
+machine does as well, and keeps the other figures of the rows.
+
+Bars are 0.6 of the plain temporaries for ``every=`` and 0.45 for the leanest plan. Where one is missed, the table says what
+holds it: the largest temporary at the peak, its share of all of them then, and the phase, operation and layer that made it.
 """
 
 from __future__ import annotations
@@ -21,168 +25,24 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
+
+from zoo_models import BLOCKS, HUB, IMAGES, build  # noqa: E402
 
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "zoo.json", ROOT / "docs" / "zoo.md"
 MIB = 2**20
 STEPS = 6
 
-IMAGES = {  # of keras.applications: sides of the images, batch
-    "VGG16": (64, 8),
-    "ResNet50": (64, 8),
-    "ResNet50V2": (64, 8),
-    "InceptionV3": (96, 8),
-    "InceptionResNetV2": (96, 4),
-    "Xception": (96, 8),
-    "DenseNet121": (64, 8),
-    "MobileNet": (64, 8),
-    "MobileNetV2": (64, 8),
-    "MobileNetV3Small": (64, 8),
-    "NASNetMobile": (64, 4),
-    "EfficientNetB0": (64, 8),
-    "EfficientNetV2B0": (64, 8),
-    "ConvNeXtTiny": (64, 8),
-}
-SMALL = {"num_layers": 6, "hidden_dim": 64, "intermediate_dim": 128, "dropout": 0.0}
-ROTARY = {"num_query_heads": 4, "num_key_value_heads": 2}
-
-
-class Part(NamedTuple):
-    """A class of KerasHub's and what it is given, which may be parts in turn."""
-
-    name: str
-    options: dict[str, Any]
-
-    def made(self) -> Any:
-        import keras_hub
-
-        options = {key: value.made() if isinstance(value, Part) else value for key, value in self.options.items()}
-        return getattr(keras_hub.models, self.name)(**options)
-
-
-# Of KerasHub: what the class is given, and the shape of all its inputs or of each.
-HUB: dict[str, tuple[dict[str, Any], Any]] = {
-    "BertBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
-    "RobertaBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
-    "DistilBertBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
-    "AlbertBackbone": (
-        {"vocabulary_size": 500, "num_heads": 4, "embedding_dim": 32, "max_sequence_length": 128, **SMALL},
-        (8, 128),
-    ),
-    "DebertaV3Backbone": (
-        {"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 64, "bucket_size": 32, **SMALL},
-        (4, 64),
-    ),
-    "GPT2Backbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
-    "GPTNeoXBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
-    "OPTBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
-    "LlamaBackbone": ({"vocabulary_size": 500, **ROTARY, **SMALL}, (8, 128)),
-    "MistralBackbone": ({"vocabulary_size": 500, **ROTARY, **SMALL}, (8, 128)),
-    "GemmaBackbone": ({"vocabulary_size": 500, **ROTARY, "head_dim": 16, **SMALL}, (8, 128)),
-    "FNetBackbone": ({"vocabulary_size": 500, "max_sequence_length": 128, **SMALL}, (8, 128)),
-    "BartBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 64, **SMALL}, (8, 64)),
-    "ViTBackbone": (
-        {"image_shape": (64, 64, 3), "patch_size": 8, "num_layers": 6, "num_heads": 4, "hidden_dim": 64, "mlp_dim": 128},
-        (8, 64, 64, 3),
-    ),
-    "SegFormerBackbone": (
-        {
-            "image_encoder": Part(
-                "MiTBackbone",
-                {
-                    "layerwise_depths": [2, 2, 2, 2],
-                    "num_layers": 4,
-                    "layerwise_num_heads": [1, 2, 4, 8],
-                    "layerwise_sr_ratios": [8, 4, 2, 1],
-                    "max_drop_path_rate": 0.0,
-                    "layerwise_patch_sizes": [7, 3, 3, 3],
-                    "layerwise_strides": [4, 2, 2, 2],
-                    "image_shape": (64, 64, 3),
-                    "hidden_dims": [16, 32, 48, 64],
-                },
-            ),
-            "projection_filters": 64,
-        },
-        (8, 64, 64, 3),
-    ),
-    "WhisperBackbone": (
-        {
-            "vocabulary_size": 500,
-            "num_heads": 4,
-            "max_encoder_sequence_length": 200,
-            "max_decoder_sequence_length": 64,
-            **SMALL,
-        },
-        {"encoder_features": (4, 200, 80), "decoder_token_ids": (4, 64), "decoder_padding_mask": (4, 64)},
-    ),
-    "FluxBackbone": (
-        {
-            "input_channels": 16,
-            "hidden_size": 64,
-            "mlp_ratio": 2.0,
-            "num_heads": 4,
-            "depth": 3,
-            "depth_single_blocks": 3,
-            "axes_dim": [4, 6, 6],
-            "theta": 10000,
-            "use_bias": True,
-            "guidance_embed": True,
-            "image_shape": (32, 16),
-            "text_shape": (16, 64),
-            "image_ids_shape": (32, 3),
-            "text_ids_shape": (16, 3),
-            "y_shape": (32,),
-        },
-        {
-            "image": (8, 32, 16),
-            "image_ids": (8, 32, 3),
-            "text": (8, 16, 64),
-            "text_ids": (8, 16, 3),
-            "y": (8, 32),
-            "timesteps": (8,),
-            "guidance": (8,),
-        },
-    ),
-}
 COLUMNS = (
     "model | layers, every | difference, float32 (plain's rounding) / float64 | temporaries, MiB: plain / every / leanest plan "
     "| s per step, jit: plain, every, ratio | without jit: plain, every, ratio | first step, jit: plain, every, ratio "
-    "| predicted over compiled: plain / plan"
+    "| predicted over compiled: plain / plan | what holds it, where above the bars"
 )
-
-
-def build(name: str) -> tuple[Any, list[Any]]:
-    """Return the model and a batch of its inputs, flat."""
-    import keras
-    import numpy as np
-
-    keras.utils.set_random_seed(0)
-    rng = np.random.default_rng(0)
-    if name in IMAGES:
-        side, batch = IMAGES[name]
-        model = getattr(keras.applications, name)(weights=None, input_shape=(side, side, 3), classes=10)
-        return model, [rng.normal(size=(batch, side, side, 3)).astype(keras.config.floatx())]
-    options, shapes = HUB[name]
-    options = {key: value for key, value in options.items() if not (name in WITHOUT_DROPOUT and key == "dropout")}
-    model = Part(name, options).made()
-    values = []
-    for tensor in model.inputs:
-        shape = shapes[tensor.name] if isinstance(shapes, dict) else shapes
-        if tensor.dtype.startswith("int"):
-            of_tokens = "token_ids" in tensor.name
-            values.append(rng.integers(1, 500, shape) if of_tokens else np.full(shape, int("mask" in tensor.name)))
-        else:
-            values.append(rng.normal(size=shape))
-    return model, [value.astype(tensor.dtype) for tensor, value in zip(model.inputs, values)]
-
-
-# Whose blocks stand inside one layer: each of them is recomputed, and ``every`` is of no use.
-BLOCKS = {"ViTBackbone": "transformer_block_*"}
-WITHOUT_DROPOUT = ("LlamaBackbone", "MistralBackbone", "GemmaBackbone", "ViTBackbone")
+BARS = {"every": 0.6, "plan": 0.45}  # of the plain temporaries
 
 
 class Steps:
@@ -234,6 +94,17 @@ def temporaries(record: Any) -> int:
     return max(held_per_step(record.buffers, ("temporary",), record.program_steps))
 
 
+def holder(record: Any) -> dict[str, Any]:
+    """Return the largest temporary that is alive where their sum is largest, and that sum."""
+    from keras_recompute.liveness.program import held_per_step
+
+    held = held_per_step(record.buffers, ("temporary",), record.program_steps)
+    at = held.index(max(held))
+    largest = next(b for b in record.live_at(at) if b.lifetime == "temporary")
+    kind = (largest.op_name or largest.name).rpartition("/")[2]
+    return {"bytes": largest.size_bytes, "of": held[at], "layer": largest.layer, "phase": largest.phase, "kind": kind}
+
+
 def difference(ours: list[Any], plain: list[Any]) -> float:
     """Return the largest difference, relative to the largest element of its tensor, or a thousandth of that of all."""
     import numpy as np
@@ -242,30 +113,25 @@ def difference(ours: list[Any], plain: list[Any]) -> float:
     return max(float(np.abs(a - p).max(initial=0.0) / max(np.abs(p).max(initial=0.0), floor)) for a, p in zip(ours, plain))
 
 
-def measure(name: str) -> dict[str, Any]:
-    """Return the row of one model."""
+def place(model: Any, name: str) -> dict[str, Any]:
+    """Return where the checkpoints of a model of the table stand, as ``checkpointed`` is told."""
+    return {"layers": BLOCKS[name]} if name in BLOCKS else {"every": max(1, round(len(model.layers) ** 0.5))}
+
+
+def memory(name: str) -> dict[str, Any]:
+    """Return of the row of one model what is read from compiled programs."""
     import keras
     import tensorflow as tf
 
     import keras_recompute as kr
     from keras_recompute.models.proof import compiled_pass
     from keras_recompute.planning import BudgetTooSmallError
-    from keras_recompute.seams.keras.layers import layers_in
 
-    warnings.simplefilter("ignore")
     model, inputs = build(name)
-    weights = model.get_weights()
-    layers = len(layers_in(model, include_self=False)) if name in HUB else len(model.layers)
-    every = max(1, round(len(model.layers) ** 0.5))
-    row: dict[str, Any] = {"layers": layers, "every": every}
-    where: dict[str, Any] = {"layers": BLOCKS[name]} if name in BLOCKS else {"every": every}
-    ours = kr.checkpointed(model, **where)
-    steps = Steps(model, inputs), Steps(ours, inputs)
-    row.update(jit=beside(*steps, jit=True), graph=beside(*steps, jit=False))
-    in_float32 = steps[0](jit=True)[1]
     specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
-    records = [compiled_pass(model, specs), compiled_pass(ours, specs)]
+    records = [compiled_pass(model, specs), compiled_pass(kr.checkpointed(model, **place(model, name)), specs)]
     plain_peak_bytes = records[0].peak_bytes
+    row: dict[str, Any] = {}
 
     def needed_bytes(candidate: Any) -> int:
         records.append(compiled_pass(candidate, specs))
@@ -280,6 +146,26 @@ def measure(name: str) -> dict[str, Any]:
     except Exception as error:  # said in the table
         row["plan"] = f"{type(error).__name__}: {error}"
     row["temporaries"] = [temporaries(record) for record in records[:3]]
+    row["holders"] = [holder(record) for record in records[:3]]
+    row["peaks"] = [record.peak_bytes for record in records[:3]]
+    return row
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Return the row of one model."""
+    import keras
+
+    import keras_recompute as kr
+    from keras_recompute.seams.keras.layers import layers_in
+
+    model, inputs = build(name)
+    weights, where = model.get_weights(), place(model, name)
+    layers = len(layers_in(model, include_self=False)) if name in HUB else len(model.layers)
+    row: dict[str, Any] = {"layers": layers, "every": max(1, round(len(model.layers) ** 0.5))}
+    steps = Steps(model, inputs), Steps(kr.checkpointed(model, **where), inputs)
+    row.update(jit=beside(*steps, jit=True), graph=beside(*steps, jit=False))
+    in_float32 = steps[0](jit=True)[1]
+    row.update(memory(name))
     keras.config.set_dtype_policy("float64")
     keras.config.set_floatx("float64")
     model = build(name)[0]
@@ -311,6 +197,17 @@ def page(rows: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def held_by(row: dict[str, Any]) -> str:
+    """Return what holds the temporaries of a row that misses a bar; nothing for one that was measured without."""
+    plain, *ours = row["temporaries"]
+    said = []
+    for (how, bar), needed, found in zip(BARS.items(), ours, row.get("holders", [])[1:]):
+        if needed > bar * plain:
+            made = " ".join(filter(None, (found["phase"], found["kind"], found["layer"] and f"of {found['layer']}")))
+            said.append(f"{how}: {found['bytes'] / MIB:.1f} MiB, {found['bytes'] / found['of']:.0%}, {made}")
+    return "; ".join(said)
+
+
 def _line(name: str, row: dict[str, Any]) -> str:
     def pair(values: list[float]) -> str:
         return f"{values[0]:.2f}, {values[1]:.2f}, **{values[1] / values[0]:.2f}**"
@@ -328,6 +225,7 @@ def _line(name: str, row: dict[str, Any]) -> str:
         pair(row["graph"]["step"]),
         pair(row["jit"]["first"]),
         predicted,
+        held_by(row),
     ]
     return f"| {' | '.join(map(str, cells))} |"
 
@@ -336,16 +234,24 @@ def main(argv: list[str] | None = None) -> int:
     """Measure models and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], help="a model to run; the other rows stay")
+    parser.add_argument("--memory", action="store_true", help="compile alone; the other figures of the rows stay")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.one:
-        print(json.dumps(measure(options.one)))
+        warnings.simplefilter("ignore")
+        print(json.dumps((memory if options.memory else measure)(options.one)))
         return 0
-    rows = json.loads(RESULTS.read_text()) if options.only and RESULTS.exists() else {}
-    for name in options.only or [*IMAGES, *HUB]:
-        done = subprocess.run([sys.executable, __file__, "--one", name], check=False, capture_output=True, text=True)
+    rows = json.loads(RESULTS.read_text()) if (options.only or options.memory) and RESULTS.exists() else {}
+    names = options.only or [*IMAGES, *HUB]
+    for name in [n for n in names if "jit" in rows.get(n, {})] if options.memory else names:
+        command = [sys.executable, __file__, "--one", name, *(["--memory"] if options.memory else [])]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
         said = (done.stderr.strip().splitlines() or [""])[-1]
-        rows[name] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": said[:300]}
+        found = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": said[:300]}
+        if options.memory and "error" in found:
+            print(f"{name}: {found['error']}", flush=True)
+            continue
+        rows[name] = {**rows.get(name, {}), **found} if options.memory else found
         print(_line(name, rows[name]) if "error" not in rows[name] else f"{name}: {said}", flush=True)
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
         PAGE.write_text(page(rows))
