@@ -57,6 +57,15 @@ def test_the_table_of_devices_is_the_compiled_one():
     assert shown.group(1) == table(json.loads(RESULTS.read_text()), DEVICES)
 
 
+def test_the_half_hour_of_text_is_the_measured_one():
+    from benchmarks.text import RESULTS
+
+    found = json.loads(RESULTS.read_text())
+    for rows in found["rows"].values():
+        assert f"{rows[-1]['held_back']:.2f} bits per byte after {rows[-1]['updates']} updates" in TEXT
+    assert found["generated"].split() == re.search(r"^```\n(def .*?)^```", TEXT, re.DOTALL | re.MULTILINE).group(1).split()
+
+
 @pytest.mark.parametrize("package", ["tensorflow", "keras", "jinja2", "lazy_loader", "matplotlib", "plotly", "rich"])
 def test_requirements_and_package_agree(package):
     """Both are read by installers, so both must say the same."""
