@@ -24,9 +24,10 @@ def generate(options: Options, output: Output) -> None:
         raise InvalidArgumentError("--generate: that is no text; its bytes are not UTF-8") from None
     save = last_save(options.load, "--load")
     if save is None:
-        raise InvalidArgumentError(f"--load {options.load}: there is no save of recompute_lstm.py in it")
-    if save.state["settings"]["data"] != "text":
-        raise InvalidArgumentError(f"--load {save.path}: it was trained on {save.state['settings']['data']} data, not on text")
+        raise InvalidArgumentError(f"--load {options.load}: there is no save in it; give the folder that --save was given")
+    data = save.state["settings"].get("data")
+    if data != "text":
+        raise InvalidArgumentError(f"--load {save.path}: it was trained on {data} data, not on text")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from .network import generated
 

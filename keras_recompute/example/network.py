@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Iterator
 
+from ..errors import InvalidArgumentError
 from .arguments import Options
 from .data import SYMBOLS
 from .saves import MODEL, OPTIMIZER, Save
@@ -38,10 +39,9 @@ def store(model: Any, network: Any, folder: Path) -> None:
 
 def restore(model: Any, save: Save) -> None:
     """Give ``model`` and its optimiser the state that they had in ``save``."""
-    import keras
     import numpy as np
 
-    model.set_weights(keras.models.load_model(save.path / MODEL).get_weights())
+    model.set_weights(_loaded(save, "--resume").get_weights())
     model.optimizer.build(model.trainable_variables)
     with np.load(save.path / OPTIMIZER, allow_pickle=False) as arrays:
         for variable, name in zip(model.optimizer.variables, arrays.files):
@@ -54,11 +54,10 @@ def generated(save: Save, prompt: bytes, *, length: int, temperature: float, see
     A byte is drawn with the probability that the network gives it, after the logits were divided by ``temperature``; at 0 the
     likeliest is taken.
     """
-    import keras
     import numpy as np
     import tensorflow as tf
 
-    embedding, recurrent, last = keras.models.load_model(save.path / MODEL).layers
+    embedding, recurrent, last = _loaded(save, "--load").layers
 
     @tf.function(autograph=False)
     def step(symbol: Any, states: Any) -> Any:
@@ -73,6 +72,20 @@ def generated(save: Save, prompt: bytes, *, length: int, temperature: float, see
         if number >= len(prompt) - 1:
             symbols.append(_drawn(logits.numpy().astype(np.float64), temperature, random))
             yield symbols[-1]
+
+
+def _loaded(save: Save, said_by: str) -> Any:
+    """Return the network of ``save``. Raises InvalidArgumentError where this Keras, as an older one may, does not open it."""
+    import keras
+
+    try:
+        return keras.models.load_model(save.path / MODEL)
+    except Exception as error:  # of any kind, and many lines long
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        wrote = f"Keras {save.state['versions'].get('keras')}"
+        raise InvalidArgumentError(
+            f"{said_by} {save.path}: Keras {keras.__version__} does not open {MODEL}, which {wrote} wrote ({first:.200})"
+        ) from error
 
 
 def _drawn(logits: Any, temperature: float, random: Any) -> int:

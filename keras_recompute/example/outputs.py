@@ -59,10 +59,13 @@ def _check_place(option: str, path: Path, wanted: str, force: bool) -> None:
 
 def _check_apart(options: Options, names: tuple[str, ...]) -> None:
     """Check that no result is written over another one, or over the text to learn. Raises InvalidArgumentError."""
-    report, json, text = (path and Path(os.path.realpath(path)) for path in (options.report, options.json, options.text))
+    paths = options.report, options.json, options.text, options.save
+    report, json, text, save = [path and Path(os.path.realpath(path)) for path in paths]
     written = {Path(os.path.realpath(report / name)) for name in names} if report else set()
     if json and report and json in (report, *report.parents):
         why = f"the folder of --report {options.report} is to stand there"
+    elif json and save and json in (save, *save.parents):
+        why = f"the folder of --save {options.save} is to stand there"
     elif json and json in written:
         why = f"--report {options.report} has a file of its own there"
     elif json and json == text:

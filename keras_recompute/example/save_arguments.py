@@ -15,7 +15,7 @@ def add_save_options(parser: argparse.ArgumentParser, whole_number: Callable[[in
     """Add the options to ``parser``; ``whole_number(n)`` converts to whole numbers from ``n`` on."""
     saving = parser.add_argument_group("what was trained")
     saving.add_argument(
-        "--save", type=Path, metavar="DIR", help="keep network, optimiser, position in the data, and figures there"
+        "--save", type=folder, metavar="DIR", help="keep network, optimiser, position in the data, and figures there"
     )
     saving.add_argument("--save-every", type=whole_number(1), metavar="N", help="updates between two saves (those of an epoch)")
     saving.add_argument("--keep", type=whole_number(1), metavar="N", help=f"saves that stay, the last ones ({KEPT})")
@@ -23,12 +23,19 @@ def add_save_options(parser: argparse.ArgumentParser, whole_number: Callable[[in
     saving.add_argument(
         "--validation", type=share_of_text, metavar="X", help="share of the text, at its end, that is not learnt but predicted"
     )
-    saving.add_argument("--load", type=Path, metavar="DIR", help="the network of the last save there, for --generate")
+    saving.add_argument("--load", type=folder, metavar="DIR", help="the network of the last save there, for --generate")
     saving.add_argument("--generate", metavar="TEXT", help="train nothing, but continue this text")
     saving.add_argument("--length", type=whole_number(1), metavar="N", help=f"bytes to generate ({LENGTH})")
     saving.add_argument(
         "--temperature", type=temperature, metavar="X", help=f"0 takes the likeliest byte, more is bolder ({TEMPERATURE})"
     )
+
+
+def folder(text: str) -> Path:
+    """Convert to a path. An empty one, as of a variable of the shell that is not set, would be the folder where one is."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name of the folder is empty")
+    return Path(text)
 
 
 def share_of_text(text: str) -> float:

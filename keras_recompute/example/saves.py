@@ -24,6 +24,14 @@ MODEL, OPTIMIZER, STATE = "model.keras", "optimizer.npz", "state.json"
 FORMAT, SCHEMA_VERSION = "keras-recompute training save", 1
 _NAME, _PARTIAL, _LOCK = re.compile(r"update-(\d{8,})"), ".partial-", ".lock"
 _STATE_BYTES_AT_MOST = 2**30
+_KINDS: dict[str, type | tuple[type, ...]] = {  # of what a run that goes on reads of the state
+    "settings": dict,
+    "versions": dict,
+    "losses": list,
+    "gradient_norms": list,
+    "validation": list,
+    "trained_seconds": (int, float),
+}
 
 
 @dataclass(frozen=True)
@@ -144,6 +152,9 @@ def _read(path: Path, said_by: str) -> Save:
                 raise damaged(f"{name} is not as it was written")
         if {MODEL, OPTIMIZER} - state["sha256"].keys() or path.name != f"update-{state['updates']:08d}":
             raise damaged("it is not as it was written")
+        wrong = [name for name, kind in _KINDS.items() if not isinstance(state[name], kind)]
+        if wrong or len(state["losses"]) != state["updates"]:
+            raise damaged(f"{STATE} is damaged")
     except InvalidArgumentError:
         raise
     except (OSError, ReportError) as error:

@@ -163,7 +163,9 @@ def small_save(folder: Path, updates: int, **options) -> Path:
         (path / OPTIMIZER).write_bytes(b"optimizer")
 
     folder.mkdir(exist_ok=True)
-    return write_save(folder, {"updates": updates}, options.pop("write", write), keep=options.pop("keep", 3))
+    figures = {"losses": [5.5] * updates, "gradient_norms": [1.0] * updates, "validation": [], "trained_seconds": 1.0}
+    state = {"updates": updates, "settings": {}, "versions": {}, **figures}
+    return write_save(folder, state, options.pop("write", write), keep=options.pop("keep", 3))
 
 
 def test_a_full_disk_leaves_the_last_save_whole(tmp_path):
@@ -215,6 +217,8 @@ def change(**changes):
         (change(sha256={}), "it is not as it was written"),
         (change(sha256={"../../secret": "0"}), "../../secret is not as it was written"),
         (change(sha256=None), f"{STATE} is damaged"),
+        (change(settings=None), f"{STATE} is damaged"),
+        (change(losses=[5.5]), f"{STATE} is damaged"),
     ],
 )
 def test_a_damaged_save_is_told_and_stays(tmp_path, wrong, says):
@@ -241,6 +245,8 @@ def test_a_damaged_save_is_told_and_stays(tmp_path, wrong, says):
         ("--save DIR --resume --sweep", "--sweep: it cannot go with --save"),
         ("--save DIR --resume --device h100", "--device: it cannot go with --save"),
         ("--save DIR --keep 0", "0 is too small"),
+        ("--save=", "argument --save: the name of the folder is empty"),
+        ("--save new --json new", "--json new: the folder of --save new is to stand there"),
         ("--data constant", "--validation: --data constant has nothing to hold back"),
         ("--validation 1", "1 is not between 0 and 1"),
         ("--validation 0.0001", "46 held back by --validation 0.0001"),
@@ -256,6 +262,7 @@ def test_what_cannot_be_kept_or_gone_on_from_is_one_line(undisturbed, arguments,
     assert says in err
     assert kept(folder) == before
     assert not Path("missing").exists()
+    assert not Path("new").exists()
 
 
 @pytest.mark.parametrize(
@@ -266,7 +273,7 @@ def test_what_cannot_be_kept_or_gone_on_from_is_one_line(undisturbed, arguments,
         (["--length", "3"], "--length: it goes with --generate alone"),
         (["--load", "DIR", "--generate", ""], "there is no text to continue"),
         (["--load", "DIR", "--generate", "\udcff"], "that is no text; its bytes are not UTF-8"),
-        (["--load", "tests", "--generate", "a"], "--load tests: there is no save of recompute_lstm.py in it"),
+        (["--load", "tests", "--generate", "a"], "--load tests: there is no save in it; give the folder that --save"),
         (["--load", "README.md", "--generate", "a"], "--load README.md: it cannot be read (Not a directory)"),
         (["--load", "DIR", "--generate", "a", "--temperature", "-1"], "-1 is not a finite number from 0 on"),
         (["--load", "DIR", "--generate", "a", "--save", "DIR"], "--save: it cannot go with --generate"),
