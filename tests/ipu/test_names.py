@@ -104,6 +104,11 @@ TABLE = {
     ),
     "ipu_tensorflow_addons.keras.layers": "PopnnLSTM LSTM PopnnGRU GRU RecomputationCheckpoint Dropout Embedding "
     "LayerNormalization GroupNormalization InstanceNormalization SerialDense Dense AssumeEqualAcrossReplicas",
+    "keras.optimizer_v2": "adadelta adagrad adam adamax ftrl gradient_descent learning_rate_schedule nadam rmsprop",
+    "keras.optimizer_v2.adam": "Adam",
+    "keras.optimizer_v2.gradient_descent": "SGD",
+    "keras.optimizer_v2.learning_rate_schedule": "LearningRateSchedule ExponentialDecay",
+    "keras.optimizer_v2.optimizer_v2": "OptimizerV2",
     "pva": "openReport",
     "tensorflow.python.ipu.config": "IPUConfig SelectionOrder SchedulingAlgorithm DeviceConnectionType reset_ipu_configuration",
     "tensorflow.python.ipu.ipu_strategy": "IPUStrategy IPUStrategyV1",

@@ -21,6 +21,19 @@ from typing import Any
 
 from ..configuration.absent import AbsentModuleError, AbsentNameError, why_absent
 
+# The modules of keras.optimizer_v2; each has all its names here.
+_OF_OPTIMIZER_V2 = (
+    "adadelta",
+    "adagrad",
+    "adam",
+    "adamax",
+    "ftrl",
+    "gradient_descent",
+    "learning_rate_schedule",
+    "nadam",
+    "optimizer_v2",
+    "rmsprop",
+)
 # Graphcore's module -> ours with its contents, in ``keras_recompute.ipu``; None: a package that only holds other modules.
 NAMES = {
     "tensorflow.python.ipu": None,
@@ -44,6 +57,8 @@ NAMES = {
         for keras in ("keras", "tensorflow.keras", "tensorflow.python.keras")
         for part, ours in {"": "names.keras_ipu", ".extensions": "names.keras_extensions", ".optimizers": None}.items()
     },
+    "keras.optimizer_v2": None,
+    **{f"keras.optimizer_v2.{name}": "names.optimizer_v2" for name in _OF_OPTIMIZER_V2},
     "ipu_tensorflow_addons": None,
     "ipu_tensorflow_addons.keras": None,
     "ipu_tensorflow_addons.keras.layers": "names.addon_layers",
