@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -262,6 +264,19 @@ class TestRefusals:
         model = replicated(2, None, steps=2, accumulation=2)
         with pytest.raises(ValueError, match="3 steps per epoch cannot be divided into executions of steps_per_execution=2"):
             model.fit(*data(6), batch_size=BATCH, verbose=0)
+
+
+@pytest.mark.long
+def test_a_report_is_of_one_replica(tmp_path, monkeypatch):
+    """Two copies of two IPUs: the report has two, and says that there are two replicas."""
+    import pva
+
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps({"autoReport.all": "true", "autoReport.directory": str(tmp_path)}))
+    replicated(2, "Sequential", steps=2, accumulation=2).fit(*data(4), batch_size=BATCH, verbose=0)
+    [folder] = tmp_path.iterdir()
+    compilation = pva.openReport(folder).compilation
+    assert (compilation.target.numReplicas, compilation.target.numIPUs, len(compilation.ipus)) == (2, 2, 2)
+    assert sum(tile.memory.alwaysLiveBytes for tile in compilation.tiles) > 0
 
 
 def test_the_effective_batch_size_is_logged(caplog):
