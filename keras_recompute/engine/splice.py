@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from ..backends import backend_now
 from ..seams.tensorflow.functions import function_in
 from .by_value import called_by
 
-_RESULT = "result"
+_INPUT, _RESULT = "input_", "result"
 
 
 def spliced(operation: tf.Operation, make: Callable[..., tf.Tensor], inputs: Sequence[str]) -> tuple[list[Any], list[Any]]:
     """Return the nodes of ``make``, a function of the inputs of ``operation``, that is named and fed as the operation is.
 
-    And the functions that they call.
+    And the functions that they call. ``make`` is a function of a module, or a ``functools.partial`` of one, of values that
+    compare by what they are.
     """
-    with tf.Graph().as_default() as graph:
-        given = [_stand_in(tensor, number) for number, tensor in enumerate(operation.inputs)]
-        result = make(*given)
-        result.set_shape(operation.outputs[0].shape)
-        tf.identity(result, name=_RESULT)
-        nodes = graph.as_graph_def().node
-    fed = {tensor.op.name: name for tensor, name in zip(given, inputs)}
+    (result,) = operation.outputs
+    given = tuple((t.dtype, _dimensions(t)) for t in operation.inputs)
+    serialized, functions = _written(_Made(make), given, _dimensions(result), backend_now())
+    fed = {f"{_INPUT}{number}": name for number, name in enumerate(inputs)}
     found = []
-    for node in nodes:
+    for node in tf.compat.v1.GraphDef.FromString(serialized).node:
         if node.op == "Placeholder":
             continue
         renamed = [_renamed(name, operation.name, fed) for name in node.input]
@@ -34,11 +34,45 @@ def spliced(operation: tf.Operation, make: Callable[..., tf.Tensor], inputs: Seq
         node.input.extend(renamed)
         node.name = _renamed(node.name, operation.name, fed)
         found.append(node)
-    return found, [function_in(graph, name) for name in {name for node in found for name in called_by(node)}]
+    return found, list(functions)
 
 
-def _stand_in(tensor: tf.Tensor, number: int) -> tf.Tensor:
-    return tf.compat.v1.placeholder(tensor.dtype, tensor.shape, name=f"input_{number}")
+class _Made:
+    """A function that may be partial, as a value: partial ones compare by identity otherwise."""
+
+    def __init__(self, make: Callable[..., tf.Tensor]) -> None:
+        self.make, self._key = make, _key(make)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Made) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, functools.partial):
+        return (value.func, *map(_key, value.args), *((name, _key(item)) for name, item in sorted(value.keywords.items())))
+    return value
+
+
+def _dimensions(tensor: tf.Tensor) -> tuple[int | None, ...] | None:
+    return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+
+
+@functools.lru_cache(maxsize=512)
+def _written(made: _Made, given: tuple[Any, ...], result: Any, _: Any) -> tuple[bytes, tuple[Any, ...]]:
+    """Return the graph that ``made`` writes, and the functions that it calls; the last argument is the backend it is for."""
+    with tf.Graph().as_default() as graph:
+        inputs = [
+            tf.compat.v1.placeholder(dtype, shape, name=f"{_INPUT}{number}") for number, (dtype, shape) in enumerate(given)
+        ]
+        found = made.make(*inputs)
+        found.set_shape(result)
+        tf.identity(found, name=_RESULT)
+        definition = graph.as_graph_def()
+    called = {name for node in definition.node for name in called_by(node)}
+    return definition.SerializeToString(), tuple(function_in(graph, name) for name in called)
 
 
 def _renamed(name: str, operation: str, fed: dict[str, str]) -> str:

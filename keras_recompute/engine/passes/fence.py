@@ -25,12 +25,13 @@ import tensorflow as tf
 from ...backends import GPU, backend_now
 from ...seams.tensorflow.vectorized import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
+from ..graph_state import graph_state
 from ..once import constant, once
-from ..target import Target
-from ..writing import CheapReplay, zeros_like
+from ..writing import CheapReplay
 
 # A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass one on).
 _NEVER = 0x7FD5_AA5A
+_DECIDED = "_keras_recompute_decided"
 
 
 Tensors = Sequence[tf.Tensor]
@@ -44,9 +45,7 @@ def behind_control_dependencies(body: Body, inputs: Tensors, after: Tensors, *_:
     return body(inputs)
 
 
-def behind_a_branch(
-    body: Body, inputs: Tensors, after: Tensors, like: Tensors, cheap: CheapReplay | None, target: Target
-) -> list[tf.Tensor]:
+def behind_a_branch(body: Body, inputs: Tensors, after: Tensors, like: Tensors, cheap: CheapReplay | None) -> list[tf.Tensor]:
     """Return ``body(inputs)``, computed by XLA only once every tensor of ``after`` is there; the rest as for ``fenced``.
 
     A branch holds what it is given until it ends. There is none around a cheap replay, of which little is lost where XLA
@@ -63,19 +62,16 @@ def behind_a_branch(
     tokens = _with_elements(after)
     if not tokens or not like:
         return body(inputs)
-    # The other branch is never taken, but a compiler must believe that it could be.
-    is_usual = tf.logical_not(never(tokens))
-    results = tf.cond(is_usual, lambda: body(inputs), lambda: [zeros_like(t, target) for t in like])
+    # The first branch is never taken, but a compiler must believe that it could be. It makes nothing, so that none is compiled.
+    results = tf.cond(never(tokens), lambda: [tf.identity(t) for t in like], lambda: body(inputs))
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
-def behind_a_barrier(
-    body: Body, inputs: Tensors, after: Tensors, like: Tensors, cheap: CheapReplay | None, target: Target
-) -> list[tf.Tensor]:
+def behind_a_barrier(body: Body, inputs: Tensors, after: Tensors, like: Tensors, cheap: CheapReplay | None) -> list[tf.Tensor]:
     """As ``behind_a_branch``, where XLA keeps its barriers until it has scheduled."""
     tokens = _with_elements(after)
     if cheap is not None or _is_vectorised() or not tokens:
-        return behind_a_branch(body, inputs, after, like, cheap, target)
+        return behind_a_branch(body, inputs, after, like, cheap)
     return body(_behind_a_barrier(inputs, tokens))
 
 
@@ -152,20 +148,33 @@ def _is_vectorised() -> bool:
 def never(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return a scalar that is False, computed from the first element of each of ``tensors`` so that no compiler can know it.
 
-    By few operations, since there are many fences: a sum keeps the bits of a NaN among its terms, or is another NaN.
+    By few operations, since there are many fences: a sum keeps the bits of a NaN among its terms, or is another NaN. Inside a
+    branch on the same ``tensors`` it is what the branch was decided by: a value that is given, where computed anew it would be
+    part of every kernel that chooses by it, and no two of those would be equal.
     """
+    graph = tensors[0].graph
+    known = graph_state(graph, _DECIDED)
+    key = tuple(t.ref() for t in tensors)
+    if key in known:
+        return known[key]
     firsts = [_first(t) for t in tensors]
-    return tf.equal(tf.bitcast(firsts[0] if len(firsts) == 1 else tf.add_n(firsts), tf.int32), constant(_NEVER))
+    found = tf.equal(tf.bitcast(firsts[0] if len(firsts) == 1 else tf.add_n(firsts), tf.int32), constant(_NEVER))
+    if graph is tf.compat.v1.get_default_graph():
+        known[key] = found
+    return found
 
 
 def _first(tensor: tf.Tensor) -> tf.Tensor:
     """Return the first element of ``tensor`` as a float32, ``()``; zero if it turns out to have none."""
     rank = tensor.shape.rank
+    if rank == 0:
+        return tf.cast(tensor, tf.float32)
+    if tensor.shape.is_fully_defined():
+        first, one = constant((0,) * rank), constant((1,) * rank)
+        found = tf.raw_ops.StridedSlice(input=tensor, begin=first, end=one, strides=one, shrink_axis_mask=2**rank - 1)
+        return tf.cast(found, tf.float32)
     if rank is None:
         found = tf.reshape(tensor, [-1])[:1]
-    elif tensor.shape.is_fully_defined():
-        found = tf.slice(tensor, constant((0,) * rank), constant((1,) * rank)) if rank else tensor
-        return tf.cast(tf.reshape(found, constant(())) if rank else found, tf.float32)
     else:
         found = tf.slice(tensor, constant((0,) * rank), tf.minimum(tf.shape(tensor), 1))
     return tf.reduce_sum(tf.cast(found, tf.float32))
