@@ -279,6 +279,16 @@ def test_a_report_is_of_one_replica(tmp_path, monkeypatch):
     assert sum(tile.memory.alwaysLiveBytes for tile in compilation.tiles) > 0
 
 
+def test_a_function_given_to_run_says_once_that_it_has_one_replica(caplog):
+    from tensorflow.python import ipu
+
+    strategy = ipu.ipu_strategy.IPUStrategy()
+    for ipus, said in ((1, 0), (2, 1), (2, 1)):
+        configure(ipus)
+        assert float(strategy.run(tf.function(lambda: tf.constant(3.0)))) == 3
+        assert caplog.text.count("2 IPUs are configured, but a function given to IPUStrategy.run has one replica") == said
+
+
 def test_the_effective_batch_size_is_logged(caplog):
     model = replicated(2, None, steps=2, accumulation=2)
     with caplog.at_level("INFO", logger="keras_recompute"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from ...seams.keras.graph import Functional
 from ...seams.keras.made import models_made_by
+from ..configuration import config
 from ..configuration.entered import entering
 from ..queues.host import run_with_queues
 from .extension import Extension
@@ -33,6 +35,7 @@ class IPUStrategy:
     ) -> None:
         del cpu_device, enable_dataset_iterators
         self.ipu_device, self._extends = ipu_device, enable_keras_extensions
+        self._has_said = False
 
     @contextmanager
     def scope(self) -> Iterator[IPUStrategy]:
@@ -61,6 +64,7 @@ class IPUStrategy:
         """
         kwargs = kwargs or {}
         _require_single_precision((args, kwargs), "an argument")
+        self._say_that_it_runs_once()
         if not tf.executing_eagerly():
             results = fn(*args, **kwargs)
         elif isinstance(fn, tf.types.experimental.PolymorphicFunction):
@@ -69,6 +73,17 @@ class IPUStrategy:
             raise ValueError("IPUStrategy.run was given a plain function in eager mode: decorate it with tf.function")
         _require_single_precision(results, "a result")
         return results
+
+    def _say_that_it_runs_once(self) -> None:
+        """Warn, once, where an IPU's function would run in several replicas."""
+        ipus = max(config.devices())
+        if ipus > 1 and not self._has_said:
+            self._has_said = True
+            logging.getLogger(__name__).warning(
+                "%d IPUs are configured, but a function given to IPUStrategy.run has one replica: it runs once. fit, evaluate "
+                "and predict of a Keras model have as many as there are IPUs for",
+                ipus,
+            )
 
 
 def _require_single_precision(nest: Any, what: str) -> None:
