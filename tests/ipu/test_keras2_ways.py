@@ -158,3 +158,16 @@ def test_without_the_names_keras_is_as_it_was():
     assert not hasattr(keras.optimizers.SGD(), "lr")
     for module in (keras.config, keras.backend, tf.keras.config, tf.keras.backend):
         assert module.set_floatx.__module__.startswith("keras.src")
+
+
+@pytest.mark.usefixtures("graphcore_names")
+@pytest.mark.parametrize("is_column", [False, True])
+def test_predictions_with_an_axis_behind_that_of_the_classes(is_column):
+    probabilities = np.random.default_rng(0).uniform(0.1, 1.0, (3, 4)).astype("float32")
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    classes = np.array([0, 2, 3])
+    expected = -np.log(probabilities[np.arange(3), classes]).mean()
+    targets = classes[:, None] if is_column else classes
+    loss = keras.losses.SparseCategoricalCrossentropy()
+    assert float(loss(targets, probabilities[..., None])) == pytest.approx(expected, rel=1e-5)
+    assert float(loss(targets, probabilities)) == pytest.approx(expected, rel=1e-5)

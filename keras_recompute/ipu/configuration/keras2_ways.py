@@ -13,4 +13,5 @@ WAYS = {
     "SGD(learning_rate=np.float32(0.1))": "learning rates are numbers of any type, or scalar tensors",
     'set_floatx("float16")': "layers that are made after it have this type, also where others were made before",
     'save_weights("weights.hd5")': "HDF5 files of weights have any name, to save and to load; one of Keras 2's is loaded too",
+    "SparseCategoricalCrossentropy()(y, p[..., None])": "predictions may have a last axis of size 1 behind that of the classes",
 }

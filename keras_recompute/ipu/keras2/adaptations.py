@@ -139,6 +139,18 @@ def types_of_layers_by_floatx() -> Iterator[None]:
             module.set_floatx = plain
 
 
+def predictions_with_an_axis_too_many() -> AbstractContextManager[None]:
+    """A class as target for predictions with a last axis of size 1 behind those of the classes, which Keras 2 takes off."""
+
+    def call(plain: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any) -> Any:
+        of_targets = len(y_true.shape) - (len(y_true.shape) == 2 and y_true.shape[-1] == 1)  # columns are targets too
+        if of_targets == 1 and len(y_pred.shape) == 3 and y_pred.shape[-1] == 1:
+            y_pred = keras.ops.squeeze(y_pred, axis=-1)
+        return plain(loss, y_true, y_pred)
+
+    return method_through(keras.losses.SparseCategoricalCrossentropy, "call", call)
+
+
 ADAPTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "Input(80)": whole_numbers_for_shapes,
     "super().__init__(self)": models_that_hand_themselves_on,
@@ -147,6 +159,7 @@ ADAPTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "SGD(learning_rate=np.float32(0.1))": learning_rates_as_they_were,
     'set_floatx("float16")': types_of_layers_by_floatx,
     'save_weights("weights.hd5")': weight_files_under_any_name,
+    "SparseCategoricalCrossentropy()(y, p[..., None])": predictions_with_an_axis_too_many,
 }
 
 
