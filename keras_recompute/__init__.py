@@ -7,7 +7,7 @@ import lazy_loader as _lazy
 
 from .registration import register_with_keras as _register_with_keras
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
 
