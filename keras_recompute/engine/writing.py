@@ -39,7 +39,7 @@ def fenced(
 
     ``like`` holds a tensor of the same type and shape for each result. ``cheap`` says more of a ``body`` that is cheap.
     """
-    results = target.first("fence", body, inputs, after, like, cheap)
+    results = target.first("fence", body, inputs, after, like, cheap, target)
     return body(inputs) if results is None else results
 
 

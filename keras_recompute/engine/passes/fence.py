@@ -22,12 +22,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...backends import GPU, backend_now
+from ...backends import GPU, TPU, backend_now
 from ...seams.tensorflow.vectorized import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
 from ..graph_state import graph_state
 from ..once import constant, once
-from ..writing import CheapReplay
+from ..target import Target
+from ..writing import CheapReplay, zeros_like
 
 # A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass one on).
 _NEVER = 0x7FD5_AA5A
@@ -45,7 +46,9 @@ def behind_control_dependencies(body: Body, inputs: Tensors, after: Tensors, *_:
     return body(inputs)
 
 
-def behind_a_branch(body: Body, inputs: Tensors, after: Tensors, like: Tensors, cheap: CheapReplay | None) -> list[tf.Tensor]:
+def behind_a_branch(
+    body: Body, inputs: Tensors, after: Tensors, like: Tensors, cheap: CheapReplay | None, target: Target
+) -> list[tf.Tensor]:
     """Return ``body(inputs)``, computed by XLA only once every tensor of ``after`` is there; the rest as for ``fenced``.
 
     A branch holds what it is given until it ends. There is none around a cheap replay, of which little is lost where XLA
@@ -62,16 +65,28 @@ def behind_a_branch(body: Body, inputs: Tensors, after: Tensors, like: Tensors, 
     tokens = _with_elements(after)
     if not tokens or not like:
         return body(inputs)
-    # The first branch is never taken, but a compiler must believe that it could be. It makes nothing, so that none is compiled.
-    results = tf.cond(never(tokens), lambda: [tf.identity(t) for t in like], lambda: body(inputs))
+    # The first branch is never taken, but a compiler must believe that it could be.
+    # The usual one stands first: a TPU's compiler takes more memory otherwise.
+    is_usual = tf.logical_not(never(tokens))
+    results = tf.cond(is_usual, lambda: body(inputs), lambda: [_made_by_no_kernel(t, target) for t in like])
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
-def behind_a_barrier(body: Body, inputs: Tensors, after: Tensors, like: Tensors, cheap: CheapReplay | None) -> list[tf.Tensor]:
+def _made_by_no_kernel(like: tf.Tensor, target: Target) -> tf.Tensor:
+    """Return what the branch that is never taken hands on: ``like`` itself, for which no kernel is compiled.
+
+    Zeros on a TPU, whose compiler takes more memory for programs that hand on what they are given.
+    """
+    return zeros_like(like, target) if backend_now() == TPU else tf.identity(like)
+
+
+def behind_a_barrier(
+    body: Body, inputs: Tensors, after: Tensors, like: Tensors, cheap: CheapReplay | None, target: Target
+) -> list[tf.Tensor]:
     """As ``behind_a_branch``, where XLA keeps its barriers until it has scheduled."""
     tokens = _with_elements(after)
     if cheap is not None or _is_vectorised() or not tokens:
-        return behind_a_branch(body, inputs, after, like, cheap)
+        return behind_a_branch(body, inputs, after, like, cheap, target)
     return body(_behind_a_barrier(inputs, tokens))
 
 
@@ -152,14 +167,14 @@ def never(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     branch on the same ``tensors`` it is what the branch was decided by: a value that is given, where computed anew it would be
     part of every kernel that chooses by it, and no two of those would be equal.
     """
-    graph = tensors[0].graph
+    graph, here = tensors[0].graph, tf.compat.v1.get_default_graph()
     known = graph_state(graph, _DECIDED)
     key = tuple(t.ref() for t in tensors)
     if key in known:
         return known[key]
     firsts = [_first(t) for t in tensors]
     found = tf.equal(tf.bitcast(firsts[0] if len(firsts) == 1 else tf.add_n(firsts), tf.int32), constant(_NEVER))
-    if graph is tf.compat.v1.get_default_graph():
+    if graph is here and backend_now() != TPU:
         known[key] = found
     return found
 
