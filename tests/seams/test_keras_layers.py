@@ -7,6 +7,7 @@ from keras_recompute.seams.keras.calls import autocast_around, training_around
 from keras_recompute.seams.keras.layers import (
     DECIDE_CALLS,
     OF_TRAINING,
+    Changed,
     arguments_from_context,
     changed_by_calls,
     hang_mask,
@@ -43,6 +44,7 @@ def test_what_calls_change_is_found():
     model.add(keras.Sequential([keras.layers.Dropout(0.5)]))
     model.get_layer("dense").trainable = False
     found = changed_by_calls(model)
+    assert isinstance(found, Changed)
     assert [v.name for v in found.variables] == ["moving_mean", "moving_variance"]
     own = [(g.state.numpy()[0] == 7, is_given) for g, is_given in found.generators if g.state.path.startswith("dropout")]
     keras.random.uniform((1,))  # makes Keras's own generator

@@ -4,7 +4,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_recompute.seams.keras.training import build_as_fit_does, index_of, is_within_fit, note_loss, split_for_validation
+from keras_recompute.seams.keras.training import (
+    build_as_fit_does,
+    index_of,
+    is_within_fit,
+    note_loss,
+    split_all_for_validation,
+    split_for_validation,
+)
 
 
 class Asked(keras.Sequential):
@@ -50,6 +57,9 @@ def test_data_is_split_as_fit_splits_it():
     trained, validation = split_for_validation(np.arange(10), 0.3)
     assert trained.tolist() == list(range(7))
     assert validation.tolist() == [7, 8, 9]
+    trained, validation = split_all_for_validation((np.arange(10), None, np.ones(10)), 0.3)
+    assert (len(trained[0]), trained[1], len(trained[2])) == (7, None, 7)
+    assert validation[0].tolist() == [7, 8, 9]
 
 
 def test_the_place_of_a_variable_in_an_optimizer():

@@ -39,4 +39,4 @@ def test_a_trace_takes_the_passes_of_the_device_that_it_is_for():
     assert {"min_cut", "staging", "scheduling"} <= of_all
     assert found[CPU] - of_all == {"convolutions", "poolings", "fence"}
     assert found[GPU] - of_all == {"barrier"}
-    assert found[TPU] - of_all == {"fence"}
+    assert found[TPU] - of_all == {"fence", "rerolling"}
