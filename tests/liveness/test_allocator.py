@@ -50,9 +50,12 @@ def test_a_program_is_seen_once_the_allocator_has_forgotten():
     )
     expected, idle, kept, forgotten, idle_then, seen = map(int, done.stdout.split())
     assert expected >= 64 * MIB
-    assert kept < 0.1 * expected  # it ran in memory that was resident already
-    assert forgotten >= 0.95 * expected
-    assert idle - idle_then > 0.5 * forgotten  # the run between took some for itself
+    if kept < 0.1 * expected:  # it ran in memory that was resident already
+        assert forgotten >= 0.95 * expected
+        assert idle - idle_then > 0.5 * forgotten  # the run between took some for itself
+    else:  # without oneDNN, as on older processors, such memory is given back at once
+        assert 0.95 * expected < kept < 1.1 * expected
+        assert forgotten < 0.1 * expected
     assert 0.95 * expected < seen < 1.1 * expected
 
 
