@@ -65,8 +65,8 @@ def behind_a_branch(
     tokens = _with_elements(after)
     if not tokens or not like:
         return body(inputs)
-    # The first branch is never taken, but a compiler must believe that it could be.
-    # The usual one stands first: a TPU's compiler takes more memory otherwise.
+    # The other branch is never taken, but a compiler must believe that it could be. It stands second, since a TPU's compiler
+    # takes more memory otherwise.
     is_usual = tf.logical_not(never(tokens))
     results = tf.cond(is_usual, lambda: body(inputs), lambda: [_made_by_no_kernel(t, target) for t in like])
     return list(results) if isinstance(results, (list, tuple)) else [results]
