@@ -11,6 +11,7 @@ import tensorflow as tf
 from ..backends import backend_now
 from ..seams.tensorflow.functions import function_in
 from .by_value import called_by
+from .origin import static_shape
 
 _INPUT, _RESULT = "input_", "result"
 
@@ -22,8 +23,8 @@ def spliced(operation: tf.Operation, make: Callable[..., tf.Tensor], inputs: Seq
     compare by what they are.
     """
     (result,) = operation.outputs
-    given = tuple((t.dtype, _dimensions(t)) for t in operation.inputs)
-    serialized, functions = _written(_Made(make), given, _dimensions(result), backend_now())
+    given = tuple((t.dtype, static_shape(t)) for t in operation.inputs)
+    serialized, functions = _written(_Made(make), given, static_shape(result), backend_now())
     fed = {f"{_INPUT}{number}": name for number, name in enumerate(inputs)}
     found = []
     for node in tf.compat.v1.GraphDef.FromString(serialized).node:
@@ -54,10 +55,6 @@ def _key(value: Any) -> Any:
     if isinstance(value, functools.partial):
         return (value.func, *map(_key, value.args), *((name, _key(item)) for name, item in sorted(value.keywords.items())))
     return value
-
-
-def _dimensions(tensor: tf.Tensor) -> tuple[int | None, ...] | None:
-    return None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
 
 
 @functools.lru_cache(maxsize=512)
