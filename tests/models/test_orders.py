@@ -45,7 +45,8 @@ def penalty(model, x, mode):
 def assert_close(ours, plain):
     assert any(np.abs(g).max() > 1e-3 for g in plain)
     for a, b in zip(ours, plain, strict=True):
-        np.testing.assert_allclose(a, b, atol=2e-5 * max(np.abs(b).max(), 1e-3))
+        # A sum of terms near 1 that cancel, as the last bias's 0.0018, keeps the rounding of its terms: some 6e-8 each.
+        np.testing.assert_allclose(a, b, atol=2e-5 * max(np.abs(b).max(), 1e-2))
 
 
 @pytest.mark.long
