@@ -8,7 +8,7 @@ model with jit are from its own in float64, unless it draws random numbers), tem
 gradients that it hands back), the least seconds per step of some that take turns, and those of the first one, which traces
 and compiles. KerasHub's models need ``pip install keras-hub``;
 without it their rows say so. ``--only NAME`` runs one model and keeps the other rows; ``--memory`` compiles alone, which a busy
-machine does as well, and keeps the other figures of the rows.
+machine does as well, and ``--times`` runs alone, in float32: both keep the other figures of the rows.
 
 Bars are 0.6 of the plain temporaries for ``every=`` and 0.45 for the leanest plan. Where one is missed, the table says what
 holds it: the largest temporary at the peak, its share of all of them then, and the phase, operation and layer that made it.
@@ -151,21 +151,28 @@ def memory(name: str) -> dict[str, Any]:
     return row
 
 
-def measure(name: str) -> dict[str, Any]:
-    """Return the row of one model."""
-    import keras
-
+def times(name: str) -> dict[str, Any]:
+    """Return of the row of one model what runs in float32: seconds, and how far apart the results are."""
     import keras_recompute as kr
     from keras_recompute.seams.keras.layers import layers_in
 
     model, inputs = build(name)
-    weights, where = model.get_weights(), place(model, name)
     layers = len(layers_in(model, include_self=False)) if name in HUB else len(model.layers)
     row: dict[str, Any] = {"layers": layers, "every": max(1, round(len(model.layers) ** 0.5))}
-    steps = Steps(model, inputs), Steps(kr.checkpointed(model, **where), inputs)
-    row.update(jit=beside(*steps, jit=True), graph=beside(*steps, jit=False))
-    in_float32 = steps[0](jit=True)[1]
-    row.update(memory(name))
+    steps = Steps(model, inputs), Steps(kr.checkpointed(model, **place(model, name)), inputs)
+    return {**row, "jit": beside(*steps, jit=True), "graph": beside(*steps, jit=False)}
+
+
+def exactness(name: str) -> dict[str, Any]:
+    """Return of the row of one model how far apart the results are in float64, and those of the plain model from float32's."""
+    import keras
+
+    import keras_recompute as kr
+
+    model, inputs = build(name)
+    weights, where = model.get_weights(), place(model, name)
+    in_float32 = Steps(model, inputs)(jit=True)[1]
+    row: dict[str, Any] = {}
     keras.config.set_dtype_policy("float64")
     keras.config.set_floatx("float64")
     model = build(name)[0]
@@ -178,6 +185,11 @@ def measure(name: str) -> dict[str, Any]:
     if not any("seed_generator" in v.path for v in model.variables):
         row["rounding"] = difference(in_float32, wanted)
     return row
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Return the row of one model."""
+    return {**times(name), **memory(name), **exactness(name)}
 
 
 def page(rows: dict[str, Any]) -> str:
@@ -234,24 +246,26 @@ def main(argv: list[str] | None = None) -> int:
     """Measure models and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], help="a model to run; the other rows stay")
-    parser.add_argument("--memory", action="store_true", help="compile alone; the other figures of the rows stay")
+    part = parser.add_mutually_exclusive_group()
+    for name, what in {"memory": "compile", "times": "run in float32"}.items():
+        part.add_argument(f"--{name}", dest="part", action="store_const", const=name, help=f"{what} alone; other figures stay")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.one:
         warnings.simplefilter("ignore")
-        print(json.dumps((memory if options.memory else measure)(options.one)))
+        print(json.dumps({"memory": memory, "times": times, None: measure}[options.part](options.one)))
         return 0
-    rows = json.loads(RESULTS.read_text()) if (options.only or options.memory) and RESULTS.exists() else {}
+    rows = json.loads(RESULTS.read_text()) if (options.only or options.part) and RESULTS.exists() else {}
     names = options.only or [*IMAGES, *HUB]
-    for name in [n for n in names if "jit" in rows.get(n, {})] if options.memory else names:
-        command = [sys.executable, __file__, "--one", name, *(["--memory"] if options.memory else [])]
+    for name in [n for n in names if "jit" in rows.get(n, {})] if options.part else names:
+        command = [sys.executable, __file__, "--one", name, *([f"--{options.part}"] if options.part else [])]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         said = (done.stderr.strip().splitlines() or [""])[-1]
         found = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": said[:300]}
-        if options.memory and "error" in found:
+        if options.part and "error" in found:
             print(f"{name}: {found['error']}", flush=True)
             continue
-        rows[name] = {**rows.get(name, {}), **found} if options.memory else found
+        rows[name] = {**rows.get(name, {}), **found} if options.part else found
         print(_line(name, rows[name]) if "error" not in rows[name] else f"{name}: {said}", flush=True)
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
         PAGE.write_text(page(rows))
