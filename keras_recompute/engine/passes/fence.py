@@ -113,7 +113,17 @@ def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
         passed = iter(_behind_a_barrier([t for t in tensors if t.dtype.is_floating], tokens))
         return [next(passed) if t.dtype.is_floating else t for t in tensors]
     is_never = never(tokens)
-    return [tf.where(is_never, once(tf.zeros, (), t.dtype), t) if t.dtype.is_floating else t for t in tensors]
+    if backend_now() == TPU:
+        return [tf.where(is_never, once(tf.zeros, (), t.dtype), t) if t.dtype.is_floating else t for t in tensors]
+    return [once(_nothing, is_never, t.dtype) + t if t.dtype.is_floating else t for t in tensors]
+
+
+def _nothing(is_never: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Return a scalar that changes no number that it is added to, of which XLA does not know that: zero with a minus sign.
+
+    A choice for each element instead would take XLA:CPU longer to compile: LLVM writes such loops twice, once for each choice.
+    """
+    return tf.where(is_never, tf.ones((), dtype), -tf.zeros((), dtype))
 
 
 def as_array(tensor: tf.Tensor, after: Tensors = ()) -> tf.Tensor:
