@@ -44,25 +44,55 @@ def runs_its_graph(model: Any) -> bool:
 def opened(model: keras.Model) -> Graph:
     """Return the graph of a functional ``model`` with the models in it opened, and those in them."""
     graph = read_graph(model)
-    masked = {id(t) for t in _tensors(model) if mask_of(t) is not None}
+    masked = masked_values(model)
     calls: list[Call] = []
     ranks = dict(graph.ranks)
     for call in graph.calls:
         if not _can_be_opened(call, masked):
             calls.append(call)
             continue
-        inside = opened(call.operation)
-        use = call.outputs[0]  # no other call has it
-        leaves = dict(zip(inside.outputs, call.outputs))
-
-        def renamed(key: Key, leaves: dict[Key, Key] = leaves, use: Key = use) -> Key:
-            return key if isinstance(key, InitialState) else leaves.get(key, (use, key))
-
-        entered = tuple(renamed(key) for key in inside.inputs)
-        calls.append(Call(Entrance(call.operation), call.args, {}, call.inputs, entered))
-        calls += [_renamed(each, renamed) for each in inside.calls]
-        ranks.update((renamed(key), rank) for key, rank in inside.ranks.items())
+        put, ranks_inside = in_place_of(call, opened(call.operation), Entrance(call.operation))
+        calls += put
+        ranks.update(ranks_inside)
     return replace(graph, calls=tuple(calls), ranks=ranks)
+
+
+def masked_values(model: keras.Model) -> set[Key]:
+    """Return the values in the graph of a functional ``model`` that carry a mask."""
+    return {id(t) for node in nodes_of(model) for t in (*node.input_tensors, *node.outputs) if mask_of(t) is not None}
+
+
+def stands_alone(call: Call, functional: keras.Model, masked: set[Key]) -> bool:
+    """Whether the layers of ``functional`` can stand in place of the ``call`` of a model that runs it: nothing is done to it
+    or by it as a whole. ``masked`` are the values that carry a mask where the call is.
+    """
+    model = call.operation
+    # Keras hangs the masks of a model's inputs on its outputs.
+    if masked.intersection(call.inputs) or model.activity_regularizer is not None or rematerializes(model):
+        return False
+    given = [value for value in keras.tree.flatten(call.kwargs) if value is not None]
+    outputs, inputs = [id(t) for t in functional.outputs], {id(t) for t in functional.inputs}
+    leave_once = len(set(outputs)) == len(outputs) and not inputs.intersection(outputs)
+    return leave_once and len(call.args) == 1 and not given
+
+
+def in_place_of(call: Call, inside: Graph, entrance: Entrance | None) -> tuple[list[Call], dict[Key, int]]:
+    """Return the calls ``inside`` the model that ``call`` calls as they stand in its place, and the ranks of their values.
+
+    Without an ``entrance`` they read what ``call`` reads as it is.
+    """
+    use = call.outputs[0]  # no other call has it
+    places = dict(zip(inside.outputs, call.outputs))
+    if entrance is None:
+        places.update(zip(inside.inputs, call.inputs))
+
+    def renamed(key: Key) -> Key:
+        return key if isinstance(key, InitialState) else places.get(key, (use, key))
+
+    calls = [_renamed(each, renamed) for each in inside.calls]
+    if entrance is not None:
+        calls.insert(0, Call(entrance, call.args, {}, call.inputs, tuple(map(renamed, inside.inputs))))
+    return calls, {renamed(key): rank for key, rank in inside.ranks.items()}
 
 
 def marked(graph: Graph, positions: Collection[int]) -> Graph:
@@ -84,22 +114,12 @@ def marked(graph: Graph, positions: Collection[int]) -> Graph:
     return replace(graph, outputs=tuple(map(renamed, graph.outputs)), calls=tuple(calls), ranks=ranks)
 
 
-def _tensors(model: keras.Model) -> list[Any]:
-    return [t for node in nodes_of(model) for t in (*node.input_tensors, *node.outputs)]
-
-
 def _can_be_opened(call: Call, masked: set[Key]) -> bool:
-    """Whether the layers of the model that is called can stand in its place: nothing is done to it or by it as a whole."""
     model = call.operation
     if not runs_its_graph(model) or type(model).__call__ is not Functional.__call__:
         return False
-    # Keras hangs the masks of a model's inputs on its outputs; a model of ours has its own checkpoints and loops.
-    if masked.intersection(call.inputs) or hasattr(model, "recomputation_levels") or model.activity_regularizer is not None:
-        return False
-    given = [value for value in keras.tree.flatten(call.kwargs) if value is not None]
-    outputs, inputs = [id(t) for t in model.outputs], {id(t) for t in model.inputs}
-    leave_once = len(set(outputs)) == len(outputs) and not inputs.intersection(outputs)
-    return leave_once and len(call.args) == 1 and not given and not rematerializes(model)
+    # A model of ours has its own checkpoints and loops.
+    return not hasattr(model, "recomputation_levels") and stands_alone(call, model, masked)
 
 
 def _filled(call: Call, renamed: Any) -> dict[str, Any]:

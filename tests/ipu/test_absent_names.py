@@ -27,7 +27,6 @@ IMPORTED = [
     ("ipu_tensorflow_addons.keras.layers", "CTCLoss", "use tf.nn.ctc_loss"),
     ("ipu_tensorflow_addons.v1.layers", "PopnnLSTM", "use ipu_tensorflow_addons.keras.layers"),
     ("keras.ipu.optimizers", "ALSOptimizer", "keras.optimizers.LossScaleOptimizer"),
-    ("tensorflow.keras.ipu", "NestedModelPipelineStageAssignment", "make its calls in PipelineStage"),
     ("popdist.tensorflow", "set_ipu_config", "keras_recompute.distribute"),
     ("horovod", "tensorflow", "keras_recompute.distribute"),
     ("tensorflow.python.ipu", "nothing_of_the_kind", "docs/ipu.md lists what is"),

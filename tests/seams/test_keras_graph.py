@@ -8,6 +8,7 @@ from keras_recompute.seams.keras.graph import (
     Functional,
     RunsItsGraph,
     TellsOfClones,
+    calls_as,
     calls_of,
     flat_inputs,
     functional_like_constructor,
@@ -135,6 +136,19 @@ def test_a_model_that_computes_by_a_method_of_its_own_does_not_run_its_graph():
     assert not runs_its_graph(OwnCall(x, y), ours=())
     assert runs_its_graph(OwnCall(x, y), ours=(__name__,))
     assert not runs_its_graph(keras.Sequential([keras.layers.Dense(1)]), ours=())
+
+
+def test_whether_a_model_is_called_as_its_class_of_keras():
+    class Kept(keras.Sequential):
+        pass
+
+    class OwnCall(keras.Sequential):
+        def call(self, inputs, training=None, mask=None):
+            return super().call(inputs, training=training, mask=mask)
+
+    assert calls_as(keras.Sequential, keras.Sequential())
+    assert calls_as(keras.Sequential, Kept())
+    assert not calls_as(keras.Sequential, OwnCall())
 
 
 def test_a_constructor_with_inputs_and_outputs_is_told():

@@ -5,7 +5,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_recompute.seams.keras.graph import Functional
-from keras_recompute.seams.keras.made import functional_of_keras, made_again, models_made_by, noting_what_is_made
+from keras_recompute.seams.keras.made import (
+    derived_from_functional,
+    functional_of_keras,
+    made_again,
+    models_made_by,
+    noting_what_is_made,
+)
 
 
 def functional():
@@ -30,6 +36,21 @@ def test_models_are_made_by_what_takes_the_place_of_keras():
     count = len(made)
     assert type(functional()) is type(model)
     assert len(made) == count
+
+
+def test_a_class_derives_from_functional_as_when_a_functional_model_of_it_is_made():
+    def ways():
+        class Twice(keras.Model):
+            def call(self, inputs, **kwargs):
+                return 2 * super().call(inputs, **kwargs)
+
+        return Twice
+
+    ours, theirs = ways(), ways()
+    x = keras.Input((2,))
+    theirs(x, x)
+    assert derived_from_functional(ours).__mro__[1:] == theirs.__mro__[1:]
+    assert issubclass(ours, Functional)
 
 
 def test_operations_and_calls_are_noted_when_they_are_made():

@@ -17,7 +17,6 @@ _EIGHT_BITS = "8-bit floating point is not emulated: use float16"
 _SERVING = "there is no Poplar executable to serve: use model.export or tf.saved_model.save"
 _STAGES = "a model is cut by stages here: use keras.ipu.PipelineStage and set_pipelining_options"
 _OLD_CONFIGURATION = "SDK 1's way to configure: use ipu.config.IPUConfig"
-_NESTED = "a model in a model has one entry here: make its calls in PipelineStage instead"
 _PLAIN = "use TensorFlow's own operations, which have the same results"
 
 ABSENT = {
@@ -66,12 +65,6 @@ ABSENT = {
     "ipu.utils.set_ipu_model_options": _OLD_CONFIGURATION,
     "ipu.vertex_edsl": _CODELETS,
     "ipu.within_replica_ops": _PLAIN,
-    "keras.ipu.FunctionalNestedModelPipelineStageAssignment": _NESTED,
-    "keras.ipu.NestedModelPipelineStageAssignment": _NESTED,
-    "keras.ipu.SequentialNestedModelPipelineStageAssignment": _NESTED,
-    "keras.ipu.extensions.FunctionalNestedModelPipelineStageAssignment": _NESTED,
-    "keras.ipu.extensions.NestedModelPipelineStageAssignment": _NESTED,
-    "keras.ipu.extensions.SequentialNestedModelPipelineStageAssignment": _NESTED,
     "keras.ipu.layers": "gradients are not captured in layers here: use tf.GradientTape",
     "keras.ipu.optimizers": "use Keras's, keras.optimizers.LossScaleOptimizer, and set_gradient_accumulation_options",
     "addons.keras.layers.CTCInferenceLayer": "use keras.ops.ctc_decode",

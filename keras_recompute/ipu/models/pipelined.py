@@ -10,23 +10,26 @@ import tensorflow as tf
 from ...errors import UnsupportedError
 from ...models.execute import ExecutionPlan
 from ...models.model import Model
-from ...seams.keras.graph import Functional, calls_of, functional_of_sequential
+from ...seams.keras.graph import Functional, functional_of_sequential
 from ...seams.keras.layers import layers_in, takes_training
-from ...seams.keras.made import functional_of_keras
+from ...seams.keras.made import derived_from_functional, functional_of_keras
 from ..configuration import config
 from ..configuration.entered import entering
 from ..pipeline.assignment import (
-    FunctionalLayerPipelineStageAssignment,
-    ModelLayerPipelineStageAssignment,
-    SequentialLayerPipelineStageAssignment,
-    assign,
-    assign_sequence,
-    assignments,
+    OF_FUNCTIONAL,
+    OF_SEQUENTIAL,
+    OF_SUBCLASS,
+    Place,
+    entries_of,
+    places_of_calls,
+    places_of_layers,
     print_summary,
+    stages_of_entries,
+    stages_of_sequence,
 )
 from ..pipeline.model_stages import Task
 from ..pipeline.staged_graph import check_stages, staged_graph
-from ..pipeline.stages import PipelineStage, assign_stage, assigned_stage
+from ..pipeline.stages import PipelineStage, Stages, assigned_stage
 from .extension import Extension
 
 _BUILT_FIRST = "has no layers' calls to assign before it is built: call it on data, build it, or fit it first"
@@ -35,30 +38,46 @@ _BUILT_FIRST = "has no layers' calls to assign before it is built: call it on da
 class _Assigned(Extension):
     """The stage assignment methods of models whose calls can be listed."""
 
-    _entry: type = FunctionalLayerPipelineStageAssignment
+    _kind = OF_FUNCTIONAL
 
     def get_pipeline_stage_assignment(self) -> list[Any]:
-        """Return an entry for each call of a layer, in running order, with its ``pipeline_stage`` or None."""
-        return assignments(self._listed(), self._entry)
+        """Return an entry for each call of a layer, in running order, with its ``pipeline_stage`` or None.
+
+        That of a model made in the scope has a list of such entries instead.
+        """
+        return self.pipeline_stage_entries()
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: Any) -> None:
         """Put calls into stages, given entries as ``get_pipeline_stage_assignment`` returns them.
 
-        Raises ValueError for entries that are not those of this model's calls, or without a stage.
+        They hold for this model alone: models in it keep the stages that they have by themselves. Raises ValueError for entries
+        that are not those of this model's calls, or without a stage.
         """
-        assign(self._listed(), pipeline_stage_assignment, self._entry)
-        self._forget_programs()
+        self._assign(self.stages_of_entries(pipeline_stage_assignment))
 
     def reset_pipeline_stage_assignment(self) -> None:
-        """Take all calls and layers out of their stages."""
-        for node in calls_of(self._listed()):
-            assign_stage(node, None)
-            assign_stage(node.operation, None)
-        self._forget_programs()
+        """Take all calls of this model out of their stages."""
+        self._assign((None,) * len(self._places()))
 
     def print_pipeline_stage_assignment_summary(self, line_length: int | None = None, print_fn: Any = None) -> None:
         """Print the calls and their stages, with ``print_fn`` if it is given."""
         print_summary(self.get_pipeline_stage_assignment(), line_length, print_fn)
+
+    def pipeline_stage_entries(self, stages: Stages = None) -> list[Any]:
+        """Return an entry for each call, in ``stages`` or, without, in the model's own. An addition to Graphcore's API."""
+        places, stages = self._places(), self.assigned_stages if stages is None else stages
+        return entries_of(places, stages if stages is None or len(stages) == len(places) else None, self._kind)
+
+    def stages_of_entries(self, entries: Any) -> tuple[Any, ...]:
+        """Return the stages that ``entries`` say, or raise ValueError. An addition to Graphcore's API."""
+        return stages_of_entries(self._places(), entries, self._kind)
+
+    def _places(self) -> list[Place]:
+        return places_of_calls(self._listed())
+
+    def _assign(self, stages: tuple[Any, ...]) -> None:
+        object.__setattr__(self, "assigned_stages", stages)  # past Keras, which wraps tuples
+        self._forget_programs()
 
     def _listed(self) -> keras.Model:
         functional = self.functional_of(Task.TRAIN)
@@ -85,7 +104,7 @@ class PipelinedModel(_Assigned, Model):
         return self
 
     def _make_plan(self) -> ExecutionPlan:
-        graph = staged_graph(self)
+        graph = staged_graph(self, self.assigned_stages)
         check_stages(graph)
         self._forget_programs()
         if not config.current().allow_recompute or any(call.stage is not None for call in graph.calls):
@@ -97,26 +116,21 @@ class PipelinedModel(_Assigned, Model):
 class PipelinedSequential(_Assigned, keras.Sequential):
     """A sequential model made in an IPUStrategy's scope."""
 
-    _entry = SequentialLayerPipelineStageAssignment
+    _kind = OF_SEQUENTIAL
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._forget_programs()
         super().__init__(*args, **kwargs)
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: Any) -> None:
-        """Put each layer into the stage of the list at its place: starting at 0, rising by at most one."""
-        assign_sequence(self.layers, pipeline_stage_assignment)
-        self._forget_programs()
+        """Put each layer into the stage of the list at its place: numbers, or entries as of any model.
 
-    def get_pipeline_stage_assignment(self) -> list[Any]:
-        """Return an entry for each layer with its ``pipeline_stage`` or None."""
-        return [self._entry(layer, assigned_stage(layer)) for layer in self.layers]
+        Numbers start at 0 and rise by at most one; that of a model in this one holds for all its calls.
+        """
+        self._assign(stages_of_sequence(self._places(), pipeline_stage_assignment, self._kind))
 
-    def reset_pipeline_stage_assignment(self) -> None:
-        """Take all layers out of their stages."""
-        for layer in self.layers:
-            assign_stage(layer, None)
-        self._forget_programs()
+    def _places(self) -> list[Place]:
+        return places_of_layers(self.layers)
 
     def functional_of(self, task: Task) -> keras.Model:
         """Return the functional model that the layers form; raise ValueError before the model is built."""
@@ -136,9 +150,9 @@ class PipelinedSubclass(_Assigned):
     in which stages. It must not do with its tensors what Keras cannot do symbolically: take ``keras.ops``, not ``tf``.
     """
 
-    _entry = ModelLayerPipelineStageAssignment
+    _kind = OF_SUBCLASS
     _call_is_given = True
-    _functionals: dict[bool, keras.Model | None]
+    _functionals: dict[Any, keras.Model | None]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._forget_programs()
@@ -158,15 +172,23 @@ class PipelinedSubclass(_Assigned):
         if self._batch_spec is None:
             raise ValueError(f"the model {self.name!r} {_BUILT_FIRST}")
         is_training = task is Task.TRAIN
-        if is_training not in self._functionals:
-            self._functionals[is_training] = self._called_symbolically(is_training)
-        return self._functionals[is_training]
+        return self._called_symbolically(self._batch_spec, is_training)
 
-    def _called_symbolically(self, is_training: bool) -> keras.Model | None:
+    def functional_like(self, inputs: Any, is_training: bool) -> keras.Model | None:
+        """Return what ``call`` does with the symbolic ``inputs``, where another model calls this one; None as above."""
+        return self._called_symbolically(keras.tree.map_structure(_spec_of, inputs), is_training)
+
+    def _called_symbolically(self, specs: Any, is_training: bool) -> keras.Model | None:
+        """Return what ``call`` does with inputs like ``specs``, traced once for each."""
+        key = (repr(specs), is_training)
+        if key not in self._functionals:
+            self._functionals[key] = self._traced(specs, is_training)
+        return self._functionals[key]
+
+    def _traced(self, specs: Any, is_training: bool) -> keras.Model | None:
         def made(spec: Any, name: Any = None) -> Any:
             return keras.Input(batch_shape=tuple(spec.shape), dtype=spec.dtype.name, name=name)
 
-        specs = self._batch_spec
         named = isinstance(specs, dict) and all(isinstance(spec, tf.TensorSpec) for spec in specs.values())
         # Keras wants inputs in a dictionary to be called as it calls them.
         inputs = {k: made(spec, k) for k, spec in specs.items()} if named else keras.tree.map_structure(made, specs)
@@ -187,6 +209,10 @@ class PipelinedSubclass(_Assigned):
     def _forget_programs(self) -> None:
         super()._forget_programs()
         object.__setattr__(self, "_functionals", {})  # past the tracking of layers: these only show the model's own
+
+
+def _spec_of(tensor: Any) -> Any:
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
 def _specs(shapes: Any) -> Any:
@@ -212,6 +238,8 @@ def extended(cls: type, *, is_functional: bool) -> type:
         base = PipelinedSequential
     if cls is keras.Model:
         cls = Functional
+    if is_functional:
+        derived_from_functional(cls)  # else Functional would stand before it, and what it overrides would not count
     if (cls, is_functional) not in _extended:
         names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
         bases = (base,) if cls in (Functional, keras.Sequential) else (base, cls)

@@ -20,6 +20,7 @@ from ..pipeline.model_stages import Task
 from ..pipeline.options import PipelineOptions
 from ..pipeline.replicas import Replicas
 from ..pipeline.staged_graph import check_shared_weights, check_stages, staged_graph
+from ..pipeline.stages import Stages
 from ..pipeline.workers import update_of_all, with_metrics_of_all
 from ..reports.profiling import reported, run
 from .dealing import next_of_all, of_all
@@ -31,6 +32,7 @@ class Programs(Settings):
     """What turns a model and its settings into one program per execution."""
 
     _levels = 1
+    assigned_stages: Stages = None  # what set_pipeline_stage_assignment was given
     _replicas: Replicas | None = None
     _logs_of_replicas: Any = None  # the metrics of all replicas as an execution put them together
     _steps_tested = 0  # the steps_per_execution that test_function is for
@@ -174,7 +176,7 @@ class Programs(Settings):
         functional = self.functional_of(task)
         if functional is None:
             return Graph((), (), ())
-        graph = staged_graph(functional)
+        graph = staged_graph(functional, self.assigned_stages, is_training=task is Task.TRAIN)
         check_stages(graph)
         return graph
 

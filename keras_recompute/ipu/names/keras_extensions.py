@@ -7,19 +7,25 @@ from ..models.pipelined import PipelinedSequential as SequentialExtension
 from ..models.pipelined import PipelinedSubclass as ModelExtension
 from .keras_ipu import (
     FunctionalLayerPipelineStageAssignment,
+    FunctionalNestedModelPipelineStageAssignment,
     ModelLayerPipelineStageAssignment,
+    NestedModelPipelineStageAssignment,
     PipelineStage,
     ReplicatedMetricReductionMethod,
     SequentialLayerPipelineStageAssignment,
+    SequentialNestedModelPipelineStageAssignment,
 )
 
 __all__ = [
     "FunctionalExtension",
     "FunctionalLayerPipelineStageAssignment",
+    "FunctionalNestedModelPipelineStageAssignment",
     "ModelExtension",
     "ModelLayerPipelineStageAssignment",
+    "NestedModelPipelineStageAssignment",
     "PipelineStage",
     "ReplicatedMetricReductionMethod",
     "SequentialExtension",
     "SequentialLayerPipelineStageAssignment",
+    "SequentialNestedModelPipelineStageAssignment",
 ]

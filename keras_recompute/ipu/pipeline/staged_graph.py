@@ -12,24 +12,58 @@ from typing import Any
 
 import keras
 
+from ...errors import UnsupportedError
 from ...layers.recomputation_checkpoint import RecomputationCheckpoint
 from ...models.graph import Call, Graph, Key, Ref, read_graph
-from ...seams.keras.graph import Functional, functional_of_sequential
-from .stages import stage_of
+from ...models.inline import Entrance, in_place_of, masked_values, runs_its_graph, stands_alone
+from ...seams.keras.graph import Functional, calls_as, calls_of, functional_of_sequential
+from .stages import Stages, stage_of
 
 
-def functional_of(model: Any) -> keras.Model | None:
-    """Return the functional model that ``model`` is, or that a sequential one is built of; None for any other layer."""
+def functional_of(model: Any, *, is_training: bool = True, like: Any = None) -> keras.Model | None:
+    """Return the functional model that runs where ``model`` is called on ``like``; None for what is no such model.
+
+    That is the model itself, what a sequential one is built of, or what the ``call`` of a class in the scope does.
+    """
     if isinstance(model, keras.Sequential):
-        return functional_of_sequential(model)
-    return model if isinstance(model, Functional) else None
+        return functional_of_sequential(model) if calls_as(keras.Sequential, model) else None
+    if isinstance(model, Functional):
+        return model if runs_its_graph(model) else None
+    trace = getattr(model, "functional_like", None)
+    return trace(like, is_training) if trace is not None else None
 
 
-def staged_graph(functional: keras.Model) -> Graph:
-    """Return the graph of a functional model. Models in it that have stages or checkpoints of their own are opened."""
-    graph = read_graph(functional, stage_of)
-    calls = tuple(inner for call in graph.calls for inner in _opened(call))
-    return replace(graph, calls=calls)
+def staged_graph(functional: keras.Model, stages: Stages = None, *, is_training: bool = True) -> Graph:
+    """Return the graph of a functional model. Models in it that have stages or checkpoints inside are opened.
+
+    ``stages`` has the stage of each call, and of a call of a model in several stages a tuple with those inside. Without, they
+    are what ``PipelineStage`` and the models inside say. Raises ValueError for ``stages`` of another number of calls,
+    UnsupportedError for a model that is in several stages but that only runs as a whole.
+    """
+    graph, nodes = read_graph(functional, stage_of), calls_of(functional)
+    if stages is not None and len(stages) != len(nodes):
+        raise ValueError(
+            f"pipeline stages were set for {len(stages)} calls of layers in {functional.name!r}, which has {len(nodes)} now: "
+            f"call set_pipeline_stage_assignment again"
+        )
+    masked = masked_values(functional)
+    calls: list[Call] = []
+    ranks = dict(graph.ranks)
+    placed = graph.calls if stages is None else [replace(call, stage=stage) for call, stage in zip(graph.calls, stages)]
+    for call, node in zip(placed, nodes):
+        whole, inside, inner = _inside(call, node, stages is None, is_training)
+        if inside is None or not _matters(whole, inside):
+            calls.append(whole)
+        elif not stands_alone(call, inner, masked):
+            calls.append(_in_one_stage(whole, inside))
+        else:
+            made_in = {key: made.stage or 0 for made in calls for key in made.outputs}
+            put, ranks_inside = in_place_of(call, inside, _entrance(call, node, inner))
+            if isinstance(put[0].operation, Entrance) and any(c.stage is not None for c in inside.calls):
+                put[0] = replace(put[0], stage=max((made_in.get(key, 0) for key in call.inputs), default=0))
+            calls += put
+            ranks.update(ranks_inside)
+    return replace(graph, calls=tuple(calls), ranks=ranks)
 
 
 def check_stages(graph: Graph) -> None:
@@ -77,33 +111,47 @@ def stage_graphs(graph: Graph, count: int) -> tuple[Graph, ...]:
     return tuple(stages)
 
 
-def _opened(call: Call) -> list[Call]:
-    """Return the calls inside the model that ``call`` calls, if they matter to a pipeline, else ``call`` itself."""
-    functional = functional_of(call.operation)
-    if functional is None:
-        return [call]
-    inner = staged_graph(functional)
-    matters = any(c.stage is not None or isinstance(c.operation, RecomputationCheckpoint) for c in inner.calls)
-    flat = [leaf for leaf in keras.tree.flatten(call.args) if isinstance(leaf, Ref)]
-    is_plain = len(flat) == len(inner.inputs) and not any(call.kwargs.values()) and not set(inner.inputs) & set(inner.outputs)
-    if not matters or not is_plain:
-        return [call]
-    # One model may be called several times: its values get keys of their own in each.
-    keys: dict[Key, Key] = {key: (id(call), key) for c in inner.calls for key in c.outputs}
-    keys.update(zip(inner.outputs, call.outputs))
-    keys.update(zip(inner.inputs, (leaf.key for leaf in flat)))
+def _inside(call: Call, node: Any, is_noted: bool, is_training: bool) -> tuple[Call, Graph | None, Any]:
+    """Return ``call`` with one stage or none, the graph with stages inside the model that it calls, and that as a functional
+    model; None for each where it calls no model. ``is_noted`` is whether its stage is what ``PipelineStage`` said.
+    """
+    stage, model = call.stage, call.operation
+    inner = functional_of(model, is_training=is_training, like=node.arguments.args[0] if node.arguments.args else None)
+    whole = replace(call, stage=None) if isinstance(stage, tuple) else call
+    if inner is None:
+        if isinstance(stage, tuple):
+            raise _cannot_be_cut(call)
+        return whole, None, None
+    if isinstance(stage, tuple):
+        return whole, staged_graph(inner, stage, is_training=is_training), inner
+    if stage is None and is_noted:
+        return whole, staged_graph(inner, getattr(model, "assigned_stages", None), is_training=is_training), inner
+    graph = staged_graph(inner, is_training=is_training)
+    return whole, replace(graph, calls=tuple(replace(each, stage=stage) for each in graph.calls)), inner
 
-    def renamed(leaf: Any) -> Any:
-        return Ref(keys.get(leaf.key, leaf.key)) if isinstance(leaf, Ref) else leaf
 
-    return [
-        replace(
-            c,
-            args=keras.tree.map_structure(renamed, c.args),
-            kwargs=keras.tree.map_structure(renamed, c.kwargs),
-            inputs=tuple(keys.get(key, key) for key in c.inputs),
-            outputs=tuple(keys[key] for key in c.outputs),
-            stage=call.stage if call.stage is not None else c.stage,
-        )
-        for c in inner.calls
-    ]
+def _matters(whole: Call, inside: Graph) -> bool:
+    return any(c.stage != whole.stage or isinstance(c.operation, RecomputationCheckpoint) for c in inside.calls)
+
+
+def _in_one_stage(whole: Call, inside: Graph) -> Call:
+    stages = {call.stage for call in inside.calls}
+    if len(stages) > 1:
+        raise _cannot_be_cut(whole)
+    return replace(whole, stage=stages.pop())
+
+
+def _cannot_be_cut(call: Call) -> UnsupportedError:
+    return UnsupportedError(
+        f"the model {call.operation.name!r} is in several pipeline stages, but its layers cannot be run one by one, because of "
+        f"its masks, arguments or call: put it into one stage, or its layers into the model around it"
+    )
+
+
+def _entrance(call: Call, node: Any, inner: keras.Model) -> Entrance | None:
+    """Return what the model does to its inputs first; None if they are as its layers want them."""
+    given, wanted = node.input_tensors, inner.inputs
+    is_flat = isinstance(call.args[0], Ref) or (isinstance(call.args[0], list) and isinstance(inner.input, list))
+    if is_flat and [(t.dtype, len(t.shape)) for t in given] == [(t.dtype, len(t.shape)) for t in wanted]:
+        return None
+    return Entrance(inner)

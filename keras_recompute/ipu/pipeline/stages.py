@@ -7,6 +7,10 @@ from typing import Any
 from ...seams.keras.made import noting_what_is_made
 from ..configuration.entered import current
 
+# The stages of a model's calls in running order, for a call of a model with stages inside a tuple of those; None where no one
+# set them, and they are what is noted at calls and layers.
+Stages = tuple[Any, ...] | None
+
 _STAGE = "_pipeline_stage"
 
 

@@ -94,10 +94,17 @@ class TellsOfClones:
 
 def runs_its_graph(model: Any, *, ours: Collection[str]) -> bool:
     """Whether ``model`` is functional and does what Keras does with its graph, classes in the modules ``ours`` aside."""
-    return isinstance(model, Functional) and all(
-        _first(type(model).__mro__, name, (*ours, __name__)) is _first(Functional.__mro__, name, ())
-        for name in ("call", "_run_through_graph")
-    )
+    names = ("call", "_run_through_graph")
+    return isinstance(model, Functional) and all(_does_as(Functional, model, name, (*ours, __name__)) for name in names)
+
+
+def calls_as(cls: type, model: Any) -> bool:
+    """Whether calling ``model`` is what Keras's ``cls`` does, no other ``call`` of its own class."""
+    return _does_as(cls, model, "call", ())
+
+
+def _does_as(cls: type, model: Any, name: str, skipped: Collection[str]) -> bool:
+    return _first(type(model).__mro__, name, skipped) is _first(cls.__mro__, name, ())
 
 
 def _first(classes: Sequence[type], name: str, skipped: Collection[str]) -> Any:

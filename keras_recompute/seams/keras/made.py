@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+from keras.src.models.model import inject_functional_model_class
 from keras.src.ops.node import Node
 
 from .graph import Functional
@@ -57,6 +58,13 @@ def functional_of_keras() -> Iterator[None]:
         yield
     finally:
         _of_keras.pop()
+
+
+def derived_from_functional(cls: type) -> type:
+    """Have ``cls``, a class of models, derive from ``Functional``, as Keras does where the first functional one is made."""
+    if not issubclass(cls, Functional):
+        inject_functional_model_class(cls)
+    return cls
 
 
 @contextlib.contextmanager
