@@ -143,6 +143,42 @@ class TestStates:
         assert abs(seen[None][0] - seen[None][1]) > 1e-4
         assert seen[7][0] == seen[7][1]
 
+    def test_all_replicas_draw_the_same_random_numbers_if_they_are_asked_to(self):
+        """Also in a program that was made before, and no more after the next reset."""
+        from tensorflow.python import ipu
+
+        configure(2)
+        with ipu.ipu_strategy.IPUStrategy().scope():
+            inputs = keras.Input((200,), batch_size=1)
+            model = keras.Model(inputs, keras.layers.Dropout(0.5)(inputs))
+            model.compile("sgd", mean_of_predictions, steps_per_execution=2)
+            model.set_replication_options("LIST")
+        ones, seen = np.ones((4, 200), "float32"), {}
+        for number, identical in enumerate((False, True, False)):
+            ipu.utils.reset_ipu_seed(7, experimental_identical_replicas=identical)
+            [seen[number]] = model.fit(ones, ones, batch_size=1, verbose=0).history["loss"]
+        assert seen[1][0] == seen[1][1]
+        assert [loss[0] for loss in seen.values()] == [seen[0][0]] * 3, "replica 0 starts from the seed"
+        assert seen[0][0] != seen[0][1] == seen[2][1]
+
+    def test_replicas_with_common_statistics_cannot_draw_the_same(self):
+        from tensorflow.python import ipu
+
+        configure(2, distributed_batch_norm_replica_group_size=2)
+        ipu.utils.reset_ipu_seed(7, experimental_identical_replicas=True)
+        try:
+            with ipu.ipu_strategy.IPUStrategy().scope():
+                inputs = keras.Input((3,), batch_size=2)
+                outputs = keras.layers.Dropout(0.5)(keras.layers.BatchNormalization()(inputs))
+                model = keras.Model(inputs, outputs)
+                model.compile("sgd", "mse", steps_per_execution=2)
+            with pytest.raises(
+                NotImplementedError, match=r"experimental_identical_replicas .* common statistics draw together"
+            ):
+                model.fit(np.ones((8, 3), "float32"), np.ones((8, 3), "float32"), batch_size=2, verbose=0)
+        finally:
+            ipu.utils.reset_ipu_seed(7)
+
     def test_replica_0_draws_as_one_replica_does(self):
         from tensorflow.python import ipu
 

@@ -12,6 +12,7 @@ UNSUPPORTED = {
     "replication over processes": "the replicas of one process are emulated: configure all IPUs in it",
     "replicas of a function": "IPUStrategy.run runs it once: use fit, evaluate and predict of a Keras model",
     "sums over replicas inside a model": "its replicas run one after the other; gradients and metrics are put together without",
+    "experimental_identical_replicas": "replicas with common statistics draw together: leave this or the common statistics out",
     "optimizations.enable_graph_outlining": "equal sections always share one program; leave it True",
 }
 

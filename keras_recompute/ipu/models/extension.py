@@ -9,6 +9,7 @@ import keras
 from ...models.workers import require_equal_counts
 from ...seams.keras.training import build_as_fit_does, is_within_fit
 from ..pipeline.model_stages import Task
+from ..pipeline.replicas import are_seeded_identically
 from .dealing import dealt_arguments, example_batch, log_effective_batch, steps_of_each
 from .microbatches import batch_spec, given_to, held_out, known_steps, require_equal_batches, steps_that_fit
 from .optimizers import of_keras
@@ -34,7 +35,7 @@ class Extension(Programs):
     """
 
     _batch_spec: Any = None
-    _replicas_prepared = 1  # how many replicas the programs are for
+    _replicas_prepared = (1, False)  # how many replicas the programs are for, and whether they draw the same numbers
     _call_is_given = False  # whether a user's class brings a ``call`` of its own
     _steps_asked = _steps_cut = 0  # what steps_per_execution was, and what it was cut to
 
@@ -133,8 +134,8 @@ class Extension(Programs):
             if self._call_is_given:
                 self._forget_programs()
         replicas = self.replica_count(task)
-        if replicas != self._replicas_prepared:
-            self._replicas_prepared = replicas
+        if (replicas, are_seeded_identically()) != self._replicas_prepared:
+            self._replicas_prepared = (replicas, are_seeded_identically())
             self._forget_programs()
         # A cut holds for the data that was too short alone.
         asked = self._steps_asked if self.steps_per_execution == self._steps_cut else self.steps_per_execution

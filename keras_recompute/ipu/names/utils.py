@@ -22,6 +22,7 @@ from ..configuration.config import (
     reset_ipu_configuration,
 )
 from ..configuration.device import FIRST_DEVICE, device_number
+from ..pipeline.replicas import seed_replicas
 
 __all__ = [
     "DeviceConnectionType",
@@ -49,11 +50,13 @@ def reset_ipu_seed(
     """Start the random numbers of all layers again from ``seed``.
 
     An IPU has one generator. Here every layer that draws has its own: each starts from ``seed`` and its name. Numbers differ
-    from an IPU's; what is repeatable there is repeatable here. Raises TypeError for a seed that is no int.
+    from an IPU's; what is repeatable there is repeatable here. With ``experimental_identical_replicas`` all replicas draw the
+    same ones until the next reset. Raises TypeError for a seed that is no int.
     """
-    del device, cpu_device, experimental_identical_replicas  # one device and one replica hold all generators
+    del device, cpu_device  # one device holds all generators
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"reset_ipu_seed(seed={seed!r}): a whole number was expected, not {type(seed).__name__}")
+    seed_replicas(identically=bool(experimental_identical_replicas))
     keras.utils.set_random_seed(seed & 0xFFFFFFFF)
     # Keras holds its generators in the layers that draw and nowhere else.
     generators: list[Any] = [o for o in gc.get_objects() if isinstance(o, keras.random.SeedGenerator)]

@@ -5,7 +5,7 @@ else a run of a model changes, each replica has for itself: statistics, metrics,
 program puts a replica's in place before it runs the replica, and keeps it after. Between executions the model's own
 variables hold replica 0's, as the host sees it on an IPU.
 
-A replica draws numbers of its own by a word of its own in the seed, unless the seed was given.
+A replica draws numbers of its own by a word of its own in the seed, unless the seed was given or all were seeded identically.
 
 Replicas whose batch normalisation has common statistics run ``together``, as one whose microbatches are joined: statistics
 are then those of all, while the loss and the metrics are computed for each alone.
@@ -25,6 +25,7 @@ import tensorflow as tf
 from ...engine.passes import target_now
 from ...engine.pieces import Pieces
 from ...seams.keras.layers import changed_by_calls, variable_of
+from ..configuration.unsupported import refuse
 
 _APART = 0x9E3779B9  # of words that follow one another by it no two are near, see Knuth on Fibonacci hashing
 
@@ -37,11 +38,22 @@ class Running(NamedTuple):
 
 
 _programs: list[Running] = []
+_seeding = {"is identical": False}
 
 
 def running() -> Running | None:
     """Return what the program under construction runs; None outside of one."""
     return _programs[-1] if _programs else None
+
+
+def seed_replicas(*, identically: bool) -> None:
+    """Have replicas draw the same numbers from now on, or each its own; for programs that are made after it."""
+    _seeding["is identical"] = identically
+
+
+def are_seeded_identically() -> bool:
+    """Whether all replicas draw the same numbers."""
+    return _seeding["is identical"]
 
 
 @dataclass(eq=False)
@@ -56,7 +68,7 @@ class Replicas:
     together: int = 1
     _metrics: list[tf.Variable] = field(default_factory=list)
     _statistics: list[tf.Variable] = field(default_factory=list)
-    _seeds: list[tuple[tf.Variable, bool]] = field(default_factory=list)  # and whether the seed was given
+    _seeds: list[tuple[tf.Variable, bool]] = field(default_factory=list)  # and whether all replicas start from it
     _copies: list[tf.Variable] = field(default_factory=list)  # of statistics and metrics: run, replica of the run, value
     _lanes: list[list[tf.Variable]] = field(default_factory=list)  # the metrics of the others of the run that is in place
 
@@ -68,7 +80,10 @@ class Replicas:
         found = changed_by_calls(self.model)
         metrics = {v.ref() for v in self._metrics}
         self._statistics = [v for v in map(variable_of, found.variables) if v.ref() not in metrics]
-        self._seeds = [(variable_of(generator.state), is_given) for generator, is_given in found.generators]
+        same = are_seeded_identically()
+        self._seeds = [(variable_of(generator.state), is_given or same) for generator, is_given in found.generators]
+        if same and self.together > 1 and self._seeds:
+            raise refuse("experimental_identical_replicas", f"{self.together} replicas with common statistics")
         self._copies = [tf.Variable(self._repeated(v), trainable=False) for v in self._kept]
         self._lanes = [[tf.Variable(v.read_value(), trainable=False) for v in self._metrics] for _ in range(self.together - 1)]
 
@@ -112,8 +127,8 @@ class Replicas:
 
         def one_run(r: tf.Tensor, stores: list[Any], ends: list[tf.Tensor], state: Any) -> tuple[Any, ...]:
             self._put_in_place([p.get(store, r) for p, store in zip(pieces, stores)])
-            for base, (seed, is_given) in zip(bases, self._seeds):
-                apart = tf.cast(r, seed.dtype) * (0 if is_given else _APART)
+            for base, (seed, is_common) in zip(bases, self._seeds):
+                apart = tf.cast(r, seed.dtype) * (0 if is_common else _APART)
                 seed.assign(tf.stack([base[0] + apart, base[1]]))
             with self._running(are_equal=False):
                 state = tuple(run(r, *state))
