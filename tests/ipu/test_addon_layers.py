@@ -52,17 +52,15 @@ class TestNormalization:
         x = numbers(2, 4, 5, 6) * 3 + 1
         axes = (axis,) if isinstance(axis, int) else tuple(axis)
         np.testing.assert_allclose(layer(x), normalised(x, axes), atol=1e-5)
-        elements = np.prod([x.shape[a] for a in axes])
-        assert [w.shape for w in layer.get_weights()] == [(elements,), (elements,)]
 
-    def test_layer_weights_along_the_axes(self):
-        layer, plain = layers.LayerNormalization([1, 2]), keras.layers.LayerNormalization([1, 2])
+    @pytest.mark.parametrize("axis", [[1, 2], (1, -1)])
+    def test_layer_weights_along_the_axes_are_those_of_keras_s_layer(self, axis):
+        layer, plain = layers.LayerNormalization(axis), keras.layers.LayerNormalization(axis)
         x = numbers(2, 4, 5)
         layer.build(x.shape)
         plain.build(x.shape)
-        gamma, beta = numbers(20, seed=1), numbers(20, seed=2)
-        layer.set_weights([gamma, beta])
-        plain.set_weights([gamma.reshape(4, 5), beta.reshape(4, 5)])
+        plain.set_weights([numbers(*w.shape, seed=n) for n, w in enumerate(plain.get_weights())])
+        layer.set_weights(plain.get_weights())
         np.testing.assert_allclose(layer(x), plain(x), atol=1e-5)
 
     @pytest.mark.parametrize(

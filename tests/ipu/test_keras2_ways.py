@@ -67,6 +67,15 @@ def test_time_first(cls, sequences, state):
             np.testing.assert_allclose(a, np.swapaxes(b, 0, 1) if len(b.shape) == 3 else b, atol=1e-6)
 
 
+@pytest.mark.parametrize("cls", [keras.layers.LSTM, keras.layers.GRU])
+def test_sequences_by_the_name_of_inputs(cls):
+    layer, x, state = cls(2), numbers(5, 4, 3), numbers(5, 2, seed=1)
+    states = [state, state] if cls is keras.layers.LSTM else state
+    np.testing.assert_array_equal(layer(inputs=x, initial_state=states), layer(x, initial_state=states))
+    symbolic = keras.Input((4, 3))
+    np.testing.assert_allclose(keras.Model(symbolic, layer(inputs=symbolic))(x), layer(x), atol=1e-6)
+
+
 def test_time_first_by_a_cell():
     layer, x = keras.layers.RNN(keras.layers.SimpleRNNCell(2), return_sequences=True, time_major=True), numbers(5, 4, 3)
     plain = keras.layers.RNN(layer.cell, return_sequences=True)

@@ -258,6 +258,15 @@ def test_seeded_weights():
 
 
 @pytest.mark.parametrize("layer", [PopnnLSTM, PopnnGRU])
+def test_tensorflow_s_initializers_are_read_back_from_the_config(layer):
+    ours = layer(UNITS, kernel_initializer=tf.constant_initializer(0.1), bias_initializer=tf.constant_initializer(0.3))
+    again = layer.from_config(ours.get_config())
+    assert again.get_config() == ours.get_config()
+    again.build((BATCH, TIME, FEATURES))
+    assert {float(w) for w in np.ravel(again.get_weights()[0])} == {np.float32(0.1)}
+
+
+@pytest.mark.parametrize("layer", [PopnnLSTM, PopnnGRU])
 def test_saved_and_loaded(layer, tmp_path):
     inputs = keras.Input(batch_shape=(TIME, BATCH, FEATURES))
     ours = layer(

@@ -90,6 +90,17 @@ def time_first_in_recurrent_layers() -> Iterator[None]:
         yield
 
 
+def sequences_under_their_old_name() -> AbstractContextManager[None]:
+    """``LSTM(4)(inputs=x)``: Keras 3 calls the argument ``sequences``."""
+
+    def call(plain: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
+        if not args and "inputs" in kwargs and "sequences" not in kwargs:
+            args = (kwargs.pop("inputs"),)
+        return plain(layer, *args, **kwargs)
+
+    return method_through(keras.layers.RNN, "__call__", call)
+
+
 @contextmanager
 def learning_rates_as_they_were() -> Iterator[None]:
     """``lr``, ``decay``, and learning rates of any type."""
@@ -155,6 +166,7 @@ ADAPTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "Input(80)": whole_numbers_for_shapes,
     "super().__init__(self)": models_that_hand_themselves_on,
     "LSTM(..., time_major=True)": time_first_in_recurrent_layers,
+    "LSTM(4)(inputs=x)": sequences_under_their_old_name,
     "SGD(lr=0.1, decay=1e-3)": learning_rates_as_they_were,
     "SGD(learning_rate=np.float32(0.1))": learning_rates_as_they_were,
     'set_floatx("float16")': types_of_layers_by_floatx,

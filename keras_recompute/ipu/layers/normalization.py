@@ -57,14 +57,14 @@ class GroupNormalization(keras.layers.Layer):
         channels = input_shape[self._axis]
         if self.groups < 1 or channels % self.groups:
             raise ValueError(f"{self.name!r}: {channels} channels cannot be divided into groups={self.groups}")
-        self._make_weights(channels)
+        self._make_weights((channels,))
 
-    def _make_weights(self, channels: int) -> None:
+    def _make_weights(self, shape: tuple[int, ...]) -> None:
         self.gamma = self.beta = None
         if self.scale:
-            self.gamma = self.add_weight(shape=(channels,), initializer=self.gamma_initializer, name="gamma")
+            self.gamma = self.add_weight(shape=shape, initializer=self.gamma_initializer, name="gamma")
         if self.center:
-            self.beta = self.add_weight(shape=(channels,), initializer=self.beta_initializer, name="beta")
+            self.beta = self.add_weight(shape=shape, initializer=self.beta_initializer, name="beta")
         self.built = True
 
     def call(self, inputs: tf.Tensor, training: Any = None) -> tf.Tensor:
@@ -81,9 +81,9 @@ class GroupNormalization(keras.layers.Layer):
         x = tf.reshape((x - mean) * tf.math.rsqrt(variance + self.epsilon), whole)
         x = tf.cast(x, inputs.dtype)
         if self.gamma is not None:
-            x = x * tf.cast(self.gamma, x.dtype)
+            x = x * tf.reshape(tf.cast(self.gamma, x.dtype), [-1])
         if self.beta is not None:
-            x = x + tf.cast(self.beta, x.dtype)
+            x = x + tf.reshape(tf.cast(self.beta, x.dtype), [-1])
         x = tf.experimental.numpy.moveaxis(x, last, self._axis)
         x.set_shape(inputs.shape)
         return x
@@ -142,8 +142,9 @@ class InstanceNormalization(GroupNormalization):
 class LayerNormalization(GroupNormalization):
     """Normalise the elements along ``axis``, an axis or several, of each sample.
 
-    gamma and beta have as many elements, in one dimension. Raises ValueError for an axis that is no int or list of them, is
-    not there or is there twice, or whose size is unknown; UnsupportedError for regularisers and constraints.
+    gamma and beta have as many elements, in the shape that they have in Keras's layer. Raises ValueError for an axis that is no
+    int or list of them, is not there or is there twice, or whose size is unknown; UnsupportedError for regularisers and
+    constraints.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class LayerNormalization(GroupNormalization):
         self.axis = list(axes)
 
     def build(self, input_shape: Any) -> None:
-        """Make gamma and beta, in one dimension."""
+        """Make gamma and beta."""
         rank = len(input_shape)
         axes = sorted(a % rank if -rank <= a < rank else rank for a in self.axis)
         if rank in axes or len(set(axes)) != len(axes):
@@ -186,7 +187,8 @@ class LayerNormalization(GroupNormalization):
         self._axes = axes
         self._order = [a for a in range(rank) if a not in axes] + axes
         self._axis = 1
-        self._make_weights(math.prod(input_shape[a] for a in axes))
+        # Keras sorts the axes as they were given: [1, -1] is [-1, 1]. What it holds in that shape is in the order of the axes.
+        self._make_weights(tuple(input_shape[a] for a in sorted(self.axis)))
 
     def call(self, inputs: tf.Tensor, training: Any = None) -> tf.Tensor:
         """Return the normalised inputs; in training and outside it the same."""

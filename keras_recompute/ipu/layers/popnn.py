@@ -61,6 +61,13 @@ def _activation_name(layer: str, argument: str, value: Any, accepted: tuple[str,
     return str(name)
 
 
+def _of_keras(initializer: Any) -> Any:
+    """Return Keras's initializer for one of TensorFlow's, such as ``tf.constant_initializer``: as what a config is read to."""
+    if type(initializer).__module__.startswith("tensorflow."):
+        return keras.initializers.deserialize(keras.initializers.serialize(initializer))
+    return initializer
+
+
 class _Popnn(keras.layers.RNN):
     """What both layers add to ours."""
 
@@ -96,6 +103,8 @@ class _Popnn(keras.layers.RNN):
             kwargs["recurrent_initializer"] = keras.initializers.Orthogonal(seed=seed)
         if kwargs.get("bias_initializer", "zeros") is None:
             kwargs["bias_initializer"] = "zeros"
+        for argument in ("kernel_initializer", "recurrent_initializer", "bias_initializer"):
+            kwargs[argument] = _of_keras(kwargs.get(argument, "zeros"))
         tuning = {argument: kwargs.pop(argument, None) for argument in _TUNING}
         tuning["partials_dtype"] = tf.as_dtype(tuning["partials_dtype"] or tf.float32).name
         self._dropout_pair = dropout_seed_pair(dropout_seed, name)  # before Keras, which fixes the config
