@@ -125,3 +125,22 @@ def test_plain_keras_loads_what_was_saved(scope, tmp_path):
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == pytest.approx(float(np.sum(model(x))), rel=1e-5)
     assert str(Path(__file__).parents[2]) not in code
+
+
+FIRST = """
+import keras
+from keras_recompute.ipu import install; install()
+from tensorflow.python import ipu
+with ipu.ipu_strategy.IPUStrategy().scope():
+    inputs = keras.Input((3,))
+    # As keras.applications make theirs.
+    model = keras.src.models.Functional(inputs, keras.layers.Dense(2)(inputs))
+    assert len(model.get_pipeline_stage_assignment()) == 1
+    keras.Sequential([inputs, keras.layers.Dense(2)])
+assert keras.Sequential.__bases__ == (keras.Model,)
+"""
+
+
+@pytest.mark.long
+def test_the_first_functional_model_of_a_process_may_be_one_of_keras_applications():
+    subprocess.run([sys.executable, "-c", FIRST], check=True, cwd=Path(__file__).parents[2])

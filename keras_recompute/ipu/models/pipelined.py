@@ -238,8 +238,11 @@ def extended(cls: type, *, is_functional: bool) -> type:
         base = PipelinedSequential
     if cls is keras.Model:
         cls = Functional
-    if is_functional:
-        derived_from_functional(cls)  # else Functional would stand before it, and what it overrides would not count
+    if base is PipelinedModel:
+        # As Keras does when the first one is made, which is too late: an object of Functional's class is constructed only if it
+        # is one, and of a class of its own Functional would stand before it, so that what it overrides would not count.
+        derived_from_functional(base)
+        derived_from_functional(cls)
     if (cls, is_functional) not in _extended:
         names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
         bases = (base,) if cls in (Functional, keras.Sequential) else (base, cls)
