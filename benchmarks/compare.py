@@ -70,9 +70,7 @@ def compare(
     workload: Workload, peers: list[str], checkpoints: tuple[int, ...], arguments: argparse.Namespace, errors: Console
 ) -> Comparison:
     """Run all peers in turns; return what they measured."""
-    runs = [
-        (name, count) for count in checkpoints for name in peers if takes_part(name, count, is_recurrent=workload.is_recurrent)
-    ]
+    runs = [(name, count) for count in checkpoints for name in peers if takes_part(name, count, kind=workload.kind)]
     again = [run for run in runs if PEERS[run[0]].main or arguments.peers != tuple(PEERS)]
     rounds = [runs, *[again] * (arguments.rounds - 1)]
     rates: list[dict] = []
@@ -107,7 +105,7 @@ def compare(
 def _median(rows: list[dict]) -> dict:
     """Return the figures of one peer over its rounds: medians, with those of each round beside them."""
     merged = dict(rows[0])
-    for key in ("step_seconds", "measured_bytes"):
+    for key in ("step_seconds", "first_step_seconds", "measured_bytes"):
         values = [row[key] for row in rows if row[key] is not None]
         merged[f"{key}_of_rounds"] = values
         merged[key] = statistics.median(values) if values else None

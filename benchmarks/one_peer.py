@@ -38,7 +38,7 @@ def measure(name: str, workload_name: str, checkpoints: int, steps: int) -> dict
 
     workload, entry = WORKLOADS[workload_name], PEERS[name]
     build = importlib.import_module(f"peers.{entry.module}").build
-    build(name, WORKLOADS[f"tiny-{workload.kind}"], checkpoints and 1).step()
+    build(name, WORKLOADS[workload.tiny], checkpoints and 1).step()
     peer = build(name, workload, checkpoints)
     with process_memory() as idle:
         pass

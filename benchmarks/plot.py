@@ -17,6 +17,7 @@ STYLES = {
     "recompute-grad": ("#CC79A7", "D", ":"),
     "jax": ("#E69F00", "^", "--"),
     "torch": ("#0072B2", "v", "-."),
+    "ours-without-jit": ("#009E73", "P", "--"),
     "ours": ("#000000", "o", "-"),
 }
 _PLACES = [(math.cos(n * math.pi / 4) * 13, math.sin(n * math.pi / 4) * 11) for n in (1, 7, 3, 5, 2, 6, 0, 4)]  # in points

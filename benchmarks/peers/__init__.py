@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable
 
+from workloads import CONVOLVE
+
 ON_DEVICE = "device allocator"  # how memory was measured, on a GPU
 
 
@@ -35,7 +37,8 @@ class DeviceMemory:
 class Entry:
     """A way to train: the module that builds it, the packages it needs, what it is called in tables.
 
-    ``main`` peers run in every round and are in the project's table and the plots; others run once.
+    ``main`` peers run in every round and are in the project's table and the plots; others run once. ``kinds`` are the
+    kinds of workload that it takes part in, if not all.
     """
 
     module: str
@@ -44,7 +47,7 @@ class Entry:
     plain: bool = True  # takes part without checkpoints
     recomputes: bool = True  # takes part with checkpoints
     main: bool = True
-    recurrent_only: bool = False
+    kinds: tuple[str, ...] = ()
 
 
 PEERS = {
@@ -54,17 +57,20 @@ PEERS = {
     "recompute-grad-jit": Entry("keras_peers", ("tensorflow",), "keras + tf.recompute_grad, jit", plain=False, main=False),
     "remat": Entry("keras_peers", ("tensorflow",), "keras + keras.remat", plain=False, main=False),
     "jax": Entry("jax_peer", ("jax",), "jax.checkpoint"),
-    "jax-in-loop": Entry("jax_peer", ("jax",), "jax.checkpoint, inputs projected in the loop", main=False, recurrent_only=True),
+    "jax-in-loop": Entry(
+        "jax_peer", ("jax",), "jax.checkpoint, inputs projected in the loop", main=False, kinds=("lstm", "gru")
+    ),
     "torch": Entry("torch_peer", ("torch",), "torch.utils.checkpoint"),
     "ours": Entry("ours", ("tensorflow",), "keras_recompute"),
+    "ours-without-jit": Entry("ours", ("tensorflow",), "keras_recompute, without jit", kinds=CONVOLVE),
     "ours-planned": Entry("planned", ("tensorflow",), "keras_recompute, planned", plain=False, main=False),
 }
 
 
-def takes_part(name: str, checkpoints: int, *, is_recurrent: bool) -> bool:
-    """Return whether there is anything to measure: recomputation needs checkpoints; some peers are for one kind of model."""
+def takes_part(name: str, checkpoints: int, *, kind: str) -> bool:
+    """Return whether there is anything to measure: recomputation needs checkpoints; some peers are for some kinds of model."""
     entry = PEERS[name]
-    return (entry.recomputes if checkpoints else entry.plain) and (is_recurrent or not entry.recurrent_only)
+    return (entry.recomputes if checkpoints else entry.plain) and (not entry.kinds or kind in entry.kinds)
 
 
 def title(name: str, checkpoints: int) -> str:

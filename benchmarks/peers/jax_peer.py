@@ -1,6 +1,6 @@
 """JAX: scans over timesteps or blocks, and with checkpoints a scan over ``jax.checkpoint`` of such scans.
 
-Blocks are stacked and scanned, as is usual for deep models: checkpoints between blocks written one after the other save
+Equal blocks are stacked and scanned, as is usual for deep models: checkpoints between blocks written one after the other save
 nothing on a CPU. Sequences are time-major, so that nothing is turned in a step.
 """
 
@@ -11,9 +11,10 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from workloads import RATE, WEIGHTS_PER_BLOCK, Workload, data, weights
+from workloads import RATE, WEIGHTS_BEFORE_BLOCKS, WEIGHTS_PER_BLOCK, Workload, data, named_weights, weights
 
-from . import DeviceMemory, Peer
+from . import DeviceMemory, Peer, jax_networks
+from .jax_networks import convolved, normalised
 
 
 def build(name: str, workload: Workload, checkpoints: int) -> Peer:
@@ -33,12 +34,15 @@ def build(name: str, workload: Workload, checkpoints: int) -> Peer:
 
 
 def arguments(workload: Workload):
-    """Return the arguments of the step: weights, inputs, targets."""
+    """Return the arguments of the step: weights, inputs, targets. Those of a stack's blocks are stacked."""
     x, y = data(workload)
+    if workload.network:
+        return named_weights(workload), x, y
     if workload.is_recurrent:
         return weights(workload), x.swapaxes(0, 1), y.swapaxes(0, 1)
-    arrays, n = weights(workload), WEIGHTS_PER_BLOCK[workload.kind]
-    return [np.stack(arrays[i::n]) for i in range(n)], x, y
+    arrays, n, before = weights(workload), WEIGHTS_PER_BLOCK[workload.kind], WEIGHTS_BEFORE_BLOCKS.get(workload.kind, 0)
+    end = before + n * workload.blocks
+    return [arrays[:before], [np.stack(arrays[before + i : end : n]) for i in range(n)], arrays[end:]], x, y
 
 
 def training_step(name: str, workload: Workload, checkpoints: int):
@@ -50,15 +54,15 @@ def training_step(name: str, workload: Workload, checkpoints: int):
     if workload.is_recurrent:
         model = partial(_recurrent, workload, checkpoints, in_loop=name == "jax-in-loop")
     else:
-        model = partial(_stack, {"transformer": _block, "dense": _dense, "residual": _residual}[workload.kind], checkpoints)
+        model = partial(jax_networks.model if workload.network else _stack, workload, checkpoints)
 
     def loss(parameters, x, y):
         return jnp.mean((model(parameters, x) - y) ** 2)
 
     def step(parameters, x, y):
         value, gradients = jax.value_and_grad(loss)(parameters, x, y)
-        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in gradients))
-        return [p - RATE * g for p, g in zip(parameters, gradients)], value, norm
+        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients)))
+        return jax.tree.map(lambda p, g: p - RATE * g, parameters, gradients), value, norm
 
     return jax.jit(step, donate_argnums=0)
 
@@ -115,23 +119,24 @@ def _recurrent(workload, checkpoints, parameters, x, *, in_loop):
     return outputs @ dense + dense_bias
 
 
-def _stack(block, checkpoints, parameters, x):
-    x, _ = _scan(lambda x, blocks: jax.lax.scan(block, x, blocks), x, parameters, checkpoints)
-    return x
+def _stack(workload, checkpoints, parameters, x):
+    before, blocks, after = parameters
+    if before:
+        x = convolved(x, before[0], workload.patch, (0, 0)).reshape(workload.block_shape) + before[1]
+    block = {"dense": _dense, "residual": _residual}.get(workload.kind) or partial(_block, is_causal=workload.kind == "decoder")
+    x, _ = _scan(lambda x, some: jax.lax.scan(block, x, some), x, blocks, checkpoints)
+    return normalised(x, *after[:2], (-1,)).mean(1) @ after[2] + after[3] if after else x
 
 
-def _normalised(x, scale, offset, axes=(-1,)):
-    mean = x.mean(axes, keepdims=True)
-    return (x - mean) * jax.lax.rsqrt(x.var(axes, keepdims=True) + 1e-3) * scale + offset
-
-
-def _block(x, p):
-    y = _normalised(x, p[0], p[1])
+def _block(x, p, *, is_causal):
+    y = normalised(x, p[0], p[1], (-1,))
     q, k, v = (jnp.einsum("btw,whd->bthd", y, p[i]) + p[i + 1] for i in (2, 4, 6))
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / jnp.sqrt(jnp.float32(q.shape[-1]))
+    if is_causal:
+        scores = jnp.where(jnp.tri(x.shape[1], dtype=bool), scores, -jnp.inf)
     y = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
     x = x + jnp.einsum("bthd,hdw->btw", y, p[8]) + p[9]
-    y = _normalised(x, p[10], p[11])
+    y = normalised(x, p[10], p[11], (-1,))
     return x + jax.nn.gelu(y @ p[12] + p[13], approximate=False) @ p[14] + p[15], None
 
 
@@ -140,8 +145,5 @@ def _dense(x, p):
 
 
 def _residual(x, p):
-    def convolved(x, kernel, scale, offset):
-        y = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        return _normalised(y, scale, offset, axes=(0, 1, 2))
-
-    return jax.nn.relu(x + convolved(jax.nn.relu(convolved(x, *p[:3])), *p[3:])), None
+    y = jax.nn.relu(normalised(convolved(x, p[0]), p[1], p[2], (0, 1, 2)))
+    return jax.nn.relu(x + normalised(convolved(y, p[3]), p[4], p[5], (0, 1, 2))), None

@@ -6,18 +6,17 @@ from collections.abc import Callable
 
 import keras
 import tensorflow as tf
-from workloads import Workload, weights
+from workloads import Workload
 
 from . import Peer
-from .keras_models import blocks, dense, recurrent_layer
+from .keras_models import assign, dense, recurrent_layer, sections
 from .tensorflow_step import peer
 
 
 def build(name: str, workload: Workload, checkpoints: int) -> Peer:
     """Return the peer: ``keras``, ``recompute-grad`` or ``remat``, with ``-jit`` compiled by XLA."""
     forward, variables = plain_or_recomputed(name, workload, checkpoints)
-    for variable, value in zip(variables, weights(workload), strict=True):
-        variable.assign(value)
+    assign(workload, variables)
     return peer(workload, forward, [v.value for v in variables], jit=name.endswith("-jit"))
 
 
@@ -31,8 +30,9 @@ def plain_or_recomputed(
         forward = _recurrent(workload, checkpoints, layer, last, how)
         layers = [layer, last]
     else:
-        layers = blocks(workload)
-        forward = _stack(workload, checkpoints, layers, how)
+        parts = sections(workload, checkpoints)
+        forward = _sections(parts, how if checkpoints else lambda f: f)
+        layers = [model for part in parts for model in part]
     if workload.is_recurrent:
         forward(tf.zeros(workload.shape))  # builds the layers
     return forward, [v for layer in layers for v in layer.trainable_variables]
@@ -58,20 +58,20 @@ def _recurrent(workload, checkpoints, layer, last, how):
     return forward
 
 
-def _stack(workload, checkpoints, layers, how):
-    def run(begin, end):
-        def section(x):
-            for block in layers[begin:end]:
-                x = block(x, training=True)
+def _sections(parts, how):
+    def section(models):
+        def run(x):
+            for model in models:
+                x = model(x, training=True)
             return x
 
-        return how(section) if checkpoints else section
+        return how(run)
 
-    sections = [run(begin, end) for begin, end in workload.sections(checkpoints)]
+    run_each = [section(models) for models in parts]
 
     def forward(x):
-        for section in sections:
-            x = section(x)
+        for run in run_each:
+            x = run(x)
         return x
 
     return forward

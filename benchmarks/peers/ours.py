@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import keras
-from workloads import Workload, weights
+from workloads import Workload
 
 import keras_recompute as kr
 
 from . import Peer
-from .keras_models import block_layers, dense, recurrent_layer
+from .keras_models import assign, block_layers, dense, network, recurrent_layer
 from .tensorflow_step import peer
 
 
 def build(name: str, workload: Workload, checkpoints: int) -> Peer:
-    """Return the peer, compiled by XLA."""
-    del name
-    return trained(workload, model(workload, checkpoints))
+    """Return the peer, compiled by XLA unless it is ``ours-without-jit``."""
+    return trained(workload, model(workload, checkpoints), jit=name == "ours")
 
 
-def trained(workload: Workload, some_model: kr.Model) -> Peer:
+def trained(workload: Workload, some_model: kr.Model, *, jit: bool = True) -> Peer:
     """Return the peer that trains a model, from the weights that all peers start with."""
-    for variable, value in zip(some_model.trainable_variables, weights(workload), strict=True):
-        variable.assign(value)
+    assign(workload, some_model.trainable_variables)
     variables = [v.value for v in some_model.trainable_variables]
-    return peer(workload, lambda x: some_model(x, training=True), variables, jit=True)
+    return peer(workload, lambda x: some_model(x, training=True), variables, jit=jit)
 
 
 def model(workload: Workload, checkpoints: int, levels: int = 1, *, scan_layers: bool = True) -> kr.Model:
     """Return the model with its checkpoints, in equal sections, placed by hand."""
-    inputs = keras.Input(workload.shape[1:], batch_size=workload.batch)
     sections = workload.sections(checkpoints)
+    if workload.network:
+        plain = network(workload)
+        at = [workload.network.blocks[end - 1].result for _, end in sections[:-1]]
+        return kr.checkpointed(plain, at=at) if at else kr.Model(plain.inputs, plain.outputs)
+    inputs = keras.Input(workload.shape[1:], batch_size=workload.batch)
     if workload.is_recurrent:
         layer, state, outputs = recurrent_layer(workload, kr.LSTM, kr.GRU), None, []
         for number, (begin, end) in enumerate(sections):
@@ -41,8 +43,8 @@ def model(workload: Workload, checkpoints: int, levels: int = 1, *, scan_layers:
     else:
         x = inputs
         for number, (begin, end) in enumerate(sections):
-            for _ in range(begin, end):
-                x = block_layers(workload, x, kr.MultiHeadAttention)
+            for block in range(begin, end):
+                x = block_layers(workload, x, block, kr.MultiHeadAttention)
             if number < checkpoints:
                 x = kr.RecomputationCheckpoint()(x)
     made = kr.Model(inputs, x)

@@ -1,6 +1,8 @@
-"""PyTorch, eager: ``nn.LSTM`` and ``nn.GRU``, sections and blocks under ``torch.utils.checkpoint``, without reentry, as its
-documentation recommends. Nothing is random here, so the state of random numbers is not kept. Sequences are time-major, the
-layers' own layout. PyTorch takes all cores by itself.
+"""PyTorch, eager, without reentry, as its documentation recommends.
+
+``nn.LSTM`` and ``nn.GRU`` stand under ``torch.utils.checkpoint``, sections of blocks under its ``checkpoint_sequential``, which
+does not replay the last one. Nothing is random here, so the state of random numbers is not kept. Sequences are time-major,
+the layers' own layout, and images channels-last. PyTorch takes all cores by itself.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from functools import partial
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
-from workloads import RATE, WEIGHTS_PER_BLOCK, Workload, data, weights
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from workloads import CONVOLVE, RATE, WEIGHTS_BEFORE_BLOCKS, WEIGHTS_PER_BLOCK, Workload, data, weights
 
-from . import DeviceMemory, Peer
+from . import DeviceMemory, Peer, torch_networks
 
 replayed = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 
@@ -25,9 +27,9 @@ def build(name: str, workload: Workload, checkpoints: int) -> Peer:
     x, y = (torch.from_numpy(array).to(device) for array in data(workload))
     if workload.is_recurrent:
         x, y = x.transpose(0, 1).contiguous(), y.transpose(0, 1).contiguous()
-    if workload.kind == "residual":  # PyTorch's own order of dimensions, in the layout that its convolutions are fastest in
-        x, y = (array.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last) for array in (x, y))
-    model = (_Recurrent if workload.is_recurrent else _Stack)(workload, checkpoints).to(device)
+    if workload.kind in CONVOLVE or workload.patch:
+        x, y = _channels_last(x), _channels_last(y)
+    model = (_Recurrent if workload.is_recurrent else _Sections)(workload, checkpoints).to(device)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
 
     def run() -> tuple[float, float]:
@@ -39,6 +41,11 @@ def build(name: str, workload: Workload, checkpoints: int) -> Peer:
         return loss.item(), norm.item()
 
     return Peer(run, lambda: None, device_memory())
+
+
+def _channels_last(x: torch.Tensor) -> torch.Tensor:
+    """Return images in PyTorch's order of dimensions, in the layout that its convolutions are fastest in."""
+    return x.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
 def device_memory() -> DeviceMemory | None:
@@ -83,25 +90,51 @@ class _Recurrent(nn.Module):
         return self.dense(torch.cat(outputs))
 
 
-class _Stack(nn.Module):
+class _Sections(nn.Module):
     def __init__(self, workload, checkpoints):
         super().__init__()
-        arrays, n = weights(workload), WEIGHTS_PER_BLOCK[workload.kind]
-        block = {"transformer": _Block, "dense": _Dense, "residual": _Residual}[workload.kind]
-        self.blocks = nn.ModuleList(block(workload, arrays[i * n : (i + 1) * n]) for i in range(workload.blocks))
-        self.sections = workload.sections(checkpoints) if checkpoints else None
+        self.parts = nn.ModuleList((torch_networks.sections if workload.network else _stack)(workload, checkpoints))
 
     def forward(self, x):
-        if self.sections is None:
-            return self._run(x, 0, len(self.blocks))
-        for begin, end in self.sections:
-            x = replayed(self._run, x, begin, end)
-        return x
+        # As many segments as parts: each is one, and the last is not replayed.
+        return checkpoint_sequential(self.parts, len(self.parts), x, use_reentrant=False, preserve_rng_state=False)
 
-    def _run(self, x, begin, end):
-        for block in self.blocks[begin:end]:
-            x = block(x)
-        return x
+
+def _stack(workload: Workload, checkpoints: int) -> list[nn.Module]:
+    """Return the sections of a stack of blocks."""
+    arrays, n, before = weights(workload), WEIGHTS_PER_BLOCK[workload.kind], WEIGHTS_BEFORE_BLOCKS.get(workload.kind, 0)
+    end = before + n * workload.blocks
+    block = {"dense": _Dense, "residual": _Residual}.get(workload.kind, _Block)
+    blocks = [block(workload, arrays[i : i + n]) for i in range(before, end, n)]
+    parts = [blocks[begin:end] for begin, end in workload.sections(checkpoints)]
+    if before:
+        parts[0].insert(0, _Patches(workload, arrays[:before]))
+        parts[-1].append(_Classes(workload, arrays[end:]))
+    return [nn.Sequential(*part) for part in parts]
+
+
+class _Patches(nn.Conv2d):
+    def __init__(self, workload, arrays):
+        super().__init__(3, workload.features, workload.patch, workload.patch, bias=False)
+        with torch.no_grad():
+            self.weight.copy_(torch.from_numpy(arrays[0]).permute(3, 2, 0, 1))
+        self.positions = nn.Parameter(torch.from_numpy(arrays[1]))
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, x):
+        return super().forward(x).flatten(2).transpose(1, 2) + self.positions
+
+
+class _Classes(nn.Module):
+    def __init__(self, workload, arrays):
+        super().__init__()
+        self.norm, self.dense = nn.LayerNorm(workload.features, eps=1e-3), nn.Linear(workload.features, workload.classes)
+        with torch.no_grad():
+            self.dense.weight.copy_(torch.from_numpy(arrays[2]).T)
+        nn.init.zeros_(self.dense.bias)
+
+    def forward(self, x):
+        return self.dense(self.norm(x).mean(1))
 
 
 class _Block(nn.Module):
@@ -109,7 +142,7 @@ class _Block(nn.Module):
 
     def __init__(self, workload, arrays):
         super().__init__()
-        width, self.heads = workload.features, workload.heads
+        width, self.heads, self.is_causal = workload.features, workload.heads, workload.kind == "decoder"
         self.first, self.second = nn.LayerNorm(width, eps=1e-3), nn.LayerNorm(width, eps=1e-3)
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.up, self.down = nn.Linear(width, workload.units), nn.Linear(workload.units, width)
@@ -125,7 +158,7 @@ class _Block(nn.Module):
         batch, length, width = x.shape
         y = self.first(x)
         q, k, v = (f(y).view(batch, length, self.heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value))
-        y = nn.functional.scaled_dot_product_attention(q, k, v)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal)
         x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
         return x + self.down(nn.functional.gelu(self.up(self.second(x))))
 
