@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from ...engine.joint import join
+from ...engine.partition import partition
 from ...engine.passes import target_now
+from ...engine.policies import save_everything
+from ...engine.trace import trace
 from ...engine.writing import zeros_like
 from ...phases import update_scope
 from ...seams.keras.training import note_loss
@@ -124,15 +128,35 @@ def repeat(body: Any, first: tf.Tensor, count: int, *state: Any) -> Any:
 
 
 def _gradients(model: Any, data: Any, variables: list[tf.Variable], replicas: Replicas) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    with tf.GradientTape() as tape:
+    """Return the loss of a microbatch and the gradients of ``variables``, zeros where it does not depend on one.
+
+    Both passes are written by the engine, nothing recomputed, so that its passes see them: these stand in a loop, where XLA:CPU
+    takes plain loops for the gradients of convolutions as TensorFlow writes them.
+    """
+
+    def losses(*leaves: tf.Tensor) -> list[tf.Tensor]:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tf.nest.pack_sequence_as(data, leaves))
         y_pred = model(x, training=True)
         parts = (x, y, y_pred, sample_weight)
-        losses = losses_of_each(model, parts, replicas, training=True)
-        scaled = model.optimizer.scale_loss(sum_of(losses))
-    gradients = tape.gradient(scaled, variables, unconnected_gradients="zero")
-    note_each(model, parts, replicas, losses)
-    return mean_of(losses), [tf.convert_to_tensor(g) for g in gradients]
+        found = losses_of_each(model, parts, replicas, training=True)
+        note_each(model, parts, replicas, found)
+        return [model.optimizer.scale_loss(sum_of(found)), mean_of(found)]
+
+    leaves = tf.nest.flatten(data)
+    traced = trace(losses, [tf.TensorSpec(t.shape, t.dtype) for t in leaves], target_now())
+    joint = join(traced)
+    first, wanted = len(leaves), {v.ref() for v in variables}
+    asked = {first + n: v for n, v in enumerate(traced.variables) if v.ref() in wanted}
+    part = partition(
+        replace(joint, gradients=tuple(g if n in asked else None for n, g in enumerate(joint.gradients))), save_everything
+    )
+    values = traced.values(leaves)
+    scaled, reported, *kept = part.forward.write(values)
+    ones = tf.ones_like(scaled), tf.zeros_like(reported)  # what is differentiated, and what is reported
+    incoming = [one for one, dy in zip(ones, joint.output_gradients) if dy is not None]
+    found = iter(part.backpropagate([*values, *kept, *incoming]))
+    by_variable = {asked[n].ref(): next(found) for n, g in enumerate(part.joint.gradients) if g is not None}
+    return reported, [by_variable[v.ref()] if v.ref() in by_variable else zeros_like(v, target_now()) for v in variables]
 
 
 def losses_of_each(model: Any, parts: tuple[Any, ...], replicas: Replicas, *, training: bool) -> list[tf.Tensor]:
