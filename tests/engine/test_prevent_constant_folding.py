@@ -1,4 +1,4 @@
-"""Zeros are made by the compiled program alone, not by TensorFlow before it."""
+"""Zeros and masks are made by the compiled program alone, not by TensorFlow before it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.writing import zeros, zeros_like
+from keras_recompute.liveness import profile
 
 LARGE = 4096  # elements
 
@@ -92,3 +93,52 @@ def test_tensorflow_makes_no_large_zeros_before_xla_compiles(layers, scan_layers
         if np.prod([d.size for d in shape.dim]) >= LARGE
     ]
     assert not large, "TensorFlow computes these before it compiles, and keeps them"
+
+
+def causal():
+    position = keras.ops.arange(32)
+    return keras.ops.expand_dims(position[:, None] >= position, 0)
+
+
+class Masked(keras.layers.Layer):
+    """Multiplies by a mask that reads no input, as large as what it is given: ``made`` of its shape."""
+
+    def __init__(self, made, **options):
+        super().__init__(**options)
+        self.made = made
+
+    def call(self, x):
+        return keras.ops.tanh(x * keras.ops.cast(self.made(x.shape), x.dtype))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda shape: keras.ops.broadcast_to(causal(), shape),
+        lambda shape: keras.ops.tile(causal(), (shape[0], 1, 1)),
+        lambda shape: keras.ops.broadcast_to(keras.ops.convert_to_tensor(2.0), shape),
+    ],
+    ids=["broadcast", "tiled", "number"],
+)
+def test_a_mask_is_no_constant_of_every_section(made):
+    x = inputs = keras.Input((32, 32), batch_size=8)
+    for number in range(4):
+        x = Masked(made, name=f"masked_{number}")(keras.layers.Dense(32)(x))
+    plain = keras.Model(inputs, x)
+    model = kr.checkpointed(plain, at=["masked_0", "masked_1", "masked_2"])
+    weights = [v.value for v in plain.trainable_variables]
+
+    def step_of(model):
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.square(model(x, training=True)))
+            return tape.gradient(loss, weights)
+
+        return step
+
+    program = profile(step_of(model), tf.TensorSpec(inputs.shape), input_feed=["x"])
+    # The weights, and numbers.
+    assert program.always_live_bytes <= sum(v.numpy().nbytes for v in plain.weights) + 1024
+    images = tf.constant(np.random.default_rng(0).normal(size=inputs.shape).astype("float32"))
+    for ours, theirs in zip(tf.function(step_of(model), jit_compile=True)(images), step_of(plain)(images)):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -25,7 +25,7 @@ from .fence import behind_a_barrier, behind_a_branch, behind_control_dependencie
 from .inlining import without_compiled_calls
 from .min_cut import all_but_cheap
 from .poolings import faster_pooling
-from .prevent_constant_folding import late_zeros
+from .prevent_constant_folding import late_repetition, late_zeros
 from .prevent_cse import with_operands_apart
 from .rerolling import among_many
 from .scheduling import finish_layer_by_layer
@@ -39,7 +39,7 @@ _XLA_CPU, _XLA_GPU, _XLA_TPU = (f"{_XLA} on {backend}" for backend in (CPU, GPU,
 
 _LAYERS, _CONVOLUTIONS = "Networks of other layers", "Convolutions in sections"
 _ATTENTION, _PROCESS, _WORTH = "Attention", "What the process keeps of a compiled step", "What each pass is worth"
-_DEVICES = "Passes on GPUs and TPUs"
+_DEVICES, _MASKS = "Passes on GPUs and TPUs", "Constants in sections"
 
 PASSES = {
     each.name: each
@@ -60,6 +60,8 @@ PASSES = {
         Pass("poolings", "operation", faster_pooling, (_XLA_CPU,),
              "pooling as sums of slices, without arrays of whole numbers for its gradient",
              "Pooling, and other operations, in sections"),
+        Pass("repeated_constants", "operation", late_repetition, (_XLA,),
+             "masks, which read no input, are made in the kernels that read them, and not once for each section", _MASKS),
         Pass("copied_tracebacks", "copied", copy_traceback, (_TENSORFLOW,),
              "an error in a copied operation shows the line of the original", _WORTH),
         Pass("fence", "fence", behind_a_branch, (_XLA_CPU, _XLA_TPU),

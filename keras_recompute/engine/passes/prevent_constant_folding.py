@@ -1,16 +1,19 @@
-"""Preventing constant folding of large zeros: they exist only where the compiled program makes them.
+"""Preventing constant folding of large arrays: they exist only where the compiled program makes them.
 
 For XLA. Before it sees a graph, TensorFlow computes all of it that reads no input, so that ``tf.zeros`` is made in memory and
 stays there: over 100 MiB for a small transformer. So large zeros are an empty tensor padded by an operation that TensorFlow has
 no kernel for, which XLA turns into the broadcast that ``tf.zeros`` becomes too.
 
-What it gains, in the process, not in the compiled program: "What the process keeps of a compiled step" in benchmarks/NOTES.md.
+A causal mask reads no input either, and is made as large as the batch: a constant, of which each section would have its own in
+its branch. Padded by nothing before it is repeated, it is a part of the kernels that read it.
+
+What it gains: "What the process keeps of a compiled step" in benchmarks/NOTES.md, and "Constants in sections".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -23,5 +26,42 @@ def late_zeros(shape: Sequence[int | tf.Tensor], dtype: tf.DType) -> tf.Tensor |
     """Return zeros of ``shape``; None where they are small, or their number is not known."""
     if not all(isinstance(d, int) for d in shape) or math.prod(shape) < FOLDED_ELEMENTS:
         return None
-    nothing, below = once(tf.zeros, (0, *shape[1:]), dtype), along(0, 0, len(shape))
-    return xla_pad(nothing, once(tf.zeros, (), dtype), along(0, shape[0], len(shape)), below, below)
+    return _late(once(tf.zeros, (0, *shape[1:]), dtype), shape[0])
+
+
+def late_repetition(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
+    """Return the function of its inputs by which to replace ``operation`` if it makes many elements of few constant ones."""
+    if operation.type not in _REPEAT:
+        return None
+    few, many = (t.shape.num_elements() for t in (operation.inputs[0], operation.outputs[0]))
+    is_large = bool(few and many) and many >= FOLDED_ELEMENTS and many > few
+    return _REPEAT[operation.type] if is_large and _is_constant(operation) else None
+
+
+def _is_constant(operation: tf.Operation) -> bool:
+    """Whether ``operation`` reads constants and nothing else."""
+    waiting, seen = [operation], {operation}
+    while waiting:
+        made_by = {t.op for t in waiting.pop().inputs} - seen
+        if any(op.type != "Const" and not op.inputs for op in made_by):
+            return False
+        seen |= made_by
+        waiting.extend(made_by)
+    return True
+
+
+def _broadcast(few: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+    return tf.broadcast_to(_late(few), shape)
+
+
+def _tile(few: tf.Tensor, multiples: tf.Tensor) -> tf.Tensor:
+    return tf.tile(_late(few), multiples)
+
+
+_REPEAT = {"BroadcastTo": _broadcast, "Tile": _tile}
+
+
+def _late(tensor: tf.Tensor, behind: int = 0) -> tf.Tensor:
+    """Return ``tensor`` with so many zeros ``behind`` it along the first axis, which TensorFlow cannot compute."""
+    below = along(0, 0, tensor.shape.rank)
+    return xla_pad(tensor, once(tf.zeros, (), tensor.dtype), below, along(0, behind, tensor.shape.rank), below)
