@@ -15,14 +15,13 @@ from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..liveness.device_compilers import Device
 from ..liveness.local import device_called
-from ..planning import BudgetTooSmallError, Chain, simulate
+from ..planning import BudgetTooSmallError, Chain
 from ..planning.budget import least
-from ..planning.twice import section_actions
 from ..seams.keras.layers import layers_in
 from ..sizes import format_bytes, parse_bytes
 from .batch import specs_of
 from .checkpointed import check_trainable, functional_model, graph_of, with_checkpoints
-from .graph import Graph, Key
+from .graph import Graph
 from .measure import spec_bytes
 from .model import Model
 from .predicted import Prediction, Sections, predict
@@ -115,7 +114,7 @@ def plan(
         >>> plain = keras.Model(inputs, x)
         >>> model, plan = kr.plan(plain, memory_budget="600KiB", batch_size=512, prove=False)
         >>> plan.checkpoints
-        ('dense_1', 'dense_4')
+        ('dense_3',)
     """
     target = _target(device, is_proved=prove and needed_bytes is None)
     budget_bytes = _budget_bytes(memory_budget, target)
@@ -126,12 +125,12 @@ def plan(
         raise InvalidArgumentError(f"{model.name!r} has RecomputationCheckpoint layers already: plan a model without any")
     specs = specs_of(functional, graph, batch_size=batch_size, sample=sample)
     optimizer_bytes = _optimizer_bytes(model)
-    fixed_bytes = _fixed_bytes(model, graph, specs) + optimizer_bytes
+    fixed_bytes = _size(model.variables) + _size(model.trainable_variables) + optimizer_bytes
     prediction = predict(graph, specs, fixed_bytes=fixed_bytes, timed=timed)
     chain = prediction.chain
 
     def planned(sections: Sections) -> tuple[Model, MemoryPlan]:
-        outcome = simulate(chain, section_actions(len(chain), sections))
+        outcome = prediction.outcome(sections)
         positions = [prediction.places[first - 1] for first in sections[1:]]
         found = MemoryPlan(
             checkpoints=tuple(graph.calls[position].operation.name for position in positions),
@@ -231,12 +230,6 @@ def _cheapest_proved(
             "any plan that was compiled", budget_bytes=budget_bytes, smallest_budget_bytes=min(asked.values())
         )
     return options[chosen]
-
-
-def _fixed_bytes(model: keras.Model, graph: Graph, specs: dict[Key, tf.TensorSpec]) -> int:
-    """Return what is alive whatever the plan, but for the optimiser's: weights, gradients, results and their gradients."""
-    results = sum(spec_bytes(specs[key]) for key in graph.outputs)
-    return _size(model.variables) + _size(model.trainable_variables) + 2 * results
 
 
 def _optimizer_bytes(model: keras.Model) -> int:

@@ -10,12 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import tensorflow as tf
 
 from ..planning import BudgetTooSmallError, Chain, simulate
-from ..planning.twice import replay_seconds, section_actions, sections_run_twice, smallest_room_bytes
+from ..planning.simulate import Outcome
+from ..planning.twice import (
+    replay_seconds,
+    section_actions_that_keep_inputs,
+    sections_run_twice,
+    smallest_room_bytes,
+)
 from .graph import Call, Graph, Key, ancestors
 from .measure import Measure, Measured, spec_bytes
 
@@ -40,7 +47,11 @@ class Prediction:
         """Return the peak of a step with these sections."""
         if len(sections) == 1:
             return self.plain_peak_bytes
-        return simulate(self.chain, section_actions(len(self.chain), sections)).peak_bytes
+        return self.outcome(sections).peak_bytes
+
+    def outcome(self, sections: Sections) -> Outcome:
+        """Return what these sections cost, each kept whole; a section's input stays as long as it runs."""
+        return simulate(self.chain, section_actions_that_keep_inputs(len(self.chain), sections))
 
     def cheapest_sections(self, *, budget_bytes: int) -> Sections:
         """Return the sections that replay least; of those equally cheap, the ones with the smallest peak.
@@ -52,14 +63,16 @@ class Prediction:
         chain = self.chain
         enough = chain.plain_peak_bytes - chain.fixed_bytes - 1  # less than the whole model as one section
         room = min(budget_bytes - chain.fixed_bytes, enough)
-        sections = sections_run_twice(chain, room_bytes=room) if room >= 0 else None
+        fitting = partial(sections_run_twice, chain, keeps_inputs=True)
+        smallest_room = partial(smallest_room_bytes, chain, keeps_inputs=True)
+        sections = fitting(room_bytes=room) if room >= 0 else None
         if sections is None:
-            least = max(0, smallest_room_bytes(chain, seconds=float("inf"), room_bytes=enough))
-            fits = sections_run_twice(chain, room_bytes=least) is not None
+            least = max(0, smallest_room(seconds=float("inf"), room_bytes=enough))
+            fits = fitting(room_bytes=least) is not None
             smallest = min(chain.fixed_bytes + least, self.plain_peak_bytes) if fits else self.plain_peak_bytes
             raise BudgetTooSmallError("any sections", budget_bytes=budget_bytes, smallest_budget_bytes=smallest)
         seconds = replay_seconds(chain, sections)
-        leanest = sections_run_twice(chain, room_bytes=smallest_room_bytes(chain, seconds=seconds, room_bytes=room))
+        leanest = fitting(room_bytes=smallest_room(seconds=seconds, room_bytes=room))
         assert leanest is not None  # the room was found by asking just this
         return leanest
 
@@ -82,7 +95,11 @@ class Prediction:
 
 
 def predict(graph: Graph, specs: dict[Key, tf.TensorSpec], *, fixed_bytes: int, timed: bool) -> Prediction:
-    """Measure the calls of ``graph``, whose values have the types and shapes of ``specs``."""
+    """Measure the calls of ``graph``, whose values have the types and shapes of ``specs``.
+
+    ``fixed_bytes`` are alive whatever the plan. So are results, and their gradients, until the step that makes them has run
+    backward: those of the last step count as its activations.
+    """
     places = _places(graph.calls)
     measure = Measure(specs, timed=timed)
     measured = [measure(call) for call in graph.calls]
@@ -97,6 +114,11 @@ def predict(graph: Graph, specs: dict[Key, tf.TensorSpec], *, fixed_bytes: int, 
         inside = [k for k, n in made_by.items() if before < n <= end and k in kept and k not in lasting]
         states.append(sum(spec_bytes(specs[key]) for key in crossing))
         inside_bytes = sum(spec_bytes(specs[key]) for key in inside)
+        results_bytes = 2 * sum(spec_bytes(specs[key]) for key in graph.outputs if before < made_by.get(key, -1) <= end)
+        if end == places[-1]:
+            inside_bytes += results_bytes
+        else:
+            fixed_bytes += results_bytes
         activations.append(sum(own_bytes[n] for n in calls) + inside_bytes)
         plain_activations.append(sum(plain_own_bytes[n] for n in calls) + inside_bytes)
         in_hand = {n: sum(spec_bytes(specs[key]) for key in (*graph.calls[n].inputs, *graph.calls[n].outputs)) for n in calls}
@@ -109,7 +131,7 @@ def predict(graph: Graph, specs: dict[Key, tf.TensorSpec], *, fixed_bytes: int, 
         working_bytes=workings,
         forward_seconds=costs,
         backward_seconds=[_BACKWARD * cost for cost in costs],
-        fixed_bytes=fixed_bytes + max(states),  # a section starts from its input, which stays as long as it runs
+        fixed_bytes=fixed_bytes,
     )
     plain = replace(chain, activation_bytes=plain_activations, working_bytes=plain_workings)
     return Prediction(chain, plain.plain_peak_bytes, tuple(places))
@@ -142,6 +164,6 @@ def _kept(calls: Sequence[Call], measured: Sequence[Measured]) -> tuple[set[Key]
                 own.update(sources[0])
                 own_in_section.update(sources[0])
                 again.update(call.inputs[i] for i in sources[1])
-        plain_own_bytes[n] = sum(own.values())
-        own_bytes[n] = min(sum(own_in_section.values()), plain_own_bytes[n])
+        plain_own_bytes[n] = sum(own.values()) - needs.scratch.plain_surplus_bytes
+        own_bytes[n] = min(sum(own_in_section.values()) - needs.scratch.section_surplus_bytes, plain_own_bytes[n])
     return kept, own_bytes, plain_own_bytes

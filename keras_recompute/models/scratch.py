@@ -1,8 +1,9 @@
-"""Storage that a layer takes while it runs, and of which its tensors say nothing: read from the layer's own compiled program.
+"""What a layer takes of which its tensors say nothing, or too much: read from the layer's own compiled program.
 
 XLA copies images and gradients to bring convolutions into another form, searches through arrays to find what pooling chose,
 and so on. How much that takes depends on the kind, the shapes and the version of the compiler, and on whether the operations
-stand in a section, where some are written otherwise (``engine.passes``). So it is asked, of the layer alone.
+stand in a section, where some are written otherwise (``engine.passes``). And of a layer with many operations inside the program
+keeps fewer arrays than its trace has, where XLA fuses further than the trace shows. So both are asked, of the layer alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..engine.policies import save_nothing
 from ..engine.trace import Trace, trace
 from ..liveness import Program, profile
 from ..liveness.program import TEMPORARY, held_per_step
+from ..phases import BACKWARD, FORWARD, RECOMPUTE
 
 _TOLD_BY_THEIR_PROGRAM = (
     *CONVOLUTIONS, "AvgPool", "AvgPool3D", "GatherV2", "MaxPool", "MaxPool3D", "ResizeBilinear", "ResourceGather", "Softmax",
@@ -30,10 +32,15 @@ _TOLD_BY_THEIR_PROGRAM = (
 
 @dataclass(frozen=True)
 class Scratch:
-    """Bytes beside a layer's tensors while it and its gradient run: in a section, and in a model without checkpoints."""
+    """Bytes beside a layer's tensors while it and its gradient run, and bytes that its trace keeps and its program does not.
+
+    Of each those in a section, and in a model without checkpoints.
+    """
 
     section_bytes: int = 0
     plain_bytes: int = 0
+    section_surplus_bytes: int = 0
+    plain_surplus_bytes: int = 0
 
 
 def scratch(
@@ -44,7 +51,7 @@ def scratch(
     kept_bytes: int,
     kept_in_section_bytes: int,
 ) -> Scratch:
-    """Return what ``function`` of tensors like ``signature``, traced as ``traced``, takes beyond what it keeps."""
+    """Return what ``function`` of tensors like ``signature``, traced as ``traced``, takes beyond what its trace keeps."""
     kinds = {op.type for op in traced.graph.get_operations()}
     if kinds.isdisjoint(_TOLD_BY_THEIR_PROGRAM):
         return Scratch()
@@ -52,7 +59,7 @@ def scratch(
     outputs = [tf.TensorSpec(t.shape, t.dtype) for t in traced.outputs if t.dtype.is_floating]
     weights = [v for v in traced.variables if v.trainable]
 
-    def temporary_bytes(called: Callable[..., Any]) -> int:
+    def compiled(called: Callable[..., Any]) -> Program:
         def step(*given: tf.Tensor) -> Any:
             arguments, gradients = given[: len(signature)], given[len(signature) :]
             with tf.GradientTape() as tape:
@@ -60,17 +67,27 @@ def scratch(
                 results = [y for y in called(*arguments) if y.dtype.is_floating]
             return tape.gradient(results, [*(arguments[n] for n in differentiable), *weights], output_gradients=list(gradients))
 
-        record = profile(tf.function(step, jit_compile=True, autograph=False), *signature, *outputs)
-        return _temporaries(record)
+        return profile(tf.function(step, jit_compile=True, autograph=False), *signature, *outputs)
 
     def section(*arguments: tf.Tensor) -> list[tf.Tensor]:
         return lower(partition(join(trace(function, signature, target_now())), save_nothing), list(arguments), name="scratch")
 
+    in_section, plain = compiled(section), compiled(function)
+    section_surplus_bytes = max(0, kept_in_section_bytes - _handed_on(in_section))
+    plain_surplus_bytes = max(0, kept_bytes - _handed_on(plain))
     return Scratch(
-        section_bytes=max(0, temporary_bytes(section) - kept_in_section_bytes),
-        plain_bytes=max(0, temporary_bytes(function) - kept_bytes),
+        section_bytes=max(0, _temporaries(in_section) - kept_in_section_bytes + section_surplus_bytes),
+        plain_bytes=max(0, _temporaries(plain) - kept_bytes + plain_surplus_bytes),
+        section_surplus_bytes=section_surplus_bytes,
+        plain_surplus_bytes=plain_surplus_bytes,
     )
 
 
 def _temporaries(record: Program) -> int:
     return max(held_per_step(record.buffers, (TEMPORARY,), record.program_steps))
+
+
+def _handed_on(record: Program) -> int:
+    """Return the bytes of what a forward pass, or its replay, makes and a backward pass reads."""
+    made = (b for b in record.buffers if b.lifetime == TEMPORARY and b.phase in (FORWARD, RECOMPUTE))
+    return sum(b.size_bytes for b in made if record.steps[b.last_step].phase == BACKWARD)

@@ -5,6 +5,9 @@ as early as can be, and each cut should be reached with as few stored bytes as c
 
     S(i) = min over h < i of S(h) + state_bytes[h], where steps h to i - 1 fit in budget - S(h).
 
+Where the input of a section stays until it has run backward (``keeps_inputs``), as it does in a compiled program, it is there
+beside the activations of the section, and so is that of the last one.
+
 Optimal among plans of sections each kept whole. It closes the gap that ``staircase`` leaves for long chains, whose positions
 are few; where the budget forces steps to run three times it has no answer.
 """
@@ -13,13 +16,13 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from .actions import Action
+from .actions import Action, Advance, Backward, Free, Keep, Restore, Store
 from .budget import least
 from .chain import Chain
 from .segments import KeepFirst, Split, Whole, unfold
 
 
-def sections_run_twice(chain: Chain, *, room_bytes: int) -> tuple[int, ...] | None:
+def sections_run_twice(chain: Chain, *, room_bytes: int, keeps_inputs: bool = False) -> tuple[int, ...] | None:
     """Return the first steps of the sections that replay the fewest seconds; None where they do not fit in ``room_bytes``.
 
     ``room_bytes`` is the budget without the chain's fixed bytes.
@@ -30,8 +33,8 @@ def sections_run_twice(chain: Chain, *, room_bytes: int) -> tuple[int, ...] | No
     for begin in range(steps):
         if begin not in stored:
             continue
-        kept = keeping = stored[begin]
-        advancing = with_state = kept + chain.state_bytes[begin]
+        advancing = with_state = stored[begin] + chain.state_bytes[begin]
+        kept = keeping = with_state if keeps_inputs else stored[begin]
         for step in range(begin, steps):
             kept += chain.activation_bytes[step]
             keeping = max(keeping, kept + chain.working_bytes[step])
@@ -54,11 +57,11 @@ def replay_seconds(chain: Chain, sections: tuple[int, ...]) -> float:
     return sum(chain.forward_seconds[: sections[-1]])
 
 
-def smallest_room_bytes(chain: Chain, *, seconds: float, room_bytes: int) -> int:
+def smallest_room_bytes(chain: Chain, *, seconds: float, room_bytes: int, keeps_inputs: bool = False) -> int:
     """Return the least room in which sections replay at most ``seconds``; ``room_bytes`` where none below it does."""
 
     def suffices(room: int) -> bool:
-        sections = sections_run_twice(chain, room_bytes=room)
+        sections = sections_run_twice(chain, room_bytes=room, keeps_inputs=keeps_inputs)
         return sections is not None and replay_seconds(chain, sections) <= seconds
 
     return least(room_bytes, suffices)
@@ -74,3 +77,18 @@ def section_actions(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
         return Split(ends[section] - begin, before=section, after=section + 1)
 
     return unfold(steps, 0, decide)
+
+
+def section_actions_that_keep_inputs(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
+    """Yield what ``section_actions`` yields, but that the input of each section is stored until it has run backward."""
+    ranges = list(zip(sections, [*sections[1:], steps]))
+    for begin, end in ranges[:-1]:
+        yield Store(begin)
+        yield Advance(begin, end)
+    yield Store(sections[-1])
+    for begin, end in reversed(ranges):
+        if (begin, end) != ranges[-1]:
+            yield Restore(begin)
+        yield Keep(begin, end)
+        yield Backward(begin, end)
+        yield Free(begin)

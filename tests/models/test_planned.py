@@ -14,7 +14,7 @@ from keras_recompute.liveness import profile
 from keras_recompute.liveness.local import machine_bytes
 from keras_recompute.models.planned import plan as plan_and_prove
 from keras_recompute.planning import BudgetTooSmallError, simulate
-from keras_recompute.planning.twice import section_actions
+from keras_recompute.planning.twice import section_actions_that_keep_inputs
 
 from .peaks import residual_blocks
 
@@ -75,17 +75,18 @@ def smallest(model):
 def test_dense_layers_by_hand():
     chain = plan(dense(3), memory_budget="1GiB", batch_size=BATCH)[1].chain
     value = BATCH * WIDE * 4
-    # A product is kept, for the activation's gradient, and the activation's result, which the next layer multiplies by.
-    assert chain.activation_bytes == (2 * value, 2 * value, 2 * value, 0)
+    # A product is kept, for the activation's gradient, and the activation's result, which the next layer multiplies by. Of
+    # the head its results and their gradient.
+    assert chain.activation_bytes == (2 * value, 2 * value, 2 * value, 2 * BATCH * 4)
     assert chain.state_bytes == (0, value, value, value)
     # Input and output of each, or as gradients; the head has one unit.
     assert chain.working_bytes == (2 * value, 2 * value, 2 * value, value + BATCH * 4)
     # Two for each multiplication and addition; bias and activation one for each element.
     hidden = 2 * BATCH * WIDE * WIDE + 2 * BATCH * WIDE
     assert chain.forward_seconds == (hidden, hidden, hidden, 2 * BATCH * WIDE + BATCH)
-    # Weights and gradients; results and their gradient; the input of the section in work.
+    # Weights and gradients.
     weights = 3 * (WIDE * WIDE + WIDE) + WIDE + 1
-    assert chain.fixed_bytes == 2 * 4 * weights + 2 * BATCH * 4 + value
+    assert chain.fixed_bytes == 2 * 4 * weights
 
 
 def test_what_the_optimiser_keeps_counts_once_the_model_is_compiled():
@@ -106,8 +107,8 @@ def test_blocks_are_cut_anywhere_and_keep_products_only():
     # What a convolution makes is kept, and all else repeated; nothing reads the last one's result.
     convolutions = [chain.activation_bytes[5 * block + at] for block in range(3) for at in (0, 3)]
     assert convolutions == [value] * 5 + [0]
-    # Means and variances of four channels; what the pooling makes, which the head multiplies by.
-    assert sum(chain.activation_bytes) == 5 * value + 3 * 2 * 4 * 4 + BATCH * 4 * 4
+    # Means and variances of four channels; what the pooling makes, which the head multiplies by; results and their gradient.
+    assert sum(chain.activation_bytes) == 5 * value + 3 * 2 * 4 * 4 + BATCH * 4 * 4 + 2 * BATCH * 4
 
 
 @pytest.mark.parametrize("make", [dense, residual])
@@ -132,7 +133,7 @@ def test_no_other_checkpoints_are_cheaper():
     model = dense(6)
     chain = plan(model, memory_budget="1GiB", batch_size=BATCH)[1].chain
     every = [(0, *rest) for count in range(len(chain)) for rest in combinations(range(1, len(chain)), count)]
-    outcomes = [simulate(chain, section_actions(len(chain), sections)) for sections in every]
+    outcomes = [simulate(chain, section_actions_that_keep_inputs(len(chain), sections)) for sections in every]
     for budget in range(smallest(model), chain.plain_peak_bytes + 1, 997):
         found = plan(model, memory_budget=budget, batch_size=BATCH)[1]
         best = min((o.seconds, o.peak_bytes) for o in outcomes if o.peak_bytes <= budget)
@@ -185,7 +186,7 @@ def test_the_proof_is_what_counts_and_the_cheapest_proven_is_taken():
         asked.append(count)
         return 1000 - 100 * count
 
-    for budget, expected in ((1000, 0), (900, 1), (850, 2), (600, 4)):
+    for budget, expected in ((1000, 0), (900, 1), (850, 2), (500, 5)):
         asked.clear()
         _, found = plan(model, memory_budget=budget, batch_size=BATCH, needed_bytes=needed_bytes)
         assert len(found.checkpoints) == expected
@@ -233,7 +234,7 @@ def test_the_prediction_is_near_what_is_compiled():
     [
         (lambda: dense(12, width=64, activation="tanh"), 1024, "3MiB"),
         (composite, 1024, "2MiB"),  # a prediction of 3 MiB, as if sections kept what a plain model does, refused it
-        pytest.param(blocks, 64, "4MiB", marks=pytest.mark.long),
+        pytest.param(blocks, 64, "3MiB", marks=pytest.mark.long),
     ],
 )
 def test_the_prediction_is_near_what_is_compiled_with_checkpoints(make, batch, budget):

@@ -17,7 +17,12 @@ from keras_recompute.planning import (
     uniform_plan,
 )
 from keras_recompute.planning.reference.staircase import Staircase
-from keras_recompute.planning.twice import replay_seconds, section_actions, sections_run_twice
+from keras_recompute.planning.twice import (
+    replay_seconds,
+    section_actions,
+    section_actions_that_keep_inputs,
+    sections_run_twice,
+)
 
 from .cases import repeatable, uneven_chains
 
@@ -192,18 +197,19 @@ def test_a_staircase_is_the_best_of_all_persistent_plans_at_every_budget(steps):
 
 
 @repeatable
-@given(uneven_chains(least=1, most=7), st.integers(0, 60))
-def test_the_sections_run_twice_are_the_best_of_all_cuts(chain, room):
+@given(uneven_chains(least=1, most=7), st.integers(0, 60), st.booleans())
+def test_the_sections_run_twice_are_the_best_of_all_cuts(chain, room, keeps_inputs):
     steps, best = len(chain), None
+    actions = section_actions_that_keep_inputs if keeps_inputs else section_actions
     for cuts in range(2 ** (steps - 1)):
         sections = (0, *(step for step in range(1, steps) if cuts >> (step - 1) & 1))
-        if simulate(chain, section_actions(steps, sections)).peak_bytes <= room + chain.fixed_bytes:
+        if simulate(chain, actions(steps, sections)).peak_bytes <= room + chain.fixed_bytes:
             seconds = replay_seconds(chain, sections)
             best = seconds if best is None else min(best, seconds)
-    found = sections_run_twice(chain, room_bytes=room)
+    found = sections_run_twice(chain, room_bytes=room, keeps_inputs=keeps_inputs)
     assert (found is None) == (best is None)
     if found is not None:
-        assert simulate(chain, section_actions(steps, found)).peak_bytes <= room + chain.fixed_bytes
+        assert simulate(chain, actions(steps, found)).peak_bytes <= room + chain.fixed_bytes
         assert replay_seconds(chain, found) == best
 
 
