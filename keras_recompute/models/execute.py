@@ -18,7 +18,7 @@ from ..engine.outline import Carried, Joined, Sliced, can_be_outlined, section_s
 from ..engine.partition import Partition, partition
 from ..engine.passes import target_now
 from ..engine.pieces import Dimension, dimensions
-from ..engine.policies import Policy, save_replay_sources
+from ..engine.policies import Policy, save_nothing, save_replay_sources
 from ..engine.target import Target
 from ..engine.trace import trace
 from ..planning.multilevel import equal_groups
@@ -46,21 +46,32 @@ class ExecutionPlan:
     steps: tuple[Section | Run, ...]
     levels: int = 1
     rerolled: tuple[Section | Run, ...] = ()
+    keeps_results: bool = True
 
     @classmethod
-    def of(cls, graph: Graph, levels: int = 1, *, replays_end: bool = False, with_twins: bool = False) -> ExecutionPlan:
+    def of(
+        cls,
+        graph: Graph,
+        levels: int = 1,
+        *,
+        replays_end: bool = False,
+        with_twins: bool = False,
+        keeps_results: bool = True,
+    ) -> ExecutionPlan:
         """Return the plan that recomputes the sections of ``graph``, equal ones as ``levels`` nested loops.
 
         With ``replays_end`` what comes after the last checkpoint is recomputed too: for a part of a model behind which
         other parts run before its backward pass. ``with_twins`` makes sections that differ in the values of their weights
-        equal too, and loops of equal blocks inside sections.
+        equal too, and loops of equal blocks inside sections. Without ``keeps_results`` nothing but checkpoints is kept,
+        also where a replay with the results of a section would cost less: for a stash, which keeps several microbatches.
         """
         graph = distributed(graph)
-        steps = find_runs(split_at_checkpoints(graph, replays_end=replays_end), graph, with_twins=with_twins)
+        sections = split_at_checkpoints(graph, replays_end=replays_end, keeps_results=keeps_results)
+        steps = find_runs(sections, graph, with_twins=with_twins)
         rerolled = _rerolled(steps, graph, with_twins=with_twins) if levels == 1 and not replays_end else []
         if with_twins:
             steps, rerolled = ([replace(s, inside=loops_inside(s.graph)) for s in each] for each in (steps, rerolled))
-        return cls(graph, tuple(steps), levels, tuple(rerolled))
+        return cls(graph, tuple(steps), levels, tuple(rerolled), keeps_results)
 
     @classmethod
     def without_recomputation(cls, graph: Graph) -> ExecutionPlan:
@@ -106,9 +117,9 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]
     alike, fixed = Alike(), fixed_values(graph, inputs)
     for name, step in plan.named_steps:
         if isinstance(step, Run):
-            _run_equal(step, values, batch, name, plan.levels, fixed)
+            _run_equal(step, values, batch, name, plan.levels, fixed, keeps_results=plan.keeps_results)
         elif step.recomputed:
-            _run_section(step, values, name, save_replay_sources, alike, fixed)
+            _run_section(step, values, name, _policy(keeps_results=plan.keeps_results), alike, fixed)
         elif step is plan.steps[-1] and not plan.is_plain and target_now().is_xla:
             # Nothing of it is replayed, but it stands behind a fence as the sections do. Otherwise a compiler puts off the
             # gradients of its weights, and what they need stays in memory through the replay of all sections before it.
@@ -166,19 +177,33 @@ def _run_section(
     values.update(zip(section.outputs, aside.restore(results)))
 
 
-def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: int, fixed: Collection[Key]) -> None:
+def _policy(*, keeps_results: bool) -> Policy:
+    return save_replay_sources if keeps_results else save_nothing
+
+
+def _run_equal(
+    run: Run,
+    values: Values,
+    batch: Dimension,
+    name: str,
+    levels: int,
+    fixed: Collection[Key],
+    *,
+    keeps_results: bool = True,
+) -> None:
+    policy = _policy(keeps_results=keeps_results)
     arguments, masked = with_masks([values[key] for key in run.arguments])
     if not masked:
         weights = stacked_weights(run.twins)
         arguments, roles = [*arguments, *weights], (*run.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights))
         signature = [section_spec(value, role) for value, role in zip(arguments, roles)]
         stored = {role.output for role in run.roles if isinstance(role, Carried)}
-        stored.update(request.output for request in run.requests if isinstance(request, Joined))
-        policy = save_replay_sources if run.recomputed else None
+        if keeps_results:
+            stored.update(request.output for request in run.requests if isinstance(request, Joined))
         # What one section hands to the next is trained if anything is.
         given = enumerate(zip(run.arguments, run.roles))
         unasked = [n for n, (key, role) in given if not isinstance(role, Carried) and key in fixed]
-        part, aside = _partition(run, signature, masked, sorted(stored), policy, name, unasked)
+        part, aside = _partition(run, signature, masked, sorted(stored), policy if run.recomputed else None, name, unasked)
         if not aside and can_be_outlined(part, roles):
             counts = equal_groups(len(run.sections), levels)
             results = outline_levels(part, arguments, counts=counts, roles=roles, requests=run.requests, batch=batch, name=name)
@@ -190,7 +215,7 @@ def _run_equal(run: Run, values: Values, batch: Dimension, name: str, levels: in
     alike = Alike()
     for number, section in enumerate(run.sections):
         if run.recomputed:
-            _run_section(section, values, f"{name}.{number}", save_replay_sources, alike, fixed)
+            _run_section(section, values, f"{name}.{number}", policy, alike, fixed)
         else:
             _run_calls(section, values, name)
     for request, keys in zip(run.requests, run.results):

@@ -56,13 +56,20 @@ def divided(graph: Graph, groups: Iterable[Sequence[Call]]) -> tuple[Section, ..
     return tuple(_with_borders([(list(calls), False) for calls in groups], graph))
 
 
-def split_at_checkpoints(graph: Graph, *, replays_end: bool = False) -> tuple[Section, ...]:
-    """Return the sections of ``graph`` in running order. With ``replays_end`` the last one is recomputed too."""
-    sections = _with_borders(_split(graph.calls, is_last=not replays_end), graph)
+def split_at_checkpoints(graph: Graph, *, replays_end: bool = False, keeps_results: bool = True) -> tuple[Section, ...]:
+    """Return the sections of ``graph`` in running order. With ``replays_end`` the last one is recomputed too.
+
+    Without ``keeps_results`` a value is not kept for the reason that it is gathered with others behind all sections.
+    """
+    groups = list(_split(graph.calls, is_last=not replays_end))
+    sections = _with_borders(groups, graph)
     if not replays_end:
         return tuple(sections)
-    leaving = frozenset(graph.outputs) - {key for call in graph.calls for key in call.inputs}
-    return tuple(replace(section, leaving=leaving) for section in sections)
+    # Where there are checkpoints, what gathers is the last group.
+    gathering = groups[-1][0] if not keeps_results and len(groups) > 1 else []
+    read = {key for call in graph.calls if call not in gathering for key in call.inputs}
+    leaving = {key for call in graph.calls for key in call.outputs} | set(graph.outputs)
+    return tuple(replace(section, leaving=frozenset(leaving - read)) for section in sections)
 
 
 def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call], bool]]:

@@ -201,15 +201,18 @@ class _Turn:
 
         def work() -> list[tf.Tensor]:
             with tf.name_scope(backward_scope(f"stage-{s}")):
-                kept = iter(stash.take(rings, m) if stash.depth else waiting)
+                feed, number = list(self._around.feed), self._around.first + m
+                kept = iter(waiting)
+                if stash.depth:
+                    of_data = range(len(stage.kept_received), len(stage.kept_received) + len(stage.kept_data))
+                    kept = iter(stash.take(rings, m, but=of_data))
+                    # The data of a microbatch is selected where it is read, as that of the feed is.
+                    feed, number = [None] * stage.leaves, stash.place(m)
+                    for n, ring in zip(stage.kept_data, of_data):
+                        feed[n] = stash.whole(rings, ring)
                 received: list[Any] = [None] * stage.received
                 for n in stage.kept_received:
                     received[n] = next(kept)
-                feed, number = list(self._around.feed), self._around.first + m
-                if stash.depth:
-                    feed, number = [None] * stage.leaves, tf.constant(0)
-                    for n in stage.kept_data:
-                        feed[n] = next(kept)[None]
                 before, of_variables = stage.backward(received, feed, number, list(kept), incoming)
             return [*(g for g in before if g is not None), *of_variables]
 

@@ -23,6 +23,7 @@ from ...seams.keras.layers import layers_in, losses_of
 from .accumulate import losses_of_each, mean_of, note_each, sum_of
 from .pipelining_ops import PipelineSchedule, RecomputationMode
 from .replicas import Replicas
+from .schedule import Schedule
 from .stage_program import StageProgram, StageScope, Work, forward_only, save_tensors, stage_program
 from .staged_graph import stage_graphs
 
@@ -58,8 +59,10 @@ class ModelStages:
             # No stage of another microbatch runs in between, so work may move from one stage to the one before.
             graph = distributed(graph)
         self.graph, self.stages = graph, stage_graphs(graph, count)
+        # A stash holds checkpoints alone: what several microbatches keep costs as often as there are of them.
+        has_stash = [Schedule.of(schedule, count).stash_depth(number) > 0 for number in range(count)]
         self.plans = tuple(
-            ExecutionPlan.of(stage, levels, replays_end=number < count - 1)
+            ExecutionPlan.of(stage, levels, replays_end=number < count - 1, keeps_results=not has_stash[number])
             if is_interleaved
             else ExecutionPlan.without_recomputation(stage)
             for number, stage in enumerate(self.stages)

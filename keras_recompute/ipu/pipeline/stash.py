@@ -6,7 +6,7 @@ where it lies. It has one place more than other microbatches come between the tw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -42,16 +42,22 @@ class Stash:
     def put(self, rings: Sequence[tf.Tensor], values: Sequence[tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
         """Return the rings with ``values`` as microbatch ``number``."""
         with tf.name_scope("stash"):
-            return [p.put(ring, self._place(number), value) for p, ring, value in zip(self._rings, rings, values)]
+            return [p.put(ring, self.place(number), value) for p, ring, value in zip(self._rings, rings, values)]
 
-    def take(self, rings: Sequence[tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
-        """Return microbatch ``number``, one of the last ``depth + 1`` that were put in."""
+    def take(self, rings: Sequence[tf.Tensor], number: tf.Tensor, *, but: Container[int] = ()) -> list[tf.Tensor]:
+        """Return microbatch ``number``, one of the last ``depth + 1`` that were put in, without the values ``but``."""
         with tf.name_scope("stash"):
-            return [p.get(ring, self._place(number)) for p, ring in zip(self._rings, rings)]
+            pairs = enumerate(zip(self._rings, rings))
+            return [p.get(ring, self.place(number)) for n, (p, ring) in pairs if n not in but]
+
+    def whole(self, rings: Sequence[tf.Tensor], value: int) -> tf.Tensor:
+        """Return all places of ``value``, stacked; ``place`` says where a microbatch is in it."""
+        return self._rings[value].whole(rings[value])
 
     @property
     def _rings(self) -> list[Pieces]:
         return [Pieces(self.depth + 1, tuple(spec.shape), spec.dtype) for spec in self.specs if self.depth]
 
-    def _place(self, number: tf.Tensor) -> tf.Tensor:
+    def place(self, number: tf.Tensor) -> tf.Tensor:
+        """Return which place microbatch ``number`` has."""
         return tf.math.floormod(number, self.depth + 1)
