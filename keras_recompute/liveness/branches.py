@@ -17,14 +17,14 @@ def branches_taken(module: Any) -> int:
         total = 0
         for instruction in computations[number].instructions if number not in seen else ():
             called = sum(within(c, seen | {number}) for c in instruction.called_computation_ids)
-            turns = _turns(instruction) if instruction.opcode == "while" else 1
+            turns = turns_of(instruction) if instruction.opcode == "while" else 1
             total += turns * called + (instruction.opcode == "conditional")
         return total
 
     return within(module.entry_computation_id, frozenset())
 
 
-def _turns(loop: Any) -> int:
+def turns_of(loop: Any) -> int:
     """Return how often a loop turns, where the compiler found out, else 1."""
     try:
         return max(1, int(json.loads(loop.backend_config)["known_trip_count"]["n"]))

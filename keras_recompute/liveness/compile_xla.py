@@ -13,7 +13,7 @@ import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Collection, Mapping, Sequence
 
 from ..backends import tracing_for
 from ..errors import InvalidArgumentError, RecomputeWarning
@@ -26,6 +26,7 @@ from .parameters import Parameter, of_concrete_function
 from .program import Program
 from .read_xla import STAGE, UNOPTIMIZED, read_hlo_proto
 from .source_lines import source_lines
+from .unfolded import Mark
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,11 @@ class CompiledProgram:
     capacity_bytes: int | None = None
     stated: Mapping[str, int] = field(default_factory=dict)
 
-    def program(self, *, capacity_bytes: int | None = None) -> Program:
+    def program(self, *, capacity_bytes: int | None = None, turns: Sequence[Collection[Mark]] = ()) -> Program:
         """Return the record; ``capacity_bytes`` is what the device has, by default that of the one it was compiled for.
 
-        Raises ReportError where the program cannot be read.
+        With ``turns`` those of a loop stand one after the other (see ``read_hlo_proto``). Raises ReportError where the program
+        cannot be read.
         """
         return read_hlo_proto(
             self.serialized,
@@ -66,6 +68,7 @@ class CompiledProgram:
             compile_seconds=self.compile_seconds,
             compiled_by=self.compiled_by,
             stated=self.stated,
+            turns=turns,
         )
 
 

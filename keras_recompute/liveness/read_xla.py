@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Collection, Iterator, Mapping, Sequence
 
 from ..errors import ReportError
 from ..phases import BACKWARD, RECOMPUTE
@@ -27,6 +27,7 @@ from .heap import ALLOCATE, FREE, SHARE, Event, held_at_steps, in_order, replay
 from .naming import Names, Origin
 from .parameters import Parameter, match
 from .program import ALWAYS_LIVE, INPUT_FEED, RESULT, TEMPORARY, Buffer, Program, Step, held_per_step
+from .unfolded import Mark, in_run_order, run_order
 from .xla_schedule import Schedule
 
 _KINDS = {0: ALLOCATE, 1: FREE, 2: SHARE}
@@ -46,6 +47,7 @@ def read_hlo_proto(
     compile_seconds: float | None = None,
     compiled_by: str = "xla",
     stated: Mapping[str, int] | None = None,
+    turns: Sequence[Collection[Mark]] = (),
 ) -> Program:
     """Return the record of a serialized ``xla.HloProto`` with buffer assignment.
 
@@ -59,6 +61,8 @@ def read_hlo_proto(
         compile_seconds: How long compilation took; the record keeps it.
         compiled_by: Which compiler it was; the record keeps it.
         stated: What the compiler states beside the program, in bytes by kind (``temp``, ...); the record keeps it.
+        turns: For each turn of the loop whose turns are to stand one after the other, the (phase, section) of the branches that
+            it takes (see ``unfolded``). By default the body of every loop counts once.
 
     Raises:
         ReportError: The bytes are no such program.
@@ -75,7 +79,10 @@ def read_hlo_proto(
     proto = HloProto()
     try:
         proto.ParseFromString(data)
-        program = _Reader(proto, tuple(parameters), layers, sources or {}).program(capacity_bytes, compile_seconds)
+        reader = _Reader(proto, tuple(parameters), layers, sources or {})
+        program = reader.program(capacity_bytes, compile_seconds)
+        if turns:
+            program = in_run_order(program, run_order(reader.schedule, reader.steps, turns))
     except (DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
         if isinstance(error, ReportError):
             raise

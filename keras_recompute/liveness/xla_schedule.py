@@ -139,7 +139,7 @@ class Schedule:
                 called = [self.computations[c] for c in instruction.called_computation_ids]
             if instruction.opcode == "while":
                 called.reverse()  # the message has body, condition; the allocator walks the condition first
-            marks = frozenset[tuple[str | None, str | None]]().union(*map(self._marks, called))
+            marks = frozenset[tuple[str | None, str | None]]().union(*map(self.marks, called))
             marked = default_phase(phase for phase, _ in marks)
             body_section = default_section(marks) or section
             origin = self._origin(instruction, caller, marked or inside, body_section)
@@ -165,7 +165,7 @@ class Schedule:
             self._before = BACKWARD if origin.phase == RECOMPUTE else origin.phase
         return origin
 
-    def _marks(self, computation: Any) -> frozenset[tuple[str | None, str | None]]:
+    def marks(self, computation: Any) -> frozenset[tuple[str | None, str | None]]:
         """Return the (phase, section) pairs that operations of ``computation``, and of what it calls, state by their names."""
         if computation.id not in self._marked:
             self._marked[computation.id] = frozenset()  # a damaged program may call in a circle
@@ -176,7 +176,7 @@ class Schedule:
                     marks.add((own.phase, own.section))
                 for called in instruction.called_computation_ids:
                     # TensorFlow names what is in a branch anew: its section stands in the name of the branch
-                    marks |= {(phase, section or own.section) for phase, section in self._marks(self.computations[called])}
+                    marks |= {(phase, section or own.section) for phase, section in self.marks(self.computations[called])}
             self._marked[computation.id] = frozenset(marks)
         return self._marked[computation.id]
 

@@ -26,6 +26,7 @@ _FLOOR, _LINE, _GRID, _MUTED = "#8C8C8C", "#222222", "#E4E4E4", "#555555"
 # Above this multiple of the peak a capacity drawn to scale would press the curve flat: it is written instead.
 _CAPACITY_TO_SCALE = 2.5
 _WIDTH_INCHES, _DPI = 9.0, 200
+_STEPS = "program steps (the body of a loop counts once)"
 _STRIPE_STEPS = 3  # in a picture, a run of no more steps within a phase belongs to that phase
 
 
@@ -43,7 +44,7 @@ def liveness_figure(
         >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
         >>> kr.report.liveness_figure(program, "memory.png", title="A product")
     """
-    _draw([(title or f"Memory of {program.name}", program)], path, capacity_bytes, None)
+    _draw([(title or f"Memory of {program.name}", program)], path, capacity_bytes, None, _STEPS)
 
 
 def comparison_figure(
@@ -52,8 +53,11 @@ def comparison_figure(
     *,
     capacity_bytes: int | None = None,
     title: str | None = None,
+    steps: str = _STEPS,
 ) -> None:
     """Draw labelled programs side by side on one scale of bytes as a PNG at ``path``; changes are against the first.
+
+    ``steps`` is what is written below the axis of program steps.
 
     Raises:
         InvalidArgumentError: There is no program.
@@ -65,11 +69,15 @@ def comparison_figure(
     """
     if not programs:
         raise InvalidArgumentError("a comparison needs at least one (label, program), none was given")
-    _draw(programs, path, capacity_bytes, title)
+    _draw(programs, path, capacity_bytes, title, steps)
 
 
 def _draw(
-    panels: Sequence[tuple[str, Program]], path: str | os.PathLike[str], capacity_bytes: int | None, title: str | None
+    panels: Sequence[tuple[str, Program]],
+    path: str | os.PathLike[str],
+    capacity_bytes: int | None,
+    title: str | None,
+    steps: str,
 ) -> None:
     check_installed(DRAWING)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -103,7 +111,7 @@ def _draw(
         axes = figure.add_subplot(grid[0, column])
         strip = figure.add_subplot(grid[1, column])
         _panel(axes, program, unit, top)
-        _sections(strip, program, 1 / len(panels))
+        _sections(strip, program, 1 / len(panels), steps)
         _headline(axes, label, program, unit, None if column == 0 else programs[0])
         if capacity_bytes is not None:
             _capacity(axes, capacity_bytes, unit, to_scale)
@@ -162,7 +170,7 @@ def _panel(axes: Axes, program: Program, unit: str, top: float) -> None:
     axes.spines["bottom"].set_visible(False)
 
 
-def _sections(strip: Axes, program: Program, width: float) -> None:
+def _sections(strip: Axes, program: Program, width: float, steps_label: str) -> None:
     """Draw the band below a panel that names the sections, and the axis of steps under it."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
@@ -177,7 +185,7 @@ def _sections(strip: Axes, program: Program, width: float) -> None:
     strip.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     strip.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     strip.tick_params(axis="x", labelsize=9, colors=_MUTED, length=3)
-    strip.set_xlabel("program steps (the body of a loop counts once)", fontsize=9, color=_MUTED)
+    strip.set_xlabel(steps_label, fontsize=9, color=_MUTED)
     for side in ("top", "right", "left"):
         strip.spines[side].set_visible(False)
     strip.spines["bottom"].set_color(_MUTED)

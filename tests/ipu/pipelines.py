@@ -24,13 +24,13 @@ def configure(*, recompute: bool = True) -> None:
     config.configure_ipu_system()
 
 
-def recurrent(inputs: keras.KerasTensor, checkpoints: int) -> keras.KerasTensor:
+def recurrent(inputs: keras.KerasTensor, checkpoints: int, units: int = UNITS) -> keras.KerasTensor:
     """Return the outputs of a recurrent layer that is cut by checkpoints."""
     import ipu_tensorflow_addons.keras.layers as ipu_layers
 
     from keras_recompute.layers.time_slice import TimeSlice
 
-    layer = ipu_layers.PopnnLSTM(UNITS, return_sequences=True, return_state=True)
+    layer = ipu_layers.PopnnLSTM(units, return_sequences=True, return_state=True)
     steps, state, outputs = inputs.shape[1] // (checkpoints + 1), None, []
     for n in range(checkpoints + 1):
         output, *state = layer(TimeSlice(n * steps, (n + 1) * steps)(inputs), initial_state=state)
@@ -118,3 +118,27 @@ def train_by_hand(model: keras.Model, weights, optimizer, x, y, *, accumulation:
         losses.append(np.mean(update_losses))
         norms.append(float(tf.linalg.global_norm(total)))
     return losses, norms, plain.get_weights()
+
+
+def pipelined_lstm(
+    *, checkpoints: int, schedule: str, length: int = LENGTH, features: int = FEATURES, units: int = UNITS, batch: int = BATCH
+) -> tuple[Any, Any]:
+    """Return a pipeline of a recurrent layer and a dense one, 4 microbatches per update, and the specs of one microbatch."""
+    from tensorflow.python import ipu
+
+    configure()
+    with ipu.ipu_strategy.IPUStrategy().scope():
+        inputs = keras.Input((length, features), batch_size=batch)
+        with tf.keras.ipu.PipelineStage(0):
+            x = recurrent(inputs, checkpoints, units)
+        with tf.keras.ipu.PipelineStage(1):
+            x = keras.layers.Dense(1)(x)
+        model = keras.Model(inputs, x)
+        model.compile("sgd", "mse", steps_per_execution=4)
+        model.set_pipelining_options(
+            4,
+            device_mapping=[0, 0],
+            pipeline_schedule=ipu.pipelining_ops.PipelineSchedule[schedule],
+            recomputation_mode=ipu.pipelining_ops.RecomputationMode.RecomputeAndBackpropagateInterleaved,
+        )
+    return model, (tf.TensorSpec((batch, length, features)), tf.TensorSpec((batch, length, 1)))

@@ -83,14 +83,20 @@ class Schedule:
         """
         return 2 * (self.stages - 1 - stage) // self.period
 
+    def run_in_turns(self, microbatches: int) -> tuple[tuple[Action, ...], ...]:
+        """Return what runs in each turn, in order."""
+        return tuple(
+            tuple(
+                self.action(position, turn - self.lag(position))
+                for position in self.turn
+                if 0 <= turn - self.lag(position) < microbatches
+            )
+            for turn in range(self.turns(microbatches))
+        )
+
     def actions(self, microbatches: int) -> tuple[Action, ...]:
         """Return everything that runs, in order."""
-        return tuple(
-            self.action(position, turn - self.lag(position))
-            for turn in range(self.turns(microbatches))
-            for position in self.turn
-            if 0 <= turn - self.lag(position) < microbatches
-        )
+        return tuple(action for turn in self.run_in_turns(microbatches) for action in turn)
 
 
 def microbatch_multiple(kind: PipelineSchedule, stages: int, *, trains: bool) -> int:

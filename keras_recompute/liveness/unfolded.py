@@ -1,0 +1,118 @@
+"""A program with the turns of one loop one after the other, each with the branches that it takes.
+
+In a record the body of a loop counts once. Where the turns differ, as those of a pipeline do, that hides what runs when.
+Memory is planned once for the body, so each turn holds at a step what the record says of that step; only which steps there
+are differs. Loops inside stay as they are: their bodies count once for each turn.
+
+It reads XLA's messages and imports nothing for them, as ``xla_schedule`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Tuple
+
+from ..errors import ReportError
+from .branches import turns_of
+from .program import Buffer, Program
+from .xla_schedule import Schedule
+
+# The (phase, section) that tells a branch from the others of its loop.
+Mark = Tuple[str, str]
+_OF_NOTHING: dict[str, Any] = {"phase": None, "section": None, "layer": None}
+
+
+@dataclass(frozen=True)
+class Place:
+    """The number of a step that runs; ``is_idle`` where it stands in for what a turn skips."""
+
+    step: int
+    is_idle: bool = False
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """The id of an instruction that branches, and of the computations that run if the branch is taken and if it is not."""
+
+    instruction: int
+    if_taken: int
+    if_not: int
+
+
+def run_order(schedule: Schedule, steps: Sequence[Any], turns: Sequence[Collection[Mark]]) -> list[Place]:
+    """Return the places of ``steps`` in the order in which they run, those of a loop once for each of ``turns``.
+
+    ``steps`` are instructions of ``schedule`` in its order. A turn is given by the marks of the branches that it takes; of a
+    branch that it does not take, the other alternative runs. The loop is the one whose body has a branch for each mark.
+    Raises ReportError where there is no such loop, or it has another number of turns.
+    """
+    marks = frozenset[Mark]().union(*turns)
+    loop, branches = _loop_with(schedule, marks)
+    if turns_of(loop) != len(turns):
+        raise ReportError(f"the loop {loop.name!r} has {turns_of(loop)} turns, not the {len(turns)} that were given")
+
+    number_of = {instruction.id: number for number, instruction in enumerate(steps)}
+
+    def steps_in(*computations: int) -> set[int]:
+        return {number_of[i] for computation in computations for i in _ids_in(schedule, computation) if i in number_of}
+
+    inside = steps_in(*loop.called_computation_ids)
+    first, last = min(inside), max(inside)
+    order = [Place(step) for step in range(first)]
+    for turn in turns:
+        taken = [branch for mark, branch in branches.items() if mark in turn]
+        skipped = [branch for mark, branch in branches.items() if mark not in turn]
+        not_run = steps_in(*(branch.if_not for branch in taken), *(branch.if_taken for branch in skipped))
+        idle = steps_in(*(branch.if_not for branch in skipped)) | {number_of[branch.instruction] for branch in skipped}
+        order += [Place(step, step in idle) for step in range(first, last + 1) if step not in not_run]
+    return order + [Place(step) for step in range(last + 1, len(steps))]
+
+
+def in_run_order(program: Program, order: Sequence[Place]) -> Program:
+    """Return ``program`` with its steps in ``order``, where each may stand several times. Storage is held where its steps are.
+
+    What is idle belongs to no phase, section or layer.
+    """
+    buffers = [
+        replace(buffer, first_step=first, last_step=last)
+        for buffer in program.buffers
+        for first, last in _stretches(buffer, order)
+    ]
+    steps = [replace(program.steps[place.step], **(_OF_NOTHING if place.is_idle else {})) for place in order]
+    return replace(program, steps=tuple(steps), buffers=tuple(buffers))
+
+
+def _stretches(buffer: Buffer, order: Sequence[Place]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last numbers in ``order`` of each unbroken run of steps that ``buffer`` is held at."""
+    for is_held, run in groupby(enumerate(order), key=lambda numbered: buffer.is_live_at(numbered[1].step)):
+        numbers = [number for number, _ in run]
+        if is_held:
+            yield numbers[0], numbers[-1]
+
+
+def _loop_with(schedule: Schedule, marks: Collection[Mark]) -> tuple[Any, dict[Mark, _Branch]]:
+    """Return the loop whose body branches for each of ``marks``, and the branch for each."""
+    for loop in schedule.order:
+        if loop.opcode != "while":
+            continue
+        body = schedule.computations[loop.called_computation_ids[0]]
+        found: dict[Mark, _Branch] = {}
+        for instruction in body.instructions:
+            if instruction.opcode == "conditional" and len(instruction.called_computation_ids) == 2:
+                for pair in (instruction.called_computation_ids, instruction.called_computation_ids[::-1]):
+                    own = schedule.marks(schedule.computations[pair[0]])
+                    found.update({mark: _Branch(instruction.id, *pair) for mark in marks if mark in own})
+        if marks and found.keys() == set(marks):
+            return loop, found
+    raise ReportError(f"no loop of the program branches for each of {sorted(marks)}: there is nothing to take turns")
+
+
+def _ids_in(schedule: Schedule, computation: int) -> Iterator[int]:
+    """Yield the ids of the instructions of ``computation`` and of the loops and branches in it."""
+    for instruction in schedule.computations[computation].instructions:
+        yield instruction.id
+        if instruction.opcode in ("while", "conditional", "call"):
+            for called in instruction.called_computation_ids:
+                yield from _ids_in(schedule, called)
