@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from networks import NETWORKS, Network
+from convolutional import NETWORKS, Network
 
 RATE = 0.01  # of gradient descent
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from networks import Convolution
+from convolutional import Convolution
 from workloads import Workload
 
 _ACTIVATIONS = {"relu": jax.nn.relu, "relu6": jax.nn.relu6, None: lambda x: x}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from networks import Block, Convolution
+from convolutional import Block, Convolution
 from torch import nn
 from workloads import Workload, named_weights
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, Callable, ContextManager, NoReturn, Sequence
 
 from ..errors import InvalidArgumentError, RecomputeError, TargetError
@@ -24,7 +25,7 @@ from .log import check_log
 from .outputs import check_outputs
 from .resuming import save_to_go_on_from
 from .room import check_room, is_out_of_memory, needs, predicted_step_bytes
-from .saves import in_use
+from .saves import in_use, paths_of_saves
 from .session import BuildModel, Session
 from .stopping import ignore_signals, stopped_by_signals
 from .sweep import Sweep
@@ -149,9 +150,9 @@ def _exit_code(error: BaseException, session: Session | Sweep | None) -> int:
 def _way_on(session: Session | Sweep | None) -> str:
     if not isinstance(session, Session) or session.options.save is None:
         return ""
-    if session.saved is None:
-        return "; there is no save yet"
-    return f"; --resume goes on from {session.saved.path}"
+    # By what is there: a signal may come between a save and the note that it was made.
+    saves = paths_of_saves(Path(session.options.save))
+    return f"; --resume goes on from {saves[-1]}" if saves else "; there is no save yet"
 
 
 def _line(error: BaseException, session: Session | Sweep | None) -> str:

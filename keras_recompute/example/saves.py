@@ -84,7 +84,7 @@ def write_save(folder: Path, state: dict[str, Any], write_files: Callable[[Path]
         for old in _paths(folder)[:-keep]:
             shutil.rmtree(old)
     except OSError as error:
-        there = _paths_or_none(folder)
+        there = paths_of_saves(folder)
         last = f"the last save is {there[-1].name}, and --resume goes on from it" if there else "there is no save yet"
         raise SaveError(f"{target} cannot be written ({error.strerror or error}): {last}") from error
     finally:
@@ -130,7 +130,8 @@ def _paths(folder: Path) -> list[Path]:
     return [found[number] for number in sorted(found)]
 
 
-def _paths_or_none(folder: Path) -> list[Path]:
+def paths_of_saves(folder: Path) -> list[Path]:
+    """Return the paths of the saves in ``folder``, the oldest first; none where it cannot be read."""
     try:
         return _paths(folder)
     except OSError:
