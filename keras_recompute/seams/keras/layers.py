@@ -25,12 +25,11 @@ class Changed(NamedTuple):
 def changed_by_calls(layer: Any) -> Changed:
     """Return what calls of ``layer`` may change beside its metrics; Keras's own generator too, if there is one."""
     from keras.src.backend.common import global_state
-    from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
     layers = layers_in(layer)
     variables = {id(v): v for each in layers for v in each._non_trainable_variables}
     generators = {id(g): (g, g._initial_seed is not None) for each in layers for g in each._seed_generators}
-    of_keras = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    of_keras = global_state.get_global_attribute("global_seed_generator")  # as all its versions name it
     if of_keras is not None:
         generators.setdefault(id(of_keras), (of_keras, False))
     return Changed(list(variables.values()), list(generators.values()))
