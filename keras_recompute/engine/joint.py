@@ -7,7 +7,7 @@ keep. The next step decides which of them are.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -35,6 +35,10 @@ class Joint:
     backward: frozenset[tf.Operation]
     refused: Mapping[int, str]
     unasked: frozenset[int] = frozenset()
+
+    def only(self, ports: Collection[int]) -> Joint:
+        """Return it with the gradients of ``ports`` alone."""
+        return replace(self, gradients=tuple(g if n in ports else None for n, g in enumerate(self.gradients)))
 
 
 def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:

@@ -5,8 +5,8 @@ early; both undo the saving. XLA's optimisation barrier stops the merging but XL
 branch is compiled apart and neither merged with nor hoisted from, so the backward program stands in one, on a predicate
 that no compiler can know and that is always true: the first element of each incoming gradient does not have one chosen
 bit pattern, a NaN that no arithmetic produces. A backward program that repeats arithmetic alone, such as that behind the last
-checkpoint, reads what it is given by choices on such a predicate instead, and frees it as it goes. Outside XLA a control
-dependency on the gradients does the same as a branch. All work while a program is written.
+checkpoint, reads what it is given as other values by such a predicate instead (``unlike``), and frees it as it goes. Outside
+XLA a control dependency on the gradients does the same as a branch. All work while a program is written.
 
 XLA for GPUs keeps the barrier until it has scheduled, so there all of this is done by one: each branch is the host's to decide
 there, which waits for the device. A TPU decides by itself, and takes less memory with branches.
@@ -103,8 +103,8 @@ def _may_pass(tensor: tf.Tensor) -> bool:
 def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
     """Return ``tensors``, which XLA must take for others than they are, made only once every tensor of ``after`` is there.
 
-    Each element is chosen on a condition that is never met, or stands behind a barrier. Whole numbers stay: they may be
-    sizes, which XLA must know.
+    A hidden zero is added to each element; on a TPU it is chosen on a condition that is never met, and on a GPU it stands
+    behind a barrier. Whole numbers stay: they may be sizes, which XLA must know.
     """
     tokens = _with_elements(after)
     if not tokens or _is_vectorised():

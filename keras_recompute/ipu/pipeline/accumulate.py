@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -147,9 +147,7 @@ def _gradients(model: Any, data: Any, variables: list[tf.Variable], replicas: Re
     joint = join(traced)
     first, wanted = len(leaves), {v.ref() for v in variables}
     asked = {first + n: v for n, v in enumerate(traced.variables) if v.ref() in wanted}
-    part = partition(
-        replace(joint, gradients=tuple(g if n in asked else None for n, g in enumerate(joint.gradients))), save_everything
-    )
+    part = partition(joint.only(asked), save_everything)
     values = traced.values(leaves)
     scaled, reported, *kept = part.forward.write(values)
     ones = tf.ones_like(scaled), tf.zeros_like(reported)  # what is differentiated, and what is reported

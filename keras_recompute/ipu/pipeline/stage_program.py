@@ -14,7 +14,7 @@ mode decides how (Graphcore: pipelined training):
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -186,9 +186,8 @@ def stage_program(work: Work, received: Sequence[tf.TensorSpec], data: Any, *, p
     leaves = tf.nest.flatten(data)
     joint = join(_traced(work, received, data))
     # The data is not trained.
-    trained = range(len(received)), range(len(received) + len(leaves) + 1, len(joint.gradients))
-    gradients = [g if any(n in r for r in trained) else None for n, g in enumerate(joint.gradients)]
-    part = partition(replace(joint, gradients=tuple(gradients)), policy)
+    trained = {*range(len(received)), *range(len(received) + len(leaves) + 1, len(joint.gradients))}
+    part = partition(joint.only(trained), policy)
     for value in (*part.joint.trace.outputs, *part.saved):
         if value.dtype == tf.variant or not value.shape.is_fully_defined():
             raise UnsupportedError(
