@@ -54,9 +54,13 @@ class MultiHeadAttention(AttendsByItself):
                 training,
                 use_causal_mask,
             )
-        mask = attention_mask_of(self, query, value, mask=attention_mask, is_causal=use_causal_mask)
+        skips = use_causal_mask and attention_mask is None and self._fuses(training, return_attention_scores)
+        mask = attention_mask_of(self, query, value, mask=attention_mask, is_causal=use_causal_mask and not skips)
         query, key, value = self._projected_at_once(query)
-        out, scores = self.attend(query, key, value, mask, training, return_attention_scores)
+        if skips:
+            out, scores = attention(query, key, value, None, scale=scale_of(self), is_causal=True), None
+        else:
+            out, scores = self.attend(query, key, value, mask, training, return_attention_scores)
         out = self.output_dense(out)
         return (out, scores) if return_attention_scores else out
 
@@ -83,10 +87,14 @@ class MultiHeadAttention(AttendsByItself):
         parts = tf.split(product, [k.shape[1] * k.shape[2] for k in kernels], axis=-1)
         return [tf.reshape(part, [-1, inputs.shape[1], *k.shape[1:]]) for part, k in zip(parts, kernels)]
 
+    def _fuses(self, training: Any, with_scores: bool) -> bool:
+        """Whether nobody asks for the probabilities, or drops some of them."""
+        return not with_scores and (self.dropout == 0 or training is False)
+
     def attend(self, query: Any, key: Any, value: Any, mask: Any, training: Any, with_scores: bool, **options: Any) -> Any:
         """Attend with ``(batch, length, heads, size)``. Keras's layer calls this: see keras.layers.MultiHeadAttention."""
-        drops = self.dropout > 0 and training is not False
-        if drops or with_scores or options or query.shape.rank != 4 or None in (query.shape[1], key.shape[1]):
+        fuses = self._fuses(training, with_scores) and query.shape.rank == 4 and None not in (query.shape[1], key.shape[1])
+        if options or not fuses:
             return super().attend(query, key, value, mask, training, with_scores, **options)
         if mask is not None:
             mask = tf.cast(mask, tf.bool)

@@ -7,23 +7,27 @@ et al. 2022, "FlashAttention" (algorithms 1 and 4), at the size that a cache hol
 Activation Recomputation in Large Transformer Models", section 5, call selective recomputation saves the same arrays.
 
 The gradient works on the probabilities turned round, ``(keys, queries)``: four of its five products then read rows.
+
+Causal attention goes over a few spans of queries, each with the keys up to its end: what lies behind is not computed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from ..engine.passes import target_now
-from ..engine.pieces import Dimension, Pieces, dimensions
+from ..engine.pieces import Dimension, Pieces, dimensions, embed
 from ..engine.writing import zeros
 from .by_hand import by_hand
 from .scan import Tensors, loop
 
 TURN_BYTES = 2**22  # of the probabilities of one turn: what a cache holds, and large enough for a product
+_SPANS, _SPAN = 4, 64  # at most so many spans of a causal attention, of at least so many queries: each is written on its own
 _UNKNOWN_BATCH = 32
 _QUERIES, _HEADS = 1, 2  # axes, of numbers per query the other way round: (batch, heads, queries)
 Whole = tuple[tuple[Dimension, ...], tf.DType]  # shape and type of a tensor
@@ -32,36 +36,49 @@ Turn = Callable[..., tuple[Tensors, Tensors]]
 
 
 def attention(
-    query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask: tf.Tensor | None, *, scale: float, turn_bytes: int = TURN_BYTES
+    query: tf.Tensor,
+    key: tf.Tensor,
+    value: tf.Tensor,
+    mask: tf.Tensor | None,
+    *,
+    scale: float,
+    is_causal: bool = False,
+    turn_bytes: int = TURN_BYTES,
 ) -> tf.Tensor:
     """Return softmax(scale query key^T) value, ``(batch, queries, heads, value size)``, in ``value``'s type.
 
     Shapes: query ``(batch, queries, heads, size)``, key ``(batch, keys, heads, size)``, value ``(batch, keys, heads, value
     size)``; all but the batch static. mask: booleans that broadcast to ``(batch, heads, queries, keys)``; where False, a query
-    does not see a key, and a query that sees none takes the mean of all values. The softmax is computed in float32 at least.
-    Source: Vaswani et al. 2017, section 3.2.1.
+    does not see a key, and a query that sees none takes the mean of all values. is_causal, in place of a mask: a query sees the
+    keys up to its own place. The softmax is computed in float32 at least. Source: Vaswani et al. 2017, section 3.2.1.
 
     The heads' rows are brought together turn by turn, so that no array of another order stands beside the whole ones.
     """
-    mask = None if mask is None else _reordered(tf.convert_to_tensor(mask))
     batch, queries, heads, keys = query.shape[0] or _UNKNOWN_BATCH, query.shape[1], query.shape[2], key.shape[1]
-    per_query = batch * keys * _wide(query.dtype).size
-    together = max(d for d in range(1, heads + 1) if heads % d == 0 and (d == 1 or d * queries * per_query <= turn_bytes))
-    turns = 1 if together > 1 else math.ceil(queries * per_query / turn_bytes)
-    rows = math.ceil(queries / turns)
-    turns = math.ceil(queries / rows)
-    recurrence = _Attention(heads // together, turns, scale)
+    if is_causal:
+        # The places of queries, as a mask is given, so that turns get their part of them.
+        masks = [tf.reshape(tf.range(queries), [1, queries, 1, 1])]
+    else:
+        masks = [] if mask is None else [_reordered(tf.convert_to_tensor(mask))]
+    spans = max(1, min(_SPANS, queries // _SPAN)) if is_causal else 1
+    span, per_query = math.ceil(queries / spans), batch * keys * _wide(query.dtype).size
+    together = max(d for d in range(1, heads + 1) if heads % d == 0 and (d == 1 or d * span * per_query <= turn_bytes))
+    turns = 1 if together > 1 else math.ceil(span * per_query / turn_bytes)
+    rows = math.ceil(span / turns)
+    turns = math.ceil(span / rows)
+    recurrence = _Attention(heads // together, spans, turns, scale, is_causal)
     # A query added to fill the last turn has a gradient of zeros, and so adds nothing to any other.
-    padded = [_padded(t, turns * rows) for t in (query, *([] if mask is None else [mask]))]
+    padded = [_padded(t, spans * turns * rows) for t in (query, *masks)]
     (out,) = by_hand(recurrence.with_gradient, padded[0], key, value, *padded[1:], count=1, name="attention")
     return out[:, :queries]
 
 
 class _Attention:
-    """The attention of ``by_hand``, in turns over heads and within each over queries."""
+    """The attention of ``by_hand``, in turns over heads, and within each over spans of queries and in these over queries."""
 
-    def __init__(self, head_turns: int, query_turns: int, scale: float) -> None:
-        self._head_turns, self._query_turns, self._scale = head_turns, query_turns, scale
+    def __init__(self, head_turns: int, spans: int, query_turns: int, scale: float, is_causal: bool) -> None:
+        self._head_turns, self._spans, self._query_turns, self._scale = head_turns, spans, query_turns, scale
+        self._is_causal = is_causal
 
     def with_gradient(self, *tensors: tf.Tensor) -> tuple[Tensors, Callable[..., Tensors]]:
         query, key, value, *mask = tensors
@@ -85,18 +102,18 @@ class _Attention:
             return [_like(query, value.shape[-1]), number, number]
 
         def of_heads(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, *mask: tf.Tensor) -> tuple[Tensors, Tensors]:
-            columns, value = tf.transpose(key, [0, 2, 3, 1]), _reordered(value)
+            key, value = _reordered(key), _reordered(value)
 
-            def of_queries(*of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
+            def of_queries(key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
                 query, *mask = map(_reordered, of_query)
-                scores = _scores(query, columns, *mask)
+                scores = _scores(query, tf.linalg.matrix_transpose(key), *self._visible(mask, key))
                 largest = tf.reduce_max(scores, axis=-1, keepdims=True)
                 weights = tf.exp((scores - largest) * self._scale)
                 total = tf.reduce_sum(weights, axis=-1, keepdims=True)
                 out = tf.matmul(tf.cast(weights, value.dtype), value) / tf.cast(total, value.dtype)
                 return (_reordered(out), largest[..., 0], tf.math.log(total[..., 0])), ()
 
-            return in_turns(of_queries, self._query_turns, _QUERIES, [query, *mask], results(query))
+            return self._over_queries(of_queries, [key, value], [query, *mask], results)
 
         return in_turns(of_heads, self._head_turns, _HEADS, [query, key, value, *mask], results(query))[0]
 
@@ -105,13 +122,11 @@ class _Attention:
 
         def of_heads(key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
             key, value = _reordered(key), _reordered(value)
-            turned = tf.linalg.matrix_transpose(key)
 
-            def of_queries(
-                query: tf.Tensor, out: tf.Tensor, d_out: tf.Tensor, largest: tf.Tensor, log_total: tf.Tensor, *mask: tf.Tensor
-            ) -> tuple[Tensors, Tensors]:
-                query, out, d_out = map(_reordered, (query, out, d_out))
-                turned_mask = [tf.linalg.matrix_transpose(_reordered(m)) for m in mask]
+            def of_queries(key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
+                query, out, d_out = map(_reordered, of_query[:3])
+                largest, log_total, *mask = of_query[3:]
+                turned_mask = [tf.linalg.matrix_transpose(m) for m in self._visible(map(_reordered, mask), key)]
                 scores = _scores(key, tf.linalg.matrix_transpose(query), *turned_mask)
                 # Divided by the sum in the exponent: by a product it would be another pass over the probabilities.
                 weights = tf.exp((scores - largest[:, :, None]) * self._scale - log_total[:, :, None])
@@ -125,15 +140,48 @@ class _Attention:
                 if mask:
                     d_scores = tf.where(turned_mask[0], d_scores, tf.zeros([], d_scores.dtype))
                 d_scores = tf.cast(d_scores, key.dtype)
-                d_query = tf.linalg.matrix_transpose(tf.matmul(turned, d_scores))
+                d_query = tf.linalg.matrix_transpose(tf.matmul(tf.linalg.matrix_transpose(key), d_scores))
                 return (_reordered(d_query),), (tf.matmul(d_scores, query), d_value)
 
-            like = [_like(of_query[0])], [_like(key), _like(value)]
-            (d_query,), sums = in_turns(of_queries, self._query_turns, _QUERIES, of_query, *like)
+            (d_query,), sums = self._over_queries(of_queries, [key, value], of_query, lambda query: [_like(query)], sums=True)
             return (d_query, *map(_reordered, sums)), ()
 
         tensors = [key, value, *of_query]
         return in_turns(of_heads, self._head_turns, _HEADS, tensors, [_like(of_query[0]), _like(key), _like(value)])[0]
+
+    def _visible(self, mask: Iterable[tf.Tensor], key: tf.Tensor) -> list[tf.Tensor]:
+        """Return ``mask``, or where the attention is causal and it has the places of queries, which of the keys these see."""
+        if not self._is_causal:
+            return list(mask)
+        (places,) = mask
+        return [tf.range(key.shape[-2]) <= places]
+
+    def _over_queries(
+        self,
+        turn: Turn,
+        of_key: Sequence[tf.Tensor],
+        of_query: Sequence[tf.Tensor],
+        joined: Callable[[tf.Tensor], list[Whole]],
+        *,
+        sums: bool = False,
+    ) -> tuple[Tensors, Tensors]:
+        """Call ``turn`` on the keys and values, reordered, and on pieces of what belongs to queries; the rest as ``in_turns``.
+
+        ``joined`` are the results for some queries. What is summed, if any, is like ``of_key``.
+        """
+        keys, length = of_key[0].shape[-2], of_query[0].shape[_QUERIES] // self._spans
+        parts, totals = [], None
+        for number in range(self._spans):
+            seen = min(keys, (number + 1) * length) if self._is_causal else keys
+            visible = [t[:, :, :seen] for t in of_key] if seen < keys else of_key
+            here = [_span(t, number, length) if self._spans > 1 else t for t in of_query]
+            summed = [_like(t) for t in visible] if sums else []
+            part, terms = in_turns(partial(turn, *visible), self._query_turns, _QUERIES, here, joined(here[0]), summed)
+            parts.append(part)
+            terms = [embed(term, whole, -2 % term.shape.rank, 0) for term, whole in zip(terms, of_key)]
+            totals = terms if totals is None else [a + b for a, b in zip(totals, terms)]
+        joined_parts = [p[0] if len(p) == 1 else tf.concat(p, _axis(_QUERIES, p[0].shape.rank)) for p in zip(*parts)]
+        return tuple(joined_parts), tuple(totals or ())
 
 
 def in_turns(
@@ -159,6 +207,14 @@ def in_turns(
     start = tuple(p.empty(target) for p in results), tuple(zeros(shape, dtype, target) for shape, dtype in summed)
     _, made, sums = loop(count, body, (tf.constant(0), *start))
     return tuple(p.whole(store) for p, store in zip(results, made)), sums
+
+
+def _span(tensor: tf.Tensor, number: int, length: int) -> tf.Tensor:
+    """Return so many queries of ``tensor``, or all of it where it has one for all of them."""
+    axis = _axis(_QUERIES, tensor.shape.rank)
+    if tensor.shape[axis] == 1:
+        return tensor
+    return tensor[(slice(None),) * axis + (slice(number * length, (number + 1) * length),)]
 
 
 def _pieces(whole: Whole, count: int, axis: int) -> Pieces:

@@ -37,11 +37,11 @@ def by_formula(query, key, value, mask, d_out, scale):
     return weights @ value, d_scores @ key, turned @ query, np.swapaxes(weights, -1, -2) @ d_out
 
 
-def run(query, key, value, mask, d_out, scale, turn_bytes, jit):
+def run(query, key, value, mask, d_out, scale, turn_bytes, jit, is_causal=False):
     def both(query, key, value, d_out):
         with tf.GradientTape() as tape:
             tape.watch([query, key, value])
-            out = attention(query, key, value, mask, scale=scale, turn_bytes=turn_bytes)
+            out = attention(query, key, value, mask, scale=scale, turn_bytes=turn_bytes, is_causal=is_causal)
         return (out, *tape.gradient(out, [query, key, value], d_out))
 
     # The formula has the heads in front of the length.
@@ -68,6 +68,51 @@ def test_any_shape_mask_and_number_of_turns_give_the_formula(sizes, masked, turn
     found = run(query, key, value, mask, d_out, 0.7, turn_bytes, jit)
     for name, a, b in zip(("out", "query", "key", "value"), found, by_formula(query, key, value, mask, d_out, 0.7)):
         np.testing.assert_allclose(a, b, atol=1e-12, err_msg=name)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    length=st.sampled_from([1, 63, 64, 127, 128, 200, 256, 257, 330]),
+    turn_bytes=st.sampled_from([2**12, 2**17, 2**22]),
+    jit=st.sampled_from([None, False]),
+    seed=st.integers(0, 99),
+)
+def test_causal_attention_of_any_length_is_that_with_a_mask(length, turn_bytes, jit, seed):
+    # Spans of at least 64 queries, at most 4: 127 are one, 200 three of 67, 67 and 66, 330 four of 83, 83, 83 and 81.
+    random = np.random.default_rng(seed)
+    query, key, value, d_out = (random.standard_normal((1, 2, length, 3)) for _ in range(4))
+    found = run(query, key, value, None, d_out, 0.7, turn_bytes, jit, is_causal=True)
+    wanted = by_formula(query, key, value, np.tril(np.ones((length, length), bool)), d_out, 0.7)
+    for name, a, b in zip(("out", "query", "key", "value"), found, wanted):
+        np.testing.assert_allclose(a, b, atol=1e-11, err_msg=name)
+
+
+@pytest.mark.parametrize("turn_bytes", [2**15, 2**22], ids=["turns of 16 queries", "one turn"])
+def test_causal_attention_compiled(turn_bytes):
+    random = np.random.default_rng(0)
+    query, key, value, d_out = (random.standard_normal((1, 2, 256, 3)) for _ in range(4))
+    found = run(query, key, value, None, d_out, 0.7, turn_bytes, True, is_causal=True)
+    wanted = by_formula(query, key, value, np.tril(np.ones((256, 256), bool)), d_out, 0.7)
+    for name, a, b in zip(("out", "query", "key", "value"), found, wanted):
+        np.testing.assert_allclose(a, b, atol=1e-11, err_msg=name)
+
+
+def test_causal_attention_leaves_out_what_no_query_sees():
+    layer = MultiHeadAttention(HEADS, 3)
+    layer.build((1, 256, FEATURES), (1, 256, FEATURES))
+
+    def scores(is_causal):
+        @tf.function(autograph=False)
+        def attend(x):
+            return layer(x, x, use_causal_mask=is_causal)
+
+        graph = attend.get_concrete_function(tf.TensorSpec((1, 256, FEATURES))).graph
+        exponentials = [op.outputs[0] for op in graph.get_operations() if op.type == "Exp"]
+        return sum(t.shape.num_elements() for t in exponentials)
+
+    # Four spans of 64 queries see 64, 128, 192 and 256 keys: 10 of 16 blocks of 64 x 64.
+    assert scores(is_causal=False) == HEADS * 256 * 256
+    assert scores(is_causal=True) == HEADS * 64 * (64 + 128 + 192 + 256)
 
 
 @pytest.mark.parametrize("turn_bytes", [2 * 5 * 3 * 8, 2**22], ids=["turns of 3 queries", "one turn"])
