@@ -10,13 +10,14 @@ import pytest
 from keras_recompute.errors import UnsupportedError
 from keras_recompute.ipu import install, uninstall
 from keras_recompute.ipu.configuration.absent import ABSENT, why_absent
+from keras_recompute.ipu.configuration.refused_on_use import RefusedOnUse
 from keras_recompute.ipu.names.installation import NAMES
 
 pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 # As scripts import them: a module, and a name of it that is imported or None.
 IMPORTED = [
-    ("tensorflow.python.ipu.scopes", "ipu_scope", r"use IPUStrategy\(\).scope\(\)"),
+    ("tensorflow.python.ipu.scopes", "partials_type", r"use IPUStrategy\(\).scope\(\)"),
     ("tensorflow.python.ipu", "loops", "TensorFlow 1's: use fit of a Keras model"),
     ("tensorflow.python.ipu", "ipu_estimator", "use fit of a Keras model"),
     ("tensorflow.python.ipu.ops", "custom_ops", "cannot run here"),
@@ -45,14 +46,40 @@ def test_asking_says_what_to_use():
     import tensorflow as tf
     from tensorflow.python import ipu
 
-    with pytest.raises(AttributeError, match=r"ipu.scopes is not provided .*: TensorFlow 1's: use IPUStrategy\(\).scope"):
-        _ = ipu.scopes.ipu_scope
+    with pytest.raises(AttributeError, match=r"ipu.loops is not provided .*: TensorFlow 1's: use fit"):
+        _ = ipu.loops.repeat
     with pytest.raises(NotImplementedError, match=r"ipu\.optimizers\.CrossReplicaOptimizer is not provided"):
         _ = ipu.optimizers.CrossReplicaOptimizer
     with pytest.raises(AttributeError, match=r"keras\.ipu\.layers is not provided"):
         _ = tf.keras.ipu.layers
     assert not hasattr(ipu, "ipu_compiler")
     assert getattr(ipu.utils, "__wrapped__", None) is None
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "instead"),
+    [
+        ("tensorflow.python.ipu.scopes", "ipu_scope", r"use IPUStrategy\(\).scope\(\)"),
+        ("tensorflow.python.ipu.ops.f8_ops", "convert_to_f8", "use float16"),
+        ("ipu_tensorflow_addons.keras.layers", "ConvertToF8", "use float16"),
+    ],
+)
+def test_some_can_be_imported_and_say_so_when_they_are_used(module, name, instead):
+    found = getattr(importlib.import_module(module), name)
+    assert not isinstance(3, found)
+    with pytest.raises(AttributeError, match=rf"{module}\.{name} is not provided on stock TensorFlow: .*{instead}") as raised:
+        found("an argument")
+    assert isinstance(raised.value, UnsupportedError)
+
+
+def test_eight_bit_formats_can_be_described():
+    from tensorflow.python.ipu.ops.f8_ops import Format, create_metadata
+
+    assert create_metadata(Format.F143, 2) == (Format.F143, 2)
+
+
+def is_refused(found):
+    return found is None or (isinstance(found, type) and issubclass(found, RefusedOnUse))
 
 
 def test_what_is_there_is_not_on_the_list():
@@ -62,7 +89,7 @@ def test_what_is_there_is_not_on_the_list():
         for made in NAMES:
             if made.endswith(module) and module and why_absent(f"{made}.{name}").endswith(ABSENT[entry]):
                 found = vars(importlib.import_module(made)).get(name)
-                assert found is None or isinstance(found, type(sys)), f"{made}.{name} is there"
+                assert is_refused(found) or isinstance(found, type(sys)), f"{made}.{name} is there"
 
 
 def test_a_package_that_is_installed_is_left_alone(tmp_path, monkeypatch):

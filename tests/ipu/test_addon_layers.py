@@ -157,8 +157,8 @@ class TestSerialDense:
         products = [op for op in tf.function(layer).get_concrete_function(x).graph.get_operations() if "MatMul" in op.type]
         assert len(products) == 2
 
-    def test_under_its_other_name(self):
-        assert layers.Dense is layers.SerialDense
+    def test_dense_is_of_keras(self):
+        assert layers.Dense is keras.layers.Dense
 
     @pytest.mark.parametrize(
         ("factor", "dimension", "said"),

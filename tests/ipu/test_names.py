@@ -134,7 +134,7 @@ def test_every_documented_name(module):
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("module", ["ipu_compiler", "scopes", "ipu_estimator", "embedding_ops", "distributed"])
+@pytest.mark.parametrize("module", ["ipu_compiler", "ipu_estimator", "embedding_ops", "distributed"])
 def test_modules_that_are_not_emulated_cannot_be_imported(module):
     with pytest.raises(ImportError, match=module):
         importlib.import_module(f"tensorflow.python.ipu.{module}")

@@ -1,8 +1,11 @@
-"""``ipu_tensorflow_addons.keras.layers``: the layers that Graphcore adds."""
+"""``ipu_tensorflow_addons.keras.layers``: the layers that Graphcore adds. Its ``Dense`` is Keras's, but for 8-bit inputs."""
 
 from __future__ import annotations
 
+from keras.layers import Dense
+
 from ...layers.recomputation_checkpoint import RecomputationCheckpoint
+from ..configuration.refused_on_use import refused_on_use
 from ..layers.assume_equal import AssumeEqualAcrossReplicas
 from ..layers.dropout import Dropout
 from ..layers.normalization import GroupNormalization, InstanceNormalization, LayerNormalization
@@ -10,13 +13,16 @@ from ..layers.popnn import PopnnGRU, PopnnLSTM
 from ..layers.serialized import Embedding, SerialDense
 
 LSTM, GRU = PopnnLSTM, PopnnGRU
-Dense = SerialDense
+ConvertFromF8 = refused_on_use("ipu_tensorflow_addons.keras.layers.ConvertFromF8")
+ConvertToF8 = refused_on_use("ipu_tensorflow_addons.keras.layers.ConvertToF8")
 GroupNorm, InstanceNorm, LayerNorm = GroupNormalization, InstanceNormalization, LayerNormalization
 
 __all__ = [
     "GRU",
     "LSTM",
     "AssumeEqualAcrossReplicas",
+    "ConvertFromF8",
+    "ConvertToF8",
     "Dense",
     "Dropout",
     "Embedding",

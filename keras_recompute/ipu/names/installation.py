@@ -46,10 +46,12 @@ NAMES = {
     "tensorflow.python.ipu.nn_ops": "names.nn_ops",
     "tensorflow.python.ipu.ops": None,
     "tensorflow.python.ipu.ops.cross_replica_ops": "names.cross_replica_ops",
+    "tensorflow.python.ipu.ops.f8_ops": "names.f8_ops",
     "tensorflow.python.ipu.ops.nn_ops": "names.nn_ops",
     "tensorflow.python.ipu.ops.pipelining_ops": "pipeline.pipelining_ops",
     "tensorflow.python.ipu.optimizers": "names.gradient_accumulation",
     "tensorflow.python.ipu.pipelining_ops": "pipeline.pipelining_ops",
+    "tensorflow.python.ipu.scopes": "names.scopes",
     "tensorflow.python.ipu.test_utils": "names.test_utils",
     "tensorflow.python.ipu.utils": "names.utils",
     **{
@@ -57,6 +59,8 @@ NAMES = {
         for keras in ("keras", "tensorflow.keras", "tensorflow.python.keras")
         for part, ours in {"": "names.keras_ipu", ".extensions": "names.keras_extensions", ".optimizers": None}.items()
     },
+    "keras.engine": None,
+    "keras.engine.input_layer": "names.input_layer",
     "keras.optimizer_v2": None,
     **{f"keras.optimizer_v2.{name}": "names.optimizer_v2" for name in _OF_OPTIMIZER_V2},
     "ipu_tensorflow_addons": None,

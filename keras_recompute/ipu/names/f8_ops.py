@@ -1,0 +1,37 @@
+"""``tensorflow.python.ipu.ops.f8_ops``: 8-bit floating point can be described, and converting to it is refused."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from ..configuration.refused_on_use import refused_on_use
+
+__all__ = ["Format", "QuarterTensor", "convert_from_f8", "convert_to_f8", "create_metadata", "f8_matmul"]
+
+_MODULE = "tensorflow.python.ipu.ops.f8_ops"
+
+
+class Format(enum.Enum):
+    """How the bits are divided: one sign, then exponent and mantissa."""
+
+    F143 = 0
+    F152 = 1
+
+
+class Metadata(NamedTuple):
+    """A format and the power of two by which numbers are scaled."""
+
+    format: Format
+    scale: int
+
+
+def create_metadata(fmt: Format, scale: int = 0) -> Metadata:
+    """Return the description of a format."""
+    return Metadata(fmt, scale)
+
+
+QuarterTensor = refused_on_use(f"{_MODULE}.QuarterTensor")
+convert_from_f8 = refused_on_use(f"{_MODULE}.convert_from_f8")
+convert_to_f8 = refused_on_use(f"{_MODULE}.convert_to_f8")
+f8_matmul = refused_on_use(f"{_MODULE}.f8_matmul")

@@ -1,0 +1,15 @@
+"""``tensorflow.python.ipu.scopes``: TensorFlow 1's scopes, which can be imported and not entered."""
+
+from __future__ import annotations
+
+from ..configuration.refused_on_use import refused_on_use
+
+__all__ = ["frontend_attribute", "ipu_jit_scope", "ipu_scope", "ipu_shard", "outside_compilation_scope"]
+
+_MODULE = "tensorflow.python.ipu.scopes"
+
+frontend_attribute = refused_on_use(f"{_MODULE}.frontend_attribute")
+ipu_jit_scope = refused_on_use(f"{_MODULE}.ipu_jit_scope")
+ipu_scope = refused_on_use(f"{_MODULE}.ipu_scope")
+ipu_shard = refused_on_use(f"{_MODULE}.ipu_shard")
+outside_compilation_scope = refused_on_use(f"{_MODULE}.outside_compilation_scope")
