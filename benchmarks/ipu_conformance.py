@@ -3,7 +3,8 @@
 PATH are checkouts of Graphcore's repositories, graphcore/examples and graphcore/keras; none of their code is in this one. Each
 script of ``SCRIPTS`` is copied with its folder and run there by ``python3 -m keras_recompute.ipu``, unmodified. The rows go to
 ``benchmarks/results/ipu_conformance.json``, and the table to docs/ipu.md. A script whose repository is not given keeps its
-row, and so does one that ``--only`` leaves out.
+row, and so does one that ``--only`` leaves out. ``--addons PATH``, a checkout of graphcore/ipu_tensorflow_addons, runs the
+tests of Graphcore's layers as well, case by case (see ``ipu_addon_tests``).
 
 Scripts load public data sets. ``--made-up-data`` gives them random numbers of the same shapes, fewer of them: Keras takes its
 cache for the data that it would download. What a script says of accuracy then means nothing; that it runs does.
@@ -25,14 +26,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import ipu_addon_tests as addons  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results" / "ipu_conformance.json"
 PAGE = ROOT / "docs" / "ipu.md"
 _MARKS = re.compile(
     r"(<!-- conformance: python3 benchmarks/ipu_conformance\.py -->\n).*?(<!-- end of conformance -->)", re.DOTALL
 )
 PASS, REFUSED, FAILED, UNFINISHED, OUT = "pass", "refused", "fails", "not finished", "out of scope"
-# Errors by which the library says that it does not do something.
-_REFUSALS = ("UnsupportedError", "AbsentModuleError", "AbsentNameError", "NotImplementedError")
 
 
 @dataclass(frozen=True)
@@ -142,8 +145,8 @@ def outcome_of(code: int | None, errors: str) -> tuple[str, str]:
     lines = [line for line in errors.splitlines() if re.match(r"^[\w.]+(Error|Exception|Exit|Interrupt)\b", line)]
     last = lines[-1] if lines else f"exit code {code}"
     name, _, said = last.partition(": ")
-    is_refusal = name.rpartition(".")[2] in _REFUSALS
-    return (REFUSED if is_refusal else FAILED), _short(said if is_refusal else last)
+    is_refusal = name.rpartition(".")[2] in addons.REFUSALS
+    return (REFUSED if is_refusal else FAILED), addons.short(said if is_refusal else last)
 
 
 def run(script: Script, checkout: Path, timeout_s: int, data: Path | None) -> Row:
@@ -237,7 +240,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in sorted({script.repository for script in SCRIPTS}):
         parser.add_argument(f"--{name.partition('/')[2]}", type=Path, metavar="PATH", help=f"a checkout of {name}")
-    parser.add_argument("--only", default="", metavar="TEXT", help="run scripts with TEXT in their path alone")
+    parser.add_argument("--addons", type=Path, metavar="PATH", help="a checkout of graphcore/ipu_tensorflow_addons")
+    parser.add_argument("--only", default="", metavar="TEXT", help="run scripts and tests with TEXT in their path alone")
     parser.add_argument("--timeout", type=int, default=600, metavar="SECONDS", help="for one script (default 600)")
     parser.add_argument("--made-up-data", action="store_true", help="random numbers for the data sets that scripts load")
     options = parser.parse_args(argv)
@@ -255,16 +259,27 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{time.perf_counter() - begin:6.0f} s  {row.outcome:13} {row.path}  {row.reason}", flush=True)
             rows[row.repository, row.path] = row
             _write([rows[s.repository, s.path] for s in SCRIPTS if (s.repository, s.path) in rows])
+    if options.addons:
+        _run_addons(options.addons, options.only, options.timeout)
     return 0
+
+
+def _run_addons(checkout: Path, only: str, timeout_s: int) -> None:
+    by_path: dict[str, list[addons.Case]] = {}
+    for case in addons.known_cases():
+        by_path.setdefault(case.path, []).append(case)
+    for path in addons.FILES:
+        if only in path:
+            begin = time.perf_counter()
+            by_path[path] = addons.run(path, checkout, timeout_s)
+            passed = sum(case.outcome == addons.PASS for case in by_path[path])
+            print(f"{time.perf_counter() - begin:6.0f} s  {passed} of {len(by_path[path])} pass  {path}", flush=True)
+            addons.write([case for known in addons.FILES for case in by_path.get(known, [])], PAGE)
 
 
 def _write(rows: Sequence[Row]) -> None:
     RESULTS.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
-
-
-def _short(text: str, most: int = 160) -> str:
-    return text if len(text) <= most else text[: most - 3].rstrip() + "..."
 
 
 if __name__ == "__main__":

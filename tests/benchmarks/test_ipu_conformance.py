@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from benchmarks import ipu_addon_tests as addons
 from benchmarks import ipu_conformance as conformance
 from benchmarks.ipu_conformance import FAILED, OUT, PASS, REFUSED, UNFINISHED, Row, Script
 
@@ -61,6 +62,9 @@ def test_the_page_has_the_rows_of_the_last_run():
     rows = conformance.known_rows()
     assert conformance.filled(page, rows) == page
     assert "<!-- conformance: python3 benchmarks/ipu_conformance.py -->" in page
+    assert addons.filled(page, addons.known_cases()) == page
+    assert "<!-- addons: python3 benchmarks/ipu_conformance.py --addons -->" in page
+    assert {case.path for case in addons.known_cases()} == set(addons.FILES)
     known = {(script.repository, script.path) for script in conformance.SCRIPTS}
     assert {(row.repository, row.path) for row in rows} <= known
     assert len(known) == len(conformance.SCRIPTS)
@@ -76,3 +80,52 @@ def test_data_sets_are_made_up(tmp_path):
     with np.load(tmp_path / "datasets" / "imdb.npz", allow_pickle=True) as texts:
         assert len(texts["x_train"]) == len(texts["y_train"])
         assert min(texts["x_train"][0]) > 0
+
+
+CASES = """import unittest
+class Some(unittest.TestCase):
+    def test_good(self): ...
+    @test_util.deprecated_graph_mode_only
+    def test_session_of_1(self): ...
+"""
+PRINTED = """[ RUN      ] Some.test_good
+[       OK ] Some.test_good
+[  FAILED  ] Some.test_session_of_1
+[  FAILED  ] Some.test_words
+[  FAILED  ] Some.test_refused
+[  FAILED  ] Some.test_eight_bits
+[  FAILED  ] Some.test_wrong0 (True)
+[  SKIPPED ] Some.test_left_out
+[  SKIPPED ] Some.test_session - Not a test.
+"""
+ERRORS = {
+    "ERROR: test_session_of_1 (__main__.Some.test_session_of_1)": "RuntimeError: no session",
+    "FAIL: test_words (__main__.Some.test_words)": 'AssertionError: "a rate" does not match "a number"',
+    "ERROR: test_refused (__main__.Some.test_refused)": "keras_recompute.errors.UnsupportedError: not here: leave it out",
+    "ERROR: test_eight_bits (__main__.Some.test_eight_bits)": "a.b.AbsentNameError: 8-bit floating point is not emulated",
+    "FAIL: test_wrong0 (True) (__main__.Some)": "AssertionError: \nNot equal to tolerance",
+}
+
+
+def test_what_became_of_each_case_of_a_test_file():
+    printed = PRINTED + "".join(f"{'=' * 70}\n{heading}\n{'-' * 70}\n{error}\n\n" for heading, error in ERRORS.items())
+    found = {case.case: (case.outcome, case.reason) for case in addons.cases("some_test.py", CASES, printed)}
+    assert found == {
+        "Some.test_good": (addons.PASS, ""),
+        "Some.test_session_of_1": (OUT, "it runs a session of TensorFlow 1"),
+        "Some.test_words": (addons.WORDS, '"a rate" does not match "a number"'),
+        "Some.test_refused": (REFUSED, "not here: leave it out"),
+        "Some.test_eight_bits": (OUT, "8-bit floating point is not emulated"),
+        "Some.test_wrong0": (FAILED, "AssertionError: Not equal to tolerance"),
+        "Some.test_left_out": (FAILED, "it skips itself"),
+    }
+    table = addons.table(addons.cases("some_test.py", CASES, printed))
+    assert table.startswith("1 of 4 cases pass that neither compare")
+    assert "| `some_test.py` | 1 | 1 | 1 | 2 | 2 |" in table
+
+
+def test_a_test_file_that_does_not_get_to_its_cases(tmp_path):
+    (tmp_path / "early_test.py").write_text("import nothing_of_the_kind\n")
+    [row] = addons.run("early_test.py", tmp_path, 100)
+    assert row == addons.Case("early_test.py", "", FAILED, "ModuleNotFoundError: No module named 'nothing_of_the_kind'")
+    assert addons.run("absent_test.py", tmp_path, 1)[0].reason == "it is not in this checkout"
