@@ -156,7 +156,7 @@ def test_entries_that_do_not_fit():
         model.set_pipeline_stage_assignment(flat)
 
 
-def trained_as_plain(make, stages, x, y, mapping=None):
+def trained_as_plain(make, stages, x, y, mapping=None, schedule="Grouped"):
     """Train ``make()`` in the scope, in ``stages``, and outside it by hand; the numbers must be the same."""
     from tensorflow.python.ipu.pipelining_ops import PipelineSchedule
 
@@ -165,7 +165,7 @@ def trained_as_plain(make, stages, x, y, mapping=None):
         model = make()
         put(model, stages)
         model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=STEPS)
-        model.set_pipelining_options(STEPS, device_mapping=mapping, pipeline_schedule=PipelineSchedule.Grouped)
+        model.set_pipelining_options(STEPS, device_mapping=mapping, pipeline_schedule=PipelineSchedule[schedule])
         assert model.pipeline_stages == tuple(range(1 + max(stages)))
         model.set_weights(plain.get_weights())
     for _ in range(2):
@@ -188,27 +188,32 @@ X, Y = numbers(STEPS * ROWS, WIDTH), numbers(STEPS * ROWS, 1, seed=1)
 
 
 @pytest.mark.parametrize(
-    ("outer", "inner"),
+    ("outer", "inner", "schedule"),
     [
-        ("functional", "sequential"),
-        pytest.param("functional", "functional", marks=pytest.mark.long),
-        pytest.param("sequential", "functional", marks=pytest.mark.long),
-        pytest.param("functional", "subclass", marks=pytest.mark.long),
-        pytest.param("subclass", "functional", marks=pytest.mark.long),
+        ("functional", "sequential", "Grouped"),
+        ("functional", "sequential", "Interleaved"),
+        ("functional", "sequential", "Sequential"),
+        pytest.param("functional", "functional", "Interleaved", marks=pytest.mark.long),
+        pytest.param("sequential", "functional", "Sequential", marks=pytest.mark.long),
+        pytest.param("functional", "subclass", "Interleaved", marks=pytest.mark.long),
+        pytest.param("subclass", "functional", "Grouped", marks=pytest.mark.long),
     ],
 )
-def test_a_model_across_stages_trains(outer, inner):
-    trained_as_plain(lambda: simple(outer, inner), [0, 0, 1, 1], X, Y)
+def test_a_model_across_stages_trains(outer, inner, schedule):
+    trained_as_plain(lambda: simple(outer, inner), [0, 0, 1, 1], X, Y, schedule=schedule)
 
 
 @pytest.mark.long
-def test_each_call_of_one_model_has_its_own_stages():
+@pytest.mark.parametrize(("stages", "schedule"), [([0, 0, 0, 1, 1], "Grouped"), ([0, 1, 1, 2, 2], "Sequential")])
+def test_each_call_of_one_model_has_its_own_stages(stages, schedule):
+    """Also where the same layer of both calls hands on to another stage."""
+
     def make():
         inputs = keras.Input((WIDTH,))
         twice = chain("functional", [dense(WIDTH), dense(WIDTH)])
         return keras.Model(inputs, dense(1)(twice(twice(inputs))))
 
-    trained_as_plain(make, [0, 0, 0, 1, 1], X, Y, mapping=[0, 0])
+    trained_as_plain(make, stages, X, Y, mapping=[0] * (1 + max(stages)), schedule=schedule)
 
 
 @pytest.mark.long
@@ -230,11 +235,14 @@ def test_a_model_with_inputs_from_several_stages_and_one_in_it():
 
 @pytest.mark.long
 def test_a_model_that_turns_its_inputs_into_its_own_type():
-    def make():
-        inputs = keras.Input((WIDTH,), dtype="int32")
-        return keras.Model(inputs, dense(1)(chain("functional", [keras.layers.Rescaling(0.5), dense(4)])(inputs)))
+    """Whole numbers, which cut off what is behind the point: two more layers would not do that."""
 
-    trained_as_plain(make, [0, 1, 1], np.arange(X.size, dtype="int32").reshape(X.shape) % 5, Y)
+    def make():
+        inputs, inside = keras.Input((WIDTH,)), keras.Input((WIDTH,), dtype="int32")
+        inner = keras.Model(inside, dense(4)(keras.layers.Rescaling(0.5)(inside)))
+        return keras.Model(inputs, dense(1)(inner(inputs)))
+
+    trained_as_plain(make, [0, 1, 1], 5 * X, Y)
 
 
 def test_a_model_that_only_runs_as_a_whole():

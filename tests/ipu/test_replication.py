@@ -109,16 +109,18 @@ def test_a_dataset_is_dealt_as_arrays_are():
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
 
 
-def test_validation_data_is_dealt_too_and_leaves_training_as_it_is():
+@pytest.mark.parametrize("steps", [None, 4])
+def test_validation_data_is_dealt_too_and_leaves_training_as_it_is(steps):
     """Loss of the last replica's validation data; as many updates as without validation."""
-    x, y = data(12)
+    x, y = data(16)
     model = replicated(2, None, steps=2, accumulation=2)
     before = model.get_weights()
-    history = model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0, validation_split=1 / 3).history
+    validation = {"validation_split": 1 / 2, "validation_steps": steps}
+    history = model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0, **validation).history
     by_hand = ByHand(model, before, 2)
     by_hand.train(x[: 8 * BATCH], y[: 8 * BATCH], keras.optimizers.SGD(0.02, momentum=0.5), accumulation=2)
     np.testing.assert_allclose(model.training_record.losses, by_hand.per_update, rtol=1e-5)
-    held, target = (a[8 * BATCH :].reshape(4, BATCH, -1)[1::2] for a in (x, y))
+    held, target = (a[8 * BATCH :].reshape(8, BATCH, -1)[1:steps:2] for a in (x, y))
     errors = [(by_hand.plain(a, training=False) - b) ** 2 for a, b in zip(held, target)]
     np.testing.assert_allclose(history["val_loss"], [np.mean(errors)], rtol=1e-4)
 
