@@ -38,6 +38,8 @@ def _derivative(part: Partition) -> Partition:
     # Differentiating a loop rewrites it in place: the programs must be copied out as they are now.
     part.forward.definition()
     part.gradient.definition()
+    if part.begun:
+        part.begun.definition()
     n = len(trace.differentiable)
     incoming = tuple(dy for dy in joint.output_gradients if dy is not None)
     known = part.backward.ports[len(trace.ports) : len(part.backward.ports) - len(incoming)]

@@ -25,6 +25,9 @@ ELEMENTWISE = frozenset(
     + "Softsign Tan Tanh Xlogy".split()
 )
 
+# Gradients of activations: arithmetic on the elements of the incoming gradient and of a result.
+SLOPES = frozenset("EluGrad LeakyReluGrad Relu6Grad ReluGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad TanhGrad".split())
+
 MATMULS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
 PRODUCTS = frozenset(MATMULS).union(

@@ -73,22 +73,25 @@ def _backpropagate(
     values, kept = [in_default_graph(t) for t in values], [in_default_graph(t) for t in kept]
     incoming = [in_default_graph(dy) for dy, wanted in zip(output_gradients, part.joint.output_gradients) if wanted is not None]
 
-    def backpropagate(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return part.backpropagate([*inputs, *incoming])
-
-    def in_scope(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        with tf.name_scope(backward_scope(name)):
-            return backpropagate(inputs)
-
     def backward() -> Sequence[tf.Tensor]:
         like = [value for value, g in zip(values, gradients) if g is not None]
         target = target_now()
         kept_here = fetch(part, kept, target)
         inputs = [*values, *kept_here]
+        with tf.name_scope(backward_scope(name)):
+            begun = part.begin([*inputs, *incoming])[len(inputs) :]
+
+        def backpropagate(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            return part.gradient.write([*inputs, *begun])
+
+        def in_scope(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            with tf.name_scope(backward_scope(name)):
+                return backpropagate(inputs)
+
         if part.cheap is None:
-            return fenced(in_scope, inputs, after=incoming, like=like, target=target)
+            return fenced(in_scope, inputs, after=begun, like=like, target=target)
         with tf.name_scope(backward_scope(name)):  # what stands in place of the branch is of the section too
-            return fenced(backpropagate, inputs, after=incoming, like=like, cheap=part.cheap, target=target)
+            return fenced(backpropagate, inputs, after=begun, like=like, cheap=part.cheap, target=target)
 
     def gradient_of_backward(*output_gradients: tf.Tensor) -> list[tf.Tensor | None]:
         n = len(gradients)

@@ -32,8 +32,9 @@ class Partition:
     the saved values, the outputs whose numbers are in ``at_hand``, then the output gradients; it returns the
     ``gradients`` that are not None, in order. ``offloaded`` are the numbers of the saved values that wait on the host.
 
-    ``gradient`` is the backward program as it is written for the target: it takes and returns the same. ``cheap`` says more of
-    it if it repeats nothing but arithmetic, which the target itself decided (see ``writing.fenced``).
+    ``gradient`` is the backward program as it is written for the target: it takes and returns the same. Where there is
+    ``begun``, it takes the results of that in place of the output gradients (see ``begin``). ``cheap`` says more of it if it
+    repeats nothing but arithmetic, which the target itself decided (see ``writing.fenced``).
     """
 
     joint: Joint
@@ -43,12 +44,21 @@ class Partition:
     offloaded: frozenset[int]
     at_hand: tuple[int, ...]
     gradient: Written
+    begun: GraphProgram | None = None
     cheap: CheapReplay | None = None
     higher: list[Partition] = field(default_factory=list, repr=False)  # what ``higher.derivative`` made
 
     def backpropagate(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Write the backward program, fed by ``values``, into the default graph and return the gradients that are not None."""
-        return self.gradient.write(values)
+        return self.gradient.write(self.begin(values))
+
+    def begin(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return ``values``, with what of the backward program needs no fence written into the default graph.
+
+        That makes other output gradients, which ``gradient`` takes.
+        """
+        made = self.begun.write(values) if self.begun else []
+        return [*values[: len(values) - len(made)], *made]
 
     def standing_for(self, variables: Sequence[tf.Variable], handles: Mapping[int, tf.Tensor], renames: Renames) -> Partition:
         """Return the partition of a function that differs in its variables alone.
@@ -67,6 +77,7 @@ class Partition:
             forward=standing(self.forward),
             backward=standing(self.backward),
             gradient=standing(self.gradient),
+            begun=self.begun and standing(self.begun),
             higher=[],
         )
 
@@ -108,11 +119,13 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
     backward_ports = (*trace.ports, *(port_of(t, given) for t in saved), *kept, *incoming)
     backward = program_between(trace, backward_ports, tuple(gradients), replays=replays)
     offloaded = frozenset(n for n, (_, decision) in enumerate(decided) if decision is Decision.OFFLOAD)
-    gradient: Written = backward
+    found = Partition(joint, forward, backward, saved, offloaded, at_hand, backward)
+    cheap = _cheap(found) if is_targets_own else None
+    begun = None if cheap else trace.target.first("begin", backward, joint)  # there is no branch around what is cheap
+    gradient: Written = begun.rest if begun else backward
     for split in trace.target.at("backward"):
         gradient = split_last(gradient, functools.partial(split, joint=joint))
-    found = Partition(joint, forward, backward, saved, offloaded, at_hand, gradient)
-    return replace(found, cheap=_cheap(found)) if is_targets_own else found
+    return replace(found, gradient=gradient, begun=begun and begun.first, cheap=cheap)
 
 
 def _cheap(part: Partition) -> CheapReplay | None:

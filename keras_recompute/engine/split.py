@@ -38,6 +38,14 @@ class Split:
         self.rest.definition()
 
 
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """A backward program in two: ``first`` takes its ports, and ``rest`` the results in place of the last of them."""
+
+    first: GraphProgram
+    rest: GraphProgram
+
+
 Written = Union[GraphProgram, Split]
 
 

@@ -17,6 +17,7 @@ POINTS = {
     "joined": "the operations that differentiate a trace, the gradients that come in, those wanted: orders them in place",
     "policy": "residuals, and references to what is at hand: the policy that is used where none is given",
     "backward": "a program and the joint graph that it is of: the program, or one in two parts (``Split``)",
+    "begin": "a program and the joint graph that it is of: what of it runs before the fence, and the rest (``Begun``), or None",
     "operation": "an operation of a program: a function of its inputs that replaces it, or None",
     "copied": "an operation of a program and its copy: completes the copy",
     "fence": "as ``writing.fenced`` is: the results, computed late",

@@ -22,6 +22,7 @@ from ...seams.tensorflow.xla import is_for_xla
 from ..target import Pass, Target
 from .convolutions import faster_convolution
 from .fence import behind_a_barrier, behind_a_branch, behind_control_dependencies
+from .hoisting import before_the_fence
 from .inlining import without_compiled_calls
 from .min_cut import all_but_cheap
 from .poolings import faster_pooling
@@ -51,6 +52,8 @@ PASSES = {
              "the gradients of a layer's weights are finished before back-propagation goes on", _LAYERS),
         Pass("min_cut", "policy", all_but_cheap, (_XLA, _TENSORFLOW),
              "where no policy is given, a smallest cut between products and residuals is kept", _LAYERS),
+        Pass("hoisting", "begin", before_the_fence, (_XLA_CPU,),
+             "the slope of a section's last activation is made before the branch, which would hold what that reads", _LAYERS),
         Pass("staging", "backward", in_stages, (_XLA,),
              "cheap values of a replay are made again where the gradient reads them", _LAYERS),
         Pass("prevent_cse", "backward", with_operands_apart, (_XLA,),
