@@ -120,9 +120,10 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]
             _run_equal(step, values, batch, name, plan.levels, fixed, keeps_results=plan.keeps_results)
         elif step.recomputed:
             _run_section(step, values, name, _policy(keeps_results=plan.keeps_results), alike, fixed)
-        elif step is plan.steps[-1] and not plan.is_plain and target_now().is_xla:
-            # Nothing of it is replayed, but it stands behind a fence as the sections do. Otherwise a compiler puts off the
-            # gradients of its weights, and what they need stays in memory through the replay of all sections before it.
+        elif step is plan.steps[-1] and not plan.is_plain:
+            # Nothing of it is replayed, but it is written as the sections are, with the passes of the target, and stands behind
+            # a fence. Otherwise a compiler puts off the gradients of its weights, and what they need stays in memory through
+            # the replay of all sections before it.
             _run_section(step, values, _END, None, alike, fixed)
         else:
             _run_calls(step, values, name or _END)

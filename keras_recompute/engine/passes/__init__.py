@@ -28,6 +28,7 @@ from .min_cut import all_but_cheap
 from .poolings import faster_pooling
 from .prevent_constant_folding import late_repetition, late_zeros
 from .prevent_cse import with_operands_apart
+from .products import as_products
 from .rerolling import among_many
 from .scheduling import finish_layer_by_layer
 from .sinking import sunk_slice
@@ -36,9 +37,11 @@ from .tracebacks import copy_traceback, sharing_tracebacks
 from .unstacking import chosen_slice
 
 _XLA, _TENSORFLOW = "xla", "tensorflow"
+_TENSORFLOW_CPU = f"{_TENSORFLOW} on {CPU}"
 _XLA_CPU, _XLA_GPU, _XLA_TPU = (f"{_XLA} on {backend}" for backend in (CPU, GPU, TPU))
 
 _LAYERS, _CONVOLUTIONS = "Networks of other layers", "Convolutions in sections"
+_WITHOUT_XLA = "Convolutions without XLA"
 _ATTENTION, _PROCESS, _WORTH = "Attention", "What the process keeps of a compiled step", "What each pass is worth"
 _DEVICES, _MASKS = "Passes on GPUs and TPUs", "Constants in sections"
 
@@ -60,6 +63,9 @@ PASSES = {
              "operands of products are made apart from arithmetic on the same values, so that neither is kept", _LAYERS),
         Pass("convolutions", "operation", faster_convolution, (_XLA_CPU,),
              "convolutions in the layout of the fast kernel, which is taken in the entry only otherwise", _CONVOLUTIONS),
+        Pass("products", "operation", as_products, (_TENSORFLOW_CPU,),
+             "gradients of convolutions as products of matrices, where TensorFlow's own kernels for them are slow",
+             _WITHOUT_XLA),
         Pass("poolings", "operation", faster_pooling, (_XLA_CPU,),
              "pooling as sums of slices, without arrays of whole numbers for its gradient",
              "Pooling, and other operations, in sections"),
@@ -98,7 +104,7 @@ def target_now() -> Target:
     """
     if is_for_xla(tf.compat.v1.get_default_graph()):
         return _target(_XLA, backend_now(), _left_out.get())
-    return _target(_TENSORFLOW, None, _left_out.get())
+    return _target(_TENSORFLOW, backend_now(), _left_out.get())
 
 
 @contextmanager
@@ -115,7 +121,7 @@ def leaving_out(*passes: str) -> Iterator[None]:
 
 
 @functools.cache
-def _target(compiler: str, backend: str | None, left_out: frozenset[str]) -> Target:
+def _target(compiler: str, backend: str, left_out: frozenset[str]) -> Target:
     is_xla, names = compiler == _XLA, {compiler, f"{compiler} on {backend}"}
     passes = tuple(each for each in PASSES.values() if each.name not in left_out and names.intersection(each.on))
     return Target(compiler, passes, knows_shapes=is_xla, updates_in_place=is_xla, has_one_memory=is_xla)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -25,58 +24,19 @@ import tensorflow as tf
 from ...seams.tensorflow.protos import ConvolutionDimensionNumbers
 from ...seams.tensorflow.xla import xla_conv_v2, xla_pad
 from .fence import as_array
+from .windows import DEPTHWISE, OF_IMAGES, OF_KERNELS, Window, is_channels_first, kernel_shape, window_of
 
-_OF_IMAGES = ("Conv2DBackpropInput", "Conv3DBackpropInputV2")
-_OF_KERNELS = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
-_DEPTHWISE = "DepthwiseConv2dNative"
 _FORWARD = ("Conv2D", "Conv3D")
-
-
-@dataclass(frozen=True)
-class _Window:
-    """How a kernel moves over an image: everything per dimension of space."""
-
-    image: tuple[int, ...]
-    kernel: tuple[int, ...]
-    result: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    before: tuple[int, ...]  # padding
-    groups: int
-
-    @property
-    def is_pointwise(self) -> bool:
-        """Whether every result follows from one place of the image alone."""
-        return self.groups == 1 and set(self.kernel) == {1} and not any(self.before)
-
-    @property
-    def extents(self) -> list[int]:
-        """The steps of the image that the kernel covers."""
-        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations)]
-
-    @property
-    def spreads(self) -> list[int]:
-        """The steps that the results cover with the strides between them."""
-        return [(m - 1) * s + 1 for m, s in zip(self.result, self.strides)]
 
 
 def faster_convolution(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     """Return the function of its inputs by which to replace ``operation``; None where it stays as it is."""
     if operation.type not in _MAKE:
         return None
-    channels_first = operation.get_attr("data_format").startswith(b"NC")
-    is_image, is_kernel = operation.type in _OF_IMAGES, operation.type in _OF_KERNELS
-    image = (operation.outputs if is_image else operation.inputs)[0].shape
-    kernel = (operation.outputs[0] if is_kernel else operation.inputs[1]).shape
-    result = (operation.inputs[2] if is_image or is_kernel else operation.outputs[0]).shape
-    rank = kernel.rank - 2 if kernel.rank is not None else 0
-    if rank < 1 or not image.rank or not result.rank:
+    window = window_of(operation)
+    if window is None:
         return None
-    if not all(shape.is_fully_defined() for shape in (image[1:], kernel, result[1:])):
-        return None
-    space = slice(2, rank + 2) if channels_first else slice(1, rank + 1)
-    features = image[1] if channels_first else image[-1]
-    window = _window(operation, image[space], tuple(kernel), result[space], features, space)
+    kernel, rank, channels_first = kernel_shape(operation), len(window.image), is_channels_first(operation)
     is_depthwise = window.groups > 1 and kernel[rank] == 1 and operation.type in _AS_DEPTHWISE
     if operation.type in _FORWARD and not channels_first and not is_depthwise:
         return None  # it has the fast form
@@ -84,34 +44,20 @@ def faster_convolution(operation: tf.Operation) -> Callable[..., tf.Tensor] | No
     return functools.partial(_channels_last, make, operation.type, rank) if channels_first else make
 
 
-def _window(operation: tf.Operation, image: Any, kernel: Any, result: Any, features: int, space: slice) -> _Window:
-    rank = len(image)
-    strides, dilations = (tuple(operation.get_attr(name)[space]) for name in ("strides", "dilations"))
-    extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
-    before = tuple(max(0, (m - 1) * s + extent - n) // 2 for n, m, s, extent in zip(image, result, strides, extents))
-    padding = operation.get_attr("padding")
-    if padding == b"VALID":
-        before = (0,) * rank
-    elif padding == b"EXPLICIT":
-        before = tuple(operation.get_attr("explicit_paddings")[2 * space.start : 2 * space.stop : 2])
-    groups = features // kernel[rank] if not operation.type.startswith(_DEPTHWISE) else features
-    return _Window(tuple(image), tuple(kernel[:rank]), tuple(result), strides, dilations, before, groups)
-
-
 def _channels_last(make: Callable[..., tf.Tensor], kind: str, rank: int, *inputs: tf.Tensor) -> tf.Tensor:
     """Run ``make`` on images whose channels stand in front of space."""
     to_last, to_first = [0, *range(2, rank + 2), 1], [0, rank + 1, *range(1, rank + 1)]
-    is_image = (kind not in _OF_IMAGES, False, True)  # an operation's inputs are image, kernel, gradient, or sizes of these
+    is_image = (kind not in OF_IMAGES, False, True)  # an operation's inputs are image, kernel, gradient, or sizes of these
     made = make(*(tf.transpose(t, to_last) if there else t for t, there in zip(inputs, is_image)))
-    return made if kind in _OF_KERNELS else tf.transpose(made, to_first)
+    return made if kind in OF_KERNELS else tf.transpose(made, to_first)
 
 
-def _forward(window: _Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+def _forward(window: Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     image, padding = _as_far_as_it_is_read(window, image)
     return _convolution(image, kernel, window.strides, padding, (1,) * len(window.image), window.dilations, window.groups)
 
 
-def _image_gradient(window: _Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def _image_gradient(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     """Slide the kernel backwards over the gradients of the results, which lie ``strides`` apart."""
     if window.is_pointwise:
         return _pointwise_image_gradient(window, kernel, dy)
@@ -120,10 +66,10 @@ def _image_gradient(window: _Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Ten
     kernel = tf.reshape(tf.reverse(kernel, list(range(rank))), [*window.kernel, inputs, groups, outputs])
     kernel = tf.transpose(kernel, [*range(rank), rank + 2, rank + 1, rank])
     kernel = tf.reshape(kernel, [*window.kernel, outputs, groups * inputs])
-    return _convolution(dy, kernel, (1,) * rank, _around_results(window), window.strides, window.dilations, groups)
+    return _convolution(dy, kernel, (1,) * rank, window.around_results, window.strides, window.dilations, groups)
 
 
-def _kernel_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def _kernel_gradient(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     """Slide the gradients of the results, ``strides`` apart, over the image; the batch is what is summed over."""
     if window.is_pointwise:
         return _pointwise_kernel_gradient(window, image, dy)
@@ -139,7 +85,7 @@ def _kernel_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Ten
     return as_array(tf.transpose(found, [*space, 0, rank + 1]))
 
 
-def _pointwise_image_gradient(window: _Window, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def _pointwise_image_gradient(window: Window, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     inputs, outputs = kernel.shape[-2:]
     found = tf.matmul(tf.reshape(dy, [-1, outputs]), tf.reshape(kernel, [inputs, outputs]), transpose_b=True)
     found = tf.reshape(found, [-1, *window.result, inputs])
@@ -153,7 +99,7 @@ def _pointwise_image_gradient(window: _Window, kernel: tf.Tensor, dy: tf.Tensor)
     return spread
 
 
-def _pointwise_kernel_gradient(window: _Window, image: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def _pointwise_kernel_gradient(window: Window, image: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     inputs, outputs = image.shape[-1], dy.shape[-1]
     if window.image != window.result:
         read = (slice(0, spread, stride) for spread, stride in zip(window.spreads, window.strides))
@@ -162,24 +108,24 @@ def _pointwise_kernel_gradient(window: _Window, image: tf.Tensor, dy: tf.Tensor)
     return tf.reshape(found, [*window.kernel, inputs, outputs])
 
 
-def _depthwise(window: _Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+def _depthwise(window: Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     image, padding = _as_far_as_it_is_read(window, image)
     kernel = tf.reshape(kernel, [1, *window.kernel, -1])
     ones = (1,) * len(window.image)
     return _convolution(image, kernel, window.strides, padding, ones, window.dilations, window.groups, kernel_first=True)
 
 
-def _depthwise_image_gradient(window: _Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def _depthwise_image_gradient(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     rank = len(window.image)
     if kernel.shape[-1] != window.groups:  # several results of each feature
         return _image_gradient(window, _, kernel, dy)
     kernel = tf.reshape(tf.reverse(kernel, list(range(rank))), [1, *window.kernel, -1])
     return _convolution(
-        dy, kernel, (1,) * rank, _around_results(window), window.strides, window.dilations, window.groups, kernel_first=True
+        dy, kernel, (1,) * rank, window.around_results, window.strides, window.dilations, window.groups, kernel_first=True
     )
 
 
-def _depthwise_kernel_gradient(window: _Window, image: tf.Tensor, sizes: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def _depthwise_kernel_gradient(window: Window, image: tf.Tensor, sizes: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     rank = len(window.image)
     image, padding = _as_far_as_it_is_read(window, image)
     shape, space = image.shape[1 : rank + 1], range(1, rank + 1)
@@ -191,32 +137,24 @@ def _depthwise_kernel_gradient(window: _Window, image: tf.Tensor, sizes: tf.Tens
 
 _MAKE: dict[str, Callable[..., tf.Tensor]] = {
     **dict.fromkeys(_FORWARD, _forward),
-    **dict.fromkeys(_OF_IMAGES, _image_gradient),
-    **dict.fromkeys(_OF_KERNELS, _kernel_gradient),
-    _DEPTHWISE: _depthwise,
-    f"{_DEPTHWISE}BackpropFilter": _depthwise_kernel_gradient,
+    **dict.fromkeys(OF_IMAGES, _image_gradient),
+    **dict.fromkeys(OF_KERNELS, _kernel_gradient),
+    DEPTHWISE: _depthwise,
+    f"{DEPTHWISE}BackpropFilter": _depthwise_kernel_gradient,
 }
 
 
 # Those of as many groups as features: the kernel has one input.
 _AS_DEPTHWISE: dict[str, Callable[..., tf.Tensor]] = {
     **dict.fromkeys(_FORWARD, _depthwise),
-    **dict.fromkeys(_OF_IMAGES, _depthwise_image_gradient),
-    **dict.fromkeys(_OF_KERNELS, _depthwise_kernel_gradient),
+    **dict.fromkeys(OF_IMAGES, _depthwise_image_gradient),
+    **dict.fromkeys(OF_KERNELS, _depthwise_kernel_gradient),
 }
 
 
-def _around_results(window: _Window) -> list[tuple[int, int]]:
-    """Return the padding around the gradients of the results with which the kernel slides backwards over them."""
-    low = [extent - 1 - p for extent, p in zip(window.extents, window.before)]
-    high = [n - m - p + e - 1 for n, m, p, e in zip(window.image, window.spreads, low, window.extents)]
-    return list(zip(low, high))
-
-
-def _as_far_as_it_is_read(window: _Window, image: tf.Tensor) -> tuple[tf.Tensor, list[tuple[int, int]]]:
+def _as_far_as_it_is_read(window: Window, image: tf.Tensor) -> tuple[tf.Tensor, list[tuple[int, int]]]:
     """Return ``image`` and the padding around it with which a kernel, or the results for its gradient, slides over it."""
-    spread = zip(window.image, window.spreads, window.extents, window.before)
-    return _cropped(image, [(p, e - 1 + m - n - p) for n, m, e, p in spread])
+    return _cropped(image, window.around_image)
 
 
 def _cropped(image: tf.Tensor, padding: Sequence[tuple[int, int]]) -> tuple[tf.Tensor, list[tuple[int, int]]]:

@@ -51,7 +51,9 @@ def copy_traceback(original: tf.Operation, copy: tf.Operation) -> None:
         (frame.filename, frame.lineno, frame.name) for frame in original.traceback.get_user_frames() if is_of_user(frame)
     )
     if lines:
-        set_traceback(copy, _traceback_of(lines)[0])
+        shared = _traceback_of(lines)[0]
+        set_traceback(copy, shared)
+        set_traceback(original, shared)  # its own keeps what was read of it here, some KiB for each operation
 
 
 @functools.cache  # for ever: a traceback refers to code that it does not keep alive

@@ -1,0 +1,137 @@
+"""Gradients of convolutions as products of matrices, where TensorFlow's own kernels for them are slow.
+
+For TensorFlow without XLA, on a CPU. Where it does not use oneDNN, as on processors without instructions for neural networks,
+it makes the gradient of an image by a product for each image of the batch, of as many rows as that has results: with four
+of them, at the end of a network, it reads the kernel once for each image, and does a fiftieth of what a product of
+matrices does. Here
+
+* a kernel that covers one place gives products over the whole batch;
+* on a small image there is one product for each place of the kernel, of the results that it is read for, which are added up;
+* on a larger one, without strides, the gradient of the image is a convolution with the kernel turned round, which has a fast
+  kernel; what it takes beside the image is that kernel, twice;
+* on a small image the gradient of the kernel is one product of all that the kernel reads.
+
+The others stay, and with them what works in other types than float32 and float64, or in groups. Numbers are the same but for
+the order in which they are added up.
+
+What it gains: "Convolutions without XLA" in benchmarks/NOTES.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import tensorflow as tf
+
+from .thresholds import FEW_PLACES, FEW_ROWS, GATHERED_PLACES, SPREAD_ELEMENTS, USUAL_BATCH
+from .windows import Window, is_channels_first, window_of
+
+_OF_IMAGE, _OF_KERNEL = "Conv2DBackpropInput", "Conv2DBackpropFilter"
+
+
+def as_products(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
+    """Return the function of its inputs by which to replace ``operation``; None where it stays as it is."""
+    if operation.type not in (_OF_IMAGE, _OF_KERNEL) or is_channels_first(operation):
+        return None
+    window = window_of(operation)
+    if window is None or window.groups > 1 or operation.outputs[0].dtype not in (tf.float32, tf.float64):
+        return None
+    image, dy = (operation.outputs if operation.type == _OF_IMAGE else operation.inputs)[0], operation.inputs[2]
+    taken = math.prod(window.kernel) * image.shape[-1] * (dy.shape[0] or USUAL_BATCH)  # for each place
+    make: Callable[..., tf.Tensor] | None = None
+    if operation.type == _OF_KERNEL:
+        is_small = math.prod(window.result) <= GATHERED_PLACES and taken * math.prod(window.result) <= SPREAD_ELEMENTS
+        make = _pointwise_kernel if window.is_pointwise else _kernel_at_once if is_small else None
+    elif window.is_pointwise or (math.prod(window.image) <= FEW_PLACES and taken * math.prod(window.image) <= SPREAD_ELEMENTS):
+        make = _image_place_by_place
+    elif set(window.strides) == {1} and min(map(min, window.around_results)) >= 0:
+        make = _image_by_convolution
+    return make and functools.partial(make, window)
+
+
+def _pointwise_kernel(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    inputs, outputs = image.shape[-1], dy.shape[-1]
+    image = _read_at(window, (0,) * len(window.kernel), image)
+    found = tf.matmul(tf.reshape(image, [-1, inputs]), tf.reshape(dy, [-1, outputs]), transpose_a=True)
+    return tf.reshape(found, [*window.kernel, inputs, outputs])
+
+
+def _kernel_at_once(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    """Multiply what the kernel reads for each result, side by side, by the gradients of the results."""
+    inputs, outputs = image.shape[-1], dy.shape[-1]
+    image = tf.pad(image, [(0, 0), *((before, max(0, after)) for before, after in window.around_image), (0, 0)])
+    read = tf.concat([_read_at(window, place, image) for place in _places(window)], axis=-1)
+    found = tf.matmul(tf.reshape(read, [-1, read.shape[-1]]), tf.reshape(dy, [-1, outputs]), transpose_a=True)
+    return tf.reshape(found, [*window.kernel, inputs, outputs])
+
+
+def _image_by_convolution(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    """Slide the kernel backwards over the gradients of the results."""
+    turned = tf.reverse(tf.transpose(kernel, [0, 1, 3, 2]), [0, 1])
+    padding = [(0, 0), *window.around_results, (0, 0)]
+    return tf.nn.conv2d(dy, turned, 1, padding, dilations=window.dilations)
+
+
+def _image_place_by_place(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+    """Multiply, for each place of the kernel, the gradients of the results by what stands there, and add that up."""
+    inputs, outputs = kernel.shape[-2:]
+    at_places = tf.unstack(tf.reshape(kernel, [-1, inputs, outputs]))
+    terms = []
+    for place, at_place in zip(_places(window), at_places):
+        steps = [_steps(window, dimension, offset) for dimension, offset in enumerate(place)]
+        if all(first <= last for first, last in steps):
+            part = dy[(slice(None), *(slice(first, last + 1) for first, last in steps))]
+            rows = (part.shape[0] or USUAL_BATCH) * math.prod(part.shape[1:-1])
+            found = _product(rows, tf.reshape(part, [-1, outputs]), at_place)
+            terms.append(_spread(window, place, steps, tf.reshape(found, [-1, *part.shape[1:-1], inputs])))
+    return tf.add_n(terms) if len(terms) > 1 else terms[0]
+
+
+def _product(rows: int, dy: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Return ``dy``, ``(rows, out)``, times ``kernel``, ``(in, out)``."""
+    if rows <= FEW_ROWS:
+        return tf.transpose(tf.matmul(kernel, dy, transpose_b=True))
+    return tf.matmul(dy, kernel, transpose_b=True)
+
+
+def _places(window: Window) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*map(range, window.kernel))
+
+
+def _steps(window: Window, dimension: int, offset: int) -> tuple[int, int]:
+    """Return the first and the last result for which what stands at ``offset`` of the kernel is on the image."""
+    stride, behind = window.strides[dimension], window.before[dimension] - offset * window.dilations[dimension]
+    last = (window.image[dimension] - 1 + behind) // stride
+    return max(0, -(-behind // stride)), min(window.result[dimension] - 1, last)
+
+
+def _read_at(window: Window, place: Sequence[int], image: tf.Tensor) -> tf.Tensor:
+    """Return what stands on ``image``, with its padding, where the kernel has ``place``, for each result."""
+    starts = [offset * dilation for offset, dilation in zip(place, window.dilations)]
+    ends = [start + spread for start, spread in zip(starts, window.spreads)]
+    tiled, features = [m * s for m, s in zip(window.result, window.strides)], image.shape[-1]
+    if set(window.strides) != {1} and not any(starts) and tiled == list(image.shape[1:-1]):
+        # The first of each tile, by slices that reach over many elements: TensorFlow takes a strided one element by element.
+        *others, (m, s) = zip(window.result, window.strides)
+        tiles = tf.reshape(image, [-1, *itertools.chain(*others), m, s * features])
+        return tiles[(slice(None), *(part for _ in others for part in (slice(None), 0)), slice(None), slice(0, features))]
+    return image[(slice(None), *map(slice, starts, ends, window.strides))]
+
+
+def _spread(window: Window, place: Sequence[int], steps: Sequence[tuple[int, int]], values: tf.Tensor) -> tf.Tensor:
+    """Return the image on which ``values`` stand where the kernel has ``place``, for the results from a first to a last one."""
+    sizes, strides, features = values.shape[1:-1], window.strides, values.shape[-1]
+    if set(strides) != {1}:
+        tiles = tf.reshape(values, [-1, *(d for m in sizes for d in (m, 1)), features])
+        between = [pair for s in strides for pair in ((0, 0), (0, s - 1))]
+        values = tf.reshape(tf.pad(tiles, [(0, 0), *between, (0, 0)]), [-1, *(m * s for m, s in zip(sizes, strides)), features])
+    before = [f * s + k * d - p for (f, _), s, k, d, p in zip(steps, strides, place, window.dilations, window.before)]
+    after = [n - b - m * s for n, b, m, s in zip(window.image, before, sizes, strides)]
+    if any(a < 0 for a in after):
+        values = values[(slice(None), *(slice(0, m * s + min(0, a)) for m, s, a in zip(sizes, strides, after)))]
+    if not any(before) and max(after) <= 0:
+        return values
+    return tf.pad(values, [(0, 0), *((b, max(0, a)) for b, a in zip(before, after)), (0, 0)])
