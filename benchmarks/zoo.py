@@ -201,6 +201,9 @@ def page(rows: dict[str, Any]) -> str:
         "other work as well, so that seconds are good to a third or so. Made by `python3 benchmarks/zoo.py`, whose first lines",
         "say what is measured. Ratios are of the model with checkpoints to the plain Keras model in the same process.",
         "",
+        "Where weights far outweigh activations, as in InceptionResNetV2, the peak stands where all gradients are there, and the plain",
+        "model's activations lie in buffers that gradients will fill: temporaries are few, and checkpoints have nothing to save.",
+        "",
         f"| {COLUMNS} |",
         "|" + "---|" * (COLUMNS.count("|") + 1),
     ]
