@@ -29,6 +29,7 @@ from .scan import Tensors, loop
 TURN_BYTES = 2**22  # of the probabilities of one turn: what a cache holds, and large enough for a product
 _SPANS, _SPAN = 4, 64  # at most so many spans of a causal attention, of at least so many queries: each is written on its own
 _UNKNOWN_BATCH = 32
+_KEYS = 2  # axis, of keys and values reordered
 _QUERIES, _HEADS = 1, 2  # axes, of numbers per query the other way round: (batch, heads, queries)
 Whole = tuple[tuple[Dimension, ...], tf.DType]  # shape and type of a tensor
 # Takes the pieces of one turn; returns what is joined along the axis, and what is summed over all turns.
@@ -170,7 +171,8 @@ class _Attention:
         ``joined`` are the results for some queries. What is summed, if any, is like ``of_key``.
         """
         keys, length = of_key[0].shape[-2], of_query[0].shape[_QUERIES] // self._spans
-        parts, totals = [], None
+        parts: list[Tensors] = []
+        totals: list[tf.Tensor] | None = None
         for number in range(self._spans):
             seen = min(keys, (number + 1) * length) if self._is_causal else keys
             visible = [t[:, :, :seen] for t in of_key] if seen < keys else of_key
@@ -178,8 +180,8 @@ class _Attention:
             summed = [_like(t) for t in visible] if sums else []
             part, terms = in_turns(partial(turn, *visible), self._query_turns, _QUERIES, here, joined(here[0]), summed)
             parts.append(part)
-            terms = [embed(term, whole, -2 % term.shape.rank, 0) for term, whole in zip(terms, of_key)]
-            totals = terms if totals is None else [a + b for a, b in zip(totals, terms)]
+            whole = [embed(term, like, _KEYS, 0) for term, like in zip(terms, of_key)]
+            totals = whole if totals is None else [a + b for a, b in zip(totals, whole)]
         joined_parts = [p[0] if len(p) == 1 else tf.concat(p, _axis(_QUERIES, p[0].shape.rank)) for p in zip(*parts)]
         return tuple(joined_parts), tuple(totals or ())
 

@@ -26,6 +26,7 @@ from .measure import spec_bytes
 from .model import Model
 from .predicted import Prediction, Sections, predict
 from .proof import compiled_peak_bytes, needed_bytes_on
+from .step_time import step_seconds, unchanged
 
 _Needs = dict[Any, int]  # by the shapes of a batch, what is alive whatever the plan, and the sections
 _proved: weakref.WeakKeyDictionary[keras.Model, _Needs] = weakref.WeakKeyDictionary()
@@ -47,6 +48,8 @@ class MemoryPlan:
         chain: What was measured, one step per place where a checkpoint could stand.
         compiled_peak_bytes: The peak that was found by compiling, or with ``device`` what a run needs there; None where nothing
             was compiled.
+        jit_seconds: What a step takes on this machine with ``jit_compile=True``, and
+        graph_seconds: with ``jit_compile=False``, both without the optimiser; None where nothing was timed.
     """
 
     checkpoints: tuple[str, ...]
@@ -56,13 +59,19 @@ class MemoryPlan:
     time_ratio: float
     chain: Chain = field(repr=False)
     compiled_peak_bytes: int | None = None
+    jit_seconds: float | None = None
+    graph_seconds: float | None = None
 
     def __str__(self) -> str:
         where = f"{len(self.checkpoints)} checkpoints" if self.checkpoints else "no checkpoints"
         compiled = "" if self.compiled_peak_bytes is None else f", compiled {format_bytes(self.compiled_peak_bytes)}"
+        timed = ""
+        if self.jit_seconds is not None and self.graph_seconds is not None:
+            timed = f"; a step takes {self.jit_seconds:.2g} s with jit, {self.graph_seconds:.2g} s without"
         return (
             f"{where}: predicted peak {format_bytes(self.predicted_peak_bytes)}{compiled} within "
             f"{format_bytes(self.budget_bytes)}, {format_bytes(self.plain_peak_bytes)} without; time x {self.time_ratio:.2f}"
+            f"{timed}"
         )
 
 
@@ -90,7 +99,8 @@ def plan(
         batch_size: Sequences or images of a batch. It may be left out where the inputs have a fixed one.
         sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them), by which open sizes are fixed: of
             the batch, where ``batch_size`` is not given, and of sequences.
-        timed: Compare costs by running each layer, and not by operation counts.
+        timed: Compare costs by running each layer, and not by operation counts. And say of the result what a step takes here,
+            with jit and without: which is faster depends on the layers (docs/choosing.md). The weights stay as they are.
         prove: False: the prediction alone decides.
         needed_bytes: A proof of your own: it is given a model and returns what its program needs.
         device: A name of ``kr.liveness.devices()``, such as ``"h100"``: plans are compiled for that device, which need not be
@@ -126,7 +136,8 @@ def plan(
     specs = specs_of(functional, graph, batch_size=batch_size, sample=sample)
     optimizer_bytes = _optimizer_bytes(model)
     fixed_bytes = _size(model.variables) + _size(model.trainable_variables) + optimizer_bytes
-    prediction = predict(graph, specs, fixed_bytes=fixed_bytes, timed=timed)
+    with unchanged(model.non_trainable_variables if timed else ()):
+        prediction = predict(graph, specs, fixed_bytes=fixed_bytes, timed=timed)
     chain = prediction.chain
 
     def planned(sections: Sections) -> tuple[Model, MemoryPlan]:
@@ -153,9 +164,15 @@ def plan(
                 return needed_bytes_on(target.name, candidate, inputs, optimizer_bytes=optimizer_bytes)
             return compiled_peak_bytes(candidate, inputs, optimizer_bytes=optimizer_bytes)
 
+    def with_times(candidate: Model, found: MemoryPlan) -> tuple[Model, MemoryPlan]:
+        if not timed:
+            return candidate, found
+        jit, graph = (step_seconds(candidate, inputs, jit=jit) for jit in (True, False))
+        return candidate, replace(found, jit_seconds=jit, graph_seconds=graph)
+
     if needed_bytes is None:
         with _naming_what_holds_most(prediction, graph):
-            return planned(prediction.cheapest_sections(budget_bytes=budget_bytes))
+            return with_times(*planned(prediction.cheapest_sections(budget_bytes=budget_bytes)))
     prove_by = needed_bytes
 
     def needed(sections: Sections) -> int:
@@ -166,7 +183,7 @@ def plan(
     with _naming_what_holds_most(prediction, graph):
         fitting = _cheapest_proved(prediction, budget_bytes, needed, {s: n for (when, s), n in known.items() if when == now})
     candidate, found = planned(fitting)
-    return candidate, replace(found, compiled_peak_bytes=needed(fitting))
+    return with_times(candidate, replace(found, compiled_peak_bytes=needed(fitting)))
 
 
 @contextmanager

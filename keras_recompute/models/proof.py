@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -29,22 +29,27 @@ def needed_bytes_on(device: str, model: keras.Model, specs: Sequence[tf.TensorSp
 
 
 def compiled_pass(model: keras.Model, specs: Sequence[tf.TensorSpec], *, device: str | None = None) -> Program:
-    """Compile one forward and backward pass of ``model`` on inputs like ``specs``, flat, and return its record.
+    """Compile one forward and backward pass of ``model`` on inputs like ``specs``, flat, and return its record."""
+    compiled = tf.function(training_pass(model), jit_compile=True, autograph=False)
+    return compile_program(compiled, *specs, input_feed=range(len(specs)), layers_of=model, device=device).program()
+
+
+def training_pass(model: keras.Model) -> Callable[..., Any]:
+    """Return the function of flat inputs that returns a loss of ``model`` and its gradients of all weights.
 
     The loss is half the sum of squares of all outputs and what layers add, whatever the model is compiled with: its gradients
     are as large as the outputs.
     """
     variables = [v.value for v in model.trainable_variables]
 
-    def training_pass(*inputs: tf.Tensor) -> Any:
+    def run(*inputs: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:
             results = model(keras.tree.pack_sequence_as(model.input, inputs), training=True)
             outputs = [tf.cast(y, tf.float32) for y in keras.tree.flatten(results) if y.dtype.is_floating]
             loss = tf.add_n([*(tf.nn.l2_loss(y) for y in outputs), *(tf.cast(e, tf.float32) for e in model.losses)])
         return loss, tape.gradient(loss, variables)
 
-    compiled = tf.function(training_pass, jit_compile=True, autograph=False)
-    return compile_program(compiled, *specs, input_feed=range(len(specs)), layers_of=model, device=device).program()
+    return run
 
 
 def warn_unless_less(checkpointed: keras.Model, plain: keras.Model, specs: Sequence[tf.TensorSpec]) -> None:
