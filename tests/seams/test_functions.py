@@ -138,3 +138,25 @@ def test_outside_a_compiled_function_is_called():
     called = tf.function(tf.sin, jit_compile=True)
     graph = tf.function(called).get_concrete_function(tf.TensorSpec(())).graph
     assert len(calls_in(graph)) == 1
+
+
+@pytest.mark.parametrize("is_called", [False, True])
+def test_operations_of_a_compiled_function_are_replaced_as_it_is_written_out(is_called):
+    """Its sines are written as cosines, or it is called."""
+
+    def as_cosine(node):
+        return [type(node)(name=node.name, op="Cos", input=node.input, attr=node.attr)]
+
+    def rewrite(graph):
+        sines = [op.name for op in graph.get_operations() if op.type == "Sin"]
+        return None if is_called else dict.fromkeys(sines, as_cosine)
+
+    called = tf.function(lambda x: 2 * tf.sin(x), jit_compile=True, autograph=False)
+
+    @tf.function(autograph=False)
+    def outer(x):
+        with compiled_calls_inlined(rewrite):
+            return called(x)
+
+    assert float(outer(tf.constant(0.5))) == pytest.approx(2 * (math.sin(0.5) if is_called else math.cos(0.5)))
+    assert len(calls_in(outer.get_concrete_function(tf.TensorSpec(())).graph)) == is_called

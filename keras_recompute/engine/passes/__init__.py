@@ -21,6 +21,7 @@ from ...errors import InvalidArgumentError
 from ...seams.tensorflow.xla import is_for_xla
 from ..target import Pass, Target
 from .convolutions import faster_convolution
+from .depthwise import as_depthwise
 from .fence import behind_a_barrier, behind_a_branch, behind_control_dependencies
 from .hoisting import before_the_fence
 from .inlining import without_compiled_calls
@@ -51,6 +52,8 @@ PASSES = {
         Pass("inlining", "traced", without_compiled_calls, (_XLA,),
              "functions that XLA is to compile on their own are written out, so that the passes see what they compute",
              _CONVOLUTIONS),
+        Pass("depthwise", "traced", as_depthwise, (_TENSORFLOW_CPU,),
+             "convolutions of as many groups as features by the kernels of depthwise ones, without XLA", _WITHOUT_XLA),
         Pass("scheduling", "joined", finish_layer_by_layer, (_XLA,),
              "the gradients of a layer's weights are finished before back-propagation goes on", _LAYERS),
         Pass("min_cut", "policy", all_but_cheap, (_XLA, _TENSORFLOW),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow as tf
 from tensorflow.core.function.polymorphism import function_type
@@ -53,17 +53,21 @@ def function_of(definition: Any, children: Sequence[Any]) -> Any:
 
 _COMPILED = "_XlaMustCompile"
 _plain_call = atomic_function.make_call_op_in_graph
-_inlining: ContextVar[bool] = ContextVar("whether compiled functions are written out", default=False)
+# From the graph of a function to what makes, of a node, those in its place, by the names of operations; None if the function is
+# to be called. One of the nodes bears the name of the operation.
+Rewrite = Callable[[Any], Optional[Mapping[str, Callable[[Any], Sequence[Any]]]]]
+_inlining: ContextVar[Rewrite | None] = ContextVar("how compiled functions are written out", default=None)
 
 
 @contextlib.contextmanager
-def compiled_calls_inlined() -> Iterator[None]:
+def compiled_calls_inlined(rewrite: Rewrite = lambda _: {}) -> Iterator[None]:
     """Have this thread write into graphs what a ``tf.function`` with ``jit_compile=True`` computes, instead of a call of it.
 
-    A function that does more to variables than to read them, or has other state, is called as ever.
+    A function that does more to variables than to read them, or has other state, is called as ever, and so is one for which
+    ``rewrite`` returns None.
     """
     atomic_function.make_call_op_in_graph = _call_or_body
-    token = _inlining.set(True)
+    token = _inlining.set(rewrite)
     try:
         yield
     finally:
@@ -71,19 +75,28 @@ def compiled_calls_inlined() -> Iterator[None]:
 
 
 def _call_or_body(function: Any, inputs: Sequence[tf.Tensor], *others: Any) -> Any:
-    definition = function.cached_definition if _inlining.get() else None
+    rewrite = _inlining.get()
+    definition = function.cached_definition if rewrite else None
     if definition is None or not (_COMPILED in definition.attr and definition.attr[_COMPILED].b):
         return _plain_call(function, inputs, *others)
     signature = definition.signature
     has_state = any(type_is_stateful(node.op) and node.op != "ReadVariableOp" for node in definition.node_def)
     if has_state or any(t.dtype == tf.variant for t in inputs):
         return _plain_call(function, inputs, *others)
+    replaced = rewrite(function.graph) if rewrite else None
+    if replaced is None:
+        return _plain_call(function, inputs, *others)
     graph = tf.compat.v1.get_default_graph()
     add_function(graph, function)  # with those that it calls
     body, names = function_def_to_graph_def(definition)
     arguments = {argument.name: graph.capture(value) for argument, value in zip(signature.input_arg, inputs)}
     # Placeholders stand for the arguments. One that is left in a branch is part of it, whether it is read or not.
-    operations = [node for node in body.node if node.name not in arguments]
+    operations = [
+        new
+        for node in body.node
+        if node.name not in arguments
+        for new in (replaced[node.name](node) if node.name in replaced else (node,))
+    ]
     del body.node[:]
     body.node.extend(operations)
     waits_for_arguments = {f"^{name}" for name in arguments}

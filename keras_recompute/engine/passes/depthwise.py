@@ -1,0 +1,75 @@
+"""Convolutions of as many groups as features by TensorFlow's kernels for depthwise ones.
+
+For TensorFlow without XLA, on a CPU. It has no kernels for gradients of convolutions in groups there, so Keras writes these
+into functions of their own that XLA compiles. Where a feature has a group of its own, these and their gradients are what
+XLA:CPU is slow with (see ``convolutions``): 14 to 150 times as slow as a depthwise convolution, which is the same. Such a function is
+written out as that, with the kernel in another shape. One of larger groups is called as ever.
+
+What it gains: "Convolutions without XLA" in benchmarks/NOTES.md.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from ...seams.tensorflow.functions import compiled_calls_inlined
+from .windows import DEPTHWISE, is_channels_first, kernel_shape, window_of
+
+Result = TypeVar("Result")
+
+# What stands beside the convolution in such a function. Others may be there to be compiled.
+_BESIDE = frozenset(("Cast", "Const", "ExpandDims", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Reshape", "Squeeze"))
+
+
+def as_depthwise(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Return ``function``, which is about to be traced, with depthwise convolutions in the place of such functions."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Result:
+        with compiled_calls_inlined(_rewritten):
+            return function(*args, **kwargs)
+
+    return run
+
+
+def _rewritten(graph: Any) -> dict[str, Callable[[Any], list[Any]]] | None:
+    """Return what writes each convolution of ``graph``; None if it has none, or anything that is to be compiled."""
+    operations = [operation for operation in graph.get_operations() if operation.type not in _BESIDE]
+    if not operations or not all(map(_is_depthwise, operations)):
+        return None
+    return {operation.name: functools.partial(_nodes, _kernel(operation)) for operation in operations}
+
+
+def _is_depthwise(operation: tf.Operation) -> bool:
+    if operation.type != "Conv2D" or is_channels_first(operation):
+        return False
+    window = window_of(operation)
+    if window is None or window.groups == 1 or kernel_shape(operation)[-2] != 1:
+        return False
+    is_padded_by_hand = operation.get_attr("padding") == b"EXPLICIT"
+    return set(window.dilations) == {1} and len(set(window.strides)) == 1 and not is_padded_by_hand
+
+
+def _kernel(operation: tf.Operation) -> list[int]:
+    """Return the shape of the kernel of the depthwise convolution: from a row of results to one for each group."""
+    *space, _, results = kernel_shape(operation)
+    groups = operation.inputs[0].shape[-1]
+    return [*space, groups, results // groups]
+
+
+def _nodes(kernel: list[int], convolution: Any) -> list[Any]:
+    image, given = convolution.input[:2]
+    sizes = tf.compat.v1.NodeDef(name=f"{convolution.name}/sizes", op="Const")
+    sizes.attr["dtype"].type = tf.int32.as_datatype_enum
+    sizes.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(kernel, tf.int32))
+    reshaped = tf.compat.v1.NodeDef(name=f"{convolution.name}/kernel", op="Reshape", input=[given, sizes.name])
+    reshaped.attr["T"].CopyFrom(convolution.attr["T"])
+    reshaped.attr["Tshape"].type = tf.int32.as_datatype_enum
+    convolved = tf.compat.v1.NodeDef(name=convolution.name, op=DEPTHWISE, input=[image, reshaped.name])
+    for attribute in ("T", "strides", "padding", "data_format", "dilations"):
+        convolved.attr[attribute].CopyFrom(convolution.attr[attribute])
+    return [sizes, reshaped, convolved]
