@@ -2,8 +2,8 @@
 
 For TensorFlow without XLA, on a CPU. It has no kernels for gradients of convolutions in groups there, so Keras writes these
 into functions of their own that XLA compiles. Where a feature has a group of its own, these and their gradients are what
-XLA:CPU is slow with (see ``convolutions``): 14 to 150 times as slow as a depthwise convolution, which is the same. Such a function is
-written out as that, with the kernel in another shape. One of larger groups is called as ever.
+XLA:CPU is slow with (see ``convolutions``): 14 to 150 times as slow as a depthwise convolution, which is the same. Such
+functions are written out as that, with the kernel in another shape. One of larger groups is called as ever.
 
 What it gains: "Convolutions without XLA" in benchmarks/NOTES.md.
 """
