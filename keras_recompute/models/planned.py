@@ -20,7 +20,7 @@ from ..planning.budget import least
 from ..seams.keras.layers import layers_in
 from ..sizes import format_bytes, parse_bytes
 from .batch import specs_of
-from .checkpointed import check_trainable, functional_model, graph_of, with_checkpoints
+from .checkpointed import check_trainable, checkpointed, functional_model, graph_of, with_checkpoints
 from .graph import Graph
 from .measure import spec_bytes
 from .model import Model
@@ -29,6 +29,7 @@ from .proof import compiled_peak_bytes, needed_bytes_on
 from .step_time import step_seconds, unchanged
 
 _Needs = dict[Any, int]  # by the shapes of a batch, what is alive whatever the plan, and the sections
+_BLOCKS: Sections = ()  # in place of sections, where blocks inside a layer are recomputed
 _proved: weakref.WeakKeyDictionary[keras.Model, _Needs] = weakref.WeakKeyDictionary()
 
 
@@ -41,8 +42,10 @@ class MemoryPlan:
 
     Attributes:
         checkpoints: Names of the layers behind which they stand.
+        layers: Paths of layers that are recomputed one by one instead: no place for checkpoints was enough, and one layer, such
+            as an encoder, holds most of the activations in the equal blocks inside it.
         budget_bytes: The budget that was given, or the memory of the device.
-        predicted_peak_bytes: The peak with these checkpoints.
+        predicted_peak_bytes: The peak with these checkpoints; with ``layers`` what was compiled.
         plain_peak_bytes: The peak without any.
         time_ratio: The cost of a step over that of a step without checkpoints.
         chain: What was measured, one step per place where a checkpoint could stand.
@@ -61,9 +64,12 @@ class MemoryPlan:
     compiled_peak_bytes: int | None = None
     jit_seconds: float | None = None
     graph_seconds: float | None = None
+    layers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         where = f"{len(self.checkpoints)} checkpoints" if self.checkpoints else "no checkpoints"
+        if self.layers:
+            where = f"{len(self.layers)} layers recomputed one by one"
         compiled = "" if self.compiled_peak_bytes is None else f", compiled {format_bytes(self.compiled_peak_bytes)}"
         timed = ""
         if self.jit_seconds is not None and self.graph_seconds is not None:
@@ -92,6 +98,9 @@ def plan(
     budget never costs more. A prediction is no proof: compilers keep more or less than it says (docs/choosing.md). So a few
     plans are compiled by XLA, with a loss of squares in place of the model's own, and the one that is returned was found to
     fit. That takes as long as that many first steps.
+
+    Where no place for checkpoints is enough, and one layer holds more than half of the activations in equal blocks inside it,
+    as the encoder of a vision transformer does, the plan is to recompute these blocks one by one, if that fits when compiled.
 
     Args:
         model: What ``checkpointed`` takes for ``every``, without checkpoints.
@@ -180,10 +189,59 @@ def plan(
             known[now, sections] = prove_by(planned(sections)[0])
         return known[now, sections]
 
-    with _naming_what_holds_most(prediction, graph):
-        fitting = _cheapest_proved(prediction, budget_bytes, needed, {s: n for (when, s), n in known.items() if when == now})
+    def by_blocks(refusal: BudgetTooSmallError) -> tuple[Model, MemoryPlan]:
+        """Return the plan to recompute the blocks inside the largest layer; raise ``refusal``, or a better one, without any."""
+        number, inside = _largest(prediction, graph)
+        blocks = _blocks(inside)
+        if not blocks:
+            raise refusal
+        candidate = checkpointed(model, layers=lambda each: each in blocks)
+        if (now, _BLOCKS) not in known:
+            known[now, _BLOCKS] = prove_by(candidate)
+        bytes_needed = known[now, _BLOCKS]
+        if bytes_needed > budget_bytes:
+            smallest = min(refusal.smallest_budget_bytes, bytes_needed)
+            raise BudgetTooSmallError(
+                "any plan that was compiled", budget_bytes=budget_bytes, smallest_budget_bytes=smallest
+            ) from refusal
+        found = MemoryPlan(
+            checkpoints=(),
+            budget_bytes=budget_bytes,
+            predicted_peak_bytes=bytes_needed,
+            plain_peak_bytes=prediction.plain_peak_bytes,
+            time_ratio=1 + chain.forward_seconds[number] / chain.plain_seconds if chain.plain_seconds else 1.0,
+            chain=chain,
+            compiled_peak_bytes=bytes_needed,
+            layers=tuple(block.path or block.name for block in blocks),
+        )
+        return candidate, found
+
+    found_before = {sections: n for (when, sections), n in known.items() if when == now}
+    try:
+        with _naming_what_holds_most(prediction, graph):
+            fitting = _cheapest_proved(prediction, budget_bytes, needed, found_before)
+    except BudgetTooSmallError as refusal:
+        return with_times(*by_blocks(refusal))
     candidate, found = planned(fitting)
     return with_times(candidate, replace(found, compiled_peak_bytes=needed(fitting)))
+
+
+def _largest(prediction: Prediction, graph: Graph) -> tuple[int, Any]:
+    """Return the step that holds more than half of the activations, and its layer if there are layers inside; else None."""
+    held = prediction.chain.activation_bytes
+    number = max(range(len(held)), key=held.__getitem__)
+    layer = graph.calls[prediction.places[number]].operation
+    is_composite = isinstance(layer, keras.layers.Layer) and layers_in(layer, include_self=False)
+    return number, layer if is_composite and 2 * max(held) > sum(held) else None
+
+
+def _blocks(layer: Any) -> list[Any]:
+    """Return the layers inside ``layer`` of the class that has several instances there, and most layers in each."""
+    by_class: dict[type, list[Any]] = {}
+    for each in dict.fromkeys(layers_in(layer, include_self=False) if layer is not None else ()):
+        by_class.setdefault(type(each), []).append(each)
+    several = [alike for alike in by_class.values() if len(alike) > 1 and len(layers_in(alike[0])) > 1]
+    return max(several, key=lambda alike: len(layers_in(alike[0])), default=[])
 
 
 @contextmanager
@@ -192,9 +250,8 @@ def _naming_what_holds_most(prediction: Prediction, graph: Graph) -> Iterator[No
     try:
         yield
     except BudgetTooSmallError as refusal:
-        held = prediction.chain.activation_bytes
-        largest = graph.calls[prediction.places[max(range(len(held)), key=held.__getitem__)]].operation
-        if 2 * max(held) > sum(held) and isinstance(largest, keras.layers.Layer) and layers_in(largest, include_self=False):
+        largest = _largest(prediction, graph)[1]
+        if largest is not None:
             said = (
                 f"{refusal}. Most of the activations are those of the layers inside {largest.name!r}, a "
                 f"{type(largest).__name__}, where a plan puts no checkpoints: checkpointed(model, layers=...) recomputes them "

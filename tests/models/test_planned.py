@@ -76,6 +76,23 @@ def grouped():
     return keras.Model(inputs, LAYERS.Dense(1)(LAYERS.GlobalAveragePooling2D()(x)))
 
 
+class Encoder(LAYERS.Layer):
+    def __init__(self, width, count, **options):
+        super().__init__(**options)
+        self.blocks = [Block(width, name=f"block_{number}") for number in range(count)]
+
+    def call(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def encoder():
+    inputs = keras.Input((32,))
+    x = Encoder(32, 6, name="encoder")(LAYERS.Dense(32)(inputs))
+    return keras.Model(inputs, LAYERS.Dense(1)(x))
+
+
 def smallest(model):
     with pytest.raises(BudgetTooSmallError) as refusal:
         plan(model, memory_budget=1, batch_size=BATCH)
@@ -256,6 +273,37 @@ def test_the_prediction_is_near_what_is_compiled_with_checkpoints(make, batch, b
     planned.compile("sgd", "mse", jit_compile=True)
     program = profile(planned, *(tf.TensorSpec((batch, *t.shape[1:])) for t in (model.inputs[0], model.outputs[0])))
     assert found.predicted_peak_bytes == pytest.approx(program.peak_bytes, rel=0.15)
+
+
+def test_blocks_inside_a_layer_are_recomputed_where_no_checkpoint_is_enough():
+    """Most of the activations are in one layer, six blocks of 1024 rows of 32 and 128: no cut between layers halves them."""
+    model = encoder()
+    with pytest.raises(BudgetTooSmallError) as refusal:
+        plan_and_prove(model, memory_budget=1, batch_size=1024)
+    least = refusal.value.smallest_budget_bytes
+    assert "layers=" not in str(refusal.value)
+    planned, found = plan_and_prove(model, memory_budget=least, batch_size=1024)
+    assert found.layers == tuple(f"encoder/block_{number}" for number in range(6))
+    assert (found.checkpoints, found.compiled_peak_bytes) == ((), least)
+    assert least < 0.5 * found.plain_peak_bytes
+    assert str(found).startswith("6 layers recomputed one by one: ")
+    assert sorted(planned.recomputed_layers) == sorted(found.layers)
+    x = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32)
+
+    def gradients(model):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x, training=True) ** 2)
+        return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+    for ours, theirs in zip(gradients(planned), gradients(model), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    # A budget that checkpoints between layers meet is met by them.
+    assert plan_and_prove(model, memory_budget="1GiB", batch_size=1024)[1].layers == ()
+
+
+def test_a_prediction_alone_names_the_layer_that_holds_most():
+    with pytest.raises(BudgetTooSmallError, match=r"inside 'encoder', a Encoder, .* checkpointed\(model, layers=...\)"):
+        plan(encoder(), memory_budget=1, batch_size=1024)
 
 
 def test_equal_layers_are_traced_once(monkeypatch):
