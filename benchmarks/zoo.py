@@ -145,9 +145,11 @@ def memory(name: str) -> dict[str, Any]:
         row["predicted"] = [plan.plain_peak_bytes / plain_peak_bytes, plan.predicted_peak_bytes / plan.compiled_peak_bytes]
     except Exception as error:  # said in the table
         row["plan"] = f"{type(error).__name__}: {error}"
-    row["temporaries"] = [temporaries(record) for record in records[:3]]
-    row["holders"] = [holder(record) for record in records[:3]]
-    row["peaks"] = [record.peak_bytes for record in records[:3]]
+    leanest = min(records[2:], key=lambda record: record.peak_bytes, default=None)
+    shown = [*records[:2], *([leanest] if leanest else [])]
+    row["temporaries"] = [temporaries(record) for record in shown]
+    row["holders"] = [holder(record) for record in shown]
+    row["peaks"] = [record.peak_bytes for record in shown]
     return row
 
 
