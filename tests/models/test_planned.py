@@ -2,7 +2,6 @@
 
 import functools
 from itertools import combinations
-from typing import ClassVar
 
 import keras
 import numpy as np
@@ -16,7 +15,6 @@ from keras_recompute.liveness.local import machine_bytes
 from keras_recompute.models.planned import plan as plan_and_prove
 from keras_recompute.planning import BudgetTooSmallError, simulate
 from keras_recompute.planning.twice import section_actions_that_keep_inputs
-from keras_recompute.seams.tensorflow.xla import is_for_xla
 
 from .peaks import residual_blocks
 
@@ -330,32 +328,6 @@ def test_costs_can_be_timed_and_recurrent_layers_measured():
     assert all(0 < seconds < 10 for seconds in chain.forward_seconds)
     # Four gates and the cell state of each step; the outputs are those of the model, or the state behind.
     assert chain.activation_bytes[0] >= 2 * 16 * (4 * 8 + 8) * 4
-
-
-class SeesItsCompiler(LAYERS.Layer):
-    seen: ClassVar[set[bool]] = set()
-
-    def call(self, x):
-        self.seen.add(is_for_xla(tf.compat.v1.get_default_graph()))
-        return x
-
-
-def test_a_step_is_timed_with_jit_and_without_and_leaves_the_model_as_it_was():
-    inputs = keras.Input((8,))
-    x = SeesItsCompiler()(LAYERS.Dropout(0.5)(LAYERS.BatchNormalization()(LAYERS.Dense(8)(inputs))))
-    model = keras.Model(inputs, LAYERS.Dense(1)(x))
-    before = [v.numpy() for v in model.variables]
-    SeesItsCompiler.seen.clear()
-    found = plan(model, memory_budget="1GiB", batch_size=4, timed=True)[1]
-    assert SeesItsCompiler.seen == {False, True}
-    assert 0 < found.jit_seconds < 10
-    assert 0 < found.graph_seconds < 10
-    assert str(found).endswith(f"a step takes {found.jit_seconds:.2g} s with jit, {found.graph_seconds:.2g} s without")
-    for variable, value in zip(model.variables, before, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
-    untimed = plan(model, memory_budget="1GiB", batch_size=4)[1]
-    assert (untimed.jit_seconds, untimed.graph_seconds) == (None, None)
-    assert "a step takes" not in str(untimed)
 
 
 @pytest.mark.parametrize(
