@@ -82,7 +82,7 @@ def _backpropagate(
             begun = part.begin([*inputs, *incoming])[len(inputs) :]
 
         def backpropagate(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-            return part.gradient.write([*inputs, *begun])
+            return part.finish([*inputs, *begun])
 
         def in_scope(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             with tf.name_scope(backward_scope(name)):

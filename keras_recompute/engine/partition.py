@@ -50,7 +50,7 @@ class Partition:
 
     def backpropagate(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Write the backward program, fed by ``values``, into the default graph and return the gradients that are not None."""
-        return self.gradient.write(self.begin(values))
+        return self.finish(self.begin(values))
 
     def begin(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return ``values``, with what of the backward program needs no fence written into the default graph.
@@ -59,6 +59,10 @@ class Partition:
         """
         made = self.begun.write(values) if self.begun else []
         return [*values[: len(values) - len(made)], *made]
+
+    def finish(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Write what is left of the backward program, fed by what ``begin`` returned; the rest as for ``backpropagate``."""
+        return self.gradient.write(values)
 
     def standing_for(self, variables: Sequence[tf.Variable], handles: Mapping[int, tf.Tensor], renames: Renames) -> Partition:
         """Return the partition of a function that differs in its variables alone.

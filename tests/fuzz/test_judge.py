@@ -20,8 +20,8 @@ from .language import Apply, Assign, Combine, Derive, Loop, Program, Read, walk
 
 
 def a_gradient_a_little_too_large(monkeypatch):
-    right = Partition.backpropagate
-    monkeypatch.setattr(Partition, "backpropagate", lambda part, values: [1.0001 * g for g in right(part, values)])
+    right = Partition.finish
+    monkeypatch.setattr(Partition, "finish", lambda part, values: [1.0001 * g for g in right(part, values)])
 
 
 def a_gradient_that_is_missing(monkeypatch):
@@ -40,14 +40,14 @@ def a_forward_pass_that_runs_twice(monkeypatch):
 
 def variables_read_too_late(monkeypatch):
     """The backward pass reads variables itself, as a replay by Python would."""
-    right = Partition.backpropagate
+    right = Partition.finish
 
     def wrong(part, values):
         trace = part.joint.trace
         first, count = len(trace.arguments), len(trace.variables)
         return right(part, [*values[:first], *(v.value() for v in trace.variables), *values[first + count :]])
 
-    monkeypatch.setattr(Partition, "backpropagate", wrong)
+    monkeypatch.setattr(Partition, "finish", wrong)
 
 
 def an_error_of_its_own(monkeypatch):
