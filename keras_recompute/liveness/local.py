@@ -6,7 +6,9 @@ import os
 import re
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
+
+import numpy as np
 
 from ..backends import CPU, GPU
 from .allocator import device_memory, forget_free_memory
@@ -63,6 +65,18 @@ def with_zeros(nest: Any) -> Any:
 
 
 @contextmanager
+def unchanged(variables: Iterable[Any]) -> Iterator[None]:
+    """Give ``variables`` the values again that they had before: layers that run as in training change statistics and seeds."""
+    # Copies: what TensorFlow returns may be the memory of the variable itself.
+    before = [(variable, np.array(variable.numpy())) for variable in variables]
+    try:
+        yield
+    finally:
+        for variable, value in before:
+            variable.assign(value)
+
+
+@contextmanager
 def measured_both_ways(*, reserved_bytes: int) -> Iterator[tuple[MeasuredMemory, MeasuredMemory]]:
     """Measure, while the block runs, what the allocator of a GPU and what the process takes; either may not be known.
 
@@ -84,16 +98,12 @@ def run_measured(
     import tensorflow as tf
 
     args, kwargs = with_zeros((args, kwargs))
-    before = [variable.numpy() for variable in variables]
-    try:
+    with unchanged(variables):
         function(*args, **kwargs)  # the first run compiles, which takes memory too
         with measured_both_ways(reserved_bytes=reserved_bytes) as (on_device, in_process):
             results = function(*args, **kwargs)
             tf.test.experimental.sync_devices()  # a GPU runs behind the program that asks
         del results
-    finally:
-        for variable, value in zip(variables, before):
-            variable.assign(value)
     if on_device.over_idle_bytes is not None:
         return on_device.over_idle_bytes, f"the {on_device.method}"
     return in_process.over_idle_bytes, f"the process ({in_process.method})"

@@ -19,7 +19,6 @@ of everything else; or it is timed. Loops count once, so layers with loops insid
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -39,6 +38,7 @@ from ..seams.keras.layers import takes_training
 from ..walks import reached
 from .graph import Call, Ref
 from .scratch import Scratch, scratch
+from .step_time import least_seconds
 
 _FREE = (*SOURCES, *SHAPES, *VIEWS, "Identity")
 
@@ -139,7 +139,7 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
         multiplies=frozenset(multiplied.inputs),
         needs=frozenset(read.outputs | multiplied.outputs),
         sources=tuple(sources),
-        cost=_seconds(run, signature) if timed else _operations(traced),
+        cost=least_seconds(tf.function(run, autograph=False), signature) if timed else _operations(traced),
         scratch=scratch(
             run, traced, signature, kept_bytes=sum(kept.values()), kept_in_section_bytes=sum(kept_in_section.values())
         ),
@@ -242,16 +242,3 @@ def _operations_of(operation: tf.Operation) -> int:
         per_output = kernel[:-2].num_elements() if operation.type.startswith("Depthwise") else kernel[:-1].num_elements()
         return 2 * elements * int(per_output or 0)
     return elements
-
-
-def _seconds(run: Any, signature: Sequence[tf.TensorSpec]) -> float:
-    """Return the shortest of three forward passes on zeros."""
-    function = tf.function(run, autograph=False)
-    zeros = [tf.zeros(spec.shape, spec.dtype) for spec in signature]
-    taken = []
-    for _ in range(4):  # the first traces
-        start = time.perf_counter()
-        for result in function(*zeros):
-            result.numpy()
-        taken.append(time.perf_counter() - start)
-    return min(taken[1:])

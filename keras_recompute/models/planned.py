@@ -14,7 +14,7 @@ import tensorflow as tf
 from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..liveness.device_compilers import Device
-from ..liveness.local import device_called
+from ..liveness.local import device_called, unchanged
 from ..planning import BudgetTooSmallError, Chain
 from ..planning.budget import least
 from ..seams.keras.layers import layers_in
@@ -26,7 +26,7 @@ from .measure import spec_bytes
 from .model import Model
 from .predicted import Prediction, Sections, predict
 from .proof import compiled_peak_bytes, needed_bytes_on
-from .step_time import step_seconds, unchanged
+from .step_time import step_seconds
 
 _Needs = dict[Any, int]  # by the shapes of a batch, what is alive whatever the plan, and the sections
 _BLOCKS: Sections = ()  # in place of sections, where blocks inside a layer are recomputed

@@ -1,45 +1,37 @@
-"""What a training step of a model takes on this machine, with and without jit."""
+"""What a training step of a model takes on this machine, with and without jit, and a function of tensors."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from ..liveness.local import unchanged, with_zeros
 from .proof import training_pass
 
-_STEPS = 3
+_RUNS = 3
 
 
 def step_seconds(model: keras.Model, specs: Sequence[tf.TensorSpec], *, jit: bool) -> float:
-    """Return the least seconds of three passes forward and backward on zeros like ``specs``, flat, which ``model`` takes.
+    """Return the ``least_seconds`` of passes forward and backward on inputs like ``specs``, flat, which ``model`` takes.
 
     What the passes change, such as statistics and the state of random generators, is as before afterwards.
     """
-    function = tf.function(training_pass(model), jit_compile=jit, autograph=False)
-    inputs = [tf.zeros(spec.shape, spec.dtype) for spec in specs]
-    taken = []
     with unchanged(model.non_trainable_variables):
-        for _ in range(1 + _STEPS):  # the first traces, and compiles
-            begin = time.perf_counter()
-            for result in tf.nest.flatten(function(*inputs)):
-                if result is not None:
-                    tf.convert_to_tensor(result).numpy()
-            taken.append(time.perf_counter() - begin)
+        return least_seconds(tf.function(training_pass(model), jit_compile=jit, autograph=False), specs)
+
+
+def least_seconds(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> float:
+    """Return the shortest of three runs of a ``tf.function`` on zeros like ``specs``, after one that traces it."""
+    inputs = with_zeros(list(specs))
+    taken = []
+    for _ in range(1 + _RUNS):
+        begin = time.perf_counter()
+        for result in tf.nest.flatten(function(*inputs)):
+            if result is not None:
+                tf.convert_to_tensor(result).numpy()
+        taken.append(time.perf_counter() - begin)
     return min(taken[1:])
-
-
-@contextmanager
-def unchanged(variables: Iterable[keras.Variable]) -> Iterator[None]:
-    """Give ``variables`` the values again that they had before: layers that run as in training change statistics and seeds."""
-    # Copies: what TensorFlow returns may be the memory of the variable itself.
-    before = [(variable, np.array(variable.numpy())) for variable in variables]
-    try:
-        yield
-    finally:
-        for variable, value in before:
-            variable.assign(value)
