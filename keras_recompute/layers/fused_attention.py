@@ -21,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..engine.passes import target_now
+from ..engine.passes.thresholds import USUAL_BATCH
 from ..engine.pieces import Dimension, Pieces, dimensions, embed
 from ..engine.writing import zeros
 from .by_hand import by_hand
@@ -28,7 +29,6 @@ from .scan import Tensors, loop
 
 TURN_BYTES = 2**22  # of the probabilities of one turn: what a cache holds, and large enough for a product
 _SPANS, _SPAN = 4, 64  # at most so many spans of a causal attention, of at least so many queries: each is written on its own
-_UNKNOWN_BATCH = 32
 _KEYS = 2  # axis, of keys and values reordered
 _QUERIES, _HEADS = 1, 2  # axes, of numbers per query the other way round: (batch, heads, queries)
 Whole = tuple[tuple[Dimension, ...], tf.DType]  # shape and type of a tensor
@@ -55,7 +55,7 @@ def attention(
 
     The heads' rows are brought together turn by turn, so that no array of another order stands beside the whole ones.
     """
-    batch, queries, heads, keys = query.shape[0] or _UNKNOWN_BATCH, query.shape[1], query.shape[2], key.shape[1]
+    batch, queries, heads, keys = query.shape[0] or USUAL_BATCH, query.shape[1], query.shape[2], key.shape[1]
     if is_causal:
         # The places of queries, as a mask is given, so that turns get their part of them.
         masks = [tf.reshape(tf.range(queries), [1, queries, 1, 1])]
@@ -171,12 +171,13 @@ class _Attention:
         ``joined`` are the results for some queries. What is summed, if any, is like ``of_key``.
         """
         keys, length = of_key[0].shape[-2], of_query[0].shape[_QUERIES] // self._spans
+        pieces = _of_each(of_query, self._spans, _QUERIES)
         parts: list[Tensors] = []
         totals: list[tf.Tensor] | None = None
         for number in range(self._spans):
             seen = min(keys, (number + 1) * length) if self._is_causal else keys
             visible = [t[:, :, :seen] for t in of_key] if seen < keys else of_key
-            here = [_span(t, number, length) if self._spans > 1 else t for t in of_query]
+            here = [t if p is None or self._spans == 1 else p.of(t, number) for p, t in zip(pieces, of_query)]
             summed = [_like(t) for t in visible] if sums else []
             part, terms = in_turns(partial(turn, *visible), self._query_turns, _QUERIES, here, joined(here[0]), summed)
             parts.append(part)
@@ -197,7 +198,7 @@ def in_turns(
     if count == 1:
         return turn(*tensors)
     target = target_now()
-    pieces = [None if t.shape[_axis(axis, t.shape.rank)] == 1 else _pieces(_like(t), count, axis) for t in tensors]
+    pieces = _of_each(tensors, count, axis)
     stores = [t if p is None else p.full(t, target) for p, t in zip(pieces, tensors)]
     results = [_pieces(whole, count, axis) for whole in joined]
 
@@ -211,12 +212,9 @@ def in_turns(
     return tuple(p.whole(store) for p, store in zip(results, made)), sums
 
 
-def _span(tensor: tf.Tensor, number: int, length: int) -> tf.Tensor:
-    """Return so many queries of ``tensor``, or all of it where it has one for all of them."""
-    axis = _axis(_QUERIES, tensor.shape.rank)
-    if tensor.shape[axis] == 1:
-        return tensor
-    return tensor[(slice(None),) * axis + (slice(number * length, (number + 1) * length),)]
+def _of_each(tensors: Sequence[tf.Tensor], count: int, axis: int) -> list[Pieces | None]:
+    """Return the ``count`` pieces of each tensor along ``axis``; None where it has one value for all of them."""
+    return [None if t.shape[_axis(axis, t.shape.rank)] == 1 else _pieces(_like(t), count, axis) for t in tensors]
 
 
 def _pieces(whole: Whole, count: int, axis: int) -> Pieces:

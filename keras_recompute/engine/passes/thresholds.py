@@ -37,5 +37,5 @@ SPREAD_ELEMENTS = 2**21
 # products: a product of so few rows is made the other way round, as TensorFlow divides it among threads by its rows.
 FEW_ROWS = 128
 
-# products: the size of a batch that is not known, which is Keras's own.
+# products, and layers: the size of a batch that is not known, which is Keras's own.
 USUAL_BATCH = 32
