@@ -30,7 +30,8 @@ PASS, WORDS, REFUSED, FAILED, OUT = "pass", "in other words", "refused", "fails"
 _IN_SESSIONS = "deprecated_graph_mode_only"
 _OUT_OF_SCOPE = ("TensorFlow 1", "8-bit")
 # Errors by which the library says that it does not do something.
-REFUSALS = ("UnsupportedError", "AbsentModuleError", "AbsentNameError", "NotImplementedError")
+_REFUSALS = ("UnsupportedError", "AbsentModuleError", "AbsentNameError", "NotImplementedError")
+NAMES_ERROR = re.compile(r"^[\w.]+(Error|Exception|Exit|Interrupt)\b")
 _STATUS = re.compile(r"^\[ +(OK|FAILED|SKIPPED) +\] (\w+\.\w+)", re.MULTILINE)
 _ERROR = re.compile(r"^(?:ERROR|FAIL): (\w+).*\(__main__\.(\w+)", re.MULTILINE)
 _MARKS = re.compile(
@@ -101,17 +102,22 @@ def _of_error(error: str, is_in_session: bool) -> tuple[str, str]:
     name, _, said = error.partition(": ")
     if is_in_session:
         return OUT, "it runs a session of TensorFlow 1"
-    if name.rpartition(".")[2] in REFUSALS:
+    if is_refusal(name):
         return (OUT if any(word in said for word in _OUT_OF_SCOPE) else REFUSED), short(said)
     if name == "AssertionError" and " does not match " in said:
         return WORDS, short(said)
     return FAILED, short(error)
 
 
+def is_refusal(name: str) -> bool:
+    """Whether an error of this name, with its module or without, is one by which the library refuses."""
+    return name.rpartition(".")[2] in _REFUSALS
+
+
 def last_error(text: str) -> str:
     """Return the last line of ``text`` that names an error, with the next where it says no more, or what the text ends with."""
     lines = [line for line in text.splitlines() if line.strip()]
-    at = [n for n, line in enumerate(lines) if re.match(r"^[\w.]+(Error|Exception|Exit|Interrupt)\b", line)]
+    at = [n for n, line in enumerate(lines) if NAMES_ERROR.match(line)]
     if not at:
         return lines[-1] if lines else "it printed nothing"
     line = lines[at[-1]]

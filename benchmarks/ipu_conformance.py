@@ -142,10 +142,10 @@ def outcome_of(code: int | None, errors: str) -> tuple[str, str]:
         return UNFINISHED, ""
     if code == 0:
         return PASS, ""
-    lines = [line for line in errors.splitlines() if re.match(r"^[\w.]+(Error|Exception|Exit|Interrupt)\b", line)]
+    lines = [line for line in errors.splitlines() if addons.NAMES_ERROR.match(line)]
     last = lines[-1] if lines else f"exit code {code}"
     name, _, said = last.partition(": ")
-    is_refusal = name.rpartition(".")[2] in addons.REFUSALS
+    is_refusal = addons.is_refusal(name)
     return (REFUSED if is_refusal else FAILED), addons.short(said if is_refusal else last)
 
 
