@@ -8,11 +8,13 @@ Activation Recomputation in Large Transformer Models", section 5, call selective
 
 The gradient works on the probabilities turned round, ``(keys, queries)``: four of its five products then read rows.
 
-Causal attention goes over a few spans of queries, each with the keys up to its end: what lies behind is not computed.
+Causal attention goes over a few spans of queries, each with the keys up to its end: what lies behind is not computed. Of
+these keys a query sees all that come before its span, so that a mask is read for the span's own alone.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -105,14 +107,15 @@ class _Attention:
         def of_heads(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, *mask: tf.Tensor) -> tuple[Tensors, Tensors]:
             key, value = _reordered(key), _reordered(value)
 
-            def of_queries(key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
+            def of_queries(common: int, key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
                 query, *mask = map(_reordered, of_query)
-                scores = _scores(query, tf.linalg.matrix_transpose(key), *self._visible(mask, key))
-                largest = tf.reduce_max(scores, axis=-1, keepdims=True)
-                weights = tf.exp((scores - largest) * self._scale)
-                total = tf.reduce_sum(weights, axis=-1, keepdims=True)
-                out = tf.matmul(tf.cast(weights, value.dtype), value) / tf.cast(total, value.dtype)
-                return (_reordered(out), largest[..., 0], tf.math.log(total[..., 0])), ()
+                parts = self._parts(common, key, value, mask)
+                scores = [_scores(query, tf.linalg.matrix_transpose(key), *mask) for key, _, mask in parts]
+                largest = functools.reduce(tf.maximum, (tf.reduce_max(s, axis=-1, keepdims=True) for s in scores))
+                weights = [tf.exp((s - largest) * self._scale) for s in scores]
+                total = _sum(tf.reduce_sum(w, axis=-1, keepdims=True) for w in weights)
+                out = _sum(tf.matmul(tf.cast(w, value.dtype), value) for w, (_, value, _) in zip(weights, parts))
+                return (_reordered(out / tf.cast(total, value.dtype)), largest[..., 0], tf.math.log(total[..., 0])), ()
 
             return self._over_queries(of_queries, [key, value], [query, *mask], results)
 
@@ -124,25 +127,33 @@ class _Attention:
         def of_heads(key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
             key, value = _reordered(key), _reordered(value)
 
-            def of_queries(key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
+            def of_queries(common: int, key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
                 query, out, d_out = map(_reordered, of_query[:3])
                 largest, log_total, *mask = of_query[3:]
-                turned_mask = [tf.linalg.matrix_transpose(m) for m in self._visible(map(_reordered, mask), key)]
-                scores = _scores(key, tf.linalg.matrix_transpose(query), *turned_mask)
-                # Divided by the sum in the exponent: by a product it would be another pass over the probabilities.
-                weights = tf.exp((scores - largest[:, :, None]) * self._scale - log_total[:, :, None])
-                d_value = tf.matmul(tf.cast(weights, value.dtype), d_out)
-                d_weights = tf.cast(tf.matmul(value, tf.linalg.matrix_transpose(d_out)), weights.dtype)
+                parts = self._parts(common, key, value, list(map(_reordered, mask)))
+                made = []
+                for key, value, mask in parts:
+                    seen = [tf.linalg.matrix_transpose(m) for m in mask]
+                    scores = _scores(key, tf.linalg.matrix_transpose(query), *seen)
+                    # Divided by the sum in the exponent: by a product it would be another pass over the probabilities.
+                    weights = tf.exp((scores - largest[:, :, None]) * self._scale - log_total[:, :, None])
+                    d_weights = tf.cast(tf.matmul(value, tf.linalg.matrix_transpose(d_out)), weights.dtype)
+                    made.append((key, seen, weights, d_weights))
                 if out.dtype == weights.dtype:
                     mean = tf.reduce_sum(d_out * out, axis=-1)[:, :, None]
                 else:  # equal to it, had the results not been rounded to half precision
-                    mean = tf.reduce_sum(weights * d_weights, axis=-2, keepdims=True)
-                d_scores = weights * (d_weights - mean) * self._scale
-                if mask:
-                    d_scores = tf.where(turned_mask[0], d_scores, tf.zeros([], d_scores.dtype))
-                d_scores = tf.cast(d_scores, key.dtype)
-                d_query = tf.linalg.matrix_transpose(tf.matmul(tf.linalg.matrix_transpose(key), d_scores))
-                return (_reordered(d_query),), (tf.matmul(d_scores, query), d_value)
+                    mean = _sum(tf.reduce_sum(w * d, axis=-2, keepdims=True) for _, _, w, d in made)
+                d_queries, d_keys, d_values = [], [], []
+                for key, seen, weights, d_weights in made:
+                    d_scores = weights * (d_weights - mean) * self._scale
+                    if seen and not self._is_causal:  # there what a query does not see has a weight of 0 already
+                        d_scores = tf.where(seen[0], d_scores, tf.zeros([], d_scores.dtype))
+                    d_scores = tf.cast(d_scores, key.dtype)
+                    d_queries.append(tf.matmul(tf.linalg.matrix_transpose(key), d_scores))
+                    d_keys.append(tf.matmul(d_scores, query))
+                    d_values.append(tf.matmul(tf.cast(weights, d_out.dtype), d_out))
+                d_query = tf.linalg.matrix_transpose(_sum(d_queries))
+                return (_reordered(d_query),), (_joined(d_keys), _joined(d_values))
 
             (d_query,), sums = self._over_queries(of_queries, [key, value], of_query, lambda query: [_like(query)], sums=True)
             return (d_query, *map(_reordered, sums)), ()
@@ -150,12 +161,17 @@ class _Attention:
         tensors = [key, value, *of_query]
         return in_turns(of_heads, self._head_turns, _HEADS, tensors, [_like(of_query[0]), _like(key), _like(value)])[0]
 
-    def _visible(self, mask: Iterable[tf.Tensor], key: tf.Tensor) -> list[tf.Tensor]:
-        """Return ``mask``, or where the attention is causal and it has the places of queries, which of the keys these see."""
+    def _parts(self, common: int, key: tf.Tensor, value: tf.Tensor, mask: list[tf.Tensor]) -> list[Any]:
+        """Return keys and values with what of them queries see: ``mask``, or in causal attention all of the first ``common``.
+
+        There ``mask`` are the places of the queries.
+        """
         if not self._is_causal:
-            return list(mask)
-        (places,) = mask
-        return [tf.range(key.shape[-2]) <= places]
+            return [(key, value, mask)]
+        keys, (places,) = key.shape[_KEYS], mask
+        common = min(common, keys)
+        parts = [(0, common, []), (common, keys, [tf.range(common, keys) <= places])]
+        return [(key[:, :, begin:end], value[:, :, begin:end], seen) for begin, end, seen in parts if begin < end]
 
     def _over_queries(
         self,
@@ -168,6 +184,7 @@ class _Attention:
     ) -> tuple[Tensors, Tensors]:
         """Call ``turn`` on the keys and values, reordered, and on pieces of what belongs to queries; the rest as ``in_turns``.
 
+        Before these it is given the number of keys that all queries of the span see, if any are worth a part of their own.
         ``joined`` are the results for some queries. What is summed, if any, is like ``of_key``.
         """
         keys, length = of_key[0].shape[-2], of_query[0].shape[_QUERIES] // self._spans
@@ -179,7 +196,8 @@ class _Attention:
             visible = [t[:, :, :seen] for t in of_key] if seen < keys else of_key
             here = [t if p is None or self._spans == 1 else p.of(t, number) for p, t in zip(pieces, of_query)]
             summed = [_like(t) for t in visible] if sums else []
-            part, terms = in_turns(partial(turn, *visible), self._query_turns, _QUERIES, here, joined(here[0]), summed)
+            common = number * length if target_now().is_xla else 0  # TensorFlow's kernels would read more than a mask costs
+            part, terms = in_turns(partial(turn, common, *visible), self._query_turns, _QUERIES, here, joined(here[0]), summed)
             parts.append(part)
             whole = [embed(term, like, _KEYS, 0) for term, like in zip(terms, of_key)]
             totals = whole if totals is None else [a + b for a, b in zip(totals, whole)]
@@ -242,6 +260,16 @@ def _scores(rows: tf.Tensor, columns: tf.Tensor, *mask: tf.Tensor) -> tf.Tensor:
     scores = tf.matmul(rows, columns)
     scores = tf.cast(scores, _wide(scores.dtype))
     return tf.where(mask[0], scores, tf.constant(-0.7 * scores.dtype.max, scores.dtype)) if mask else scores
+
+
+def _sum(tensors: Iterable[tf.Tensor]) -> tf.Tensor:
+    """Return the sum of the parts. One alone stays as it is."""
+    return functools.reduce(tf.add, tensors)
+
+
+def _joined(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return what belongs to keys, of all parts."""
+    return parts[0] if len(parts) == 1 else tf.concat(parts, _KEYS)
 
 
 def _padded(tensor: tf.Tensor, length: int) -> tf.Tensor:

@@ -88,31 +88,38 @@ def test_causal_attention_of_any_length_is_that_with_a_mask(length, turn_bytes, 
 
 
 @pytest.mark.parametrize("turn_bytes", [2**15, 2**22], ids=["turns of 16 queries", "one turn"])
-def test_causal_attention_compiled(turn_bytes):
+@pytest.mark.parametrize("length", [256, 330])
+def test_causal_attention_compiled(length, turn_bytes):
     random = np.random.default_rng(0)
-    query, key, value, d_out = (random.standard_normal((1, 2, 256, 3)) for _ in range(4))
+    query, key, value, d_out = (random.standard_normal((1, 2, length, 3)) for _ in range(4))
     found = run(query, key, value, None, d_out, 0.7, turn_bytes, True, is_causal=True)
-    wanted = by_formula(query, key, value, np.tril(np.ones((256, 256), bool)), d_out, 0.7)
+    wanted = by_formula(query, key, value, np.tril(np.ones((length, length), bool)), d_out, 0.7)
     for name, a, b in zip(("out", "query", "key", "value"), found, wanted):
         np.testing.assert_allclose(a, b, atol=1e-11, err_msg=name)
 
 
-def test_causal_attention_leaves_out_what_no_query_sees():
+def elements_of(kind, *, is_causal, jit):
+    """The elements that operations of one kind make where a layer attends to 256 places."""
     layer = MultiHeadAttention(HEADS, 3)
     layer.build((1, 256, FEATURES), (1, 256, FEATURES))
 
-    def scores(is_causal):
-        @tf.function(autograph=False)
-        def attend(x):
-            return layer(x, x, use_causal_mask=is_causal)
+    @tf.function(autograph=False, jit_compile=jit)
+    def attend(x):
+        return layer(x, x, use_causal_mask=is_causal)
 
-        graph = attend.get_concrete_function(tf.TensorSpec((1, 256, FEATURES))).graph
-        exponentials = [op.outputs[0] for op in graph.get_operations() if op.type == "Exp"]
-        return sum(t.shape.num_elements() for t in exponentials)
+    graph = attend.get_concrete_function(tf.TensorSpec((1, 256, FEATURES))).graph
+    return sum(op.outputs[0].shape.num_elements() for op in graph.get_operations() if op.type == kind)
 
+
+@pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
+def test_causal_attention_leaves_out_what_no_query_sees(jit):
+    assert elements_of("Exp", is_causal=False, jit=jit) == HEADS * 256 * 256
     # Four spans of 64 queries see 64, 128, 192 and 256 keys: 10 of 16 blocks of 64 x 64.
-    assert scores(is_causal=False) == HEADS * 256 * 256
-    assert scores(is_causal=True) == HEADS * 64 * (64 + 128 + 192 + 256)
+    assert elements_of("Exp", is_causal=True, jit=jit) == HEADS * 64 * (64 + 128 + 192 + 256)
+
+
+def test_causal_attention_compiled_reads_a_mask_for_the_keys_of_a_span_alone():
+    assert elements_of("SelectV2", is_causal=True, jit=True) == HEADS * 4 * 64 * 64
 
 
 @pytest.mark.parametrize("turn_bytes", [2 * 5 * 3 * 8, 2**22], ids=["turns of 3 queries", "one turn"])
