@@ -1,0 +1,211 @@
+"""The plans that there are for a model, and the search for the cheapest one whose compiled program fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import keras
+
+from ..planning import BudgetTooSmallError, Chain
+from ..planning.budget import least
+from ..seams.keras.layers import layers_in
+from ..sizes import format_bytes
+from .checkpointed import checkpointed, with_checkpoints
+from .graph import Graph
+from .model import Model
+from .predicted import Prediction, Sections
+
+Known = dict[Any, int]  # by sections, or by the paths of layers
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Where the checkpoints are and what they are predicted to do.
+
+    Peaks are of a training step, in bytes: weights, their gradients, what the optimiser keeps if the model is compiled,
+    activations; the batch that is fed in is not among them.
+
+    Attributes:
+        checkpoints: Names of the layers behind which they stand.
+        layers: Paths of layers that are recomputed one by one instead: no place for checkpoints was enough, and one layer, such
+            as an encoder, holds most of the activations in the equal blocks inside it.
+        budget_bytes: The budget that was given, or the memory of the device.
+        predicted_peak_bytes: The peak with these checkpoints; with ``layers`` what was compiled.
+        plain_peak_bytes: The peak without any.
+        time_ratio: The cost of a step over that of a step without checkpoints.
+        chain: What was measured, one step per place where a checkpoint could stand.
+        compiled_peak_bytes: The peak that was found by compiling, or with ``device`` what a run needs there; None where nothing
+            was compiled.
+        jit_seconds: What a step takes on this machine with ``jit_compile=True``, and
+        graph_seconds: with ``jit_compile=False``, both without the optimiser; None where nothing was timed.
+    """
+
+    checkpoints: tuple[str, ...]
+    budget_bytes: int
+    predicted_peak_bytes: int
+    plain_peak_bytes: int
+    time_ratio: float
+    chain: Chain = field(repr=False)
+    compiled_peak_bytes: int | None = None
+    jit_seconds: float | None = None
+    graph_seconds: float | None = None
+    layers: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        where = f"{len(self.checkpoints)} checkpoints" if self.checkpoints else "no checkpoints"
+        if self.layers:
+            where = f"{len(self.layers)} layers recomputed one by one"
+        compiled = "" if self.compiled_peak_bytes is None else f", compiled {format_bytes(self.compiled_peak_bytes)}"
+        timed = ""
+        if self.jit_seconds is not None and self.graph_seconds is not None:
+            timed = f"; a step takes {self.jit_seconds:.2g} s with jit, {self.graph_seconds:.2g} s without"
+        return (
+            f"{where}: predicted peak {format_bytes(self.predicted_peak_bytes)}{compiled} within "
+            f"{format_bytes(self.budget_bytes)}, {format_bytes(self.plain_peak_bytes)} without; time x {self.time_ratio:.2f}"
+            f"{timed}"
+        )
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The plans that there are for a model, each with the model that follows it."""
+
+    model: keras.Model
+    graph: Graph
+    prediction: Prediction
+    budget_bytes: int
+
+    def with_checkpoints(self, sections: Sections) -> tuple[Model, MemoryPlan]:
+        """Return the plan with a checkpoint in front of each section but the first."""
+        prediction = self.prediction
+        positions = [prediction.places[first - 1] for first in sections[1:]]
+        plan = self._plan(
+            checkpoints=tuple(self.graph.calls[position].operation.name for position in positions),
+            peak_bytes=prediction.peak_bytes(sections),
+            extra_seconds=prediction.outcome(sections).seconds - prediction.chain.plain_seconds,
+        )
+        return with_checkpoints(self.model, positions), plan
+
+    def with_blocks(self, needs: Needs) -> tuple[Model, MemoryPlan] | None:
+        """Return the plan to recompute the equal blocks inside the largest layer, compiled; None if there are none."""
+        number, inside = self.largest()
+        blocks = _blocks(inside)
+        if not blocks:
+            return None
+        layers = tuple(block.path or block.name for block in blocks)
+        candidate = checkpointed(self.model, layers=lambda each: each in blocks)
+        bytes_needed = needs.of(layers, lambda: candidate)
+        plan = self._plan(layers=layers, peak_bytes=bytes_needed, extra_seconds=self.prediction.chain.forward_seconds[number])
+        return candidate, replace(plan, compiled_peak_bytes=bytes_needed)
+
+    def largest(self) -> tuple[int, Any]:
+        """Return the step that holds more than half of the activations, and its layer if there are layers inside; else None."""
+        held = self.prediction.chain.activation_bytes
+        number = max(range(len(held)), key=held.__getitem__)
+        layer = self.graph.calls[self.prediction.places[number]].operation
+        is_composite = isinstance(layer, keras.layers.Layer) and layers_in(layer, include_self=False)
+        return number, layer if is_composite and 2 * max(held) > sum(held) else None
+
+    def _plan(
+        self, *, peak_bytes: int, extra_seconds: float, checkpoints: tuple[str, ...] = (), layers: tuple[str, ...] = ()
+    ) -> MemoryPlan:
+        chain = self.prediction.chain
+        return MemoryPlan(
+            checkpoints=checkpoints,
+            budget_bytes=self.budget_bytes,
+            predicted_peak_bytes=peak_bytes,
+            plain_peak_bytes=self.prediction.plain_peak_bytes,
+            time_ratio=1 + extra_seconds / chain.plain_seconds if chain.plain_seconds else 1.0,
+            chain=chain,
+            layers=layers,
+        )
+
+
+class Needs:
+    """What the programs of plans need, found once for each."""
+
+    def __init__(self, needed_bytes: Callable[[Model], int], known: Known) -> None:
+        self._needed_bytes, self.known = needed_bytes, known
+
+    def of(self, where: Any, candidate: Callable[[], Model]) -> int:
+        """Return what the program needs that recomputes at ``where``, which are sections or paths of layers."""
+        if where not in self.known:
+            self.known[where] = self._needed_bytes(candidate())
+        return self.known[where]
+
+
+def cheapest_predicted(candidates: Candidates) -> tuple[Model, MemoryPlan]:
+    """Return the cheapest plan that is predicted to fit, with checkpoints between layers."""
+    with _naming_what_holds_most(candidates):
+        return candidates.with_checkpoints(candidates.prediction.cheapest_sections(budget_bytes=candidates.budget_bytes))
+
+
+def cheapest_proved(candidates: Candidates, needs: Needs) -> tuple[Model, MemoryPlan]:
+    """Return the cheapest plan that was found to fit: with checkpoints, or where none does with blocks inside a layer."""
+
+    def needed(sections: Sections) -> int:
+        return needs.of(sections, lambda: candidates.with_checkpoints(sections)[0])
+
+    try:
+        with _naming_what_holds_most(candidates):
+            fitting = _cheapest_sections(candidates, needed, needs.known)
+    except BudgetTooSmallError as refusal:
+        found = candidates.with_blocks(needs)
+        if found is None:
+            raise
+        if found[1].predicted_peak_bytes > candidates.budget_bytes:
+            raise _too_small(candidates.budget_bytes, needs.known) from refusal
+        return found
+    candidate, plan = candidates.with_checkpoints(fitting)
+    return candidate, replace(plan, compiled_peak_bytes=needed(fitting))
+
+
+def _cheapest_sections(candidates: Candidates, needed: Callable[[Sections], int], known: Known) -> Sections:
+    """Return the first of all options, cheapest first, whose ``needed`` bytes are in the budget, as of all after it.
+
+    The search begins with what is predicted to fit and goes on by halves. ``known`` has the needs that were found before, and
+    those found here. Raises BudgetTooSmallError with the smallest budget that was found to do.
+    """
+    prediction, budget_bytes = candidates.prediction, candidates.budget_bytes
+    options = prediction.sections_for_all_budgets()
+    enough = min((n for n, s in enumerate(options) if known.get(s, budget_bytes + 1) <= budget_bytes), default=len(options))
+    predicted = (n for n, sections in enumerate(options) if prediction.peak_bytes(sections) <= budget_bytes)
+    guess = next(predicted, len(options) - 1)
+    chosen = least(enough, lambda n: needed(options[n]) <= budget_bytes, guesses=[guess, guess - 1, guess + 1])
+    if chosen == len(options):
+        raise _too_small(budget_bytes, known)
+    return options[chosen]
+
+
+@contextmanager
+def _naming_what_holds_most(candidates: Candidates) -> Iterator[None]:
+    """Add to a refusal the layer that holds more than half of the activations, if there are layers inside to recompute."""
+    try:
+        yield
+    except BudgetTooSmallError as refusal:
+        largest = candidates.largest()[1]
+        if largest is not None:
+            said = (
+                f"{refusal}. Most of the activations are those of the layers inside {largest.name!r}, a "
+                f"{type(largest).__name__}, where a plan puts no checkpoints: checkpointed(model, layers=...) recomputes them "
+                f"one by one"
+            )
+            refusal.args = (said,)
+        raise
+
+
+def _blocks(layer: Any) -> list[Any]:
+    """Return the layers inside ``layer`` of the class that has several instances there, and most layers in each."""
+    by_class: dict[type, list[Any]] = {}
+    for each in dict.fromkeys(layers_in(layer, include_self=False) if layer is not None else ()):
+        by_class.setdefault(type(each), []).append(each)
+    several = [alike for alike in by_class.values() if len(alike) > 1 and len(layers_in(alike[0])) > 1]
+    return max(several, key=lambda alike: len(layers_in(alike[0])), default=[])
+
+
+def _too_small(budget_bytes: int, known: Known) -> BudgetTooSmallError:
+    smallest = min(known.values())
+    return BudgetTooSmallError("any plan that was compiled", budget_bytes=budget_bytes, smallest_budget_bytes=smallest)
