@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
+from ..once import constant
 from .thresholds import FEW_PLACES, FEW_ROWS, GATHERED_PLACES, SPREAD_ELEMENTS, USUAL_BATCH
 from .windows import Window, is_channels_first, window_of
 
@@ -55,22 +56,22 @@ def as_products(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
 def _pointwise_kernel(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     inputs, outputs = image.shape[-1], dy.shape[-1]
     image = _read_at(window, (0,) * len(window.kernel), image)
-    found = tf.matmul(tf.reshape(image, [-1, inputs]), tf.reshape(dy, [-1, outputs]), transpose_a=True)
-    return tf.reshape(found, [*window.kernel, inputs, outputs])
+    found = tf.matmul(_shaped(image, -1, inputs), _shaped(dy, -1, outputs), transpose_a=True)
+    return _shaped(found, *window.kernel, inputs, outputs)
 
 
 def _kernel_at_once(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     """Multiply what the kernel reads for each result, side by side, by the gradients of the results."""
     inputs, outputs = image.shape[-1], dy.shape[-1]
-    image = tf.pad(image, [(0, 0), *((before, max(0, after)) for before, after in window.around_image), (0, 0)])
-    read = tf.concat([_read_at(window, place, image) for place in _places(window)], axis=-1)
-    found = tf.matmul(tf.reshape(read, [-1, read.shape[-1]]), tf.reshape(dy, [-1, outputs]), transpose_a=True)
-    return tf.reshape(found, [*window.kernel, inputs, outputs])
+    image = _padded(image, *((before, max(0, after)) for before, after in window.around_image))
+    read = tf.concat([_read_at(window, place, image) for place in _places(window)], constant(-1))
+    found = tf.matmul(_shaped(read, -1, read.shape[-1]), _shaped(dy, -1, outputs), transpose_a=True)
+    return _shaped(found, *window.kernel, inputs, outputs)
 
 
 def _image_by_convolution(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     """Slide the kernel backwards over the gradients of the results."""
-    turned = tf.reverse(tf.transpose(kernel, [0, 1, 3, 2]), [0, 1])
+    turned = tf.reverse(tf.transpose(kernel, constant((0, 1, 3, 2))), constant((0, 1)))
     padding = [(0, 0), *window.around_results, (0, 0)]
     return tf.nn.conv2d(dy, turned, 1, padding, dilations=window.dilations)
 
@@ -78,22 +79,23 @@ def _image_by_convolution(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: t
 def _image_place_by_place(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     """Multiply, for each place of the kernel, the gradients of the results by what stands there, and add that up."""
     inputs, outputs = kernel.shape[-2:]
-    at_places = tf.unstack(tf.reshape(kernel, [-1, inputs, outputs]))
+    at_places = tf.unstack(_shaped(kernel, math.prod(window.kernel), inputs, outputs))
     terms = []
     for place, at_place in zip(_places(window), at_places):
         steps = [_steps(window, dimension, offset) for dimension, offset in enumerate(place)]
         if all(first <= last for first, last in steps):
-            part = dy[(slice(None), *(slice(first, last + 1) for first, last in steps))]
-            rows = (part.shape[0] or USUAL_BATCH) * math.prod(part.shape[1:-1])
-            found = _product(rows, tf.reshape(part, [-1, outputs]), at_place)
-            terms.append(_spread(window, place, steps, tf.reshape(found, [-1, *part.shape[1:-1], inputs])))
+            sizes = [last + 1 - first for first, last in steps]
+            part = _part(dy, [first for first, _ in steps], sizes)
+            rows = (part.shape[0] or USUAL_BATCH) * math.prod(sizes)
+            found = _product(rows, _shaped(part, -1, outputs), at_place)
+            terms.append(_spread(window, place, steps, _shaped(found, -1, *sizes, inputs)))
     return tf.add_n(terms) if len(terms) > 1 else terms[0]
 
 
 def _product(rows: int, dy: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     """Return ``dy``, ``(rows, out)``, times ``kernel``, ``(in, out)``."""
     if rows <= FEW_ROWS:
-        return tf.transpose(tf.matmul(kernel, dy, transpose_b=True))
+        return tf.transpose(tf.matmul(kernel, dy, transpose_b=True), constant((1, 0)))
     return tf.matmul(dy, kernel, transpose_b=True)
 
 
@@ -111,27 +113,49 @@ def _steps(window: Window, dimension: int, offset: int) -> tuple[int, int]:
 def _read_at(window: Window, place: Sequence[int], image: tf.Tensor) -> tf.Tensor:
     """Return what stands on ``image``, with its padding, where the kernel has ``place``, for each result."""
     starts = [offset * dilation for offset, dilation in zip(place, window.dilations)]
-    ends = [start + spread for start, spread in zip(starts, window.spreads)]
     tiled, features = [m * s for m, s in zip(window.result, window.strides)], image.shape[-1]
-    if set(window.strides) != {1} and not any(starts) and tiled == list(image.shape[1:-1]):
+    if set(window.strides) == {1}:
+        return _part(image, starts, window.result)
+    if not any(starts) and tiled == list(image.shape[1:-1]):
         # The first of each tile, by slices that reach over many elements: TensorFlow takes a strided one element by element.
         *others, (m, s) = zip(window.result, window.strides)
-        tiles = tf.reshape(image, [-1, *itertools.chain(*others), m, s * features])
-        return tiles[(slice(None), *(part for _ in others for part in (slice(None), 0)), slice(None), slice(0, features))]
-    return image[(slice(None), *map(slice, starts, ends, window.strides))]
+        tiles = _shaped(image, -1, *itertools.chain(*others), m, s * features)
+        sizes = [*(d for n, _ in others for d in (n, 1)), m]
+        return _shaped(_part(tiles, [0] * len(sizes), sizes, features), -1, *window.result, features)
+    ends = [start + spread for start, spread in zip(starts, window.spreads)]
+    positions = [constant((0, *starts, 0)), constant((0, *ends, 0)), constant((1, *window.strides, 1))]
+    whole = 1 | 1 << len(starts) + 1  # of batch and features
+    return tf.strided_slice(image, *positions, begin_mask=whole, end_mask=whole)
 
 
 def _spread(window: Window, place: Sequence[int], steps: Sequence[tuple[int, int]], values: tf.Tensor) -> tf.Tensor:
     """Return the image on which ``values`` stand where the kernel has ``place``, for the results from a first to a last one."""
     sizes, strides, features = values.shape[1:-1], window.strides, values.shape[-1]
     if set(strides) != {1}:
-        tiles = tf.reshape(values, [-1, *(d for m in sizes for d in (m, 1)), features])
-        between = [pair for s in strides for pair in ((0, 0), (0, s - 1))]
-        values = tf.reshape(tf.pad(tiles, [(0, 0), *between, (0, 0)]), [-1, *(m * s for m, s in zip(sizes, strides)), features])
+        tiles = _shaped(values, -1, *(d for m in sizes for d in (m, 1)), features)
+        tiles = _padded(tiles, *(pair for s in strides for pair in ((0, 0), (0, s - 1))))
+        values = _shaped(tiles, -1, *(m * s for m, s in zip(sizes, strides)), features)
     before = [f * s + k * d - p for (f, _), s, k, d, p in zip(steps, strides, place, window.dilations, window.before)]
     after = [n - b - m * s for n, b, m, s in zip(window.image, before, sizes, strides)]
-    if any(a < 0 for a in after):
-        values = values[(slice(None), *(slice(0, m * s + min(0, a)) for m, s, a in zip(sizes, strides, after)))]
-    if not any(before) and max(after) <= 0:
-        return values
-    return tf.pad(values, [(0, 0), *((b, max(0, a)) for b, a in zip(before, after)), (0, 0)])
+    values = _part(values, [0] * len(sizes), [m * s + min(0, a) for m, s, a in zip(sizes, strides, after)])
+    return _padded(values, *((b, max(0, a)) for b, a in zip(before, after)))
+
+
+# What follows takes its positions and sizes from constants that all of a graph share: they were half of its operations.
+
+
+def _shaped(tensor: tf.Tensor, *shape: int) -> tf.Tensor:
+    return tf.reshape(tensor, constant(shape))
+
+
+def _padded(tensor: tf.Tensor, *around: tuple[int, int]) -> tf.Tensor:
+    """Return ``tensor`` with zeros around it along the dimensions of space."""
+    return tf.pad(tensor, constant(((0, 0), *around, (0, 0)))) if any(map(any, around)) else tensor
+
+
+def _part(tensor: tf.Tensor, starts: Sequence[int], sizes: Sequence[int], features: int | None = None) -> tf.Tensor:
+    """Return ``sizes`` of ``tensor`` from ``starts`` along the dimensions of space, and its first ``features``, or all."""
+    features = features or tensor.shape[-1]
+    if not any(starts) and [*sizes, features] == list(tensor.shape[1:]):
+        return tensor
+    return tf.slice(tensor, constant((0, *starts, 0)), constant((-1, *sizes, features)))
