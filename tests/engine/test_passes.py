@@ -180,6 +180,6 @@ def test_every_file_of_a_pass_is_in_the_list_and_says_for_whom_it_is():
 
 
 def test_a_pass_that_there_is_not():
-    known = "there is no pass 'speed'; there are inlining, depthwise, scheduling, "
+    known = "there is no pass 'speed'; there are inlining, depthwise, normalization, "
     with pytest.raises(InvalidArgumentError, match=known), leaving_out("speed"):
         pass

@@ -26,6 +26,7 @@ from .fence import behind_a_barrier, behind_a_branch, behind_control_dependencie
 from .hoisting import before_the_fence
 from .inlining import without_compiled_calls
 from .min_cut import all_but_cheap
+from .normalization import with_fused_normalization
 from .poolings import faster_pooling
 from .prevent_constant_folding import late_repetition, late_zeros
 from .prevent_cse import with_operands_apart
@@ -54,6 +55,8 @@ PASSES = {
              _CONVOLUTIONS),
         Pass("depthwise", "traced", as_depthwise, (_TENSORFLOW_CPU,),
              "convolutions of as many groups as features by the kernels of depthwise ones, without XLA", _WITHOUT_XLA),
+        Pass("normalization", "traced", with_fused_normalization, (_TENSORFLOW_CPU,),
+             "batch normalisation by TensorFlow's kernel for it, without XLA", _WITHOUT_XLA),
         Pass("scheduling", "joined", finish_layer_by_layer, (_XLA,),
              "the gradients of a layer's weights are finished before back-propagation goes on", _LAYERS),
         Pass("min_cut", "policy", all_but_cheap, (_XLA, _TENSORFLOW),
