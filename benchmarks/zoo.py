@@ -202,6 +202,8 @@ def page(rows: dict[str, Any]) -> str:
         "Models that nobody here wrote, with random weights, small images and short sequences, on two x86-64 cores that did",
         "other work as well, so that seconds are good to a third or so. Made by `python3 benchmarks/zoo.py`, whose first lines",
         "say what is measured. Ratios are of the model with checkpoints to the plain Keras model in the same process.",
+        "Steps without jit are older than the kernels that depthwise convolutions (ConvNeXtTiny) and batch normalisation have",
+        "there now, but for those of ResNet50 and ResNet50V2, which are older than the latter alone.",
         "",
         "Where weights far outweigh activations, as in InceptionResNetV2, the peak stands where all gradients are there, and",
         "the plain model's activations lie in buffers that gradients will fill: temporaries are few, and checkpoints have",
