@@ -13,7 +13,7 @@ from typing import Any
 
 # Where passes are applied -> what a pass for it is given, and returns.
 POINTS = {
-    "traced": "a function that is about to be traced: one that writes the same otherwise",
+    "traced": "nothing: a context manager, in which a function that is traced writes the same otherwise",
     "joined": "the operations that differentiate a trace, the gradients that come in, those wanted: orders them in place",
     "policy": "residuals, and references to what is at hand: the policy that is used where none is given",
     "backward": "a program and the joint graph that it is of: the program, or one in two parts (``Split``)",

@@ -14,6 +14,7 @@ Tensors of an outer graph that the function closed over (*captures*) are inputs 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,14 +67,12 @@ class Trace:
 def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], target: Target) -> Trace:
     """Trace ``function``, which takes one tensor per entry of ``signature``, into a graph of its own, for ``target``."""
 
-    to_trace = function
-    for around in target.at("traced"):
-        to_trace = around(to_trace)
-
     @functools.wraps(function)  # so that placeholders bear the names of its parameters
     def marked(*tensors: tf.Tensor) -> Any:
-        with traced():
-            return to_trace(*tensors)
+        with traced(), contextlib.ExitStack() as otherwise:
+            for written_otherwise in target.at("traced"):
+                otherwise.enter_context(written_otherwise())
+            return function(*tensors)
 
     # Our derivatives do not need the functions that TensorFlow writes loops and branches into, and cannot always derive twice.
     marked.__name__ += f"_{NOT_WRAPPED}"

@@ -153,7 +153,7 @@ class _Attention:
                     d_keys.append(tf.matmul(d_scores, query))
                     d_values.append(tf.matmul(tf.cast(weights, d_out.dtype), d_out))
                 d_query = tf.linalg.matrix_transpose(_sum(d_queries))
-                return (_reordered(d_query),), (_joined(d_keys), _joined(d_values))
+                return (_reordered(d_query),), (_joined(d_keys, _KEYS), _joined(d_values, _KEYS))
 
             (d_query,), sums = self._over_queries(of_queries, [key, value], of_query, lambda query: [_like(query)], sums=True)
             return (d_query, *map(_reordered, sums)), ()
@@ -201,8 +201,7 @@ class _Attention:
             parts.append(part)
             whole = [embed(term, like, _KEYS, 0) for term, like in zip(terms, of_key)]
             totals = whole if totals is None else [a + b for a, b in zip(totals, whole)]
-        joined_parts = [p[0] if len(p) == 1 else tf.concat(p, _axis(_QUERIES, p[0].shape.rank)) for p in zip(*parts)]
-        return tuple(joined_parts), tuple(totals or ())
+        return tuple(_joined(p, _axis(_QUERIES, p[0].shape.rank)) for p in zip(*parts)), tuple(totals or ())
 
 
 def in_turns(
@@ -267,9 +266,9 @@ def _sum(tensors: Iterable[tf.Tensor]) -> tf.Tensor:
     return functools.reduce(tf.add, tensors)
 
 
-def _joined(parts: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return what belongs to keys, of all parts."""
-    return parts[0] if len(parts) == 1 else tf.concat(parts, _KEYS)
+def _joined(parts: Sequence[tf.Tensor], axis: int) -> tf.Tensor:
+    """Return the parts one after the other along ``axis``. One alone stays as it is."""
+    return parts[0] if len(parts) == 1 else tf.concat(parts, axis)
 
 
 def _padded(tensor: tf.Tensor, length: int) -> tf.Tensor:

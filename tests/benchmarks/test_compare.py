@@ -15,6 +15,7 @@ from plot import STYLES, plot
 from workloads import WORKLOADS, named_weights
 
 import keras_recompute as kr
+from keras_recompute.engine.passes import leaving_out
 
 
 def row(peer, checkpoints, *, seconds=1.0, loss=2.0, norm=3.0, temporaries=None, measured=2**20, method="VmHWM", **more):
@@ -91,7 +92,10 @@ def test_peers_on_tensorflow_do_the_same_work(kind):
 @pytest.mark.parametrize("name", ["tiny-resnet50", "tiny-mobilenet-v2"])
 def test_peers_do_the_same_work_on_networks_of_keras(name):
     results = {peer: two_steps(peer, name) for peer in ("keras", "recompute-grad", "ours-without-jit", "ours")}
-    assert results["recompute-grad"] == pytest.approx(results["keras"], rel=1e-5)
+    with leaving_out("normalization"):
+        results["by the same kernels"] = two_steps("ours-without-jit", name)
+    for peer in ("recompute-grad", "by the same kernels"):
+        assert results[peer] == pytest.approx(results["keras"], rel=1e-5)
     # By other kernels, whose rounding is as far from float64 as Keras's: 4e-5 and 7e-5 of ResNet50's norm. The last
     # normalisations are over 8 numbers each, so the second step is not compared.
     for peer in ("ours-without-jit", "ours"):

@@ -97,3 +97,17 @@ def operation_count(function: tf.types.experimental.ConcreteFunction, kind: str)
     definition = function.graph.as_graph_def()
     nodes = [*definition.node, *(node for f in definition.library.function for node in f.node_def)]
     return sum(node.op == kind for node in nodes)
+
+
+def step_of(function, layer, x):
+    """Return the step with the gradients of the input and the weights, and the types of its operations."""
+    weights = [v.value for v in layer.trainable_variables]
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.sin(function(x)))
+        return loss, *tape.gradient(loss, [x, *weights])
+
+    made = tf.function(step, autograph=False).get_concrete_function(x)
+    return made, {operation.type for operation in made.graph.get_operations()}

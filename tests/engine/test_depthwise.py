@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_recompute.engine.checkpoint import checkpoint
 from keras_recompute.engine.passes import leaving_out
 
-from .lowered import numbers
+from .lowered import numbers, step_of
 
 DEPTHWISE = {"DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropFilter", "DepthwiseConv2dNativeBackpropInput"}
 CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
@@ -22,20 +22,6 @@ CASES = {
     "dilated": ({"filters": 4, "kernel_size": 3, "dilation_rate": 2, "groups": 4}, False),
     "larger groups": ({"filters": 6, "kernel_size": 3, "padding": "same", "groups": 2}, False),
 }
-
-
-def step_of(function, layer, x):
-    """Return the step with the gradients of the input and the weights, and the types of its operations."""
-    weights = [v.value for v in layer.trainable_variables]
-
-    def step(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(tf.sin(function(x)))
-        return loss, *tape.gradient(loss, [x, *weights])
-
-    made = tf.function(step, autograph=False).get_concrete_function(x)
-    return made, {operation.type for operation in made.graph.get_operations()}
 
 
 @pytest.mark.parametrize("name", CASES)

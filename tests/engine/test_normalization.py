@@ -11,7 +11,7 @@ import keras_recompute as kr
 from keras_recompute.engine.checkpoint import checkpoint
 from keras_recompute.engine.passes import leaving_out
 
-from .lowered import numbers
+from .lowered import numbers, step_of
 
 FUSED = {"FusedBatchNormV3", "FusedBatchNormGradV3"}
 IMAGE = (3, 5, 4, 2)
@@ -33,16 +33,7 @@ def outcome_of(function, layer, x):
     """Return loss, gradients and new statistics of one step from fresh statistics, and the types of its operations."""
     layer.moving_mean.assign(tf.zeros_like(layer.moving_mean))
     layer.moving_variance.assign(tf.ones_like(layer.moving_variance))
-    weights = [v.value for v in layer.trainable_variables]
-
-    def step(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(tf.sin(function(x)))
-        return loss, *tape.gradient(loss, [x, *weights])
-
-    made = tf.function(step, autograph=False).get_concrete_function(x)
-    kinds = {operation.type for operation in made.graph.get_operations()}
+    made, kinds = step_of(function, layer, x)
     return [*made(x), layer.moving_mean.numpy(), layer.moving_variance.numpy()], kinds
 
 

@@ -12,28 +12,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any
 
 import tensorflow as tf
 
 from ...seams.tensorflow.functions import compiled_calls_inlined
 from .windows import DEPTHWISE, is_channels_first, kernel_shape, window_of
 
-Result = TypeVar("Result")
-
 # What stands beside the convolution in such a function. Others may be there to be compiled.
 _BESIDE = frozenset(("Cast", "Const", "ExpandDims", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Reshape", "Squeeze"))
 
 
-def as_depthwise(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Return ``function``, which is about to be traced, with depthwise convolutions in the place of such functions."""
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Result:
-        with compiled_calls_inlined(_rewritten):
-            return function(*args, **kwargs)
-
-    return run
+def as_depthwise() -> AbstractContextManager[None]:
+    """Return the context in which a function is traced with depthwise convolutions in the place of such functions."""
+    return compiled_calls_inlined(_rewritten)
 
 
 def _rewritten(graph: Any) -> dict[str, Callable[[Any], list[Any]]] | None:

@@ -9,21 +9,11 @@ What it gains: "Convolutions in sections" in benchmarks/NOTES.md.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
 
 from ...seams.tensorflow.functions import compiled_calls_inlined
 
-Result = TypeVar("Result")
 
-
-def without_compiled_calls(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Return ``function``, which is about to be traced, with what such functions compute in the place of calls of them."""
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Result:
-        with compiled_calls_inlined():
-            return function(*args, **kwargs)
-
-    return run
+def without_compiled_calls() -> AbstractContextManager[None]:
+    """Return the context in which a function is traced with what such functions compute in the place of calls of them."""
+    return compiled_calls_inlined()

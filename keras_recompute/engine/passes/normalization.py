@@ -9,21 +9,11 @@ What it gains: "Convolutions without XLA" in benchmarks/NOTES.md.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
 
 from ...seams.keras.normalization import batch_normalization_fused
 
-Result = TypeVar("Result")
 
-
-def with_fused_normalization(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Return ``function``, which is about to be traced, with one operation for each batch normalisation of images."""
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Result:
-        with batch_normalization_fused():
-            return function(*args, **kwargs)
-
-    return run
+def with_fused_normalization() -> AbstractContextManager[None]:
+    """Return the context in which a function is traced with one operation for each batch normalisation of images."""
+    return batch_normalization_fused()
