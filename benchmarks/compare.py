@@ -4,11 +4,13 @@
     python3 benchmarks/compare.py                                 the workload "lstm", all peers, 3 rounds
     python3 benchmarks/compare.py --workload all --rounds 5
     python3 benchmarks/compare.py --peers ours,torch --checkpoints 7 --json /tmp/figures.json
+    python3 benchmarks/compare.py --workload decoder --once keras,recompute-grad,jax
     python3 benchmarks/compare.py --table                         both READMEs' tables and plots, from results/*.json
 
 Every peer runs in a process of its own, and rounds are interleaved (A B C A B C), so that a machine that is busy for a
 while slows all of them. Times are medians over the rounds; only ratios within one run mean anything. Peers that are there
-for completeness run in the first round only, unless --peers names them; what fails is named and not tried again.
+for completeness run in the first round only, unless --peers names them, and so do those of --once; what fails is named and
+not tried again.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ def compare(
 ) -> Comparison:
     """Run all peers in turns; return what they measured."""
     runs = [(name, count) for count in checkpoints for name in peers if takes_part(name, count, kind=workload.kind)]
-    again = [run for run in runs if PEERS[run[0]].main or arguments.peers != tuple(PEERS)]
+    again = [run for run in runs if run[0] not in arguments.once and (PEERS[run[0]].main or arguments.peers != tuple(PEERS))]
     rounds = [runs, *[again] * (arguments.rounds - 1)]
     rates: list[dict] = []
     rows: dict[tuple[str, int], list[dict]] = {run: [] for run in runs}
@@ -141,6 +143,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", choices=(*WORKLOADS, "all"), default="lstm", help="what to train (lstm)")
     parser.add_argument("--peers", type=_peers, default=tuple(PEERS), metavar="A,B", help=f"of {', '.join(PEERS)} (all)")
+    parser.add_argument("--once", type=_peers, default=(), metavar="A,B", help="peers that run in the first round only (none)")
     parser.add_argument("--checkpoints", type=_counts, metavar="N,M", help="numbers of checkpoints (those of the workload)")
     parser.add_argument("--rounds", type=_positive, default=3, help="processes of each peer (3)")
     parser.add_argument("--steps", type=_positive, default=3, help="timed steps in each process (3)")
