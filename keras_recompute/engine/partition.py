@@ -135,12 +135,14 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
 def _cheap(part: Partition) -> CheapReplay | None:
     """Return what the backward program begins and ends with if it repeats arithmetic on elements and nothing else.
 
-    None, too, if elements of what it is given are found by equality.
+    None, too, if elements of what it is given are found by equality, or where a loop stands in it, such as that of a recurrent
+    layer, around which the target would hold more.
     """
     replayed, ports, trace = frozenset(part.replayed), part.backward.ports, part.joint.trace
     dear = (t for op in replayed if op.type not in CHEAP | ELEMENTWISE for t in op.outputs)
     is_any_compared = any(is_compared(t) for port in ports for t in port)
-    if is_any_compared or not all(t.dtype.is_integer or t.dtype.is_bool for t in dear):
+    is_held = trace.target.holds_around_loops and any(op.type in LOOPS for op in part.backward.operations)
+    if is_held or is_any_compared or not all(t.dtype.is_integer or t.dtype.is_bool for t in dear):
         return None
     read = tuple(n for n, port in enumerate(ports) if any(op in replayed for t in port for op in t.consumers()))
     variables = range(len(trace.arguments), len(trace.arguments) + len(trace.variables))

@@ -49,6 +49,7 @@ class Target:
 
     ``knows_shapes``: every shape is known before the program runs, but not that of a value which was stored and read again.
     ``updates_in_place``: a loop writes into an array without copying it. ``has_one_memory``: values cannot be moved to a host.
+    ``holds_around_loops``: more is held around a loop outside of a branch than in one.
     """
 
     compiler: str = "tensorflow"
@@ -56,6 +57,7 @@ class Target:
     knows_shapes: bool = False
     updates_in_place: bool = False
     has_one_memory: bool = False
+    holds_around_loops: bool = False
 
     @property
     def is_xla(self) -> bool:

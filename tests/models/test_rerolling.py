@@ -77,7 +77,7 @@ ROLLED, WITH_A_TURN_BEHIND = 2, 4  # over the sections, forward and backward; an
 
 def test_the_last_section_joins_the_others_on_a_tpu():
     assert loops(network(16)) == ROLLED
-    assert loops(network(16), CPU) == WITH_A_TURN_BEHIND
+    assert loops(network(16), CPU) == WITH_A_TURN_BEHIND - 1  # the backward one behind stands in a branch
     with leaving_out("rerolling"):
         assert loops(network(16)) == WITH_A_TURN_BEHIND
 

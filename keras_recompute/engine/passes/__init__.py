@@ -130,4 +130,11 @@ def leaving_out(*passes: str) -> Iterator[None]:
 def _target(compiler: str, backend: str, left_out: frozenset[str]) -> Target:
     is_xla, names = compiler == _XLA, {compiler, f"{compiler} on {backend}"}
     passes = tuple(each for each in PASSES.values() if each.name not in left_out and names.intersection(each.on))
-    return Target(compiler, passes, knows_shapes=is_xla, updates_in_place=is_xla, has_one_memory=is_xla)
+    return Target(
+        compiler,
+        passes,
+        knows_shapes=is_xla,
+        updates_in_place=is_xla,
+        has_one_memory=is_xla,
+        holds_around_loops=is_xla and backend == CPU,
+    )

@@ -20,9 +20,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...backends import CPU, backend_now
 from ...seams.tensorflow.operations import read_instead
 from ...walks import in_order, reached
-from ..kinds import PRODUCTS, VIEWS, known_elements
+from ..kinds import LOOPS, PRODUCTS, VIEWS, known_elements
 from .fence import as_array, unlike
 from .thresholds import MUCH_LARGER
 
@@ -46,9 +47,10 @@ def finish_layer_by_layer(
     largest = max(map(_elements, path))
     awaited: dict[tf.Operation, list[tf.Tensor]] = defaultdict(list)
     for deep, tensors in _finished(operations, depth, carrying, {g.ref() for g in gradients}).items():
-        # path[n] has depth n + 1. What is small is passed on at once: nothing is freed for it.
+        # path[n] has depth n + 1. What is small is passed on at once: nothing is freed for it. So is what a loop has stored on
+        # a CPU, where a tie copies that.
         later = next((operation for operation in path[deep:] if _elements(operation) * MUCH_LARGER >= largest), None)
-        if later is not None:
+        if later is not None and not (later.type in LOOPS and backend_now() == CPU):
             awaited[later].extend(tensors)
     before = dict(zip(path, [path[0], *path]))
     for operation in operations:
