@@ -36,8 +36,7 @@ def _needed_bytes(workload: Workload, candidate: kr.Model) -> int:
 
 
 def _recurrent(workload: Workload, budget_bytes: int) -> tuple[kr.Model, str]:
-    models: dict[SequencePlan, kr.Model] = {}
-    needed: dict[SequencePlan, int] = {}
+    tried: dict[SequencePlan, tuple[int, kr.Model]] = {}
 
     def predicted_bytes(plan: SequencePlan) -> int:
         return predicted_peak_bytes(
@@ -53,17 +52,17 @@ def _recurrent(workload: Workload, budget_bytes: int) -> tuple[kr.Model, str]:
         )
 
     def needed_bytes(plan: SequencePlan) -> int:
-        models[plan] = model(workload, plan.checkpoints, plan.levels)
-        needed[plan] = _needed_bytes(workload, models[plan])
-        return needed[plan]
+        candidate = model(workload, plan.checkpoints, plan.levels)
+        tried[plan] = _needed_bytes(workload, candidate), candidate
+        return tried[plan][0]
 
     try:
         plan = first_within(
             plans_for(workload.length), budget_bytes=budget_bytes, predicted_bytes=predicted_bytes, needed_bytes=needed_bytes
         )
     except BudgetTooSmallError:  # a program's temporaries may differ by some bytes from one compilation to the next
-        plan = min(needed, key=needed.__getitem__)
-    return models[plan], str(plan)
+        plan = min(tried, key=lambda each: tried[each][0])
+    return tried[plan][1], str(plan)
 
 
 def _layers(workload: Workload, budget_bytes: int) -> tuple[kr.Model, str]:
