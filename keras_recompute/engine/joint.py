@@ -61,7 +61,7 @@ def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
     for order in trace.target.at("joined"):
         with graph.as_default():
             wanted = [g for port, g in enumerate(gradients) if g is not None and port not in unasked]
-            order(_added(graph, forward), [dy for _, dy in pairs], wanted)
+            order(_added(graph, forward), [dy for _, dy in pairs], wanted, trace.target)
     return Joint(trace, output_gradients, gradients, _added(graph, forward), refused, frozenset(unasked))
 
 

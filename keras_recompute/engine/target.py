@@ -14,7 +14,7 @@ from typing import Any
 # Where passes are applied -> what a pass for it is given, and returns.
 POINTS = {
     "traced": "nothing: a context manager, in which a function that is traced writes the same otherwise",
-    "joined": "the operations that differentiate a trace, the gradients that come in, those wanted: orders them in place",
+    "joined": "the operations that differentiate a trace, gradients that come in, those wanted, target: orders them in place",
     "policy": "residuals, and references to what is at hand: the policy that is used where none is given",
     "backward": "a program and the joint graph that it is of: the program, or one in two parts (``Split``)",
     "begin": "a program and the joint graph that it is of: what of it runs before the fence, and the rest (``Begun``), or None",
@@ -49,7 +49,7 @@ class Target:
 
     ``knows_shapes``: every shape is known before the program runs, but not that of a value which was stored and read again.
     ``updates_in_place``: a loop writes into an array without copying it. ``has_one_memory``: values cannot be moved to a host.
-    ``holds_around_loops``: more is held around a loop outside of a branch than in one.
+    ``holds_around_loops``: around a loop more is held outside of a branch than in one, and a tie copies what it has stored.
     """
 
     compiler: str = "tensorflow"

@@ -20,10 +20,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...backends import CPU, backend_now
 from ...seams.tensorflow.operations import read_instead
 from ...walks import in_order, reached
 from ..kinds import LOOPS, PRODUCTS, VIEWS, known_elements
+from ..target import Target
 from .fence import as_array, unlike
 from .thresholds import MUCH_LARGER
 
@@ -33,7 +33,7 @@ _PARTS = (*VIEWS, "Slice", "Transpose")
 
 
 def finish_layer_by_layer(
-    added: frozenset[tf.Operation], incoming: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]
+    added: frozenset[tf.Operation], incoming: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], target: Target
 ) -> None:
     """Order the operations ``added`` to a trace, which lead from ``incoming`` to ``gradients``, in their graph."""
     operations = _leading(added, incoming, gradients)
@@ -47,10 +47,10 @@ def finish_layer_by_layer(
     largest = max(map(_elements, path))
     awaited: dict[tf.Operation, list[tf.Tensor]] = defaultdict(list)
     for deep, tensors in _finished(operations, depth, carrying, {g.ref() for g in gradients}).items():
-        # path[n] has depth n + 1. What is small is passed on at once: nothing is freed for it. So is what a loop has stored on
-        # a CPU, where a tie copies that.
+        # path[n] has depth n + 1. What is small is passed on at once: nothing is freed for it. So is what a loop has stored
+        # where a tie copies that.
         later = next((operation for operation in path[deep:] if _elements(operation) * MUCH_LARGER >= largest), None)
-        if later is not None and not (later.type in LOOPS and backend_now() == CPU):
+        if later is not None and not (later.type in LOOPS and target.holds_around_loops):
             awaited[later].extend(tensors)
     before = dict(zip(path, [path[0], *path]))
     for operation in operations:
