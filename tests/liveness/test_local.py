@@ -22,8 +22,8 @@ MIB = 2**20
 def network(width: int = 512, layers: int = 6) -> keras.Model:
     x = inputs = keras.Input((width,))
     for _ in range(layers):
-        x = keras.layers.Dropout(0.1)(keras.layers.Dense(width, "relu")(x))
-    model = kr.checkpointed(keras.Model(inputs, x), every=4)
+        x = keras.layers.Dense(width, "relu")(x)
+    model = kr.checkpointed(keras.Model(inputs, keras.layers.Dropout(0.1)(x)), every=2)
     model.compile("adam", "mse", jit_compile=True)
     return model
 
