@@ -233,6 +233,8 @@ class _Loop:
             gradients[p] = gradient if p in produced else None
         for (p, role), piece, store in zip(sliced.items(), pieces, piece_gradients):
             gradients[p] = embed(piece.whole(store), values[p], role.axis, role.start)
+        for written_otherwise in target.at("gradients"):
+            gradients = written_otherwise(values, gradients, target)
         return gradients
 
     def recalled(

@@ -33,6 +33,7 @@ from .prevent_cse import with_operands_apart
 from .products import as_products
 from .rerolling import among_many
 from .scheduling import finish_layer_by_layer
+from .shared_kernels import with_shared_kernels
 from .sinking import sunk_slice
 from .staging import in_stages
 from .tracebacks import copy_traceback, sharing_tracebacks
@@ -89,6 +90,8 @@ PASSES = {
              "TensorFlow does not make large zeros before XLA compiles", _PROCESS),
         Pass("unstacking", "slice", chosen_slice, (_XLA,),
              "a loop chooses among tensors instead of slicing a stack of them", _ATTENTION),
+        Pass("shared_kernels", "gradients", with_shared_kernels, (_XLA_CPU,),
+             "what reads the gradient of one tensor of a stack is compiled once for all of them", "Preparing a step"),
         Pass("rerolling", "end", among_many, (_XLA_TPU,),
              "of many equal sections the one behind the last checkpoint runs in the loop of those before it", _DEVICES),
         Pass("sinking", "slice", sunk_slice, (_XLA, _TENSORFLOW),

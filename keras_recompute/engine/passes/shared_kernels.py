@@ -1,0 +1,58 @@
+"""Shared kernels: what reads the gradient of one tensor of a stack is compiled once for all of them.
+
+For XLA on a CPU. The loop over equal blocks returns the gradient of its stacked weights as one array, and an optimiser updates
+each block's weights from its share. XLA compiles equal kernels once, but a share that is taken at a known place is part of the
+kernel that reads it, so that each block has kernels of its own: half of those of a deep network. Taken at a number that XLA
+does not know, the place is a value that the kernel is given.
+
+What it gains: "Preparing a step" in benchmarks/NOTES.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from ...seams.tensorflow.vectorized import is_in_vectorized_body
+from ..once import along, constant
+from ..target import Target
+from ..writing import written
+from .fence import never
+
+Tensors = Sequence["tf.Tensor | None"]
+
+
+def with_shared_kernels(arguments: Sequence[tf.Tensor], gradients: Tensors, target: Target) -> list[tf.Tensor | None]:
+    """Return ``gradients``, of a loop's ``arguments``, those of stacks put together from shares at hidden numbers."""
+    of_stacks = [g for a, g in zip(arguments, gradients) if g is not None and _is_stack(a)]
+    if not of_stacks or is_in_vectorized_body(tf.compat.v1.get_default_graph()):
+        return list(gradients)
+    numbers = {count: _numbers(count, of_stacks[0], target) for count in {g.shape[0] for g in of_stacks}}
+    return [g if g is None or not _is_stack(a) else _of_shares(g, numbers[g.shape[0]]) for a, g in zip(arguments, gradients)]
+
+
+def _is_stack(argument: tf.Tensor) -> bool:
+    operation = argument.op
+    return operation.type == "Pack" and operation.get_attr("axis") == 0 and argument.shape.num_elements() not in (None, 0)
+
+
+def _numbers(count: int, after: tf.Tensor, target: Target) -> list[tf.Tensor]:
+    """Return 0 to ``count - 1``: each turn of a loop, from the last number to the first, hands its own to the next one.
+
+    That the loop begins at the last one is hidden. Numbers that are added to, or chosen, would be part of the kernels again.
+    """
+
+    def body(number: tf.Tensor, *later: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return (number - 1, number, *later[:-1])
+
+    begin = tf.cast(never([after]), tf.int32) + (count - 1)
+    start = (begin, *[constant(0)] * count)
+    _, *numbers = tf.while_loop(lambda number, *_: number >= 0, written(body, target), start, parallel_iterations=1)
+    return numbers
+
+
+def _of_shares(stack: tf.Tensor, numbers: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return ``stack`` as its shares one after the other, an array that XLA does not make where they are read alone."""
+    size = constant((1, *stack.shape[1:]))
+    return tf.concat([tf.slice(stack, along(0, number, stack.shape.rank), size) for number in numbers], constant(0))
