@@ -31,19 +31,24 @@ def check(tmp_path, undisturbed, victim, at):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.long
-def test_a_killed_worker_is_named_and_training_goes_on_to_the_same_numbers(tmp_path):
-    done = trained(tmp_path / "undisturbed")
-    (undisturbed,) = results(done)[0]
-    assert results(done)[1] == [undisturbed]
-    written = sorted(path.name for path in (tmp_path / "undisturbed").iterdir())
-    assert written == ["log.csv", "model.keras"]  # by the first worker alone, and the backup is gone
-    assert len((tmp_path / "undisturbed" / "log.csv").read_text().splitlines()) == 1 + EPOCHS
-    check(tmp_path, undisturbed, 1, UPDATES_PER_EPOCH + 2)
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    found = results(trained(folder))
+    (result,) = found[0]
+    assert found[1] == [result]
+    return result, folder
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(int(os.environ.get("KILLS", "2"))))  # the more the longer: KILLS=10
-def test_a_kill_at_random(tmp_path, seed):
-    (undisturbed,) = results(trained(tmp_path / "undisturbed"))[0]
-    check(tmp_path, undisturbed, seed % 2, random.Random(seed).randint(1, LAST - 1))
+def test_a_killed_worker_is_named_and_training_goes_on_to_the_same_numbers(tmp_path, undisturbed):
+    result, folder = undisturbed
+    assert sorted(path.name for path in folder.iterdir()) == ["log.csv", "model.keras"]  # by the first alone; no backup is left
+    assert len((folder / "log.csv").read_text().splitlines()) == 1 + EPOCHS
+    check(tmp_path, result, 1, UPDATES_PER_EPOCH + 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KILLS", "1"))))  # the more the longer: KILLS=10
+def test_a_kill_at_random(tmp_path, undisturbed, seed):
+    check(tmp_path, undisturbed[0], seed % 2, random.Random(seed).randint(1, LAST - 1))
