@@ -233,8 +233,11 @@ class _Loop:
             gradients[p] = gradient if p in produced else None
         for (p, role), piece, store in zip(sliced.items(), pieces, piece_gradients):
             gradients[p] = embed(piece.whole(store), values[p], role.axis, role.start)
-        for written_otherwise in target.at("gradients"):
-            gradients = written_otherwise(values, gradients, target)
+        stacks = [p for p, role in sliced.items() if role.axis == 0]
+        for written_otherwise in target.at("stacked"):
+            others = written_otherwise([values[p] for p in stacks], [gradients[p] for p in stacks], target)
+            for p, gradient in zip(stacks, others):
+                gradients[p] = gradient
         return gradients
 
     def recalled(

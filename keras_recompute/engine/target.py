@@ -23,7 +23,7 @@ POINTS = {
     "fence": "as ``writing.fenced`` is: the results, computed late",
     "zeros": "a shape and a type: zeros, or None",
     "slice": "a tensor from outside of a loop's body, axis, begin, length, target: that piece of it, or None",
-    "gradients": "arguments of a loop, their gradients, target: those gradients",
+    "stacked": "tensors of which a loop takes a share in each turn, gradients of these, target: those gradients",
     "end": "how many equal sections there are, with the one behind the last checkpoint: True where it runs in their loop",
     "body": "a function that writes operations: one that writes them with less beside them",
 }

@@ -90,7 +90,7 @@ PASSES = {
              "TensorFlow does not make large zeros before XLA compiles", _PROCESS),
         Pass("unstacking", "slice", chosen_slice, (_XLA,),
              "a loop chooses among tensors instead of slicing a stack of them", _ATTENTION),
-        Pass("shared_kernels", "gradients", with_shared_kernels, (_XLA_CPU,),
+        Pass("shared_kernels", "stacked", with_shared_kernels, (_XLA_CPU,),
              "what reads the gradient of one tensor of a stack is compiled once for all of them", "Preparing a step"),
         Pass("rerolling", "end", among_many, (_XLA_TPU,),
              "of many equal sections the one behind the last checkpoint runs in the loop of those before it", _DEVICES),

@@ -20,21 +20,15 @@ from ..target import Target
 from ..writing import written
 from .fence import never
 
-Tensors = Sequence["tf.Tensor | None"]
 
-
-def with_shared_kernels(arguments: Sequence[tf.Tensor], gradients: Tensors, target: Target) -> list[tf.Tensor | None]:
-    """Return ``gradients``, of a loop's ``arguments``, those of stacks put together from shares at hidden numbers."""
-    of_stacks = [g for a, g in zip(arguments, gradients) if g is not None and _is_stack(a)]
-    if not of_stacks or is_in_vectorized_body(tf.compat.v1.get_default_graph()):
+def with_shared_kernels(wholes: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], target: Target) -> list[tf.Tensor]:
+    """Return ``gradients``, of ``wholes``; those of stacks put together from their shares, at numbers that are hidden."""
+    are_stacks = [whole.op.type == "Pack" and gradient.shape.num_elements() != 0 for whole, gradient in zip(wholes, gradients)]
+    if not any(are_stacks) or is_in_vectorized_body(tf.compat.v1.get_default_graph()):
         return list(gradients)
+    of_stacks = [gradient for gradient, is_stack in zip(gradients, are_stacks) if is_stack]
     numbers = {count: _numbers(count, of_stacks[0], target) for count in {g.shape[0] for g in of_stacks}}
-    return [g if g is None or not _is_stack(a) else _of_shares(g, numbers[g.shape[0]]) for a, g in zip(arguments, gradients)]
-
-
-def _is_stack(argument: tf.Tensor) -> bool:
-    operation = argument.op
-    return operation.type == "Pack" and operation.get_attr("axis") == 0 and argument.shape.num_elements() not in (None, 0)
+    return [_of_shares(g, numbers[g.shape[0]]) if is_stack else g for g, is_stack in zip(gradients, are_stacks)]
 
 
 def _numbers(count: int, after: tf.Tensor, target: Target) -> list[tf.Tensor]:

@@ -37,6 +37,6 @@ def test_a_trace_takes_the_passes_of_the_device_that_it_is_for():
             tf.function(look, jit_compile=True, autograph=False).get_concrete_function(tf.TensorSpec(()))
     of_all = found[CPU] & found[GPU] & found[TPU]
     assert {"min_cut", "staging", "scheduling"} <= of_all
-    assert found[CPU] - of_all == {"convolutions", "poolings", "fence", "hoisting"}
+    assert found[CPU] - of_all == {"convolutions", "poolings", "fence", "hoisting", "shared_kernels"}
     assert found[GPU] - of_all == {"barrier"}
     assert found[TPU] - of_all == {"fence", "rerolling"}
