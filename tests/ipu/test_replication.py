@@ -21,8 +21,8 @@ def mean_of_predictions(_: tf.Tensor, predicted: tf.Tensor) -> tf.Tensor:
 
 
 def four_equal_rows() -> np.ndarray:
-    """Return rows of which two that lose other numbers have other means; of ones, as many could be left in both."""
-    return np.tile(np.random.default_rng(0).normal(size=200).astype("float32"), (4, 1))
+    """Return rows whose means differ by far more than 1e-4 where other numbers are left; of ones, as many could be left."""
+    return np.tile(np.random.default_rng(0).normal(scale=100, size=200).astype("float32"), (4, 1))
 
 
 long = pytest.mark.long
@@ -146,8 +146,8 @@ class TestStates:
             x = four_equal_rows()
             [first], [second] = (model.fit(x, x, batch_size=1, verbose=0).history["loss"] for _ in range(2))
             seen[seed] = first
-            assert abs(first[0] - second[0]) > 1e-6, "the numbers go on"
-        assert abs(seen[None][0] - seen[None][1]) > 1e-6
+            assert abs(first[0] - second[0]) > 1e-4, "the numbers go on"
+        assert abs(seen[None][0] - seen[None][1]) > 1e-4
         assert seen[7][0] == seen[7][1]
 
     def test_all_replicas_draw_the_same_random_numbers_if_they_are_asked_to(self):
