@@ -15,7 +15,6 @@ from plot import STYLES, plot
 from workloads import WORKLOADS, named_weights
 
 import keras_recompute as kr
-from keras_recompute.engine.passes import leaving_out
 
 
 def row(peer, checkpoints, *, seconds=1.0, loss=2.0, norm=3.0, temporaries=None, measured=2**20, method="VmHWM", **more):
@@ -93,24 +92,15 @@ def test_peers_on_tensorflow_do_the_same_work(kind):
 def test_peers_do_the_same_work_on_networks_of_keras():
     name = "tiny-mobilenet-v2"
     results = {peer: two_steps(peer, name) for peer in ("keras", "recompute-grad", "ours")}
-    assert results["recompute-grad"] == pytest.approx(results["keras"], rel=1e-5)
-    compare_first_steps(results["ours"], results["keras"])
+    plain, ours = results["keras"], results["ours"]
+    assert results["recompute-grad"] == pytest.approx(plain, rel=1e-5)
+    assert ours[:2] == pytest.approx(plain[:2], rel=1e-5)
+    assert ours == pytest.approx(plain, rel=1e-3)  # XLA rounds otherwise; the last normalisations are over 8 numbers each
 
 
 @pytest.mark.long
 def test_without_jit_the_work_is_the_same_by_kernels_of_its_own():
-    name = "tiny-resnet50"
-    plain = two_steps("keras", name)
-    compare_first_steps(two_steps("ours-without-jit", name), plain)
-    with leaving_out("normalization"):
-        assert two_steps("ours-without-jit", name) == pytest.approx(plain, rel=1e-5)
-
-
-def compare_first_steps(ours_by_other_kernels, plain):
-    # Their rounding is as far from float64 as Keras's: 4e-5 and 7e-5 of ResNet50's norm. The last normalisations are over
-    # 8 numbers each, so the second step is not compared.
-    assert ours_by_other_kernels[0] == pytest.approx(plain[0], rel=1e-5)
-    assert ours_by_other_kernels[1] == pytest.approx(plain[1], rel=1e-3)
+    assert two_steps("ours-without-jit", "tiny-resnet50") == pytest.approx(two_steps("keras", "tiny-resnet50"), rel=1e-5)
 
 
 def test_a_table_has_a_row_for_every_run():

@@ -1,31 +1,74 @@
-"""Batch normalisation of Keras's by one kernel."""
+"""The gradient of Keras's batch normalisation by one kernel."""
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_recompute.seams.keras.normalization import batch_normalization_fused
+from keras_recompute.seams.keras.normalization import gradient_of_batch_normalization_fused
 
+FUSED = "FusedBatchNormGradV3"
 X = tf.constant(np.random.default_rng(0).normal(size=(3, 5, 4, 2)), tf.float32)
 
 
-def kinds_of(layer):
-    graph = tf.function(lambda: layer(X, training=True), autograph=False).get_concrete_function().graph
-    return {operation.type for operation in graph.get_operations()}
+def step_of(layer):
+    """Return what a traced step computes, its new statistics and the types of its operations."""
 
+    @tf.function(autograph=False)
+    def step(x):
+        y = layer(x, training=True)
+        return y, tf.gradients(tf.reduce_sum(tf.sin(y)), [x, *(v.value for v in layer.trainable_variables)])
 
-def test_inside_the_context_it_is_one_operation():
-    layer = keras.layers.BatchNormalization()
-    layer.build(X.shape)
-    with batch_normalization_fused():
-        assert "FusedBatchNormV3" in kinds_of(layer)
-        fused, statistics = layer(X, training=True), [v.numpy() for v in layer.non_trainable_variables]
-    assert "FusedBatchNormV3" not in kinds_of(layer)
     for variable, value in zip(layer.non_trainable_variables, (0.0, 1.0)):
         variable.assign(tf.fill(variable.shape, value))
-    np.testing.assert_allclose(fused, layer(X, training=True), rtol=1e-5, atol=1e-5)
-    for found, variable in zip(statistics, layer.non_trainable_variables, strict=True):
-        np.testing.assert_allclose(found, variable, rtol=1e-5, atol=1e-6)
+    traced = step.get_concrete_function(X)
+    y, gradients = traced(X)
+    kinds = {operation.type for operation in traced.graph.get_operations()}
+    return [y, *layer.non_trainable_variables], gradients, kinds
+
+
+def built(kind=keras.layers.BatchNormalization, **options):
+    layer = kind(**options)
+    layer.build(X.shape)
+    return layer
+
+
+def test_inside_the_context_the_gradient_is_one_operation_and_the_rest_is_the_same_to_the_bit():
+    layer = built()
+    with gradient_of_batch_normalization_fused():
+        values, gradients, kinds = step_of(layer)
+    values = [np.array(value) for value in values]
+    assert FUSED in kinds
+    wanted, wanted_gradients, kinds = step_of(layer)
+    assert FUSED not in kinds
+    for found, plain in zip(values, wanted, strict=True):
+        np.testing.assert_array_equal(found, plain)
+    for found, plain in zip(gradients, wanted_gradients, strict=True):
+        np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
+
+
+def test_a_tape_within_the_trace_finds_the_same():
+    layer = built()
+
+    @tf.function(autograph=False)
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.sin(layer(x, training=True)))
+        return tape.gradient(loss, [x, *(v.value for v in layer.trainable_variables)])
+
+    with gradient_of_batch_normalization_fused():
+        gradients = step(X)
+    for found, plain in zip(gradients, step_of(layer)[1], strict=True):
+        np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
+
+
+def test_two_layers_of_different_epsilon_keep_theirs():
+    for epsilon in (1e-3, 0.5):
+        layer = built(epsilon=epsilon)
+        with gradient_of_batch_normalization_fused():
+            gradients = step_of(layer)[1]
+        for found, plain in zip(gradients, step_of(layer)[1], strict=True):
+            np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
 
 
 def test_a_class_with_moments_of_its_own_keeps_them():
@@ -33,7 +76,12 @@ def test_a_class_with_moments_of_its_own_keeps_them():
         def _moments(self, inputs, mask):
             return super()._moments(inputs / 2, mask)
 
-    layer = OfHalf()
-    layer.build(X.shape)
-    with batch_normalization_fused():
-        assert "FusedBatchNormV3" not in kinds_of(layer)
+    with gradient_of_batch_normalization_fused():
+        assert FUSED not in step_of(built(OfHalf))[2]
+
+
+def test_eagerly_it_is_keras_own():
+    layer = built()
+    with gradient_of_batch_normalization_fused():
+        found = layer(X, training=True)
+    np.testing.assert_array_equal(found, layer(X, training=True))

@@ -57,7 +57,7 @@ PASSES = {
         Pass("depthwise", "traced", as_depthwise, (_TENSORFLOW_CPU,),
              "convolutions of as many groups as features by the kernels of depthwise ones, without XLA", _WITHOUT_XLA),
         Pass("normalization", "traced", with_fused_normalization, (_TENSORFLOW_CPU,),
-             "batch normalisation by TensorFlow's kernel for it, without XLA", _WITHOUT_XLA),
+             "the gradient of batch normalisation by TensorFlow's kernel for it, without XLA", _WITHOUT_XLA),
         Pass("scheduling", "joined", finish_layer_by_layer, (_XLA,),
              "the gradients of a layer's weights are finished before back-propagation goes on", _LAYERS),
         Pass("min_cut", "policy", all_but_cheap, (_XLA, _TENSORFLOW),

@@ -1,8 +1,9 @@
-"""Batch normalisation by TensorFlow's kernel for it.
+"""The gradient of batch normalisation by TensorFlow's kernel for it.
 
-For TensorFlow without XLA, on a CPU. Keras writes the layer as sums, products and a root, each a pass over the image, and all
-of them again for the gradient: 89 operations where the kernels have 19, and each costs the process some kilobytes for as long
-as the graph lives. Numbers are the same but for the order in which they are added up.
+For TensorFlow without XLA, on a CPU. Keras writes the layer as sums, products and a root, and TensorFlow some sixty operations
+for their gradient, each of them a pass over the image or some kilobytes for as long as the graph lives. The kernel is one
+operation; its numbers are the same but for the order in which they are added up. The layer's own results stay Keras's to the
+bit: where they are rounded otherwise, the difference grows from layer to layer, to a fifth of a gradient of ResNet50.
 
 What it gains: "Convolutions without XLA" in benchmarks/NOTES.md.
 """
@@ -11,9 +12,9 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from ...seams.keras.normalization import batch_normalization_fused
+from ...seams.keras.normalization import gradient_of_batch_normalization_fused
 
 
 def with_fused_normalization() -> AbstractContextManager[None]:
-    """Return the context in which a function is traced with one operation for each batch normalisation of images."""
-    return batch_normalization_fused()
+    """Return the context in which a function is traced with one operation for the gradient of each normalisation of images."""
+    return gradient_of_batch_normalization_fused()
