@@ -36,7 +36,16 @@ def test_the_public_names_are_these():
         assert getattr(keras_recompute, name) is not None
 
 
-@pytest.mark.parametrize("name", ["Model", "MultiHeadAttention", "RecomputationCheckpoint", "checkpoint", "policies"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Model",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("MultiHeadAttention", "RecomputationCheckpoint", "checkpoint", "policies")
+        ),
+    ],
+)
 def test_a_public_name_can_be_the_first_to_be_used(name):
     """Our classes are registered in the midst of Keras's import, whichever of our modules asked for it (``registration``)."""
     code = f"import keras_recompute; assert keras_recompute.{name} is not None"

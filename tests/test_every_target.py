@@ -35,6 +35,7 @@ def run(target, tmp_path):
     return script
 
 
+@pytest.mark.long
 @pytest.mark.ipus(1)
 def test_a_report_without_checkpoints(run, target, tmp_path):
     output, _, figures = run("--data", "constant", "--checkpoints", "0", "--no-recompute", "--report", "report")

@@ -190,6 +190,7 @@ def test_65536_steps_train_within_256_mib(plan):
 AUTO = [*SMALL, "--data", "constant", "--checkpoints", "auto"]
 
 
+@pytest.mark.long
 def test_auto_takes_the_fastest_plan_that_fits_when_compiled(folder, capsys):
     path = folder / "auto.json"
     expected = run(folder, "--data", "constant", "--checkpoints", "1", name="fixed")

@@ -60,6 +60,7 @@ def test_what_differs_is_named_on_all_sides(ours, theirs, difference):
     assert met([ours, theirs]) == {0: said, 1: said}
 
 
+@pytest.mark.long
 def test_workers_whose_heartbeats_differ_are_refused(tmp_path):
     """One that is heard of less often than the first expects was taken for lost while it trained."""
     (tmp_path / "joins.py").write_text(JOINS)
@@ -69,6 +70,7 @@ def test_workers_whose_heartbeats_differ_are_refused(tmp_path):
     assert done.stderr.count("has heartbeat_seconds 11 where worker 0 has 10: start all workers alike") == 2
 
 
+@pytest.mark.long
 def test_who_does_not_come_is_named_in_time():
     found = met([{}, {}, None], wait_seconds=4)
     assert found == dict.fromkeys(range(2), "ClusterError: worker 2 of 3 (ADDRESS) did not come within 4 s")

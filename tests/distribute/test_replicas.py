@@ -34,6 +34,7 @@ def check(found, replicas, jit):
             assert result["mae"] == pytest.approx(result["evaluated"], rel=1e-5), name
 
 
+@pytest.mark.long
 def test_two_workers_train_to_the_losses_of_one_process():
     found = trained("workers", 2, True, QUICK)
     check(found, 2, True)

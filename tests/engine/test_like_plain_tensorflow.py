@@ -69,7 +69,7 @@ def test_second_derivatives_through_two_convolutions(mode):
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("eager", marks=pytest.mark.long)])
 @pytest.mark.parametrize("is_added_to", [False, True], ids=["alone", "in a sum"])
 def test_second_derivatives_of_a_branch_whose_sides_gather_different_numbers_of_rows(mode, taken, is_added_to):
     table = tf.Variable([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]])

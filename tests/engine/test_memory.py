@@ -49,6 +49,7 @@ def activations(program: Program) -> float:
     return program.not_always_live_peak_bytes / ACTIVATION
 
 
+@pytest.mark.long
 def test_the_plain_gradient_keeps_what_every_section_needs(programs):
     # one wide value per section, the product: without that there would be nothing to save
     assert activations(programs["plain"]) >= DEPTH

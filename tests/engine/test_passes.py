@@ -72,6 +72,7 @@ def test_without_a_pass_the_numbers_are_the_plain_model_s(model, expected, name)
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", [GPU, TPU])
 def test_with_the_passes_of_another_backend_the_numbers_are_the_plain_model_s(model, expected, backend):
     with tracing_for(backend):
@@ -117,7 +118,7 @@ def loop(x):
     return x
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+@pytest.mark.parametrize("mode", [*(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "graph")), "jit"])
 @pytest.mark.parametrize("kind", [lstm, attention, convolution, loop])
 def test_the_engine_alone_is_right(kind, mode):
     """Values and the gradients of all weights, without any pass, on every target."""

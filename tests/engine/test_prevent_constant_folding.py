@@ -115,8 +115,8 @@ class Masked(keras.layers.Layer):
     "made",
     [
         lambda shape: keras.ops.broadcast_to(causal(), shape),
-        lambda shape: keras.ops.tile(causal(), (shape[0], 1, 1)),
-        lambda shape: keras.ops.broadcast_to(keras.ops.convert_to_tensor(2.0), shape),
+        pytest.param(lambda shape: keras.ops.tile(causal(), (shape[0], 1, 1)), marks=pytest.mark.long),
+        pytest.param(lambda shape: keras.ops.broadcast_to(keras.ops.convert_to_tensor(2.0), shape), marks=pytest.mark.long),
     ],
     ids=["broadcast", "tiled", "number"],
 )

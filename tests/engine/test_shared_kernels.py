@@ -57,6 +57,7 @@ def _without_names(computation: str) -> str:
     return re.sub(names, lambda found: order.setdefault(found[0].lstrip("%"), f"v{len(order)}"), bare)
 
 
+@pytest.mark.long
 def test_all_blocks_of_a_loop_share_the_kernels_of_their_updates():
     # One for kernels and one for biases of the five blocks in the loop, and two for the block behind the last checkpoint.
     _, model = network()
@@ -65,7 +66,9 @@ def test_all_blocks_of_a_loop_share_the_kernels_of_their_updates():
         assert len(kernels_of_updates(model)) == 2 * (BLOCKS - 1) + 2
 
 
-@pytest.mark.parametrize(("every", "levels"), [(1, 1), (1, 2), (2, 1), (None, 1)])
+@pytest.mark.parametrize(
+    ("every", "levels"), [(1, 1), *(pytest.param(*each, marks=pytest.mark.long) for each in [(1, 2), (2, 1)]), (None, 1)]
+)
 def test_every_block_gets_its_own_gradient(every, levels):
     plain, ours = network(every=every)
     ours.recomputation_levels = levels

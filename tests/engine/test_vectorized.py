@@ -107,7 +107,7 @@ def test_a_penalty_on_a_jacobian_is_differentiated() -> None:
     np.testing.assert_allclose(gradient(kr.checkpoint), gradient(as_it_is), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+@pytest.mark.parametrize("name", ["LSTM", pytest.param("GRU", marks=pytest.mark.long)])
 def test_a_recurrent_layer_in_a_vectorised_map_trains(name: str) -> None:
     sequences = np.random.default_rng(2).normal(size=(3, 5, 2)).astype("float32")
 

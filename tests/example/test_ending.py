@@ -80,6 +80,7 @@ def test_without_an_output_the_files_are_written(tmp_path, redirect, says):
     assert sorted(path.name for path in (tmp_path / "report").iterdir()) == ["liveness.json", "liveness.png"]
 
 
+@pytest.mark.long
 def test_without_any_standard_stream_the_files_are_written_and_nothing_else_into_them(tmp_path):
     code, out, err = run(tmp_path, "--json", "out.json", "--report", "report", redirect="<&- >&- 2>&-")
     assert (code, out, err) == (1, "", "")

@@ -63,6 +63,7 @@ def broken_off(undisturbed, tmp_path, after: int) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_last_saves_stay(undisturbed):
     folder, figures = undisturbed
     assert kept(folder) == [f"update-{number:08d}" for number in (3, 4, 5, 6)]
@@ -70,7 +71,8 @@ def test_the_last_saves_stay(undisturbed):
     assert json.loads((folder / "update-00000004" / STATE).read_text())["losses"] == figures["losses"][:4]
 
 
-@pytest.mark.parametrize("after", [pytest.param(3, marks=pytest.mark.long), 4])  # at the end of an epoch, and within one
+@pytest.mark.long
+@pytest.mark.parametrize("after", [3, 4])  # at the end of an epoch, and within one
 def test_a_run_goes_on_to_the_same_losses_to_the_bit(undisturbed, tmp_path, after):
     folder = broken_off(undisturbed, tmp_path, after)
     figures = run(*TWO_EPOCHS, "--save", folder, "--resume")
@@ -295,6 +297,7 @@ def test_other_versions_are_refused(undisturbed, tmp_path, capsys):
     assert kept(folder)[-1] == "update-00000004"
 
 
+@pytest.mark.long
 def test_an_interrupted_run_says_how_to_go_on(tmp_path):
     folder = tmp_path / "saves"
     command = [sys.executable, "recompute_lstm.py", *SMALL, "--epochs", "100000", "--save", str(folder), "--save-every", "1"]

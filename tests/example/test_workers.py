@@ -67,6 +67,7 @@ def test_only_the_first_worker_tries_where_results_are_to_go(tmp_path, monkeypat
         course._checked(options)
 
 
+@pytest.mark.long
 def test_two_workers_train_to_the_losses_of_one_process(tmp_path):
     check_workers(tmp_path, 2)
 
@@ -88,10 +89,15 @@ def test_four_workers_train_to_the_losses_of_one_process(tmp_path, data):
         (["--heartbeat-seconds", 5], {}, "--heartbeat-seconds: there is one process alone"),
         (["--workers", 2, "--wait-seconds", 0], {}, "argument --wait-seconds: 0 is too small: the least is 1"),
         (["--workers", 2, "--heartbeat-seconds", "soon"], {}, "argument --heartbeat-seconds: 'soon' is not a whole number"),
-        (["--distribute", "auto"], {}, "this process belongs to no cluster"),
         (["--distribute", "auto"], {"TF_CONFIG": "{"}, "TF_CONFIG='{' is no JSON"),
-        (["--distribute", "auto"], {"TF_CONFIG": tf_config([1], 1)}, "task 1 of 'worker', of which there are 1, from 0 on"),
-        (["--distribute", "auto"], {"TF_CONFIG": tf_config([1, 2, 3], 0)}, "TF_CONFIG: 3 workers cannot share the 4"),
+        *(
+            pytest.param(["--distribute", "auto"], environment, said, marks=pytest.mark.long)
+            for environment, said in [
+                ({}, "this process belongs to no cluster"),
+                ({"TF_CONFIG": tf_config([1], 1)}, "task 1 of 'worker', of which there are 1, from 0 on"),
+                ({"TF_CONFIG": tf_config([1, 2, 3], 0)}, "TF_CONFIG: 3 workers cannot share the 4"),
+            ]
+        ),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments, environment, said):
@@ -102,6 +108,7 @@ def test_what_cannot_be_is_one_line(arguments, environment, said):
     assert said in line
 
 
+@pytest.mark.long
 def test_a_worker_that_does_not_come_is_waited_for_as_long_as_is_said():
     ports = _free_ports(2)
     done = script(*SMALL, "--distribute", "auto", "--wait-seconds", 1, TF_CONFIG=tf_config(ports, 0))
@@ -133,6 +140,7 @@ def test_how_long_is_waited_reaches_the_workers_and_their_launcher(monkeypatch, 
     assert of_launch == ([*arguments, "--distribute", "auto"], 2, {"grace_seconds": heartbeat + 20})
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_and_workers_that_differ_are_one_line():
     with socket.socket() as taken:
         taken.bind(("", 0))

@@ -118,6 +118,7 @@ def test_what_is_not_there_must_be_missing_in_a_traced_function_too():
         judge(Case(program), Outcome({**values, "d y": np.ones(2)}), Outcome(values))
 
 
+@pytest.mark.long
 def test_the_derivative_of_a_loop_may_be_known_not_to_depend_on_anything():
     """Each turn makes its value anew, of something else."""
     body = (Loop("bounded while", (Apply("tanh", of=2),)),)

@@ -36,7 +36,7 @@ def test_steps_are_cut_for_the_data_that_is_too_short_alone():
     assert model.steps_per_execution == 4
 
 
-@pytest.mark.parametrize("is_pipeline", [True, False])
+@pytest.mark.parametrize("is_pipeline", [pytest.param(True, marks=pytest.mark.long), False])
 def test_short_validation_data_is_evaluated_whole(is_pipeline):
     """One microbatch where two run at once: cut, and training goes on with two."""
     from tensorflow.python import ipu
@@ -126,6 +126,7 @@ def test_a_dataset_without_end_needs_steps(method):
     assert model.training_record.losses == []
 
 
+@pytest.mark.long
 def test_a_dataset_without_end_with_steps():
     model = pipelined()
     model.fit(endless(2), steps_per_epoch=4, shuffle=False, validation_data=endless(2), validation_steps=2, verbose=0)

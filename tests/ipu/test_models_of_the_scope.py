@@ -64,7 +64,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=pytest.mark.long if way == "an application" else ()) for way in WAYS])
 def test_no_model_is_stock_keras(scope, way):
     """Each trains in executions of two microbatches, which stock Keras does not record."""
     with scope():

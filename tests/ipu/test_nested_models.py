@@ -190,9 +190,9 @@ X, Y = numbers(STEPS * ROWS, WIDTH), numbers(STEPS * ROWS, 1, seed=1)
 @pytest.mark.parametrize(
     ("outer", "inner", "schedule"),
     [
-        ("functional", "sequential", "Grouped"),
-        ("functional", "sequential", "Interleaved"),
         ("functional", "sequential", "Sequential"),
+        pytest.param("functional", "sequential", "Grouped", marks=pytest.mark.long),
+        pytest.param("functional", "sequential", "Interleaved", marks=pytest.mark.long),
         pytest.param("functional", "functional", "Interleaved", marks=pytest.mark.long),
         pytest.param("sequential", "functional", "Sequential", marks=pytest.mark.long),
         pytest.param("functional", "subclass", "Interleaved", marks=pytest.mark.long),

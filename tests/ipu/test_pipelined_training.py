@@ -121,6 +121,7 @@ def test_an_unpipelined_model_accumulates_too():
     np.testing.assert_allclose(model.training_record.gradient_norms, norms, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_doubles_become_singles():
     x, y = data(2)
     model = pipelined()

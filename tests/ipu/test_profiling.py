@@ -208,6 +208,7 @@ def test_programs_that_a_script_compiles_itself(tmp_path):
     assert len(folders(tmp_path)) == 1
 
 
+@pytest.mark.long
 def test_programs_of_a_model_without_stages(tmp_path):
     """fit, evaluate and predict compile one program each, and each is reported once."""
     from keras_recompute.ipu.models.strategy import IPUStrategy

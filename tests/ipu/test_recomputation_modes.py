@@ -78,6 +78,7 @@ def test_recompute_then_backpropagate_passes_over_checkpoints():
     assert kept(lambda x: plain(x, mark=checkpoint), THEN)[0] == [X]
 
 
+@pytest.mark.long
 def test_interleaved_recomputation_keeps_checkpoints_too():
     assert kept(plain, BETWEEN)[0] == [X]
     assert kept(lambda x: plain(x, mark=checkpoint), BETWEEN)[0] == sorted([X, B])

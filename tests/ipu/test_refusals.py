@@ -240,6 +240,7 @@ class TestBuilding:
                     x = keras.layers.Dense(1)(x)
             assert keras.Model(inputs, x).pipeline_stages == (0, 1)
 
+    @pytest.mark.long
     @pytest.mark.usefixtures("scope")
     def test_options_may_be_set_before_compiling(self):
         inputs = x = keras.Input((3,), batch_size=1)
@@ -281,6 +282,7 @@ class TestFit:
         ):
             pipelined(steps=3, accumulation=2).fit(*data(3), batch_size=BATCH, verbose=0)
 
+    @pytest.mark.long
     def test_more_steps_per_execution_than_steps_are_cut_with_a_warning(self):
         model = pipelined(steps=8, accumulation=2)
         with pytest.warns(UserWarning, match="steps_per_execution=8 is more than the 4 steps of an epoch"):
@@ -292,6 +294,7 @@ class TestFit:
         with pytest.raises(ValueError, match="drop_remainder=True"):
             pipelined().fit(dataset, verbose=0)
 
+    @pytest.mark.long
     def test_a_dataset_with_a_fixed_batch(self):
         dataset = tf.data.Dataset.from_tensor_slices(data(4)).batch(BATCH, drop_remainder=True)
         pipelined().fit(dataset, shuffle=False, verbose=0)

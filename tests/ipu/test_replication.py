@@ -32,7 +32,7 @@ long = pytest.mark.long
     ("replicas", "schedule", "accumulation", "method"),
     [
         (2, None, 2, "sum"),
-        (2, "Sequential", 2, "sum"),
+        pytest.param(2, "Sequential", 2, "sum", marks=long),
         pytest.param(4, None, 1, "sum", marks=long),
         pytest.param(4, "Sequential", 1, "mean", marks=long),
         pytest.param(2, "Interleaved", 2, "sum", marks=long),
@@ -65,7 +65,8 @@ def test_twenty_updates_are_those_of_a_loop_by_hand(replicas, schedule, accumula
     assert np.abs(by_hand.statistics[0][0] - by_hand.statistics[1][0]).max() > 1e-3, "the replicas saw the same"
 
 
-@pytest.mark.parametrize("schedule", [None, pytest.param("Sequential", marks=long)])
+@pytest.mark.long
+@pytest.mark.parametrize("schedule", [None, "Sequential"])
 @pytest.mark.parametrize("method", ["NONE", "LIST", "SUM", "MEAN"])
 def test_metrics_of_replicas_are_put_together(method, schedule):
     """Of a loss and a metric per replica, in ``evaluate`` and in ``fit`` alike."""
@@ -102,6 +103,7 @@ def test_predictions_come_in_the_order_of_the_data(schedule):
     np.testing.assert_allclose(model.predict(dataset, steps=6, verbose=0), expected[: 6 * BATCH], atol=1e-6)
 
 
+@pytest.mark.long
 def test_a_dataset_is_dealt_as_arrays_are():
     x, y = data(8)
     losses = []
@@ -114,6 +116,7 @@ def test_a_dataset_is_dealt_as_arrays_are():
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("steps", [None, 4])
 def test_validation_data_is_dealt_too_and_leaves_training_as_it_is(steps):
     """Loss of the last replica's validation data; as many updates as without validation."""
@@ -131,6 +134,7 @@ def test_validation_data_is_dealt_too_and_leaves_training_as_it_is(steps):
 
 
 class TestStates:
+    @pytest.mark.long
     def test_each_replica_draws_its_own_random_numbers_unless_a_seed_is_given(self):
         """Two replicas with the same microbatch: the mean of what dropout leaves of numbers that are all different."""
         from tensorflow.python import ipu
@@ -150,6 +154,7 @@ class TestStates:
         assert abs(seen[None][0] - seen[None][1]) > 1e-4
         assert seen[7][0] == seen[7][1]
 
+    @pytest.mark.long
     def test_all_replicas_draw_the_same_random_numbers_if_they_are_asked_to(self):
         """Also in a program that was made before, and no more after the next reset."""
         from tensorflow.python import ipu
@@ -186,6 +191,7 @@ class TestStates:
         finally:
             ipu.utils.reset_ipu_seed(7)
 
+    @pytest.mark.long
     def test_replica_0_draws_as_one_replica_does(self):
         from tensorflow.python import ipu
 
@@ -207,7 +213,8 @@ class TestStates:
 class TestCommonStatistics:
     """``norms.experimental.distributed_batch_norm_replica_group_size``."""
 
-    @pytest.mark.parametrize("schedule", [None, pytest.param("Sequential", marks=long), pytest.param("Grouped", marks=long)])
+    @pytest.mark.long
+    @pytest.mark.parametrize("schedule", [None, "Sequential", "Grouped"])
     def test_are_those_of_the_group_s_microbatches(self, schedule):
         """Four replicas in groups of two, twenty updates, by a loop in which each pair's microbatches are one batch."""
         accumulation, replicas, size = 4, 4, 2
@@ -235,6 +242,7 @@ class TestCommonStatistics:
 
 
 class TestSums:
+    @pytest.mark.long
     def test_an_optimizer_sums_and_averages_what_is_equal_in_all_replicas(self):
         from tensorflow.python import ipu
 
@@ -253,6 +261,7 @@ class TestSums:
         for three_times, once in zip(*weights, strict=True):
             np.testing.assert_allclose(three_times, once, rtol=1e-4, atol=1e-6)
 
+    @pytest.mark.long
     def test_a_model_does_not_as_its_replicas_follow_one_another(self):
         from tensorflow.python import ipu
 
@@ -332,6 +341,7 @@ def test_a_function_given_to_run_says_once_that_it_has_one_replica(caplog):
         assert caplog.text.count("2 IPUs are configured, but a function given to IPUStrategy.run has one replica") == said
 
 
+@pytest.mark.long
 def test_the_effective_batch_size_is_logged(caplog):
     model = replicated(2, None, steps=2, accumulation=2)
     with caplog.at_level("INFO", logger="keras_recompute"):

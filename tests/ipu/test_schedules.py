@@ -28,15 +28,15 @@ def plain():
     return of
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("stages", "schedule", "mode"),
     [
         # Every mode that a schedule has (Graphcore: Keras models), for 2, 3 and 4 stages; and without recomputation.
-        *(pytest.param(s, "Grouped", mode, marks=pytest.mark.long) for s in (2, 3, 4) for mode in (THEN, BETWEEN)),
-        (2, "Interleaved", THEN),
-        *(pytest.param(s, "Interleaved", THEN, marks=pytest.mark.long) for s in (3, 4)),
-        *(pytest.param(s, "Sequential", BETWEEN, marks=pytest.mark.long) for s in (2, 3, 4)),
-        pytest.param(3, "Interleaved", None, marks=pytest.mark.long),
+        *((s, "Grouped", mode) for s in (2, 3, 4) for mode in (THEN, BETWEEN)),
+        *((s, "Interleaved", THEN) for s in (2, 3, 4)),
+        *((s, "Sequential", BETWEEN) for s in (2, 3, 4)),
+        (3, "Interleaved", None),
     ],
 )
 def test_losses_after_twenty_updates_are_those_of_the_plain_model(plain, stages, schedule, mode):

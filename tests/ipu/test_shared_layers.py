@@ -25,7 +25,9 @@ def scope():
 
 @pytest.mark.usefixtures("scope")
 @pytest.mark.parametrize("method", ["fit", "predict"])
-@pytest.mark.parametrize("mapping", [None, [0, 1, 2], [0, 0, 1], [1, 0, 1], [0, 0, 0]], ids=str)
+@pytest.mark.parametrize(
+    "mapping", [None, [0, 1, 2], [0, 0, 1], [1, 0, 1], pytest.param([0, 0, 0], marks=pytest.mark.long)], ids=str
+)
 def test_weights_are_on_one_ipu(mapping, method):
     """The layer is in stages 0 and 2; an activation, which has no weights, may be anywhere."""
     from tensorflow.python.ipu.pipelining_ops import PipelineSchedule

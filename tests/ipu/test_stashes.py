@@ -138,6 +138,7 @@ def test_the_stashes_are_buffers_of_the_program(sequential, schedule, recompute)
     assert peak - least == pytest.approx(sum(s.total_bytes for s in stashes) - sum(s.total_bytes for s in kept), rel=0.05)
 
 
+@pytest.mark.long
 def test_the_size_of_the_program_does_not_depend_on_the_number_of_microbatches():
     sizes = {}
     for microbatches in (4, 40):

@@ -43,6 +43,7 @@ def test_gradients_of_convolutions_are_written_for_a_loop():
     assert not {kind for kind in found if kind.startswith("Conv2DBackprop")}
 
 
+@pytest.mark.long
 def test_steps_of_one_program_train_as_programs_of_one_step():
     x = np.random.default_rng(0).standard_normal((STEPS * BATCH, SIZE, SIZE, 3)).astype("float32")
     y = x.mean((1, 2, 3), keepdims=False)[:, None]

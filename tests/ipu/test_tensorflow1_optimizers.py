@@ -34,7 +34,7 @@ def model():
     ],
     ids=["descent", "momentum", "nesterov", "adam"],
 )
-@pytest.mark.parametrize("by_name", [True, False])
+@pytest.mark.parametrize("by_name", [pytest.param(True, marks=pytest.mark.long), False])
 def test_updates_are_those_of_tensorflow_1(model, make, by_name):
     """Against the optimiser itself, in eager mode."""
     x, y = numbers(STEPS * ROWS, 3), numbers(STEPS * ROWS, 1, seed=1)

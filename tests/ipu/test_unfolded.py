@@ -34,6 +34,7 @@ def passes(program):
     return [(key, max(step.not_always_live_bytes for step in run)) for key, run in groupby(steps, name)]
 
 
+@pytest.mark.long
 def test_four_forward_and_four_backward_humps_in_the_order_of_grouped():
     model, program = compiled(checkpoints=2, schedule="Grouped", length=96, units=8)
     in_a_row = unfolded(model, program)

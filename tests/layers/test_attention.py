@@ -70,6 +70,7 @@ def test_any_shape_mask_and_number_of_turns_give_the_formula(sizes, masked, turn
         np.testing.assert_allclose(a, b, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(
     length=st.sampled_from([1, 63, 64, 127, 128, 200, 256, 257, 330]),
@@ -87,8 +88,10 @@ def test_causal_attention_of_any_length_is_that_with_a_mask(length, turn_bytes, 
         np.testing.assert_allclose(a, b, atol=1e-11, err_msg=name)
 
 
-@pytest.mark.parametrize("turn_bytes", [2**15, 2**22], ids=["turns of 16 queries", "one turn"])
-@pytest.mark.parametrize("length", [256, 330])
+@pytest.mark.parametrize(
+    "turn_bytes", [2**15, pytest.param(2**22, marks=pytest.mark.long)], ids=["turns of 16 queries", "one turn"]
+)
+@pytest.mark.parametrize("length", [pytest.param(256, marks=pytest.mark.long), 330])
 def test_causal_attention_compiled(length, turn_bytes):
     random = np.random.default_rng(0)
     query, key, value, d_out = (random.standard_normal((1, 2, length, 3)) for _ in range(4))

@@ -46,7 +46,9 @@ def test_what_is_saved_are_the_outputs(cell):
 
 @CELL
 @pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
-@pytest.mark.parametrize("policy", [save_nothing, save_replay_sources], ids=["run again", "from its outputs"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param(save_nothing, marks=pytest.mark.long), save_replay_sources], ids=["run again", "from its outputs"]
+)
 def test_the_replayed_gradient_is_keras_s(cell, policy, jit):
     ours, plain = pair(cell, return_sequences=True)
 

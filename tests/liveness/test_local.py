@@ -28,6 +28,7 @@ def network(width: int = 512, layers: int = 6) -> keras.Model:
     return model
 
 
+@pytest.mark.long
 def test_a_training_step_is_measured_while_it_runs_and_trains_nothing():
     model, batch = network(), (np.ones((4096, 512), np.float32), np.ones((4096, 512), np.float32))
     model.train_on_batch(*batch)

@@ -57,6 +57,7 @@ def test_what_a_section_makes_is_of_that_section(name):
     assert [b for b in backward if b.layer != "compile_loss" and b.op_name != "AddN"] == []
 
 
+@pytest.mark.long
 @each_network
 def test_a_source_is_a_file(name):
     sources = {b.source.rpartition(":")[0] for b in compiled(name).program().buffers if b.source}

@@ -81,6 +81,7 @@ def test_the_program_names_the_layers_of_each_section():
     assert numbers == {"section-0": {"0"}, "section-1": {"1"}, "section-2": {"2"}}
 
 
+@pytest.mark.long
 def test_a_layer_that_holds_something_else_is_not_alike(traced):
     model = blocks()
     model.get_layer("drop_3").rate = 0.25

@@ -146,7 +146,7 @@ def plain(request):
 @pytest.mark.parametrize(
     ("layers", "count"),
     [
-        (Block, 3),
+        pytest.param(Block, 3, marks=pytest.mark.long),
         pytest.param((Block, Encoder), 3, marks=pytest.mark.long),
         pytest.param("block_*", 3, marks=pytest.mark.long),
         pytest.param("*/block_1", 1, marks=pytest.mark.long),

@@ -12,7 +12,7 @@ import pytest
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeError
 
-KINDS = ("checkpointed", "stand-in")
+KINDS = ("checkpointed", pytest.param("stand-in", marks=pytest.mark.long))
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(32, 8)).astype(np.float32), RANDOM.normal(size=(32, 1)).astype(np.float32)
 OPTIONS = {"batch_size": 8, "shuffle": False, "verbose": 0}
@@ -55,6 +55,7 @@ def expected():
         return losses(model.fit(X, Y, epochs=6, **OPTIONS)), model.get_weights()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_backup_and_restore_goes_on_where_training_broke_off(kind, expected, tmp_path):
     class BreakOff(keras.callbacks.Callback):
@@ -73,7 +74,7 @@ def test_backup_and_restore_goes_on_where_training_broke_off(kind, expected, tmp
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["best.keras", "best.weights.h5"])
+@pytest.mark.parametrize("name", ["best.keras", pytest.param("best.weights.h5", marks=pytest.mark.long)])
 def test_model_checkpoint_keeps_the_best_epoch(kind, name, expected, tmp_path):
     path = tmp_path / name
     kept = keras.callbacks.ModelCheckpoint(

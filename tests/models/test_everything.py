@@ -162,7 +162,7 @@ def outcome(model: keras.Model, case: Case, *, jit: bool) -> tuple[list[float], 
 
 # Under XLA all were tried once; those that compile fast or differ there are tried again.
 COMPILED = ("float16", "int8 and lora", "frozen front", "several")
-QUICK = ("sample_weight", "several")
+QUICK = ("sample_weight",)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,8 @@ def gradient(function, x):
     return tape.gradient(y, x).numpy()
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == "Model" else pytest.mark.long) for kind in MODELS])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", MODELS)
 def test_an_exported_model(tmp_path, kind):
     model = MODELS[kind]()
     model.export(tmp_path, verbose=False)
@@ -139,6 +140,7 @@ def test_what_another_process_loads_has_its_gradients(tmp_path):
         np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.long
 def test_saved_without_gradients_an_error_says_so(tmp_path):
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     functions = Functions()

@@ -104,7 +104,7 @@ def test_frozen_kernels_cost_no_product_in_a_loop():
 
 
 @pytest.mark.parametrize("jit", [False, True])
-@pytest.mark.parametrize("every", [2, 4])
+@pytest.mark.parametrize("every", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_who_asks_for_the_gradients_of_frozen_weights_gets_them(every, jit):
     """Keras freezes a variable by itself: TensorFlow's, which was made before, is watched all the same."""
     plain, base = dense(*INSIDE), dense(*INSIDE)

@@ -121,7 +121,7 @@ def test_a_training_step_of_one_s_own_in_a_subclass():
     assert_same_weights(models)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("policy", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.long)])
 def test_fit_in_mixed_precision(policy):
     """Loss scaling, which float16 needs, is the optimizer's: the scale moves as in the plain model."""
     before = keras.config.dtype_policy()

@@ -55,7 +55,7 @@ def fitted(model: keras.Model, mode: str) -> list[float]:
 OURS = {"at": "between_0", "layers": "leaves"}
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "jit"))])
 @pytest.mark.parametrize("by", OURS)
 def test_what_nobody_uses_is_no_mistake(by, mode):
     """But who uses it then is told the layer, the attribute and the tensor, however it is used."""

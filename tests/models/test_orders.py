@@ -67,7 +67,9 @@ def test_second_derivatives_through_levels_of_loops_in_eager_code():
     assert_close(penalty(ours, X[:, :5], "eager"), penalty(plain, X[:, :5], "graph"))
 
 
-@pytest.mark.parametrize("build", [dense_chain, shared_dense], ids=lambda build: build.__name__)
+@pytest.mark.parametrize(
+    "build", [pytest.param(dense_chain, marks=pytest.mark.long), shared_dense], ids=lambda build: build.__name__
+)
 def test_second_derivatives_through_other_sections(build):
     ours, plain = twins(build)
     assert_close(penalty(ours, X[:, 0], "graph"), penalty(plain, X[:, 0], "graph"))
@@ -92,6 +94,7 @@ def third_order(model, x, mode):
     return computed(run, x, mode)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "jit"))])
 def test_third_derivatives_through_sections(mode):
     ours, plain = twins(dense_chain)

@@ -230,6 +230,7 @@ def compiled():
     }
 
 
+@pytest.mark.long
 def test_the_program_does_not_grow_with_the_number_of_checkpoints(compiled):
     """Sections are one loop. What is ordered in it depends on sizes, a few instructions; one section more would be hundreds."""
     assert compiled[3].program_instructions is not None
@@ -254,6 +255,7 @@ def test_behind_the_last_checkpoint_what_was_read_is_freed():
     assert temporary_bytes(inputs, x) <= small + 16 * small + large + small
 
 
+@pytest.mark.long
 def test_behind_the_last_checkpoint_gradients_are_not_held_beside_copies_of_them():
     """XLA transposes gradients of kernels, and would do that last, when it hands them out, and hold both arrays until then."""
     inputs = x = keras.Input((4, 4, 64), batch_size=2)
@@ -294,6 +296,7 @@ def test_save_and_load(tmp_path):
     np.testing.assert_allclose(*histories, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_clone_model():
     model = recurrent(Model, 3)
     clone = keras.models.clone_model(model)
@@ -306,7 +309,9 @@ def test_clone_model():
     assert keras.models.clone_model(model).recomputation_levels == 2
 
 
-@pytest.mark.parametrize(("cell", "arrays", "sections", "steps"), [(LSTM, 4 + 4, 8, 32), (GRU, 3 + 4, 4, 128)])
+@pytest.mark.parametrize(
+    ("cell", "arrays", "sections", "steps"), [(LSTM, 4 + 4, 8, 32), pytest.param(GRU, 3 + 4, 4, 128, marks=pytest.mark.long)]
+)
 def test_behind_the_last_checkpoint_a_loop_holds_what_it_does_in_sections(cell, arrays, sections, steps):
     """Of a section its inputs, gates and their gradients; a GRU's have one for the state's part of the candidate too."""
     batch, features, units = 8, 64, 32

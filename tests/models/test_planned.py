@@ -259,7 +259,8 @@ def test_the_prediction_is_near_what_is_compiled(make, batch):
     ("make", "batch", "budget"),
     [
         (lambda: dense(12, width=64, activation="tanh"), 1024, "3MiB"),
-        (composite, 1024, "2MiB"),  # a prediction of 3 MiB, as if sections kept what a plain model does, refused it
+        # A prediction of 3 MiB, as if sections kept what a plain model does, refused it.
+        pytest.param(composite, 1024, "2MiB", marks=pytest.mark.long),
         pytest.param(blocks, 64, "3MiB", marks=pytest.mark.long),
     ],
 )
@@ -273,6 +274,7 @@ def test_the_prediction_is_near_what_is_compiled_with_checkpoints(make, batch, b
     assert found.predicted_peak_bytes == pytest.approx(program.peak_bytes, rel=0.15)
 
 
+@pytest.mark.long
 def test_blocks_inside_a_layer_are_recomputed_where_no_checkpoint_is_enough():
     """Most of the activations are in one layer, six blocks of 1024 rows of 32 and 128: no cut between layers halves them."""
     model = encoder()
@@ -320,6 +322,7 @@ def test_equal_layers_are_traced_once(monkeypatch):
     assert traced == ["dense_0", "head"]
 
 
+@pytest.mark.long
 def test_costs_can_be_timed_and_recurrent_layers_measured():
     x = inputs = keras.Input((16, 4), batch_size=2)
     for _ in range(2):

@@ -59,6 +59,7 @@ def loops(model: keras.Model, backend: str = TPU) -> int:
     return [operation.type for operation in graph.get_operations()].count("StatelessWhile")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", [joined, pytest.param(last_state, marks=pytest.mark.long)])
 def test_values_and_gradients_are_those_of_keras(end):
     ours = network(16, end)
@@ -75,6 +76,7 @@ def test_values_and_gradients_are_those_of_keras(end):
 ROLLED, WITH_A_TURN_BEHIND = 2, 4  # over the sections, forward and backward; and over the steps of the section behind them
 
 
+@pytest.mark.long
 def test_the_last_section_joins_the_others_on_a_tpu():
     assert loops(network(16)) == ROLLED
     assert loops(network(16), CPU) == WITH_A_TURN_BEHIND - 1  # the backward one behind stands in a branch

@@ -195,6 +195,7 @@ def test_a_functional_model_with_models_inside_is_saved_and_cloned(tmp_path):
         assert [layer.name for layer in back.layers] == [layer.name for layer in base.layers]
 
 
+@pytest.mark.long
 def test_weight_files_load_both_ways_and_it_exports(tmp_path):
     plain, base = pair("task")
     ours = kr.checkpointed(base, every=2)

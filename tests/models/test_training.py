@@ -29,8 +29,8 @@ from .twins import assert_agree, training_pass, twins
 
 WITH_JIT = ["recurrent", "uneven", "skips", "dropout", "batch norm"]
 EAGER = ["recurrent", "dense chain", "masked", "several"]
-# Variants of the recurrent network, after those of an LSTM, a GRU and sections of two lengths.
-LONG = list(NETWORKS)[list(NETWORKS).index("given first state") : list(NETWORKS).index("dense chain")]
+# Variants of the recurrent network.
+LONG = list(NETWORKS)[list(NETWORKS).index("recurrent") + 1 : list(NETWORKS).index("dense chain")]
 
 
 @lru_cache(maxsize=None)
@@ -55,7 +55,7 @@ def test_outputs_gradients_and_state(name, mode):
     assert_agree(training_pass(ours, network.arrays, mode=mode), expected)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in NETWORKS])
 def test_inference_is_the_plain_model_s(name):
     network = NETWORKS[name]
     ours, plain = twins(network.build)
@@ -117,6 +117,7 @@ def test_mixed_precision(policy, mode):
         keras.config.set_dtype_policy(before)
 
 
+@pytest.mark.long
 def test_loss_scaling_of_mixed_float16():
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_float16")
@@ -190,6 +191,7 @@ def test_a_frozen_layer_has_no_gradient_and_keeps_its_weights():
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("build", "options"),
     [
@@ -224,6 +226,7 @@ def test_sample_weights_and_class_outputs():
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
+@pytest.mark.long
 def test_evaluate_and_predict():
     ours, plain = twins(NETWORKS["recurrent"].build)
     x, y = SEQUENCES[0], numbers(4, LENGTH, 2)

@@ -150,6 +150,7 @@ def test_sizes_without_a_common_unit_are_never_slower_than_binomial(state, activ
         assert outcome.replayed_steps <= binomial_replayed_steps(300, slots=slots)
 
 
+@pytest.mark.long
 def test_2048_steps_with_a_window_stay_near_the_bound():
     # State 1, activation 3, 100 bytes. A step replayed at most r times belongs to a chain of at most N(m, r) steps, where
     # N(m, 0) = m // 3 and N(m, r) = max(1 + N(m - 3, r), N(m, r - 1) + N(m - 1, r)): no plan has fewer replays than this sum.

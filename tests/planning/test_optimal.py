@@ -127,6 +127,7 @@ def test_freeing_a_checkpoint_and_making_it_again_is_found_where_it_pays():
     assert persistent.replay_seconds == 13 + 12 + 11 + 10
 
 
+@pytest.mark.long
 @settings(repeatable, max_examples=25)
 @given(uneven_chains(least=1, most=7), st.data())
 def test_a_larger_budget_is_never_slower_and_changes_nothing_if_it_buys_nothing(chain, data):
@@ -248,6 +249,7 @@ def test_it_is_never_slower_than_equal_sections_in_the_same_memory(checkpoints):
     assert best.seconds <= uniform.seconds
 
 
+@pytest.mark.long
 def test_a_long_chain_takes_the_better_of_its_two_planners():
     chain = random_chain(120, seed=4)
     stairs = Staircase(chain).stairs

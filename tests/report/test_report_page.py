@@ -143,6 +143,7 @@ def test_hover_tells_the_step_and_what_is_alive(opened):
     opened.wait("$('tip').hidden")
 
 
+@pytest.mark.long
 def test_the_tip_stays_in_a_narrow_window(browser, program, tmp_path):
     def width(pixels):
         browser.send("Emulation.setDeviceMetricsOverride", width=pixels, height=1000, deviceScaleFactor=1, mobile=False)
@@ -161,6 +162,7 @@ def test_the_tip_stays_in_a_narrow_window(browser, program, tmp_path):
         width(1400)
 
 
+@pytest.mark.long
 def test_a_pointer_that_leaves_at_once_shows_nothing(opened):
     send = "$('stage').dispatchEvent(new PointerEvent(%r, { clientX: 500, clientY: 300 }))"
     opened.run(send % "pointermove")
@@ -170,6 +172,7 @@ def test_a_pointer_that_leaves_at_once_shows_nothing(opened):
     assert opened.run("$('tip').hidden")
 
 
+@pytest.mark.long
 def test_hover_where_only_the_other_report_has_steps(browser, program, saved, tmp_path):
     browser.messages.clear()
     steps = (*saved.steps, *[dataclasses.replace(s, instruction=f"more.{s.instruction}") for s in saved.steps])
@@ -211,6 +214,7 @@ def test_the_list_is_filtered_and_sorted(opened):
     assert text(opened, "sums").endswith("counted each once")
 
 
+@pytest.mark.long
 def test_a_buffer_shows_its_whole_life(opened):
     opened.run("$('buffers').tBodies[0].rows[0].click()")
     assert "step 4 to 5, 2 steps" in text(opened, "buffer-facts")
@@ -235,6 +239,7 @@ def test_the_difference_of_two_steps(opened):
     assert text(opened, "buffers-title") == "Buffers alive at the step"
 
 
+@pytest.mark.long
 def test_the_keyboard_does_everything(opened):
     for key, step in (("ArrowRight", 6), ("ArrowLeft", 5), ("Home", 0), ("ArrowLeft", 0), ("End", 7), ("p", 5)):
         opened.key(key)
@@ -257,6 +262,7 @@ def test_the_keyboard_does_everything(opened):
     assert text(opened, "say") == "step 1, 20.0 MiB"
 
 
+@pytest.mark.long
 def test_zoom(opened):
     opened.drag(place(opened, 2), place(opened, 7))
     first, last = opened.run("[state.from, state.to]")
@@ -271,6 +277,7 @@ def test_zoom(opened):
     assert opened.run("[state.from, state.to]") == [0, 8]
 
 
+@pytest.mark.long
 def test_a_link_keeps_the_state(browser, program, saved, tmp_path):
     path = write_page([("plain", program), ("saved", saved)], tmp_path / "two.html")
     link = "#report=1&by=phase&step=6&base=3&buffer=2&from=1&to=7&text=fus"
@@ -285,6 +292,7 @@ def test_a_link_keeps_the_state(browser, program, saved, tmp_path):
     browser.wait("$('step-title').textContent === 'A: Step 2 of 8'")
 
 
+@pytest.mark.long
 def test_two_reports_on_one_scale(both):
     scale = "[$('plot').layout.yaxis.range, $('plot').layout.xaxis.range]"
     before = both.run(scale)
@@ -299,6 +307,7 @@ def test_two_reports_on_one_scale(both):
     assert [size for size, _ in listed(both)] == ["15.0 MiB", "10.0 MiB", "5.00 MiB"]
 
 
+@pytest.mark.long
 def test_light_and_dark(opened):
     colours = []
     for dark in (True, False):
@@ -348,6 +357,7 @@ def test_everything_but_the_chart_is_there_before_plotly_is_read(browser, progra
     assert browser.messages == []
 
 
+@pytest.mark.long
 def test_the_page_writes_sizes_as_the_tables_do(opened):
     sizes = [0, 1, 999, 1000, 1023, 1024, 4096, 10_234, 102_348, 1_023_487, 1_023_488, MIB, 31 * MIB + 7, 2**30, 2**40, 2**52]
     assert opened.run(f"{sizes}.map(formatBytes)") == [format_bytes(size) for size in sizes]

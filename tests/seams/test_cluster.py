@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.long
 def test_the_service_gets_the_times_that_it_is_to_wait():
     # In a process of its own: the settings are kept for the rest of it.
     script = """
@@ -21,6 +24,7 @@ print([(job.name, job.num_tasks) for job in service.coordinated_job_list])
     assert said == "2500 60000 /job:chief/replica:0/task:0\n[('chief', 1), ('worker', 2)]\n"
 
 
+@pytest.mark.long
 def test_outside_of_strategies_a_variable_is_one():
     # In a process of its own: its processor is divided into two devices.
     script = """

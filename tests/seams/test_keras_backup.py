@@ -50,6 +50,7 @@ def test_what_was_interrupted_goes_on_to_the_same_numbers_dropout_and_all(tmp_pa
     assert not (tmp_path / "backup").exists()
 
 
+@pytest.mark.long
 def test_a_process_that_does_not_write_reads(tmp_path):
     whole, _ = fit(tmp_path / "nothing", writes=False)
     assert not (tmp_path / "nothing").exists()
@@ -60,6 +61,7 @@ def test_a_process_that_does_not_write_reads(tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.long
 def test_the_backups_stay_where_that_is_asked_for(tmp_path):
     fit(tmp_path / "backup", delete_checkpoint=False)
     assert [path.name for path in (tmp_path / "backup").iterdir()] == [str(EPOCHS)]

@@ -56,6 +56,7 @@ def test_what_is_not_there_is_handed_on_as_none():
     assert model.batches == [(1, None)]
 
 
+@pytest.mark.long
 def test_one_replica_is_keras_own_way():
     model = noting()
     model.strategy = ONE

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_recompute.seams.keras.training import (
@@ -46,6 +47,7 @@ def test_a_loss_is_noted_in_the_metric_that_is_reported():
     assert float(model.get_metrics_result()["loss"]) == 3  # (1 * 1 + 2 * 4) / 3
 
 
+@pytest.mark.long
 def test_evaluate_within_fit_is_told_from_one_that_the_user_calls():
     model, x, y = compiled(), np.zeros((2, 3)), np.zeros((2, 1))
     model.fit(x, y, validation_data=(x, y), verbose=0)
