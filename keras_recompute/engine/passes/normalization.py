@@ -1,9 +1,11 @@
 """The gradient of batch normalisation by TensorFlow's kernel for it.
 
 For TensorFlow without XLA, on a CPU. Keras writes the layer as sums, products and a root, and TensorFlow some sixty operations
-for their gradient, each of them a pass over the image or some kilobytes for as long as the graph lives. The kernel is one
-operation; its numbers are the same but for the order in which they are added up. The layer's own results stay Keras's to the
-bit: where they are rounded otherwise, the difference grows from layer to layer, to a fifth of a gradient of ResNet50.
+for their gradient. Many are a pass over the image each, and each costs the process some kilobytes for as long as the graph
+lives. The kernel is one operation; its numbers are the same but for the order in which they are added up.
+
+The layer's own results stay Keras's to the bit: where they are rounded otherwise, the difference grows from layer to layer, to
+a fifth of a gradient of ResNet50.
 
 What it gains: "Convolutions without XLA" in benchmarks/NOTES.md.
 """

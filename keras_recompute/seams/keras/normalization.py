@@ -24,7 +24,7 @@ _found: ContextVar[list[tuple[tf.Tensor, tf.Tensor]] | None] = ContextVar("means
 def gradient_of_batch_normalization_fused() -> Iterator[None]:
     """Have the gradient of Keras's batch normalisation in training, of images with their channels last, be one operation.
 
-    In this thread, for graphs that are made inside. The layer itself computes what it ever does, by the same operations.
+    In this thread, for graphs that are made inside. The layer itself computes what it always does, by the same operations.
     """
     _Layer.call, _Layer._moments = _call, _moments
     token = _fuses.set(True)
