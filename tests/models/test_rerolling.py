@@ -60,7 +60,7 @@ def loops(model: keras.Model, backend: str = TPU) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("end", [joined, pytest.param(last_state, marks=pytest.mark.long)])
+@pytest.mark.parametrize("end", [joined, last_state])
 def test_values_and_gradients_are_those_of_keras(end):
     ours = network(16, end)
     inputs = keras.Input((32, 3), batch_size=2)

@@ -195,10 +195,8 @@ def test_a_frozen_layer_has_no_gradient_and_keeps_its_weights():
 @pytest.mark.parametrize(
     ("build", "options"),
     [
-        *(
-            pytest.param(*given, marks=pytest.mark.long)
-            for given in [(dense_chain, {"jit_compile": True}), (shared_dense, {"run_eagerly": True})]
-        ),
+        (dense_chain, {"jit_compile": True}),
+        (shared_dense, {"run_eagerly": True}),
         (shared_dense, {"jit_compile": False}),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
