@@ -53,13 +53,18 @@ def table(comparison: Comparison, *, main_only: bool = False) -> str:
         cells = [
             str(row["checkpoints"]),
             f"{name}: {row['plan']}" if row.get("plan") else name,
-            f"{row['step_seconds']:.2f}" + (f" ({min(spread):.2f} to {max(spread):.2f})" if len(spread) > 1 else ""),
+            _seconds(row["step_seconds"])
+            + (f" ({_seconds(min(spread))} to {_seconds(max(spread))})" if len(spread) > 1 else ""),
             f"{row['first_step_seconds']:.1f}",
             f"{comparison.fraction_of_rate(row):.0%}",
             *("" if row[key] is None else format_bytes(int(row[key])) for key in ("temporary_bytes", "measured_bytes")),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, *(f"\n{failure}" for failure in comparison.failures if not main_only)])
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.2 else f"{value:.3f}"  # two digits that count
 
 
 def disagreements(comparison: Comparison) -> list[str]:
