@@ -202,7 +202,6 @@ def page(rows: dict[str, Any]) -> str:
         "Models that nobody here wrote, with random weights, small images and short sequences, on two x86-64 cores that did",
         "other work as well, so that seconds are good to a third or so. Made by `python3 benchmarks/zoo.py`, whose first lines",
         "say what is measured. Ratios are of the model with checkpoints to the plain Keras model in the same process.",
-        "Seconds of DenseNet121, NASNetMobile and InceptionResNetV2, and SegFormer's without jit, are of older programs.",
         "",
         "Where weights far outweigh activations, as in InceptionResNetV2, the peak stands where all gradients are there, and",
         "the plain model's activations lie in buffers that gradients will fill: temporaries are few, and checkpoints have",
