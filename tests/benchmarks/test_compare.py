@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import compare
 import one_peer
 import pytest
+import tensorflow as tf
 from comparison import Comparison, disagreements, table
 from peers import ON_DEVICE, PEERS, DeviceMemory, Peer, keras_models, ours, planned, takes_part, tensorflow_step
 from plot import STYLES, plot
-from workloads import WORKLOADS, named_weights
+from workloads import WORKLOADS, data, named_weights
 
 import keras_recompute as kr
 from keras_recompute.engine.passes import leaving_out
@@ -100,12 +101,45 @@ def test_peers_do_the_same_work_on_networks_of_keras():
 
 
 @pytest.mark.long
-def test_without_jit_the_work_is_the_same_by_kernels_of_its_own():
+@pytest.mark.parametrize("left_out", [(), ("normalization",)], ids=["all passes", "without normalization"])
+def test_without_jit_the_work_is_the_same_by_kernels_of_its_own(left_out):
     name = "tiny-resnet50"
     plain = two_steps("keras", name)
-    assert two_steps("ours-without-jit", name) == pytest.approx(plain, rel=1e-5)
-    with leaving_out("normalization"):
-        assert two_steps("ours-without-jit", name) == pytest.approx(plain, rel=1e-5)
+    with leaving_out(*left_out):
+        mine = two_steps("ours-without-jit", name)
+    assert mine[:3] == pytest.approx(plain[:3], rel=1e-5)
+    # The last normalisations are over 8 numbers each: of the second step, each of plain Keras's own gradients is some 1e-2
+    # from float64's, where those of the first are 1e-5 from it.
+    assert mine[3] == pytest.approx(plain[3], rel=1e-3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("left_out", [(), ("normalization",)], ids=["all passes", "without normalization"])
+def test_without_jit_every_gradient_is_the_plain_models(left_out):
+    workload = WORKLOADS["tiny-resnet50"]
+    x, y = map(tf.constant, data(workload))
+
+    def gradients(model):
+        keras_models.assign(workload, model.trainable_variables)
+        weights = [v.value for v in model.trainable_variables]
+
+        @tf.function(autograph=False)
+        def compute():
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+            return tape.gradient(loss, weights)
+
+        return dict(zip((v.path for v in model.trainable_variables), compute()))
+
+    with leaving_out(*left_out):
+        mine = gradients(ours.model(workload, checkpoints=1))
+    plain = gradients(keras_models.network(workload))
+    assert mine.keys() == plain.keys()
+    # Of a bias before a normalisation the gradient is 0, and what is computed is rounding: the largest gives it its size.
+    largest = max(float(tf.norm(gradient)) for gradient in plain.values())
+    for path, gradient in plain.items():
+        difference = float(tf.norm(mine[path] - gradient))
+        assert difference <= 1e-5 * max(float(tf.norm(gradient)), 1e-2 * largest), path
 
 
 def test_a_table_has_a_row_for_every_run():
