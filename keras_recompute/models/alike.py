@@ -3,11 +3,12 @@
 To trace and to differentiate takes most of the time in which a step is prepared. Blocks of a deep model are alike: the same
 kinds of layers, with the same configurations, on the same shapes. What was made for the first of them is written for the others
 with their variables in place of its own, and with the names of their layers. Unlike ``twins``, which become one loop, they may
-draw random numbers and keep statistics.
+draw random numbers and keep statistics. Loops over such blocks share what one turn does, where several sections have one each.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..engine.partition import Partition
 from ..engine.renames import Renames
 from ..seams.keras.layers import layers_in, variable_of
 from .aside import Aside
+from .equal import Run
 from .graph import Call, Key, Ref
 from .held import held
 from .sections import Section
@@ -30,6 +32,7 @@ class Alike:
 
     def __init__(self) -> None:
         self._known: dict[Any, tuple[Section, Partition, Aside]] = {}
+        self._loops: defaultdict[Any, list[tuple[Run, Partition, Aside]]] = defaultdict(list)
 
     def get(self, section: Section, circumstances: Any, make: Callable[[], tuple[Partition, Aside]]) -> tuple[Partition, Aside]:
         """Return ``make()``, or what it was for a section like this one; ``circumstances`` are what else it depends on."""
@@ -46,6 +49,28 @@ class Alike:
         if not aside.leaves_losses:
             self._known.setdefault(key, (section, part, aside))
         return part, aside
+
+    def get_loop(self, run: Run, circumstances: Any, make: Callable[[], tuple[Partition, Aside]]) -> tuple[Partition, Aside]:
+        """Return ``make()``, or what it was for a loop over sections that are twins of this one's."""
+        if run.inside:
+            return make()
+        known = self._loops[_place_of_twins(run), circumstances]
+        for first, part, aside in known:
+            if first.form == run.form:
+                found = _for_another(part, first, run)
+                if found is not None:
+                    return found, aside
+        part, aside = make()
+        if not aside:
+            known.append((run, part, aside))
+        return part, aside
+
+
+def _place_of_twins(run: Run) -> Any:
+    """Return which of the calls' layers are given the weights of others, and which values of a section leave it."""
+    operations = [call.operation for call in run.calls]
+    made = [key for call in run.calls for key in call.outputs]
+    return tuple(operations.index(layers[0]) for layers in run.twins), tuple(made.index(key) for key in run.returns)
 
 
 def _form(section: Section) -> Any:
@@ -84,7 +109,7 @@ def _held(operation: keras.Operation) -> Any:
     return type(operation), held(operation, _held)
 
 
-def _for_another(part: Partition, first: Section, section: Section) -> Partition | None:
+def _for_another(part: Partition, first: Section | Run, section: Section | Run) -> Partition | None:
     """Return ``part``, which was made of ``first``, for ``section``; None where it holds a variable of nobody's."""
     pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(section.calls))))
     both = [(variable_of(a), variable_of(b)) for one, other in pairs for a, b in zip(one.variables, other.variables)]

@@ -32,7 +32,7 @@ class Run:
     given, ``parameters`` the keys under which the section's calls know them, ``roles`` how they go together. ``returns``
     are the keys of a section's outputs, ``requests`` what the loop gives back, and ``results`` what each of them stands
     for: one value, or one per section, each with the keys under which it is known. ``twins`` has, for each layer with
-    weights of its own, that layer of every section.
+    weights of its own, that layer of every section. ``form`` is what the sections are equal in.
     """
 
     sections: tuple[Section, ...]
@@ -43,6 +43,7 @@ class Run:
     returns: tuple[Key, ...]
     requests: tuple[Request, ...]
     results: tuple[tuple[tuple[Key, ...], ...], ...]
+    form: Any
     twins: tuple[tuple[keras.layers.Layer, ...], ...] = ()
     inside: tuple[Any, ...] = ()  # the steps of ``calls``, where parts of them are loops
 
@@ -244,6 +245,7 @@ def _run(shapes: Sequence[_Shape], roles: Sequence[Role], after: Sequence[Sectio
         returns=tuple(head.made[position] for position in positions),
         requests=tuple(Last(at[p]) if is_last else Joined(at[p], axis) for p, axis, is_last in requests),
         results=tuple(results),
+        form=head.form,
         twins=twins_of([[call.operation for call in shape.calls] for shape in shapes]),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -110,24 +111,47 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]
     """Run ``plan`` on the inputs of its graph, in a graph under construction; return the values of its outputs."""
     graph, plan = plan.graph, plan.on(target_now())
     values: Values = dict(zip(graph.inputs, inputs))
-    batch = dimensions(inputs[0])[0] if inputs else 1
+    whole = _Part(values, Alike(), plan.levels, fixed_values(graph, inputs), keeps_results=plan.keeps_results)
     for state in graph.initial_states:
-        values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=batch))[state.slot]
+        values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=whole.batch))[state.slot]
 
-    alike, fixed = Alike(), fixed_values(graph, inputs)
     for name, step in plan.named_steps:
         if isinstance(step, Run):
-            _run_equal(step, values, batch, name, plan.levels, fixed, keeps_results=plan.keeps_results)
+            _run_equal(step, whole, name)
         elif step.recomputed:
-            _run_section(step, values, name, _policy(keeps_results=plan.keeps_results), alike, fixed)
+            _run_section(step, whole, name, whole.policy)
         elif step is plan.steps[-1] and not plan.is_plain:
             # Nothing of it is replayed, but it is written as the sections are, with the passes of the target, and stands behind
             # a fence. Otherwise a compiler puts off the gradients of its weights, and what they need stays in memory through
             # the replay of all sections before it.
-            _run_section(step, values, _END, None, alike, fixed)
+            _run_section(step, whole, _END, None)
         else:
-            _run_calls(step, values, name or _END)
+            _run_calls(step, whole, name or _END)
     return [values[key] for key in graph.outputs]
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What a part of the model runs on, the whole or the inside of a section: the values that are there, and how.
+
+    ``alike`` has what was traced of the model, ``fixed`` the values that no gradient is asked of.
+    """
+
+    values: Values
+    alike: Alike
+    levels: int = 1
+    fixed: Collection[Key] = ()
+    keeps_results: bool = True
+
+    @property
+    def policy(self) -> Policy:
+        """What sections keep that are recomputed."""
+        return save_replay_sources if self.keeps_results else save_nothing
+
+    @functools.cached_property
+    def batch(self) -> Dimension:
+        """The first dimension of the first value that has one."""
+        return next((dimensions(value)[0] for value in self.values.values() if value.shape.rank), 1)
 
 
 def _rerolled(steps: Sequence[Section | Run], graph: Graph, *, with_twins: bool) -> list[Section | Run]:
@@ -148,80 +172,74 @@ def _rerolled(steps: Sequence[Section | Run], graph: Graph, *, with_twins: bool)
     return [*found[: before + 1], *behind] if len(behind) == len(found) - before - 1 else []
 
 
-def _run_calls(step: Section | Run, values: Values, name: str) -> None:
+def _run_calls(step: Section | Run, on: _Part, name: str) -> None:
     """Run what a step does as it stands, but for the loops inside."""
     if not step.inside:
         for call in step.calls:
-            call.run(values)
+            call.run(on.values)
         return
-    batch = next((dimensions(value)[0] for value in values.values() if value.shape.rank), 1)
     for part in step.inside:
         if isinstance(part, Run):
-            _run_equal(part, values, batch, name, levels=1, fixed=())
+            _run_equal(part, on, name)
         else:
-            _run_calls(part, values, name)
+            _run_calls(part, on, name)
 
 
-def _run_section(
-    section: Section, values: Values, name: str, policy: Policy | None, alike: Alike, fixed: Collection[Key]
-) -> None:
-    arguments, masked = with_masks([values[key] for key in section.inputs])
+def _run_section(section: Section, on: _Part, name: str, policy: Policy | None) -> None:
+    arguments, masked = with_masks([on.values[key] for key in section.inputs])
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in arguments]
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
     at_hand = section.at_hand
-    unasked = tuple(number for number, key in enumerate(section.inputs) if key in fixed)
+    unasked = tuple(number for number, key in enumerate(section.inputs) if key in on.fixed)
     circumstances = tuple(signature), masked, tuple(at_hand), policy, unasked
-    part, aside = alike.get(
-        section, circumstances, lambda: _partition(section, signature, masked, at_hand, policy, name, unasked)
+    part, aside = on.alike.get(
+        section, circumstances, lambda: _partition(section, signature, masked, at_hand, policy, name, unasked, on.alike)
     )
     results = lower(part, arguments, name=name)
-    values.update(zip(section.outputs, aside.restore(results)))
+    on.values.update(zip(section.outputs, aside.restore(results)))
 
 
-def _policy(*, keeps_results: bool) -> Policy:
-    return save_replay_sources if keeps_results else save_nothing
-
-
-def _run_equal(
-    run: Run,
-    values: Values,
-    batch: Dimension,
-    name: str,
-    levels: int,
-    fixed: Collection[Key],
-    *,
-    keeps_results: bool = True,
-) -> None:
-    policy = _policy(keeps_results=keeps_results)
-    arguments, masked = with_masks([values[key] for key in run.arguments])
-    if not masked:
-        weights = stacked_weights(run.twins)
-        arguments, roles = [*arguments, *weights], (*run.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights))
-        signature = [section_spec(value, role) for value, role in zip(arguments, roles)]
-        stored = {role.output for role in run.roles if isinstance(role, Carried)}
-        if keeps_results:
-            stored.update(request.output for request in run.requests if isinstance(request, Joined))
-        # What one section hands to the next is trained if anything is.
-        given = enumerate(zip(run.arguments, run.roles))
-        unasked = [n for n, (key, role) in given if not isinstance(role, Carried) and key in fixed]
-        part, aside = _partition(run, signature, masked, sorted(stored), policy if run.recomputed else None, name, unasked)
-        if not aside and can_be_outlined(part, roles):
-            counts = equal_groups(len(run.sections), levels)
-            results = outline_levels(part, arguments, counts=counts, roles=roles, requests=run.requests, batch=batch, name=name)
-            for request, keys, result in zip(run.requests, run.results, results):
-                is_stack = isinstance(request, Joined) and request.axis is None
-                for known_as, value in zip(keys, tf.unstack(result) if is_stack else [result]):
-                    values.update(dict.fromkeys(known_as, value))
-            return
-    alike = Alike()
+def _run_equal(run: Run, on: _Part, name: str) -> None:
+    arguments, masked = with_masks([on.values[key] for key in run.arguments])
+    if not masked and _run_as_loop(run, arguments, on, name):
+        return
     for number, section in enumerate(run.sections):
         if run.recomputed:
-            _run_section(section, values, f"{name}.{number}", policy, alike, fixed)
+            _run_section(section, on, f"{name}.{number}", on.policy)
         else:
-            _run_calls(section, values, name)
+            _run_calls(section, on, name)
     for request, keys in zip(run.requests, run.results):
         if isinstance(request, Joined) and request.axis is not None:
-            values[keys[0][0]] = tf.concat([values[key] for key, *_ in keys], request.axis)
+            on.values[keys[0][0]] = tf.concat([on.values[key] for key, *_ in keys], request.axis)
+
+
+def _run_as_loop(run: Run, arguments: Sequence[tf.Tensor], on: _Part, name: str) -> bool:
+    """Run equal sections as one loop, and return whether that can be done."""
+    weights = stacked_weights(run.twins)
+    arguments, roles = [*arguments, *weights], (*run.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights))
+    signature = [section_spec(value, role) for value, role in zip(arguments, roles)]
+    stored = {role.output for role in run.roles if isinstance(role, Carried)}
+    if on.keeps_results:
+        stored.update(request.output for request in run.requests if isinstance(request, Joined))
+    at_hand = sorted(stored)
+    # What one section hands to the next is trained if anything is.
+    given = enumerate(zip(run.arguments, run.roles))
+    unasked = tuple(n for n, (key, role) in given if not isinstance(role, Carried) and key in on.fixed)
+    policy = on.policy if run.recomputed else None
+    part, aside = on.alike.get_loop(
+        run,
+        (tuple(signature), tuple(at_hand), policy, unasked),
+        lambda: _partition(run, signature, (), at_hand, policy, name, unasked, on.alike),
+    )
+    if aside or not can_be_outlined(part, roles):
+        return False
+    counts = equal_groups(len(run.sections), on.levels)
+    results = outline_levels(part, arguments, counts=counts, roles=roles, requests=run.requests, batch=on.batch, name=name)
+    for request, keys, result in zip(run.requests, run.results, results):
+        is_stack = isinstance(request, Joined) and request.axis is None
+        for known_as, value in zip(keys, tf.unstack(result) if is_stack else [result]):
+            on.values.update(dict.fromkeys(known_as, value))
+    return True
 
 
 def _partition(
@@ -232,6 +250,7 @@ def _partition(
     policy: Policy | None,
     name: str,
     unasked: Sequence[int],
+    alike: Alike,
 ) -> tuple[Partition, Aside]:
     """Trace what ``step`` does, as a function of its inputs, then their masks, to its outputs, then what goes beside them.
 
@@ -248,7 +267,7 @@ def _partition(
 
         def run() -> list[tf.Tensor]:
             with standing_in(twins, beside) if twins else contextlib.nullcontext():
-                _run_calls(step, values, name)
+                _run_calls(step, _Part(values, alike), name)
             return [values[key] for key in graph.outputs]
 
         return aside.gather(run)

@@ -112,3 +112,54 @@ def test_sections_that_are_wired_otherwise_are_not_alike(traced):
     for found, wanted in zip(results(ours, state, jit=False), results(model, state, jit=False), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     assert len(traced) == 3
+
+
+def stacked(count=6, width=4):
+    """Blocks that can become loops, and another layer before the first of them."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((width,), batch_size=16)
+    x = LAYERS.Dense(width, name="first")(inputs)
+    for number in range(count):
+        y = LAYERS.LayerNormalization(name=f"norm_{number}")(x)
+        x = LAYERS.Add(name=f"add_{number}")([x, LAYERS.Dense(width, activation="tanh", name=f"dense_{number}")(y)])
+    return keras.Model(inputs, LAYERS.Dense(2, name="head")(x))
+
+
+def in_loops(model):
+    """Return ``model`` in three sections of two blocks, which are a loop in each."""
+    ours = kr.checkpointed(model, at=["add_1", "add_3"])
+    ours.scan_layers = True
+    assert [step.recomputed for step in ours.plan.steps if step.inside] == [True, True, False]
+    return ours
+
+
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_loops_in_several_sections_share_the_trace_of_a_block(traced, jit):
+    """The first and the last of three sections have one more layer each, so that there are three loops over blocks of three
+    layers."""
+    model = stacked()
+    state = [v.numpy() + 0.1 * np.random.default_rng(1).normal(size=v.shape) for v in model.variables]
+    found, wanted = results(in_loops(model), state, jit=jit), results(model, state, jit=jit)
+    assert traced == [8, 3, 7, 7]  # each section with its checkpoint, and a block within the first
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_loops_over_blocks_that_hold_something_else_do_not_share_it(traced):
+    model = stacked()
+    for number in (4, 5):
+        model.get_layer(f"norm_{number}").epsilon = 0.1
+    state = [v.numpy() for v in model.variables]
+    found, wanted = results(in_loops(model), state, jit=False), results(model, state, jit=False)
+    assert traced.count(3) == 2
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.long
+def test_the_program_names_the_layers_of_each_loop():
+    ours = in_loops(stacked(width=64))
+    ours.compile("sgd", "mse")
+    record = profile(ours, tf.TensorSpec((16, 64)), tf.TensorSpec((16, 2)))
+    layers = {buffer.layer for buffer in record.buffers if buffer.layer}
+    assert {"dense_0", "dense_2", "dense_4"} <= layers, layers  # one block of each loop stands for all of it
