@@ -12,6 +12,8 @@ from keras_recompute.seams.tensorflow.functions import (
     definition_in_process,
     function_in,
     function_of,
+    is_part_of_another,
+    without_copies,
 )
 
 NAME = "made_of_a_definition"
@@ -160,3 +162,48 @@ def test_operations_of_a_compiled_function_are_replaced_as_it_is_written_out(is_
 
     assert float(outer(tf.constant(0.5))) == pytest.approx(2 * (math.sin(0.5) if is_called else math.cos(0.5)))
     assert len(calls_in(outer.get_concrete_function(tf.TensorSpec(())).graph)) == is_called
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_graph_without_copies_calls_what_it_knows_by_name(jit):
+    inner = tf.function(tf.sin, autograph=False)
+
+    def made(by_name):
+        @tf.function(autograph=False, jit_compile=jit)
+        def outer(x):
+            if by_name:
+                without_copies(tf.compat.v1.get_default_graph())
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                (y,) = tf.while_loop(lambda v: v < 2.0, lambda v: [inner(v) + v], [x], maximum_iterations=8)
+            return y, tape.gradient(y, x)
+
+        return outer, outer.get_concrete_function(tf.TensorSpec([])).graph
+
+    (outer, graph), (plain, with_copies) = made(by_name=True), made(by_name=False)
+    x = tf.constant(0.5)
+    assert [float(t) for t in outer(x)] == [float(t) for t in plain(x)]
+    assert float(outer(x)[0]) > 2.0
+    copied, none = ([f.signature.name for f in g.as_graph_def().library.function] for g in (with_copies, graph))
+    assert len(copied) > 4  # bodies and conditions of two loops, and what they call
+    assert none == []
+    for loop in [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")]:
+        body = function_in(graph, loop.get_attr("body").name)
+        assert [function_in(graph, child.name.decode()) for child in body.children] == list(body.children) != []
+
+
+def test_bodies_and_branches_are_parts_of_others():
+    seen = []
+
+    def noted(value):
+        seen.append(is_part_of_another(tf.compat.v1.get_default_graph()))
+        return value
+
+    @tf.function(autograph=False)
+    def function(x):
+        x = noted(x)
+        (x,) = tf.while_loop(lambda v: noted(v < 3.0), lambda v: [noted(v + 1.0)], [x])
+        return tf.cond(x > 2.0, lambda: noted(x), lambda: noted(-x))
+
+    assert float(function(0.0)) == 3.0
+    assert seen == [False, True, True, True, True]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Optional
@@ -14,6 +16,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
+from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
 
 from .operations import type_is_stateful
 
@@ -30,6 +33,26 @@ def function_in(graph: Any, name: str) -> Any:
 def add_function(graph: Any, function: Any) -> None:
     """Let operations of ``graph`` call ``function``, and the functions that it calls."""
     graph._add_function_recursive(function)
+
+
+def without_copies(graph: Any) -> None:
+    """Have ``graph`` know functions by name alone from now on, where TensorFlow copies each into every graph around it.
+
+    For graphs that become functions or parts of programs, no GraphDef: what runs them finds functions in the process.
+    """
+    graph._add_function = functools.partial(_note, weakref.ref(graph))
+
+
+def is_part_of_another(graph: Any) -> bool:
+    """Whether ``graph`` is the body or the condition of a loop, or one side of a branch."""
+    return isinstance(graph, ControlFlowFuncGraph)
+
+
+def _note(graph: Any, function: Any) -> None:
+    if isinstance(function, AtomicFunction):
+        graph()._functions[function.name.decode()] = function
+    else:  # of TensorFlow 1, whose operations are the function's name
+        tf.Graph._add_function(graph(), function)
 
 
 def definition_in_process(name: str) -> Any:
