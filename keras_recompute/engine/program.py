@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from ..errors import InvalidProgramError
 from ..phases import COPIES
-from ..seams.tensorflow.functions import add_function, function_in, is_part_of_another, without_copies
+from ..seams.tensorflow.functions import add_function, function_in, without_copies
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_types
 from ..seams.tensorflow.tensors import is_eager
 from ..walks import in_order
@@ -107,8 +107,7 @@ class GraphProgram:
             scope = _scope_for(map(renames, made))
             _remember_copies(scope, self.graph)
             graph = tf.compat.v1.get_default_graph()
-            if is_part_of_another(graph):
-                without_copies(graph)
+            without_copies(graph)
             for function in self._called:
                 add_function(graph, function)
             copied = [op for op in self.operations if op.type != "Const"]

@@ -15,8 +15,8 @@ from tensorflow.core.function.polymorphism import function_type
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
+from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
-from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGraph
 
 from .operations import type_is_stateful
 
@@ -36,23 +36,29 @@ def add_function(graph: Any, function: Any) -> None:
 
 
 def without_copies(graph: Any) -> None:
-    """Have ``graph`` know functions by name alone from now on, where TensorFlow copies each into every graph around it.
+    """Have the graph of a function know functions by name from now on, where TensorFlow copies each into every graph around it.
 
-    For graphs that become functions or parts of programs, no GraphDef: what runs them finds functions in the process.
+    What runs a function finds those that it calls in the process. Copies are made once somebody asks for the GraphDef.
     """
-    graph._add_function = functools.partial(_note, weakref.ref(graph))
+    if isinstance(graph, FuncGraph) and not isinstance(graph._add_function, functools.partial):
+        here = weakref.ref(graph)
+        waiting: list[AtomicFunction] = []
+        graph._add_function = functools.partial(_add_by_name, here, waiting)
+        graph._as_graph_def = functools.partial(_graph_def_with_copies, here, waiting)
 
 
-def is_part_of_another(graph: Any) -> bool:
-    """Whether ``graph`` is the body or the condition of a loop, or one side of a branch."""
-    return isinstance(graph, ControlFlowFuncGraph)
-
-
-def _note(graph: Any, function: Any) -> None:
+def _add_by_name(graph: Any, waiting: list[AtomicFunction], function: Any) -> None:
     if isinstance(function, AtomicFunction):
         graph()._functions[function.name.decode()] = function
-    else:  # of TensorFlow 1, whose operations are the function's name
-        tf.Graph._add_function(graph(), function)
+        waiting.append(function)
+    else:  # of TensorFlow 1, where a function's name is the type of operations
+        FuncGraph._add_function(graph(), function)
+
+
+def _graph_def_with_copies(graph: Any, waiting: list[AtomicFunction], *args: Any, **kwargs: Any) -> Any:
+    while waiting:
+        FuncGraph._add_function(graph(), waiting.pop())
+    return FuncGraph._as_graph_def(graph(), *args, **kwargs)
 
 
 def definition_in_process(name: str) -> Any:
