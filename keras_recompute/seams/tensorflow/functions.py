@@ -49,15 +49,16 @@ def without_copies(graph: Any) -> None:
 
 def _add_by_name(graph: Any, waiting: list[AtomicFunction], function: Any) -> None:
     if isinstance(function, AtomicFunction):
-        graph()._functions[function.name.decode()] = function
+        graph()._functions[tf.compat.as_str(function.name)] = function
         waiting.append(function)
     else:  # of TensorFlow 1, where a function's name is the type of operations
         FuncGraph._add_function(graph(), function)
 
 
 def _graph_def_with_copies(graph: Any, waiting: list[AtomicFunction], *args: Any, **kwargs: Any) -> Any:
-    while waiting:
-        FuncGraph._add_function(graph(), waiting.pop())
+    for function in waiting:
+        FuncGraph._add_function(graph(), function)
+    waiting.clear()
     return FuncGraph._as_graph_def(graph(), *args, **kwargs)
 
 
