@@ -28,49 +28,38 @@ _CONSTANTS = (type(None), bool, int, float, str, slice)
 
 
 class Alike:
-    """The partitions that were made of one model, for sections that are like those they were made of."""
+    """The partitions that were made of one model, for sections and loops that are like those they were made of."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, tuple[Section, Partition, Aside]] = {}
-        self._loops: defaultdict[Any, list[tuple[Run, Partition, Aside]]] = defaultdict(list)
+        self._known: defaultdict[Any, list[tuple[Any, Section | Run, Partition, Aside]]] = defaultdict(list)
 
-    def get(self, section: Section, circumstances: Any, make: Callable[[], tuple[Partition, Aside]]) -> tuple[Partition, Aside]:
-        """Return ``make()``, or what it was for a section like this one; ``circumstances`` are what else it depends on."""
-        form = None if section.inside else _form(section)
+    def get(
+        self, step: Section | Run, circumstances: Any, make: Callable[[], tuple[Partition, Aside]]
+    ) -> tuple[Partition, Aside]:
+        """Return ``make()``, or what it was for a step like this one; ``circumstances`` are what else it depends on.
+
+        A loop is like one over twins of its sections.
+        """
+        form = None if step.inside else _form_of_loop(step) if isinstance(step, Run) else _form(step)
         if form is None:
             return make()
-        key = form, circumstances
-        if key in self._known:
-            first, part, aside = self._known[key]
-            found = _for_another(part, first, section)
+        known = self._known[circumstances]
+        for form_of_first, first, part, aside in known:
+            found = _for_another(part, first, step) if form_of_first == form else None
             if found is not None:
                 return found, aside
         part, aside = make()
         if not aside.leaves_losses:
-            self._known.setdefault(key, (section, part, aside))
-        return part, aside
-
-    def get_loop(self, run: Run, circumstances: Any, make: Callable[[], tuple[Partition, Aside]]) -> tuple[Partition, Aside]:
-        """Return ``make()``, or what it was for a loop over sections that are twins of this one's."""
-        if run.inside:
-            return make()
-        known = self._loops[_place_of_twins(run), circumstances]
-        for first, part, aside in known:
-            if first.form == run.form:
-                found = _for_another(part, first, run)
-                if found is not None:
-                    return found, aside
-        part, aside = make()
-        if not aside:
-            known.append((run, part, aside))
+            known.append((form, step, part, aside))
         return part, aside
 
 
-def _place_of_twins(run: Run) -> Any:
-    """Return which of the calls' layers are given the weights of others, and which values of a section leave it."""
+def _form_of_loop(run: Run) -> Any:
+    """Return what its sections are equal in, which layers are given the weights of others, and which values leave a section."""
     operations = [call.operation for call in run.calls]
     made = [key for call in run.calls for key in call.outputs]
-    return tuple(operations.index(layers[0]) for layers in run.twins), tuple(made.index(key) for key in run.returns)
+    twins = [operations.index(layers[0]) for layers in run.twins]
+    return run.form, twins, [made.index(key) for key in run.returns]
 
 
 def _form(section: Section) -> Any:
@@ -109,9 +98,9 @@ def _held(operation: keras.Operation) -> Any:
     return type(operation), held(operation, _held)
 
 
-def _for_another(part: Partition, first: Section | Run, section: Section | Run) -> Partition | None:
-    """Return ``part``, which was made of ``first``, for ``section``; None where it holds a variable of nobody's."""
-    pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(section.calls))))
+def _for_another(part: Partition, first: Section | Run, step: Section | Run) -> Partition | None:
+    """Return ``part``, which was made of ``first``, for ``step``; None where it holds a variable of nobody's."""
+    pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(step.calls))))
     both = [(variable_of(a), variable_of(b)) for one, other in pairs for a, b in zip(one.variables, other.variables)]
     variables = {id(a): b for a, b in both}
     trace = part.joint.trace
@@ -120,7 +109,7 @@ def _for_another(part: Partition, first: Section | Run, section: Section | Run) 
     if trace.captures or not known:
         return None
     names = {a.name: b.name for one, other in pairs for a, b in zip(layers_in(one), layers_in(other))}
-    names.update((a.operation.name, b.operation.name) for a, b in zip(first.calls, section.calls))
+    names.update((a.operation.name, b.operation.name) for a, b in zip(first.calls, step.calls))
     return part.standing_for([variables[id(v)] for v in trace.variables], handles, Renames(names))
 
 

@@ -111,7 +111,7 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]
     """Run ``plan`` on the inputs of its graph, in a graph under construction; return the values of its outputs."""
     graph, plan = plan.graph, plan.on(target_now())
     values: Values = dict(zip(graph.inputs, inputs))
-    whole = _Part(values, Alike(), plan.levels, fixed_values(graph, inputs), keeps_results=plan.keeps_results)
+    whole = _Context(values, Alike(), plan.levels, fixed_values(graph, inputs), keeps_results=plan.keeps_results)
     for state in graph.initial_states:
         values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=whole.batch))[state.slot]
 
@@ -131,7 +131,7 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _Context:
     """What a part of the model runs on, the whole or the inside of a section: the values that are there, and how.
 
     ``alike`` has what was traced of the model, ``fixed`` the values that no gradient is asked of.
@@ -172,7 +172,7 @@ def _rerolled(steps: Sequence[Section | Run], graph: Graph, *, with_twins: bool)
     return [*found[: before + 1], *behind] if len(behind) == len(found) - before - 1 else []
 
 
-def _run_calls(step: Section | Run, on: _Part, name: str) -> None:
+def _run_calls(step: Section | Run, on: _Context, name: str) -> None:
     """Run what a step does as it stands, but for the loops inside."""
     if not step.inside:
         for call in step.calls:
@@ -185,7 +185,7 @@ def _run_calls(step: Section | Run, on: _Part, name: str) -> None:
             _run_calls(part, on, name)
 
 
-def _run_section(section: Section, on: _Part, name: str, policy: Policy | None) -> None:
+def _run_section(section: Section, on: _Context, name: str, policy: Policy | None) -> None:
     arguments, masked = with_masks([on.values[key] for key in section.inputs])
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in arguments]
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
@@ -199,7 +199,7 @@ def _run_section(section: Section, on: _Part, name: str, policy: Policy | None) 
     on.values.update(zip(section.outputs, aside.restore(results)))
 
 
-def _run_equal(run: Run, on: _Part, name: str) -> None:
+def _run_equal(run: Run, on: _Context, name: str) -> None:
     arguments, masked = with_masks([on.values[key] for key in run.arguments])
     if not masked and _run_as_loop(run, arguments, on, name):
         return
@@ -213,7 +213,7 @@ def _run_equal(run: Run, on: _Part, name: str) -> None:
             on.values[keys[0][0]] = tf.concat([on.values[key] for key, *_ in keys], request.axis)
 
 
-def _run_as_loop(run: Run, arguments: Sequence[tf.Tensor], on: _Part, name: str) -> bool:
+def _run_as_loop(run: Run, arguments: Sequence[tf.Tensor], on: _Context, name: str) -> bool:
     """Run equal sections as one loop, and return whether that can be done."""
     weights = stacked_weights(run.twins)
     arguments, roles = [*arguments, *weights], (*run.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights))
@@ -226,7 +226,7 @@ def _run_as_loop(run: Run, arguments: Sequence[tf.Tensor], on: _Part, name: str)
     given = enumerate(zip(run.arguments, run.roles))
     unasked = tuple(n for n, (key, role) in given if not isinstance(role, Carried) and key in on.fixed)
     policy = on.policy if run.recomputed else None
-    part, aside = on.alike.get_loop(
+    part, aside = on.alike.get(
         run,
         (tuple(signature), tuple(at_hand), policy, unasked),
         lambda: _partition(run, signature, (), at_hand, policy, name, unasked, on.alike),
@@ -267,7 +267,7 @@ def _partition(
 
         def run() -> list[tf.Tensor]:
             with standing_in(twins, beside) if twins else contextlib.nullcontext():
-                _run_calls(step, _Part(values, alike), name)
+                _run_calls(step, _Context(values, alike), name)
             return [values[key] for key in graph.outputs]
 
         return aside.gather(run)

@@ -47,19 +47,19 @@ def without_copies(graph: Any) -> None:
         graph._as_graph_def = functools.partial(_graph_def_with_copies, here, waiting)
 
 
-def _add_by_name(graph: Any, waiting: list[AtomicFunction], function: Any) -> None:
+def _add_by_name(here: Any, waiting: list[AtomicFunction], function: Any) -> None:
     if isinstance(function, AtomicFunction):
-        graph()._functions[tf.compat.as_str(function.name)] = function
+        here()._functions[tf.compat.as_str(function.name)] = function
         waiting.append(function)
     else:  # of TensorFlow 1, where a function's name is the type of operations
-        FuncGraph._add_function(graph(), function)
+        FuncGraph._add_function(here(), function)
 
 
-def _graph_def_with_copies(graph: Any, waiting: list[AtomicFunction], *args: Any, **kwargs: Any) -> Any:
+def _graph_def_with_copies(here: Any, waiting: list[AtomicFunction], *args: Any, **kwargs: Any) -> Any:
     for function in waiting:
-        FuncGraph._add_function(graph(), function)
+        FuncGraph._add_function(here(), function)
     waiting.clear()
-    return FuncGraph._as_graph_def(graph(), *args, **kwargs)
+    return FuncGraph._as_graph_def(here(), *args, **kwargs)
 
 
 def definition_in_process(name: str) -> Any:
