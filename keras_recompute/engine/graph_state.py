@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
+
+_lock = threading.Lock()
 
 
 def graph_state(graph: Any, name: str, make: Callable[[], Any] = dict) -> Any:
     """Return what is kept with ``graph`` under ``name``; ``make()``, kept from now on, where there is nothing yet."""
     if not hasattr(graph, name):
-        setattr(graph, name, make())
+        made = make()
+        with _lock:
+            if not hasattr(graph, name):  # another thread may have set it meanwhile
+                setattr(graph, name, made)
     return getattr(graph, name)

@@ -12,8 +12,10 @@ flow through such values to the ports directly: none is asked for the saved valu
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 from ..errors import UnsupportedError
+from .graph_state import graph_state
 from .joint import join
 from .partition import Partition, partition
 from .policies import save_nothing
@@ -27,9 +29,11 @@ def derivative(part: Partition) -> Partition:
     takes: the other ports, the saved values, the outputs at hand. Raises UnsupportedError if the second derivative needs
     the result of an operation that may not be run twice and that the first did not need.
     """
-    if not part.higher:
-        part.higher.append(_derivative(part))
-    return part.higher[0]
+    # Two threads that ask together would both write into the joint graph.
+    with graph_state(part.joint.trace.graph, "_keras_recompute_lock", threading.RLock):
+        if not part.higher:
+            part.higher.append(_derivative(part))
+        return part.higher[0]
 
 
 def _derivative(part: Partition) -> Partition:

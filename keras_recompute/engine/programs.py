@@ -7,6 +7,7 @@ to that graph, whose tensors they may have captured. Both ways they are freed wi
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,9 +25,14 @@ _ATTRIBUTE = "_keras_recompute_programs"
 
 
 class Programs:
-    """At most ``LIMIT`` programs; the one unused for longest makes room."""
+    """At most ``LIMIT`` programs; the one unused for longest makes room.
+
+    One thread at a time looks for a program and makes it, so that threads which call a function first, together, find
+    one. Only eager calls can come together: those in a graph are kept by the graph, which one thread writes at a time.
+    """
 
     def __init__(self) -> None:
+        self._lock = threading.RLock()  # a function may be called again while it is traced
         self._programs: OrderedDict[Any, Any] = OrderedDict()
         self._attributes: OrderedDict[Any, Attributes] = OrderedDict()
 
@@ -37,6 +43,10 @@ class Programs:
         """Return the program for ``key`` and the attributes that the objects ``uses`` have now, made by ``make()`` if there
         is none.
         """
+        with self._lock:
+            return self._get(key, make, uses=uses, name=name)
+
+    def _get(self, key: Any, make: Callable[[], Any], *, uses: tuple[Any, ...], name: str) -> Any:
         used = tuple(map(Same, uses))
         attributes = self._attributes_of(used, uses)
         found = (key, used, attributes.number())
@@ -52,7 +62,7 @@ class Programs:
                 f"{name!r} has been called in more than {LIMIT} ways and is traced again for each: every shape and every "
                 f"Python number makes a program of its own. Pass numbers that change as tensors, and pad to fewer shapes.",
                 RecomputeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return program
 

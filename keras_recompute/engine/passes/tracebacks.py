@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import _thread
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from ...seams.tensorflow.tracebacks import set_traceback, traceback_as_run, trac
 from ..origin import is_of_user, source_among, source_of
 
 Result = TypeVar("Result")
+Lines = tuple[tuple[str, int, str], ...]  # a file, a line number and a function's name, each
 
 
 def sharing_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
@@ -51,17 +53,30 @@ def copy_traceback(original: tf.Operation, copy: tf.Operation) -> None:
         (frame.filename, frame.lineno, frame.name) for frame in original.traceback.get_user_frames() if is_of_user(frame)
     )
     if lines:
-        shared = _traceback_of(lines)[0]
+        shared = _traceback_of(lines)
         set_traceback(copy, shared)
         set_traceback(original, shared)  # its own keeps what was read of it here, some KiB for each operation
 
 
-@functools.cache  # for ever: a traceback refers to code that it does not keep alive
-def _traceback_of(lines: tuple[tuple[str, int, str], ...]) -> tuple[Any, list[Any]]:
-    """Return the traceback that shows ``lines``, each a file, a line number and a function's name, outermost first; its code.
+# The traceback and the code of each sequence of lines, for ever: a traceback refers to code that it
+# does not keep alive. So threads that ask together must be given the same, of which the code is kept.
+_made: dict[Lines, tuple[Any, list[Any]]] = {}
+_making = threading.Lock()
 
-    TensorFlow takes only tracebacks of code that is running. So code runs that bears the names of the lines, as Jinja's does
-    for errors in templates, in a thread of its own, in which no other code is running.
+
+def _traceback_of(lines: Lines) -> Any:
+    """Return the traceback that shows ``lines``, outermost first."""
+    with _making:
+        if lines not in _made:
+            _made[lines] = _make_traceback(lines)
+        return _made[lines][0]
+
+
+def _make_traceback(lines: Lines) -> tuple[Any, list[Any]]:
+    """Return a traceback that shows ``lines``, and the code that it refers to.
+
+    TensorFlow takes only tracebacks of code that is running. So code runs that bears the names of the
+    lines, as Jinja's does for errors in templates, in a thread of its own, in which no other code runs.
     """
     codes: list[Any] = []
     found: list[Any] = []
