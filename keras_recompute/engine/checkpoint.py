@@ -17,15 +17,17 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
+from ..seams.keras.calls import is_symbolic
 from ..seams.tensorflow import autograph
 from ..seams.tensorflow.gradients import is_recorded
 from .advice import advise, advise_dissolved, check_names
 from .ambient import ambient
-from .attributes import used_by
+from .attributes import owners, used_by
 from .frozen import frozen_ports
 from .gradient import is_dissolved, refuse_forward_mode
 from .joint import Joint, join
 from .left_behind import take_left_behind
+from .losses import Losses
 from .lower import lower
 from .nest import Same, Template, check_arguments, is_known_here, parameters_of, split
 from .partition import Partition, partition
@@ -87,6 +89,11 @@ class Built:
 
     part: Partition
     results: Template
+    losses: Losses
+
+    def pack(self, outputs: Sequence[tf.Tensor]) -> Any:
+        """Return what the function returned, and add to its layers the losses that it added."""
+        return self.results.pack(self.losses.leave(outputs))
 
 
 class Checkpointed:
@@ -128,6 +135,8 @@ class Checkpointed:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tensors, template = split((args, kwargs))
         check_arguments(tensors, template, function=self.__name__, parameters=parameters_of(self.__wrapped__))
+        if is_symbolic():  # no values, no gradients, and layers make their weights
+            return converted(self.__wrapped__)(*args, **kwargs)
         if is_dissolved():
             advise_dissolved(f"the checkpoint of {self.__name__!r}")
             return converted(self.__wrapped__)(*args, **kwargs)
@@ -140,7 +149,7 @@ class Checkpointed:
 
     def _graph(self, signature: Sequence[tf.TensorSpec], template: Template) -> Callable[[Sequence[tf.Tensor]], Any]:
         built = self.build(converted(self.__wrapped__), signature, template)
-        return lambda tensors: built.results.pack(lower(built.part, tensors, name=section_name(self.__name__)))
+        return lambda tensors: built.pack(lower(built.part, tensors, name=section_name(self.__name__)))
 
     def _eager(self, signature: Sequence[tf.TensorSpec], template: Template) -> Callable[[Sequence[tf.Tensor]], Any]:
         built: list[Built] = []
@@ -169,7 +178,7 @@ class Checkpointed:
             chosen = program(tensors) if built[0].part.joint.refused else concrete[()]
             # Inside the program a tangent would be lost without a word.
             refuse_forward_mode([*tensors, *chosen.captured_inputs], self.__name__)
-            return built[0].results.pack(chosen(*tensors))
+            return built[0].pack(chosen(*tensors))
 
         return run
 
@@ -177,12 +186,14 @@ class Checkpointed:
         """Take ``function``, the wrapped one as it is to be run, through the engine."""
         name = self.__name__
         results: list[Template] = []
+        losses = Losses()
 
         def flat(*tensors: tf.Tensor) -> list[tf.Tensor]:
             args, kwargs = template.pack(tensors)
             returned, packing = split(function(*args, **kwargs))
             results[:] = [packing]
-            return returned
+            # Weights, and layers, may have been made by the call.
+            return losses.take(returned, owners(used_by(self.__wrapped__, template.others)))
 
         surroundings = Surroundings(self.__wrapped__)
         traced = trace(flat, signature, target_now())
@@ -193,7 +204,7 @@ class Checkpointed:
                 f"{name!r} uses {strangers[0]!r}, a tensor of another graph that it was not given: pass the tensor as an "
                 f"argument, and keep none from one tf.function to the next"
             )
-        if not traced.outputs:
+        if len(traced.outputs) == losses.count:
             raise InvalidArgumentError(
                 f"{name!r} returned {results[0].structure and results[0].pack([])!r}, which has no tensor: a checkpointed "
                 f"function must return at least one"
@@ -204,7 +215,7 @@ class Checkpointed:
         unasked = frozen_ports(traced, uses)
         part = partition(join(traced, unasked=unasked), self.policy)
         advise(part, self.policy, name)
-        return Built(part, results[0])
+        return Built(part, results[0], losses)
 
 
 def section_name(name: str) -> str:

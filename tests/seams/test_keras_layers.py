@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from keras_recompute.seams.keras.calls import autocast_around, training_around
+from keras_recompute.seams.keras.calls import autocast_around, is_symbolic, training_around
 from keras_recompute.seams.keras.layers import (
     DECIDE_CALLS,
     OF_TRAINING,
@@ -121,3 +121,17 @@ def test_a_call_passes_on_whether_it_trains_and_the_type_to_cast_to():
             keras.Sequential([layer])(tf.zeros((1, 1)), training=training)
             assert layer.seen[0] is training
             assert layer.seen[1] in (cast, dtype)
+
+
+def test_a_symbolic_call_is_told():
+    seen = []
+
+    class Look(keras.layers.Layer):
+        def call(self, x):
+            seen.append(is_symbolic())
+            return x
+
+    layer = Look()
+    layer(keras.Input((2,)))
+    layer(tf.zeros((1, 2)))
+    assert seen == [True, False]
