@@ -4,7 +4,7 @@ Two sections are equal if they call the same operations with the same arguments 
 way, and differ at most in where they slice their input (``TimeSlice`` layers of equal length). Seen from a run of equal
 sections, each value from outside plays one role in all of them: handed on by the section before, a slice that moves on
 by its own length, or shared by all. Sections of *twins*, layers that differ in nothing but the values of their weights (see
-``twins``), can be a run too: the weights of all sections, stacked, are then one more input that each takes its share of.
+``isomorphic_layers``), can be a run too: the weights of all sections, stacked, are then one more input that each takes its share of.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..engine.outline import Carried, Joined, Last, Request, Role, Shared, Slice
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..layers.time_slice import TimeSlice
 from .graph import Call, Graph, Key, Ref
+from .isomorphic_layers import structural_key, twins_of
 from .sections import Section
-from .twins import kind_of, twins_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class _Shape:
         operations = [call.operation for call in self.calls]
         if not self._with_twins:
             return [id(operation) for operation in operations]
-        return [(operations.index(operation), kind_of(operation)) for operation in operations]
+        return [(operations.index(operation), structural_key(operation)) for operation in operations]
 
     def position(self, key: Key) -> int | None:
         """Return which of the values that the section makes ``key`` is, directly or through a checkpoint."""

@@ -29,9 +29,9 @@ from .distribute import distributed
 from .equal import Run, find_runs
 from .fixed import fixed_values
 from .graph import Graph, Key, Values
+from .isomorphic_layers import stacked_weights, substituted_weights
 from .repeats import loops_inside
 from .sections import Section, as_one_section, split_at_checkpoints
-from .twins import stacked_weights, standing_in
 
 _END = "end"  # what comes after the last checkpoint, in the names of operations
 
@@ -266,7 +266,7 @@ def _partition(
         hang_masks(tensors, masked, beside)
 
         def run() -> list[tf.Tensor]:
-            with standing_in(twins, beside) if twins else contextlib.nullcontext():
+            with substituted_weights(twins, beside) if twins else contextlib.nullcontext():
                 _run_calls(step, _Context(values, alike), name)
             return [values[key] for key in graph.outputs]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from .equal import Run, find_runs
 from .graph import Call, Graph
+from .isomorphic_layers import structural_key
 from .placement import bytes_kept
 from .sections import Section, divided
-from .twins import kind_of
 
 _LONGEST = 256  # calls in one block
 
@@ -65,7 +65,7 @@ def _numbered_kinds(calls: Sequence[Call]) -> list[int]:
     known: list[object] = []
     numbers = []
     for call in calls:
-        kind = kind_of(call.operation)
+        kind = structural_key(call.operation)
         if kind not in known:
             known.append(kind)
         numbers.append(known.index(kind))

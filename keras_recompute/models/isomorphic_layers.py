@@ -16,7 +16,7 @@ import tensorflow as tf
 from .held import held
 
 
-def kind_of(operation: Any) -> Any:
+def structural_key(operation: Any) -> Any:
     """Return what twins of ``operation`` are equal in, or its identity where it can have none.
 
     A layer has none that changes a variable when it is called (random numbers, statistics), nor one that runs a function
@@ -32,7 +32,7 @@ def kind_of(operation: Any) -> Any:
     except NotImplementedError:  # Keras's word for a layer that cannot be written down
         return id(operation)
     except Exception:
-        config = held(operation, kind_of)
+        config = held(operation, structural_key)
     weights = [(tuple(v.shape), v.dtype) for v in operation.variables] if is_layer else []
     return type(operation), config, weights
 
@@ -48,7 +48,7 @@ def stacked_weights(twins: Sequence[Sequence[keras.layers.Layer]]) -> list[tf.Te
     return [tf.stack(weights) for layers in twins for weights in zip(*([v.value for v in t.variables] for t in layers))]
 
 
-def standing_in(twins: Sequence[Sequence[keras.layers.Layer]], weights: Sequence[tf.Tensor]) -> Any:
+def substituted_weights(twins: Sequence[Sequence[keras.layers.Layer]], weights: Sequence[tf.Tensor]) -> Any:
     """Return a context in which the first of the ``twins`` have ``weights``, one section's share ``(1, *shape)`` of each."""
     variables = [variable for layers in twins for variable in layers[0].variables]
     return keras.StatelessScope(state_mapping=[(v, tf.squeeze(w, axis=0)) for v, w in zip(variables, weights)])
