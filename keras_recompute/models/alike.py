@@ -19,8 +19,8 @@ from ..engine.renames import Renames
 from ..seams.keras.layers import layers_in, variable_of
 from .aside import Aside
 from .equal import Run
+from .fingerprint import attribute_fingerprint
 from .graph import Call, Key, Ref
-from .held import held
 from .sections import Section
 
 _PACKAGES = ("keras", "keras_recompute", "keras_hub")  # whose layers do what they hold, whatever they are called
@@ -95,7 +95,7 @@ def _kind(operation: Any) -> Any:
 
 
 def _held(operation: keras.Operation) -> Any:
-    return type(operation), held(operation, _held)
+    return type(operation), attribute_fingerprint(operation, _held)
 
 
 def _for_another(part: Partition, first: Section | Run, step: Section | Run) -> Partition | None:

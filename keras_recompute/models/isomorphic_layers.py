@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from .held import held
+from .fingerprint import attribute_fingerprint
 
 
 def structural_key(operation: Any) -> Any:
@@ -32,7 +32,7 @@ def structural_key(operation: Any) -> Any:
     except NotImplementedError:  # Keras's word for a layer that cannot be written down
         return id(operation)
     except Exception:
-        config = held(operation, structural_key)
+        config = attribute_fingerprint(operation, structural_key)
     weights = [(tuple(v.shape), v.dtype) for v in operation.variables] if is_layer else []
     return type(operation), config, weights
 

@@ -35,7 +35,7 @@ def form(value: Any, of_operation: Callable[[Any], Any]) -> Any:
     return id(value)
 
 
-def held(operation: keras.Operation, of_operation: Callable[[Any], Any]) -> Any:
+def attribute_fingerprint(operation: keras.Operation, of_operation: Callable[[Any], Any]) -> Any:
     """Return the form of what ``operation`` holds beside what every layer has, and of its data types."""
     own = {name: item for name, item in vars(operation).items() if name not in _of_every_layer()}
     return form([getattr(operation, "dtype_policy", None), own], of_operation)
