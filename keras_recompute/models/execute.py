@@ -23,13 +23,13 @@ from ..engine.policies import Policy, save_nothing, save_replay_sources
 from ..engine.target import Target
 from ..engine.trace import trace
 from ..planning.multilevel import equal_groups
-from .alike import Alike
 from .aside import Aside, hang_masks, with_masks
 from .distribute import distributed
 from .equal import Run, find_runs
 from .fixed import fixed_values
 from .graph import Graph, Key, Values
 from .isomorphic_layers import stacked_weights, substituted_weights
+from .partition_cache import PartitionCache
 from .repeats import loops_inside
 from .sections import Section, as_one_section, split_at_checkpoints
 
@@ -111,7 +111,7 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]
     """Run ``plan`` on the inputs of its graph, in a graph under construction; return the values of its outputs."""
     graph, plan = plan.graph, plan.on(target_now())
     values: Values = dict(zip(graph.inputs, inputs))
-    whole = _Context(values, Alike(), plan.levels, fixed_values(graph, inputs), keeps_results=plan.keeps_results)
+    whole = _Context(values, PartitionCache(), plan.levels, fixed_values(graph, inputs), keeps_results=plan.keeps_results)
     for state in graph.initial_states:
         values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=whole.batch))[state.slot]
 
@@ -134,11 +134,11 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]
 class _Context:
     """What a part of the model runs on, the whole or the inside of a section: the values that are there, and how.
 
-    ``alike`` has what was traced of the model, ``fixed`` the values that no gradient is asked of.
+    ``partitions`` has what was traced of the model, ``fixed`` the values that no gradient is asked of.
     """
 
     values: Values
-    alike: Alike
+    partitions: PartitionCache
     levels: int = 1
     fixed: Collection[Key] = ()
     keeps_results: bool = True
@@ -191,9 +191,9 @@ def _run_section(section: Section, on: _Context, name: str, policy: Policy | Non
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
     at_hand = section.at_hand
     unasked = tuple(number for number, key in enumerate(section.inputs) if key in on.fixed)
-    circumstances = tuple(signature), masked, tuple(at_hand), policy, unasked
-    part, aside = on.alike.get(
-        section, circumstances, lambda: _partition(section, signature, masked, at_hand, policy, name, unasked, on.alike)
+    key = tuple(signature), masked, tuple(at_hand), policy, unasked
+    part, aside = on.partitions.get(
+        section, key, lambda: _partition(section, signature, masked, at_hand, policy, name, unasked, on.partitions)
     )
     results = lower(part, arguments, name=name)
     on.values.update(zip(section.outputs, aside.restore(results)))
@@ -226,10 +226,10 @@ def _run_as_loop(run: Run, arguments: Sequence[tf.Tensor], on: _Context, name: s
     given = enumerate(zip(run.arguments, run.roles))
     unasked = tuple(n for n, (key, role) in given if not isinstance(role, Carried) and key in on.fixed)
     policy = on.policy if run.recomputed else None
-    part, aside = on.alike.get(
+    part, aside = on.partitions.get(
         run,
         (tuple(signature), tuple(at_hand), policy, unasked),
-        lambda: _partition(run, signature, (), at_hand, policy, name, unasked, on.alike),
+        lambda: _partition(run, signature, (), at_hand, policy, name, unasked, on.partitions),
     )
     if aside or not can_be_outlined(part, roles):
         return False
@@ -250,7 +250,7 @@ def _partition(
     policy: Policy | None,
     name: str,
     unasked: Sequence[int],
-    alike: Alike,
+    partitions: PartitionCache,
 ) -> tuple[Partition, Aside]:
     """Trace what ``step`` does, as a function of its inputs, then their masks, to its outputs, then what goes beside them.
 
@@ -267,7 +267,7 @@ def _partition(
 
         def run() -> list[tf.Tensor]:
             with substituted_weights(twins, beside) if twins else contextlib.nullcontext():
-                _run_calls(step, _Context(values, alike), name)
+                _run_calls(step, _Context(values, partitions), name)
             return [values[key] for key in graph.outputs]
 
         return aside.gather(run)

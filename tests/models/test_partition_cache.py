@@ -13,7 +13,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.liveness import profile
 from keras_recompute.models import execute
-from keras_recompute.models.alike import _kind
+from keras_recompute.models.partition_cache import _kind
 
 LAYERS = keras.layers
 

@@ -27,23 +27,21 @@ _PACKAGES = ("keras", "keras_recompute", "keras_hub")  # whose layers do what th
 _CONSTANTS = (type(None), bool, int, float, str, slice)
 
 
-class Alike:
+class PartitionCache:
     """The partitions that were made of one model, for sections and loops that are like those they were made of."""
 
     def __init__(self) -> None:
         self._known: defaultdict[Any, list[tuple[Any, Section | Run, Partition, Aside]]] = defaultdict(list)
 
-    def get(
-        self, step: Section | Run, circumstances: Any, make: Callable[[], tuple[Partition, Aside]]
-    ) -> tuple[Partition, Aside]:
-        """Return ``make()``, or what it was for a step like this one; ``circumstances`` are what else it depends on.
+    def get(self, step: Section | Run, key: Any, make: Callable[[], tuple[Partition, Aside]]) -> tuple[Partition, Aside]:
+        """Return ``make()``, or what it was for a step like this one; ``key`` are what else it depends on.
 
         A loop is like one over twins of its sections.
         """
         form = None if step.inside else _form_of_loop(step) if isinstance(step, Run) else _form(step)
         if form is None:
             return make()
-        known = self._known[circumstances]
+        known = self._known[key]
         for form_of_first, first, part, aside in known:
             found = _for_another(part, first, step) if form_of_first == form else None
             if found is not None:
