@@ -25,12 +25,12 @@ from ..engine.trace import trace
 from ..planning.multilevel import equal_groups
 from .aside import Aside, hang_masks, with_masks
 from .distribute import distributed
-from .equal import Run, find_runs
 from .fixed import fixed_values
 from .graph import Graph, Key, Values
 from .isomorphic_layers import stacked_weights, substituted_weights
 from .partition_cache import PartitionCache
 from .repeats import loops_inside
+from .section_loops import SectionLoop, find_loops
 from .sections import Section, as_one_section, split_at_checkpoints
 
 _END = "end"  # what comes after the last checkpoint, in the names of operations
@@ -44,9 +44,9 @@ class ExecutionPlan:
     """
 
     graph: Graph
-    steps: tuple[Section | Run, ...]
+    steps: tuple[Section | SectionLoop, ...]
     levels: int = 1
-    rerolled: tuple[Section | Run, ...] = ()
+    rerolled: tuple[Section | SectionLoop, ...] = ()
     keeps_results: bool = True
 
     @classmethod
@@ -68,7 +68,7 @@ class ExecutionPlan:
         """
         graph = distributed(graph)
         sections = split_at_checkpoints(graph, replays_end=replays_end, keeps_results=keeps_results)
-        steps = find_runs(sections, graph, with_twins=with_twins)
+        steps = find_loops(sections, graph, with_twins=with_twins)
         rerolled = _rerolled(steps, graph, with_twins=with_twins) if levels == 1 and not replays_end else []
         if with_twins:
             steps, rerolled = ([replace(s, inside=loops_inside(s.graph)) for s in each] for each in (steps, rerolled))
@@ -81,7 +81,7 @@ class ExecutionPlan:
 
     def on(self, target: Target) -> ExecutionPlan:
         """Return the plan as it runs on ``target``."""
-        counts = [len(step.sections) for step in self.rerolled if isinstance(step, Run)]
+        counts = [len(step.sections) for step in self.rerolled if isinstance(step, SectionLoop)]
         is_better = counts and target.first("end", counts[-1])
         return replace(self, steps=self.rerolled, rerolled=()) if is_better else self
 
@@ -96,11 +96,11 @@ class ExecutionPlan:
         return not self.recomputes and not any(step.inside for step in self.steps)
 
     @property
-    def named_steps(self) -> list[tuple[str, Section | Run]]:
+    def named_steps(self) -> list[tuple[str, Section | SectionLoop]]:
         """The steps with the names that they have in programs and reports: ``section-3``, ``sections-0-7``."""
         named, first = [], 0
         for step in self.steps:
-            count = len(step.sections) if isinstance(step, Run) else int(step.recomputed)
+            count = len(step.sections) if isinstance(step, SectionLoop) else int(step.recomputed)
             last = first + count - 1
             named.append((f"sections-{first}-{last}" if count > 1 else f"section-{first}" if count else "", step))
             first += count
@@ -116,7 +116,7 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]
         values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=whole.batch))[state.slot]
 
     for name, step in plan.named_steps:
-        if isinstance(step, Run):
+        if isinstance(step, SectionLoop):
             _run_equal(step, whole, name)
         elif step.recomputed:
             _run_section(step, whole, name, whole.policy)
@@ -154,32 +154,32 @@ class _Context:
         return next((dimensions(value)[0] for value in self.values.values() if value.shape.rank), 1)
 
 
-def _rerolled(steps: Sequence[Section | Run], graph: Graph, *, with_twins: bool) -> list[Section | Run]:
+def _rerolled(steps: Sequence[Section | SectionLoop], graph: Graph, *, with_twins: bool) -> list[Section | SectionLoop]:
     """Return ``steps`` with the section behind the last checkpoint in the run before it; none where it is not equal to those.
 
     What gathers the results of all sections comes behind, and is not replayed.
     """
     before = len(steps) - 2
     run = steps[before] if before >= 0 else None
-    if not isinstance(run, Run) or not run.recomputed:
+    if not isinstance(run, SectionLoop) or not run.recomputed:
         return []
     sections = [replace(s, leaving=frozenset()) for s in split_at_checkpoints(graph, replays_end=True)]
-    found = find_runs(sections, graph, with_twins=with_twins)
+    found = find_loops(sections, graph, with_twins=with_twins)
     longer = found[before]
-    if not isinstance(longer, Run) or len(longer.sections) != len(run.sections) + 1:
+    if not isinstance(longer, SectionLoop) or len(longer.sections) != len(run.sections) + 1:
         return []
     behind = [replace(step, recomputed=False) for step in found[before + 1 :] if isinstance(step, Section)]
     return [*found[: before + 1], *behind] if len(behind) == len(found) - before - 1 else []
 
 
-def _run_calls(step: Section | Run, on: _Context, name: str) -> None:
+def _run_calls(step: Section | SectionLoop, on: _Context, name: str) -> None:
     """Run what a step does as it stands, but for the loops inside."""
     if not step.inside:
         for call in step.calls:
             call.run(on.values)
         return
     for part in step.inside:
-        if isinstance(part, Run):
+        if isinstance(part, SectionLoop):
             _run_equal(part, on, name)
         else:
             _run_calls(part, on, name)
@@ -199,7 +199,7 @@ def _run_section(section: Section, on: _Context, name: str, policy: Policy | Non
     on.values.update(zip(section.outputs, aside.restore(results)))
 
 
-def _run_equal(run: Run, on: _Context, name: str) -> None:
+def _run_equal(run: SectionLoop, on: _Context, name: str) -> None:
     arguments, masked = with_masks([on.values[key] for key in run.arguments])
     if not masked and _run_as_loop(run, arguments, on, name):
         return
@@ -213,7 +213,7 @@ def _run_equal(run: Run, on: _Context, name: str) -> None:
             on.values[keys[0][0]] = tf.concat([on.values[key] for key, *_ in keys], request.axis)
 
 
-def _run_as_loop(run: Run, arguments: Sequence[tf.Tensor], on: _Context, name: str) -> bool:
+def _run_as_loop(run: SectionLoop, arguments: Sequence[tf.Tensor], on: _Context, name: str) -> bool:
     """Run equal sections as one loop, and return whether that can be done."""
     weights = stacked_weights(run.twins)
     arguments, roles = [*arguments, *weights], (*run.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights))
@@ -243,7 +243,7 @@ def _run_as_loop(run: Run, arguments: Sequence[tf.Tensor], on: _Context, name: s
 
 
 def _partition(
-    step: Section | Run,
+    step: Section | SectionLoop,
     signature: Sequence[tf.TensorSpec],
     masked: Sequence[int],
     at_hand: Sequence[int],
@@ -257,7 +257,7 @@ def _partition(
     With twins it takes their weights in place of the masks, and is the same for all of them. Nobody is expected to ask for
     the gradients of the inputs whose numbers are ``unasked``.
     """
-    graph, twins = step.graph, step.twins if isinstance(step, Run) else ()
+    graph, twins = step.graph, step.twins if isinstance(step, SectionLoop) else ()
     aside = Aside(graph.calls)
 
     def section(*tensors: tf.Tensor) -> list[tf.Tensor]:

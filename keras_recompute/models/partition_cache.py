@@ -18,9 +18,9 @@ from ..engine.partition import Partition
 from ..engine.renames import Renames
 from ..seams.keras.layers import layers_in, variable_of
 from .aside import Aside
-from .equal import Run
 from .fingerprint import attribute_fingerprint
 from .graph import Call, Key, Ref
+from .section_loops import SectionLoop
 from .sections import Section
 
 _PACKAGES = ("keras", "keras_recompute", "keras_hub")  # whose layers do what they hold, whatever they are called
@@ -31,14 +31,16 @@ class PartitionCache:
     """The partitions that were made of one model, for sections and loops that are like those they were made of."""
 
     def __init__(self) -> None:
-        self._known: defaultdict[Any, list[tuple[Any, Section | Run, Partition, Aside]]] = defaultdict(list)
+        self._known: defaultdict[Any, list[tuple[Any, Section | SectionLoop, Partition, Aside]]] = defaultdict(list)
 
-    def get(self, step: Section | Run, key: Any, make: Callable[[], tuple[Partition, Aside]]) -> tuple[Partition, Aside]:
+    def get(
+        self, step: Section | SectionLoop, key: Any, make: Callable[[], tuple[Partition, Aside]]
+    ) -> tuple[Partition, Aside]:
         """Return ``make()``, or what it was for a step like this one; ``key`` are what else it depends on.
 
         A loop is like one over twins of its sections.
         """
-        form = None if step.inside else _form_of_loop(step) if isinstance(step, Run) else _form(step)
+        form = None if step.inside else _form_of_loop(step) if isinstance(step, SectionLoop) else _form(step)
         if form is None:
             return make()
         known = self._known[key]
@@ -52,7 +54,7 @@ class PartitionCache:
         return part, aside
 
 
-def _form_of_loop(run: Run) -> Any:
+def _form_of_loop(run: SectionLoop) -> Any:
     """Return what its sections are equal in, which layers are given the weights of others, and which values leave a section."""
     operations = [call.operation for call in run.calls]
     made = [key for call in run.calls for key in call.outputs]
@@ -96,7 +98,7 @@ def _held(operation: keras.Operation) -> Any:
     return type(operation), attribute_fingerprint(operation, _held)
 
 
-def _for_another(part: Partition, first: Section | Run, step: Section | Run) -> Partition | None:
+def _for_another(part: Partition, first: Section | SectionLoop, step: Section | SectionLoop) -> Partition | None:
     """Return ``part``, which was made of ``first``, for ``step``; None where it holds a variable of nobody's."""
     pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(step.calls))))
     both = [(variable_of(a), variable_of(b)) for one, other in pairs for a, b in zip(one.variables, other.variables)]

@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .equal import Run, find_runs
 from .graph import Call, Graph
 from .isomorphic_layers import structural_key
 from .placement import bytes_kept
+from .section_loops import SectionLoop, find_loops
 from .sections import Section, divided
 
 _LONGEST = 256  # calls in one block
 
 
-def loops_inside(graph: Graph) -> tuple[Section | Run, ...]:
+def loops_inside(graph: Graph) -> tuple[Section | SectionLoop, ...]:
     """Return the calls of ``graph`` with blocks that repeat themselves, but for the values of weights, as loops.
 
     Empty where there are none.
     """
-    steps = tuple(find_runs(divided(graph, _groups(graph.calls)), graph, with_twins=True))
-    return steps if any(isinstance(step, Run) for step in steps) else ()
+    steps = tuple(find_loops(divided(graph, _groups(graph.calls)), graph, with_twins=True))
+    return steps if any(isinstance(step, SectionLoop) for step in steps) else ()
 
 
 def _groups(calls: Sequence[Call]) -> list[list[Call]]:

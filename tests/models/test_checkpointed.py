@@ -13,7 +13,7 @@ import keras_recompute as kr
 from keras_recompute.engine.passes import leaving_out
 from keras_recompute.errors import InvalidArgumentError, RecomputeWarning
 from keras_recompute.models.checkpointed import with_checkpoints
-from keras_recompute.models.equal import Run
+from keras_recompute.models.section_loops import SectionLoop
 
 from .networks import FEATURES, NETWORKS, UNITS, dense_chain, numbers, shared_dense
 from .twins import assert_agree, training_pass
@@ -80,7 +80,7 @@ def test_a_layer_used_again_is_marked_at_each_use_and_the_sections_are_one_loop(
     for _ in range(5):
         x = layer(x)
     model = kr.checkpointed(keras.Model(inputs, keras.layers.Dense(1)(x)), at=["again"])
-    (run,) = (step for step in model.plan.steps if isinstance(step, Run))
+    (run,) = (step for step in model.plan.steps if isinstance(step, SectionLoop))
     assert len(run.sections) == 4  # the first also holds the layer in front
     assert model.count_params() == shared_dense(keras.Model, 5).count_params()
 

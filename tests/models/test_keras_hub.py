@@ -10,7 +10,7 @@ import pytest
 
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
-from keras_recompute.models.equal import Run
+from keras_recompute.models.section_loops import SectionLoop
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the packages that it imports
@@ -148,7 +148,7 @@ def test_loops_over_the_blocks_of_llama_whose_config_fails():
     plain, base = twins(llama)
     ours = kr.checkpointed(base, every=1)
     ours.scan_layers = True
-    assert any(isinstance(step, Run) for step in ours.plan.steps)
+    assert any(isinstance(step, SectionLoop) for step in ours.plan.steps)
     _, x, y, loss = CASES["llama"]
     np.testing.assert_allclose(trained(ours, x, y, loss, jit=True), trained(plain, x, y, loss, jit=True), rtol=1e-5)
     assert_same_weights(ours, plain)

@@ -16,8 +16,8 @@ from keras_recompute.layers.recurrent import GRU, LSTM
 from keras_recompute.layers.time_slice import TimeSlice
 from keras_recompute.liveness import profile
 from keras_recompute.liveness.program import held_per_step
-from keras_recompute.models.equal import Run
 from keras_recompute.models.model import Model
+from keras_recompute.models.section_loops import SectionLoop
 
 from .networks import (
     FEATURES,
@@ -40,7 +40,7 @@ def layers_of(step) -> list[str]:
 
 def shape_of(plan) -> list[tuple[str, int, list[str]]]:
     """Return for each step its name, the number of sections and the layers of one of them."""
-    return [(name, len(s.sections) if isinstance(s, Run) else 1, layers_of(s)) for name, s in plan.named_steps]
+    return [(name, len(s.sections) if isinstance(s, SectionLoop) else 1, layers_of(s)) for name, s in plan.named_steps]
 
 
 def test_a_chain_is_cut_at_its_checkpoints():
@@ -87,7 +87,7 @@ def test_equal_recurrent_sections_are_one_run(cell, checkpoints):
 def test_uneven_lengths_are_a_run_for_each_length():
     plan = recurrent(Model, lengths=[2, 2, 1, 1, 1, 1]).plan
     assert [(name, count) for name, count, _ in shape_of(plan) if name] == [("sections-0-1", 2), ("sections-2-4", 3)]
-    assert [run.roles[0] for run in plan.steps if isinstance(run, Run)] == [Sliced(1, 0, 2), Sliced(1, 4, 1)]
+    assert [run.roles[0] for run in plan.steps if isinstance(run, SectionLoop)] == [Sliced(1, 0, 2), Sliced(1, 4, 1)]
 
 
 def test_a_gap_between_slices_parts_a_run():
@@ -175,12 +175,12 @@ def test_a_value_that_all_sections_read_is_shared():
     add, first = keras.layers.Add(), x
     for _ in range(3):
         x = mark(add([gate(x), first]))
-    run = next(step for step in Model(inputs, keras.layers.Dense(1)(x)).plan.steps if isinstance(step, Run))
+    run = next(step for step in Model(inputs, keras.layers.Dense(1)(x)).plan.steps if isinstance(step, SectionLoop))
     assert set(run.roles) == {Carried(0), Shared()}
 
 
 def test_different_layers_are_different_sections():
-    assert not any(isinstance(step, Run) for step in convolutional(Model).plan.steps)
+    assert not any(isinstance(step, SectionLoop) for step in convolutional(Model).plan.steps)
 
 
 def test_different_call_arguments_are_different_sections():

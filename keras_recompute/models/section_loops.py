@@ -25,7 +25,7 @@ from .sections import Section
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class SectionLoop:
     """``count`` equal sections as one loop.
 
     ``calls`` is what one section does (the first one's, without its slices). ``arguments`` are the values that the loop is
@@ -78,7 +78,7 @@ class _Slot:
     length: int | None = None
 
 
-class _Shape:
+class _SectionPattern:
     """What a section does, apart from which values it does it to."""
 
     def __init__(self, section: Section, *, with_twins: bool) -> None:
@@ -125,10 +125,10 @@ class _Shape:
         key = self.made[position]
         return (key, *(after for after, before in self.passed_on.items() if before == key))
 
-    def with_joined(self, absorbed: set[Key]) -> _Shape:
+    def with_joined(self, absorbed: set[Key]) -> _SectionPattern:
         """Return the shape of the section without its inputs ``absorbed`` by a loop before it: itself where it has none."""
         section = _with_joined(self.section, absorbed)
-        return self if section is self.section else _Shape(section, with_twins=self._with_twins)
+        return self if section is self.section else _SectionPattern(section, with_twins=self._with_twins)
 
 
 def _slot(key: Key, call: Call | None) -> _Slot:
@@ -141,10 +141,10 @@ def _form(leaf: Any, number: dict[Key, tuple[str, int]]) -> Any:
     return number[leaf.key] if isinstance(leaf, Ref) else leaf
 
 
-def find_runs(sections: Sequence[Section], graph: Graph, *, with_twins: bool = False) -> list[Section | Run]:
-    """Return ``sections`` with every two or more equal consecutive ones (``with_twins``, twins too) replaced by a Run."""
-    waiting = [_Shape(section, with_twins=with_twins) for section in sections]
-    found: list[Section | Run] = []
+def find_loops(sections: Sequence[Section], graph: Graph, *, with_twins: bool = False) -> list[Section | SectionLoop]:
+    """Return ``sections`` with every two or more equal consecutive ones (``with_twins``, twins too) replaced by a SectionLoop."""
+    waiting = [_SectionPattern(section, with_twins=with_twins) for section in sections]
+    found: list[Section | SectionLoop] = []
     while waiting:
         count, roles = _longest(waiting)
         if count < 2:
@@ -179,7 +179,7 @@ def _of_the_whole(call: Call, absorbed: set[Key]) -> Call:
     return Call(Concatenation(call.operation.axis), ([Ref(key) for key in keys],), {}, keys, call.outputs, call.stage)
 
 
-def _longest(shapes: Sequence[_Shape]) -> tuple[int, tuple[Role, ...]]:
+def _longest(shapes: Sequence[_SectionPattern]) -> tuple[int, tuple[Role, ...]]:
     """Return how many sections from the first on are equal, and the roles of their slots."""
     roles: tuple[Role, ...] = ()
     count = 1
@@ -191,7 +191,7 @@ def _longest(shapes: Sequence[_Shape]) -> tuple[int, tuple[Role, ...]]:
     return count, roles
 
 
-def _roles(shapes: Sequence[_Shape]) -> tuple[Role, ...] | None:
+def _roles(shapes: Sequence[_SectionPattern]) -> tuple[Role, ...] | None:
     """Return the role of each slot if all ``shapes`` are equal, else None."""
     head = shapes[0]
     alike = (s.section.recomputed == head.section.recomputed and s.form == head.form for s in shapes)
@@ -201,7 +201,7 @@ def _roles(shapes: Sequence[_Shape]) -> tuple[Role, ...] | None:
     return None if any(role is None for role in roles) else tuple(role for role in roles if role is not None)
 
 
-def _role(slot: int, shapes: Sequence[_Shape]) -> Role | None:
+def _role(slot: int, shapes: Sequence[_SectionPattern]) -> Role | None:
     slots = [shape.slots[slot] for shape in shapes]
     first = slots[0]
     if all(s.key == first.key for s in slots):
@@ -214,7 +214,7 @@ def _role(slot: int, shapes: Sequence[_Shape]) -> Role | None:
     return Carried(output) if not handed_on and output is not None and first.length is None else None
 
 
-def _run(shapes: Sequence[_Shape], roles: Sequence[Role], after: Sequence[Section], graph: Graph) -> Run:
+def _run(shapes: Sequence[_SectionPattern], roles: Sequence[Role], after: Sequence[Section], graph: Graph) -> SectionLoop:
     head = shapes[0]
     carried = [role.output for role in roles if isinstance(role, Carried)]
     read_after = [call for section in after for call in section.calls]
@@ -236,7 +236,7 @@ def _run(shapes: Sequence[_Shape], roles: Sequence[Role], after: Sequence[Sectio
 
     positions = sorted({*carried, *(position for position, _, _ in requests)})
     at = {position: i for i, position in enumerate(positions)}
-    return Run(
+    return SectionLoop(
         sections=tuple(shape.section for shape in shapes),
         calls=head.calls,
         arguments=tuple(slot.key for slot in head.slots),
