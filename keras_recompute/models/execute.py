@@ -29,7 +29,7 @@ from .fixed import fixed_values
 from .graph import Graph, Key, Values
 from .isomorphic_layers import stacked_weights, substituted_weights
 from .partition_cache import PartitionCache
-from .repeats import loops_inside
+from .repeated_blocks import inner_loops
 from .section_loops import SectionLoop, find_loops
 from .sections import Section, as_one_section, split_at_checkpoints
 
@@ -71,7 +71,7 @@ class ExecutionPlan:
         steps = find_loops(sections, graph, with_twins=with_twins)
         rerolled = _rerolled(steps, graph, with_twins=with_twins) if levels == 1 and not replays_end else []
         if with_twins:
-            steps, rerolled = ([replace(s, inside=loops_inside(s.graph)) for s in each] for each in (steps, rerolled))
+            steps, rerolled = ([replace(s, inside=inner_loops(s.graph)) for s in each] for each in (steps, rerolled))
         return cls(graph, tuple(steps), levels, tuple(rerolled), keeps_results)
 
     @classmethod

@@ -25,7 +25,7 @@ class Section:
     """Calls that run together. ``inputs`` come from outside, ``outputs`` are read outside; ``recomputed`` in between.
 
     ``leaving`` are outputs that are read behind the graph alone, of which it is not known that they are kept. ``inside`` are
-    the steps of the section where parts of it are loops (see ``repeats``).
+    the steps of the section where parts of it are loops (see ``repeated_blocks``).
     """
 
     calls: tuple[Call, ...]

@@ -10,7 +10,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.liveness import profile
 from keras_recompute.models.graph import read_graph
-from keras_recompute.models.repeats import loops_inside
+from keras_recompute.models.repeated_blocks import inner_loops
 from keras_recompute.models.section_loops import SectionLoop
 
 from .test_scan_layers import JIT, X, assert_equal_to_plain, block, loss_and_gradients, made
@@ -28,7 +28,7 @@ def model_of(blocks, checkpoint_after=(), *, scan=True, one_block=block, kind=kr
 
 def steps_of(model):
     """Return the lengths of what a model consists of: (turns, calls) of a loop, calls of what stands alone."""
-    found = loops_inside(read_graph(model))
+    found = inner_loops(read_graph(model))
     return [(len(s.sections), len(s.calls)) if isinstance(s, SectionLoop) else len(s.calls) for s in found]
 
 

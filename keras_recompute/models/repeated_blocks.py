@@ -17,7 +17,7 @@ from .sections import Section, divided
 _LONGEST = 256  # calls in one block
 
 
-def loops_inside(graph: Graph) -> tuple[Section | SectionLoop, ...]:
+def inner_loops(graph: Graph) -> tuple[Section | SectionLoop, ...]:
     """Return the calls of ``graph`` with blocks that repeat themselves, but for the values of weights, as loops.
 
     Empty where there are none.
