@@ -3,8 +3,9 @@
 Two sections are equal if they call the same operations with the same arguments in the same order, wired in the same
 way, and differ at most in where they slice their input (``TimeSlice`` layers of equal length). Seen from a run of equal
 sections, each value from outside plays one role in all of them: handed on by the section before, a slice that moves on
-by its own length, or shared by all. Sections of *twins*, layers that differ in nothing but the values of their weights (see
-``isomorphic_layers``), can be a run too: the weights of all sections, stacked, are then one more input that each takes its share of.
+by its own length, or shared by all. Sections of *twins*, layers that differ in nothing but the values of their weights
+(see ``isomorphic_layers``), can be a loop too: the weights of all sections, stacked, are then one more input, of which
+each section takes its share.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def _form(leaf: Any, number: dict[Key, tuple[str, int]]) -> Any:
 
 
 def find_loops(sections: Sequence[Section], graph: Graph, *, with_twins: bool = False) -> list[Section | SectionLoop]:
-    """Return ``sections`` with every two or more equal consecutive ones (``with_twins``, twins too) replaced by a SectionLoop."""
+    """Return ``sections`` with every two or more equal consecutive ones (``with_twins``, twins too) as a SectionLoop."""
     waiting = [_SectionPattern(section, with_twins=with_twins) for section in sections]
     found: list[Section | SectionLoop] = []
     while waiting:
