@@ -3,7 +3,7 @@
 To trace and to differentiate takes most of the time in which a step is prepared. Blocks of a deep model are alike: the same
 kinds of layers, with the same configurations, on the same shapes. What was made for the first of them is written for the others
 with their variables in place of its own, and with the names of their layers. Unlike ``isomorphic_layers``, which become one
-loop, they may draw random numbers and keep statistics. Loops over such blocks share what one turn does, where several sections have
+loop, they may draw random numbers and keep statistics. Loops over such blocks share what one turn does, where several have
 one each.
 """
 
