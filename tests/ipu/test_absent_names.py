@@ -72,6 +72,28 @@ def test_some_can_be_imported_and_say_so_when_they_are_used(module, name, instea
     assert isinstance(raised.value, UnsupportedError)
 
 
+def test_a_model_cannot_be_exported_for_what_is_not_there(tmp_path):
+    """As in three of Graphcore's documentation examples: of a functional model, a sequential one, and one of one's own."""
+    import tensorflow as tf
+    from tensorflow.python import ipu
+
+    keras = tf.keras
+    with ipu.ipu_strategy.IPUStrategy().scope():
+        inputs = keras.Input((2,), batch_size=1)
+        models = [
+            keras.Model(inputs, keras.layers.Dense(1)(inputs)),
+            keras.Sequential([keras.layers.Dense(1)]),
+            type("Own", (keras.Model,), {"call": lambda _, x: x})(),
+        ]
+    for model in models:
+        with pytest.raises(NotImplementedError, match=r"use model\.export or tf\.saved_model\.save") as raised:
+            model.export_for_ipu_serving(str(tmp_path / "exported"), batch_size=1, output_names="y")
+        said = "keras.Model.export_for_ipu_serving is not provided on stock TensorFlow: there is no Poplar executable"
+        assert str(raised.value).startswith(said)
+        assert "\n" not in str(raised.value)
+        assert isinstance(raised.value, AttributeError)
+
+
 def test_eight_bit_formats_can_be_described():
     from tensorflow.python.ipu.ops.f8_ops import Format, create_metadata
 

@@ -1,7 +1,8 @@
 """Names of Graphcore's that are not there, and what to use instead. This list raises the errors and writes the docs.
 
 ``ipu`` stands for ``tensorflow.python.ipu`` and for its ``ops``, ``addons`` for ``ipu_tensorflow_addons``, ``keras.ipu`` for
-all modules of that name. An entry holds for all in it that is not there.
+all modules of that name, ``keras.Model`` for models that are made in an IPUStrategy's scope. An entry holds for all in it that
+is not there.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ ABSENT = {
     "ipu.utils.set_ipu_model_options": _OLD_CONFIGURATION,
     "ipu.vertex_edsl": _CODELETS,
     "ipu.within_replica_ops": _PLAIN,
+    "keras.Model.export_for_ipu_serving": _SERVING,
     "keras.ipu.layers": "gradients are not captured in layers here: use tf.GradientTape",
     "keras.ipu.optimizers": "use Keras's, keras.optimizers.LossScaleOptimizer, and set_gradient_accumulation_options",
     "addons.keras.layers.CTCInferenceLayer": "use keras.ops.ctc_decode",

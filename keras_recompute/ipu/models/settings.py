@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from ..configuration.absent import AbsentNameError, why_absent
 from ..pipeline.options import PipelineOptions, positive_or_none
 from ..pipeline.replica_metrics import ReplicatedMetricReductionMethod, reduction_of_metrics
 
@@ -71,6 +72,10 @@ class Settings(_Model):
 
     def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
         """Accept either way: callbacks run after each execution, with the same arguments, as its results arrive together."""
+
+    def export_for_ipu_serving(self, *_: Any, **__: Any) -> None:
+        """Raise AbsentNameError."""
+        raise AbsentNameError(why_absent("keras.Model.export_for_ipu_serving"))
 
     def _forget_programs(self) -> None:
         """Have all programs made anew: what they were made by has changed."""

@@ -56,8 +56,8 @@ def _environment() -> dict[str, Any]:
         return {}
     try:
         options = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{VARIABLE}={text!r} is no JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{VARIABLE}={text!r:.200} is no JSON: {error}") from error
     if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
         raise ValueError(f"{VARIABLE}={text!r}: an object with strings for values was expected")
     return options

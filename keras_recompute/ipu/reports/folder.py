@@ -72,7 +72,7 @@ def read_folder(path: PathLike) -> tuple[Spread, list[dict[str, Any]]]:
         found = json.loads(details.read_text(encoding="utf-8"))
         placement = Placement(**found["placement"])
         return Spread(profile, placement), list(found["runs"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReportError(f"{str(details)!r} cannot be read: {type(error).__name__}: {error}") from error
 
 
