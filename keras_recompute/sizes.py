@@ -4,11 +4,13 @@ Units are binary (1 KiB = 1024 bytes), as allocators count. ``MB`` is refused in
 """
 
 import re
+from decimal import Decimal
 from typing import Union
 
 from .errors import InvalidArgumentError
 
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_MOST_BYTES = 2**63 - 1  # what counts in 64 bits, as allocators do
 _SIZE = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)\s*\Z")
 
 
@@ -35,7 +37,10 @@ def parse_bytes(text: Union[str, int]) -> int:
     unit = match["unit"].lower() if match else ""
     if not match or (unit or "b") not in units or (not unit and "." in match["number"]):
         raise InvalidArgumentError(
-            f"a size in bytes was expected, not {text!r}: write a whole number of bytes, or a number with one of "
+            f"a size in bytes was expected, not {text!r:.80}: write a whole number of bytes, or a number with one of "
             f"{', '.join(_UNITS)}, as in '128MiB'"
         )
-    return int(float(match["number"]) * units[unit]) if "." in match["number"] else int(match["number"]) * units[unit or "b"]
+    count = int(Decimal(match["number"]) * units[unit or "b"])
+    if count > _MOST_BYTES:
+        raise InvalidArgumentError(f"{str(text)!r:.80} is more than any memory: the most is {format_bytes(_MOST_BYTES)}")
+    return count

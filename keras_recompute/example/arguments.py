@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, NoReturn, Sequence
+from typing import Sequence
 
+from ..command_line import Parser, path_to, positive_number, whole_number, wrong
 from ..errors import InvalidArgumentError, TargetError
 from ..ipu import has_sdk
 from ..liveness.device_compilers import find_device
@@ -76,41 +76,6 @@ class Options:
         return self.epochs * self.steps_per_epoch // self.gradient_accumulation
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports a wrong command line as one line, like every other error of this script."""
-
-    def error(self, message: str) -> NoReturn:
-        raise InvalidArgumentError(f"{message} (--help lists the options)")
-
-
-def whole_number(at_least: int, at_most: float = math.inf) -> Callable[[str], int]:
-    """Return a converter to whole numbers from ``at_least`` to ``at_most``."""
-
-    def convert(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-        if number < at_least:
-            raise argparse.ArgumentTypeError(f"{number} is too small: the least is {at_least}")
-        if number > at_most:
-            raise argparse.ArgumentTypeError(f"{number} is too large: the most is {at_most}")
-        return number
-
-    return convert
-
-
-def positive_number(text: str) -> float:
-    """Convert to a finite number above zero."""
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-    if not (math.isfinite(number) and number > 0):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number above zero")
-    return number
-
-
 def checkpoints_or_auto(text: str) -> int | str:
     """Convert to a number of checkpoints; "auto" stays."""
     return AUTO if text == AUTO else whole_number(0)(text)
@@ -128,7 +93,7 @@ def budget(text: str) -> int:
     except InvalidArgumentError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if not count:
-        raise argparse.ArgumentTypeError(f"{text!r} is no memory at all: give at least one byte")
+        raise wrong(text, "is no memory at all: give at least one byte")
     return count
 
 
@@ -158,7 +123,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     model.add_argument("--no-recompute", action="store_true", help="keep every activation, to compare with")
     training = parser.add_argument_group("training")
     training.add_argument("--data", choices=("text", "constant"), default="text", help="what to learn (text)")
-    training.add_argument("--text", type=Path, metavar="FILE", help="text to learn (the Python language reference)")
+    training.add_argument("--text", type=path_to("file"), metavar="FILE", help="text to learn (the Python language reference)")
     training.add_argument("--batch-size", type=whole_number(1), default=16, metavar="N", help="sequences per microbatch (16)")
     training.add_argument(
         "--gradient-accumulation", type=whole_number(1), default=4, metavar="N", help="microbatches per update (4)"
@@ -209,13 +174,16 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         metavar="NAME",
         help="the same, for a GPU or TPU that need not be here, such as h100 or v5e; its memory is the budget",
     )
-    add_save_options(parser, whole_number)
+    add_save_options(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--report", type=Path, metavar="DIR", help="write liveness.json and liveness.png there (sweep: sweep.json, .png, .txt)"
+        "--report",
+        type=path_to("folder"),
+        metavar="DIR",
+        help="write liveness.json and liveness.png there (sweep: sweep.json, .png, .txt)",
     )
-    output.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    output.add_argument("--log", type=Path, metavar="DIR", help="write figures of each update there, for TensorBoard")
+    output.add_argument("--json", type=path_to("file"), metavar="FILE", help="write all figures there")
+    output.add_argument("--log", type=path_to("folder"), metavar="DIR", help="write figures of each update, for TensorBoard")
     output.add_argument("--force", action="store_true", help="write over what is there")
     output.add_argument("--quiet", action="store_true", help="print the last lines only")
     arguments = parser.parse_args(argv)
@@ -305,6 +273,12 @@ def check_plan(arguments: argparse.Namespace) -> None:
         arguments.checkpoints = CHECKPOINTS
     if not is_auto:
         arguments.levels = arguments.levels or 1
+    most = max(arguments.seq_len.bit_length() - 1, 1)  # each level groups at least two of those below
+    if (arguments.levels or 1) > most:
+        raise InvalidArgumentError(
+            f"--levels {arguments.levels}: {arguments.seq_len} steps can be nested in at most {most} levels of loops; lower it "
+            f"or raise --seq-len"
+        )
     option, asked = ("--sweep", arguments.sweep) if arguments.sweep else ("--checkpoints", [arguments.checkpoints])
     for checkpoints in asked:
         if checkpoints != AUTO and checkpoints >= arguments.seq_len:

@@ -10,7 +10,7 @@ from typing import Any, Iterable, Iterator
 
 from ..errors import InvalidArgumentError, RecomputeError
 from ..files import refuse_endless
-from .arguments import Options
+from .arguments import LARGEST_SEED, Options
 
 SYMBOLS = 256  # values of a byte
 _DIGESTED = 2**20
@@ -126,7 +126,8 @@ def make_dataset(tf: Any, options: Options, text: Text | None, *, first: int = 0
 
 def validation_dataset(tf: Any, options: Options, text: Text) -> Any:
     """Return microbatches of the part of the text that is not learnt, the same ones each time, without end."""
-    return _windows(tf, options, text, range(learnt_bytes(text, options), text.length), options.seed + 1, 0)
+    seed = (options.seed + 1) % (LARGEST_SEED + 1)
+    return _windows(tf, options, text, range(learnt_bytes(text, options), text.length), seed, 0)
 
 
 def learnt_bytes(text: Text, options: Options) -> int:

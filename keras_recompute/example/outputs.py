@@ -12,6 +12,7 @@ from ..report.packages import DRAWING, check_installed
 from ..report.page import PAGE_NAME
 from ..report.sweep import SWEEP_NAMES
 from .arguments import Options
+from .save_names import PARTIAL, is_taken, name_of_save
 
 # What a run writes into its report folder, or removes from there because it would be of another run.
 REPORT_NAMES = (JSON_NAME, FIGURE_NAME, SERIALIZED_NAME, PAGE_NAME)
@@ -37,6 +38,8 @@ def check_outputs(options: Options) -> None:
             check_installed(DRAWING)
         except ReportError as error:
             raise InvalidArgumentError(f"--report {options.report}: {error}") from None
+    if options.save:
+        _check_save(options.save)
     _check_apart(options, names)
 
 
@@ -57,23 +60,41 @@ def _check_place(option: str, path: Path, wanted: str, force: bool) -> None:
         raise InvalidArgumentError(f"{option} {path}: the folder {path.parent} does not exist; make it first")
 
 
+def _check_save(folder: Path) -> None:
+    """Find out whether ``--save`` can be written, by trying it. Raises InvalidArgumentError."""
+    try:
+        what = kind(folder)
+        if what not in (None, FOLDER):
+            raise InvalidArgumentError(f"--save {folder}: it cannot be a folder of saves, it is {what}; choose another name")
+        try_replacing(folder / f"{PARTIAL}{name_of_save(0)}")
+    except OSError as error:
+        raise InvalidArgumentError(f"--save {folder}: it cannot be written ({error.strerror})") from None
+
+
 def _check_apart(options: Options, names: tuple[str, ...]) -> None:
     """Check that no result is written over another one, or over the text to learn. Raises InvalidArgumentError."""
-    paths = options.report, options.json, options.text, options.save
-    report, json, text, save = [path and Path(os.path.realpath(path)) for path in paths]
-    written = {Path(os.path.realpath(report / name)) for name in names} if report else set()
-    if json and report and json in (report, *report.parents):
-        why = f"the folder of --report {options.report} is to stand there"
-    elif json and save and json in (save, *save.parents):
-        why = f"the folder of --save {options.save} is to stand there"
-    elif json and json in written:
-        why = f"--report {options.report} has a file of its own there"
-    elif json and json == text:
-        why = "that is the text to learn"
-    elif text in written:
+    text = options.text and Path(os.path.realpath(options.text))
+    folders = [("--report", options.report), ("--save", options.save), ("--log", options.log)]
+    places = {option: Path(os.path.realpath(path)) for option, path in folders if path}
+    written = {places["--report"] / name for name in names} if options.report else set()
+    if text in written:
         raise InvalidArgumentError(
             f"--report {options.report}: it would write over {options.text}, the text to learn; choose another name"
         )
-    else:
+    if text and text.parent == places.get("--save") and is_taken(text.name):
+        raise InvalidArgumentError(
+            f"--save {options.save}: it writes under the name of {options.text}, the text to learn; choose another folder"
+        )
+    if not options.json:
         return
-    raise InvalidArgumentError(f"--json {options.json}: {why}; choose another name")
+    json, why = Path(os.path.realpath(options.json)), ""
+    for option, folder in places.items():
+        if json in (folder, *folder.parents):
+            why = f"the folder of {option} {dict(folders)[option]} is to stand there"
+    if json in written or (json.parent == places.get("--save") and is_taken(json.name)):
+        option = "--report" if json in written else "--save"
+        why = f"{option} {dict(folders)[option]} has a file of its own there"
+    if json == text:
+        why = "that is the text to learn"
+    if why:
+        raise InvalidArgumentError(f"--json {options.json}: {why}; choose another name")

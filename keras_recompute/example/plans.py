@@ -51,11 +51,14 @@ class SequencePlan:
         for length, count in counts.items():
             loops = equal_groups(count, self.levels)
             if self.recompute and count > 1 and len(loops) < self.levels:
+                such = f"{4**self.levels - 1}"
+                if 4**self.levels > steps:
+                    such += f" with a longer sequence, or {2**self.levels - 1} with this one"
                 reason = "a prime number" if len(loops) == 1 else " x ".join(map(str, loops))
                 found.append(
                     f"{count} sections of {length} steps can't be grouped in {self.levels} levels: {count} is {reason}, so the "
                     f"loops are {len(loops)}. Take a number of checkpoints so that one more is a product of {self.levels} "
-                    f"numbers, such as {4**self.levels - 1}"
+                    f"numbers, such as {such}"
                 )
         return found
 

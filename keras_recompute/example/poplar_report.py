@@ -24,8 +24,10 @@ class PoplarReports:
         try:
             options = json.loads(text)
             self.directory = Path(options.setdefault("autoReport.directory", str(directory)))
-        except (ValueError, AttributeError, TypeError) as error:
-            raise InvalidArgumentError(f"{VARIABLE}={text!r} is no JSON object with strings for values: {error}") from error
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+            raise InvalidArgumentError(
+                f"{VARIABLE}={text!r:.200} is no JSON object with strings for values: {error}"
+            ) from error
         options.setdefault("autoReport.all", "true")
         os.environ[VARIABLE] = json.dumps(options)
         self.there_before = set(self._profiles())

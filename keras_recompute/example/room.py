@@ -6,6 +6,8 @@ process without a word when that is used.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from dataclasses import replace
 
@@ -17,12 +19,14 @@ from .arguments import Options
 from .data import SYMBOLS, data_bytes, feed_bytes
 from .plans import SequencePlan, named_plans
 
+_OTHER_RESOURCES = [getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE") if hasattr(errno, name)]
+
 
 def check_room(options: Options) -> None:
     """Raise InvalidArgumentError where this machine has less memory than the run is predicted to need."""
     if options.target == "xla" and not options.device:  # the step is in the memory of the IPU, or nowhere, otherwise
         check_fits(0, options)  # the data first: the prediction counts the sections of a long sequence one by one
-        check_fits(predicted_step_bytes(options), options)
+        check_fits(predicted_step_bytes(options) * (options.workers or 1), options)
 
 
 def check_fits(step_bytes: int, options: Options) -> None:
@@ -45,8 +49,13 @@ def needs(step_bytes: int, options: Options) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether ``error`` says that memory could not be had, be it Python's, NumPy's or TensorFlow's."""
+    if isinstance(error, MemoryError):
+        return True
     tf = sys.modules.get("tensorflow")
-    return isinstance(error, MemoryError) or (tf is not None and isinstance(error, tf.errors.ResourceExhaustedError))
+    if tf is None or not isinstance(error, tf.errors.ResourceExhaustedError):
+        return False
+    # TensorFlow raises the same for a disk, a quota or open files that are used up.
+    return not any(os.strerror(code) in str(error) for code in _OTHER_RESOURCES)
 
 
 def predicted_step_bytes(options: Options) -> int:

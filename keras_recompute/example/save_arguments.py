@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
-from typing import Callable
 
+from ..command_line import number, path_to, whole_number
 from ..errors import InvalidArgumentError
 
 KEPT, LENGTH, TEMPERATURE = 3, 400, 0.8
+share_of_text = number("between 0 and 1", lambda found: 0 < found < 1)
+temperature = number("a finite number from 0 on", lambda found: found >= 0)
 
 
-def add_save_options(parser: argparse.ArgumentParser, whole_number: Callable[[int], Callable[[str], int]]) -> None:
-    """Add the options to ``parser``; ``whole_number(n)`` converts to whole numbers from ``n`` on."""
+def add_save_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options to ``parser``."""
     saving = parser.add_argument_group("what was trained")
     saving.add_argument(
-        "--save", type=folder, metavar="DIR", help="keep network, optimiser, position in the data, and figures there"
+        "--save", type=path_to("folder"), metavar="DIR", help="keep network, optimiser, position in the data, and figures there"
     )
     saving.add_argument("--save-every", type=whole_number(1), metavar="N", help="updates between two saves (those of an epoch)")
     saving.add_argument("--keep", type=whole_number(1), metavar="N", help=f"saves that stay, the last ones ({KEPT})")
@@ -23,42 +24,12 @@ def add_save_options(parser: argparse.ArgumentParser, whole_number: Callable[[in
     saving.add_argument(
         "--validation", type=share_of_text, metavar="X", help="share of the text, at its end, that is not learnt but predicted"
     )
-    saving.add_argument("--load", type=folder, metavar="DIR", help="the network of the last save there, for --generate")
+    saving.add_argument("--load", type=path_to("folder"), metavar="DIR", help="the network of its last save, for --generate")
     saving.add_argument("--generate", metavar="TEXT", help="train nothing, but continue this text")
     saving.add_argument("--length", type=whole_number(1), metavar="N", help=f"bytes to generate ({LENGTH})")
     saving.add_argument(
         "--temperature", type=temperature, metavar="X", help=f"0 takes the likeliest byte, more is bolder ({TEMPERATURE})"
     )
-
-
-def folder(text: str) -> Path:
-    """Convert to a path. An empty one, as of a variable of the shell that is not set, would be the folder where one is."""
-    if not text:
-        raise argparse.ArgumentTypeError("the name of the folder is empty")
-    return Path(text)
-
-
-def share_of_text(text: str) -> float:
-    """Convert to a number above 0 and below 1."""
-    number = _number(text)
-    if not 0 < number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return number
-
-
-def temperature(text: str) -> float:
-    """Convert to a finite number from 0 on."""
-    number = _number(text)
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number from 0 on")
-    return number
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
 def check_saving(arguments: argparse.Namespace) -> None:

@@ -28,10 +28,11 @@ import tempfile
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable, NoReturn, Sequence
+from typing import Callable, Sequence
 
 from rich.console import Console
 
+from ..command_line import Parser, path_to, whole_number
 from ..errors import InvalidArgumentError, RecomputeError, ReportError
 from ..files import made_folder
 from ..liveness.device_compilers.catalogue import find_device
@@ -90,50 +91,45 @@ def _failed(program: str, reason: str) -> int:
     return FAILED
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong in one line; the usage is a --help away."""
-        raise InvalidArgumentError(f"{message} (--help explains)")
-
-
 def _parser(program: str, more: str) -> argparse.ArgumentParser:
     text = (__doc__ or "").replace("PROGRAM", program).replace("\n\nA report is", f"{more}\n\nA report is")
-    parser = _Parser(program, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(program, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    report, file, folder, count = path_to("report"), path_to("file"), path_to("folder"), whole_number(0)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     show = commands.add_parser("show", help="figures, curve and largest buffers")
-    show.add_argument("report", help="a report, or a folder of folders with reports")
+    show.add_argument("report", type=report, help="a report, or a folder of folders with reports")
     show.add_argument("--device", metavar="NAME", help="hold it against the memory of this device, such as h100")
-    show.add_argument("--buffers", type=_count, default=10, metavar="N", help="list the N largest at the peak (default: 10)")
+    show.add_argument("--buffers", type=count, default=10, metavar="N", help="list the N largest at the peak (default: 10)")
     show.set_defaults(run=_show)
 
     compare = commands.add_parser("compare", help="what changed between two reports")
-    compare.add_argument("before", metavar="A")
-    compare.add_argument("after", metavar="B")
+    compare.add_argument("before", type=report, metavar="A")
+    compare.add_argument("after", type=report, metavar="B")
     compare.add_argument("--by", choices=GROUPINGS, default="category", help="group what is alive at the peaks")
-    compare.add_argument("--rows", type=_count, default=10, metavar="N", help="list the N largest changes (default: 10)")
-    compare.add_argument("--figure", type=Path, metavar="FILE", help="also draw both curves on one scale, as a PNG")
+    compare.add_argument("--rows", type=count, default=10, metavar="N", help="list the N largest changes (default: 10)")
+    compare.add_argument("--figure", type=file, metavar="FILE", help="also draw both curves on one scale, as a PNG")
     compare.add_argument("--force", action="store_true", help="replace the figure if it exists")
     compare.set_defaults(run=_compare)
 
     top = commands.add_parser("top", help="the largest buffers alive at a step")
-    top.add_argument("report")
-    top.add_argument("--step", type=_count, metavar="STEP", help="a program step, from 0 (default: that of the peak)")
+    top.add_argument("report", type=report)
+    top.add_argument("--step", type=count, metavar="STEP", help="a program step, from 0 (default: that of the peak)")
     top.add_argument("--by", choices=GROUPINGS, help="add buffers up instead of listing them")
-    top.add_argument("--rows", type=_count, default=10, metavar="N", help="list N rows; the rest is added up (default: 10)")
+    top.add_argument("--rows", type=count, default=10, metavar="N", help="list N rows; the rest is added up (default: 10)")
     top.set_defaults(run=_top)
 
     export = commands.add_parser("export", help="files for other tools")
-    export.add_argument("report")
+    export.add_argument("report", type=report)
     export.add_argument("--to", choices=sorted(FORMATS), required=True, help="the format")
-    export.add_argument("--output", type=Path, metavar="DIR", help="the folder to write into (default: that of the report)")
+    export.add_argument("--output", type=folder, metavar="DIR", help="the folder to write into (default: that of the report)")
     export.add_argument("--force", action="store_true", help="replace files that exist")
     export.set_defaults(run=_export)
 
     page = commands.add_parser("open", help="a page in the browser")
-    page.add_argument("report", metavar="A")
-    page.add_argument("other", metavar="B", nargs="?", help="a second report, shown over the first")
-    page.add_argument("--output", type=Path, metavar="FILE", help="keep the page here (default: in a new temporary folder)")
+    page.add_argument("report", type=report, metavar="A")
+    page.add_argument("other", type=report, metavar="B", nargs="?", help="a second report, shown over the first")
+    page.add_argument("--output", type=file, metavar="FILE", help="keep the page here (default: in a new temporary folder)")
     page.add_argument("--force", action="store_true", help="replace the file if it exists")
     page.add_argument("--no-browser", action="store_true", help="write the page and say where it is")
     page.set_defaults(run=_open)
@@ -149,7 +145,7 @@ def _show(arguments: argparse.Namespace, console: Console) -> None:
             program = replace(program, capacity_bytes=device.memory_bytes)
         print_liveness(program, console, buffers=arguments.buffers)
     elif device is not None:
-        raise InvalidArgumentError(f"--device: show one report with it, not the {len(reports)} in {arguments.report!r}")
+        raise InvalidArgumentError(f"--device: show one report with it, not the {len(reports)} in {str(arguments.report)!r}")
     else:
         print_overview([(r.label, r.program) for r in reports], console)
 
@@ -223,9 +219,3 @@ FORMATS: dict[str, tuple[str, Callable[[Report, Path], list[Path]]]] = {
     "xprof": ("plugins", _write_xprof),
     "pop": (POP_NAME, _write_pop),
 }
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"a whole number from 0 was expected, not {text!r}")
-    return int(text)

@@ -1,0 +1,90 @@
+"""What every command line here has in common: errors of one line, and values that are checked.
+
+Runs on Python 3.8.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Callable, NoReturn
+
+from .errors import InvalidArgumentError
+
+LARGEST_WHOLE_NUMBER = 10**12  # a number of anything that is counted in TensorFlow's 64 bits
+# The normal numbers of float32, in which networks are trained: others are 0 or infinite there.
+SMALLEST_FLOAT32, LARGEST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+_SHOWN = 80  # characters of a value that is wrong
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises InvalidArgumentError for a wrong command line, where argparse ends the process."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise InvalidArgumentError; the usage, of many lines, is a --help away."""
+        raise InvalidArgumentError(f"{message} (--help lists the options)")
+
+
+def whole_number(at_least: int, at_most: int = LARGEST_WHOLE_NUMBER) -> Callable[[str], int]:
+    """Return a converter to whole numbers from ``at_least`` to ``at_most``."""
+
+    begin = f" from {at_least} on" if at_least >= 0 else ""
+
+    def convert(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise wrong(text, f"is not a whole number{begin}") from None
+        if number < at_least:
+            raise wrong(text, f"is too small: the least is {at_least}", quoted=False)
+        if number > at_most:
+            raise wrong(text, f"is too large: the most is {at_most}", quoted=False)
+        return number
+
+    return convert
+
+
+def number(what: str, is_one: Callable[[float], bool]) -> Callable[[str], float]:
+    """Return a converter to those finite numbers for which ``is_one``; ``what`` says what they are."""
+
+    def convert(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            raise wrong(text, "is not a number") from None
+        if not (math.isfinite(found) and is_one(found)):
+            raise wrong(text, f"is not {what}", quoted=False)
+        if abs(found) > LARGEST_FLOAT32:
+            raise wrong(text, f"is too large: the most is {LARGEST_FLOAT32:.3g}", quoted=False)
+        if 0 < abs(found) < SMALLEST_FLOAT32:
+            raise wrong(text, f"is too small: the least is {SMALLEST_FLOAT32:.3g}", quoted=False)
+        return found
+
+    return convert
+
+
+positive_number = number("a finite number above zero", lambda found: found > 0)
+
+
+def path_to(what: str) -> Callable[[str], Path]:
+    """Return a converter to paths of ``what``, such as a file or a folder.
+
+    An empty one, as of a variable of the shell that is not set, would be the folder where one is.
+    """
+
+    def convert(text: str) -> Path:
+        if not text:
+            raise argparse.ArgumentTypeError(f"the name of the {what} is empty")
+        if "\0" in text:
+            raise wrong(text, "has a character in it that no name can have")
+        return Path(text)
+
+    return convert
+
+
+def wrong(text: str, why: str, *, quoted: bool = True) -> argparse.ArgumentTypeError:
+    """Return the error for the value ``text``, of which only the beginning is shown."""
+    shown = repr(text) if quoted else text
+    cut = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+    return argparse.ArgumentTypeError(f"{cut} {why}")
