@@ -13,6 +13,7 @@ from ..errors import InvalidArgumentError
 from ..processes import JOBS, own_number, processes_of
 
 KUBERNETES = ("KERAS_RECOMPUTE_WORKERS", "KERAS_RECOMPUTE_SERVICE", "JOB_COMPLETION_INDEX")  # see docs/distribute.md
+_DIGITS = 5  # of a number of processes that there may be
 PORT = 8888  # of each process where Slurm or Kubernetes starts one per machine; Slurm's next ones take the next ports
 
 
@@ -40,11 +41,21 @@ def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
 
     Raises InvalidArgumentError where it describes none, or none that can work.
     """
+    # What is wrong is found out before TensorFlow is loaded, which takes seconds.
+    if "TF_CONFIG" in environment:
+        _check(environment["TF_CONFIG"])
+    elif "SLURM_PROCID" not in environment and KUBERNETES[0] in environment:
+        addresses, index = _of_indexed_job(environment)
+    elif "SLURM_PROCID" not in environment:
+        raise InvalidArgumentError(
+            f"this process belongs to no cluster: neither TF_CONFIG, SLURM_PROCID nor {KUBERNETES[0]} is set. Start the script "
+            f"by python3 -m keras_recompute.distribute --workers N SCRIPT for workers on this machine, or by srun, or set "
+            f"TF_CONFIG"
+        )
     import tensorflow as tf
 
     resolvers = tf.distribute.cluster_resolver
     if "TF_CONFIG" in environment:
-        _check(environment["TF_CONFIG"])
         return _resolved(resolvers.TFConfigClusterResolver(), "TF_CONFIG")
     if "SLURM_PROCID" in environment:
         try:
@@ -53,14 +64,10 @@ def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
                 {} if shutil.which("nvidia-smi") else {"gpus_per_node": 2**16, "gpus_per_task": 1, "auto_set_gpu": False}
             )
             return _resolved(resolvers.SlurmClusterResolver(port_base=PORT, **without_gpus), "SLURM_PROCID")
-        except (RuntimeError, ValueError, IndexError) as error:
+        except (RuntimeError, ValueError, LookupError, TypeError) as error:
             raise InvalidArgumentError(f"Slurm's variables describe no cluster: {error}; start the script by srun") from None
-    if KUBERNETES[0] in environment:
-        return _resolved(_of_indexed_job(resolvers, environment), KUBERNETES[0])
-    raise InvalidArgumentError(
-        f"this process belongs to no cluster: neither TF_CONFIG, SLURM_PROCID nor {KUBERNETES[0]} is set. Start the script "
-        f"by python3 -m keras_recompute.distribute --workers N SCRIPT for workers on this machine, or by srun, or set TF_CONFIG"
-    )
+    spec = tf.train.ClusterSpec({"worker": addresses})
+    return _resolved(resolvers.SimpleClusterResolver(spec, task_type="worker", task_id=index), KUBERNETES[0])
 
 
 def _check(text: str) -> None:
@@ -68,7 +75,7 @@ def _check(text: str) -> None:
     example = '{"cluster": {"worker": ["host0:port", "host1:port"]}, "task": {"type": "worker", "index": 0}}'
     try:
         config = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # of brackets in brackets
         raise InvalidArgumentError(f"TF_CONFIG={text!r:.200} is no JSON ({error}): give {example}") from None
     jobs = config.get("cluster") if isinstance(config, dict) else None
     task = config.get("task") if isinstance(config, dict) else None
@@ -77,32 +84,39 @@ def _check(text: str) -> None:
     kind, index = task.get("type"), task.get("index")
     if kind not in JOBS or set(jobs) - set(JOBS):
         others = sorted({str(kind), *jobs} - set(JOBS))
-        raise InvalidArgumentError(f"TF_CONFIG names the jobs {others}: only those called {' and '.join(JOBS)} train here")
-    if not isinstance(index, int) or not 0 <= index < len(jobs.get(kind, ())):
         raise InvalidArgumentError(
-            f"TF_CONFIG says that this is task {index!r} of {kind!r}, of which there are {len(jobs.get(kind, ()))}, from 0 on"
+            f"TF_CONFIG names the jobs {others!s:.200}: only those called {' and '.join(JOBS)} train here"
+        )
+    there = len(jobs.get(kind, ()))
+    if type(index) is not int or not 0 <= index < there:
+        raise InvalidArgumentError(
+            f"TF_CONFIG says that this is task {index!r:.80} of {kind!r}, of which there are {there}, from 0 on"
         )
 
 
 def _is_addresses(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, str) and ":" in each for each in value)
+    return isinstance(value, list) and bool(value) and all(map(_is_address, value))
 
 
-def _of_indexed_job(resolvers: Any, environment: Mapping[str, str]) -> Any:
-    import tensorflow as tf
+def _is_address(value: Any) -> bool:
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    return bool(host) and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 2**16
 
+
+def _of_indexed_job(environment: Mapping[str, str]) -> tuple[list[str], int]:
+    """Return the addresses of all processes of the Job, and the number of this one."""
     missing = [name for name in KUBERNETES if not environment.get(name)]
     if missing:
         raise InvalidArgumentError(f"{KUBERNETES[0]} is set, and {missing[0]} is not: see the Job in docs/distribute.md")
     count, service, index = (environment[name] for name in KUBERNETES)
-    if not count.isdigit() or not index.isdigit() or int(index) >= int(count):
+    are_numbers = all(each.isascii() and each.isdigit() and len(each) <= _DIGITS for each in (count, index))
+    if not are_numbers or int(index) >= int(count):
         raise InvalidArgumentError(
-            f"{KUBERNETES[0]}={count} and {KUBERNETES[2]}={index}: the second counts from 0 to below the first"
+            f"{KUBERNETES[0]}={count:.80} and {KUBERNETES[2]}={index:.80}: the second counts from 0 to below the first, which "
+            f"has at most {_DIGITS} digits"
         )
     job = environment.get("HOSTNAME", "").rpartition("-")[0]  # a pod of an Indexed Job is called after the Job and its number
-    addresses = [f"{job}-{number}.{service}:{PORT}" for number in range(int(count))]
-    spec = tf.train.ClusterSpec({"worker": addresses})
-    return resolvers.SimpleClusterResolver(spec, task_type="worker", task_id=int(index))
+    return [f"{job}-{number}.{service}:{PORT}" for number in range(int(count))], int(index)
 
 
 def _resolved(resolver: Any, said_by: str) -> Cluster:

@@ -16,10 +16,12 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from ..errors import InvalidArgumentError
+from .watching import Watcher
 
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 30  # the others notice a lost worker themselves, by its heartbeat, and say so
 _PORTS = range(20_000, 30_000)  # systems hand out ports from 32,768 on, or from 49,152
+_OPEN_FILES = 32  # of this process, beside two for each worker
 _SIGNALLED = 128  # plus the number of the signal, as shells count
 
 
@@ -30,16 +32,15 @@ def launch(command: Sequence[str], workers: int, *, restarts: int = 0, grace_sec
     number in front. When one fails the others have ``grace_seconds`` to notice it, and are ended then. After a failure all are
     started again, ``restarts`` times at most: a script with a backup goes on from there. Nothing is left running.
 
-    Raises InvalidArgumentError for a number of workers or restarts that cannot be.
+    Raises InvalidArgumentError for a number of workers or restarts that cannot be, and where the system starts no more.
 
     Examples:
         >>> import sys
         >>> kr.distribute.launch([sys.executable, "-c", "import os; assert 'TF_CONFIG' in os.environ"], workers=2)
         0
     """
-    for name, number, least in (("workers", workers, 1), ("restarts", restarts, 0)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < least:
-            raise InvalidArgumentError(f"{name}={number!r}: give a whole number from {least} on")
+    check_numbers(workers=workers, restarts=restarts)
+    _check_open_files(workers)
     for attempt in range(restarts + 1):
         code = _run_once(command, workers, grace_seconds)
         if code == 0 or attempt == restarts:
@@ -48,11 +49,37 @@ def launch(command: Sequence[str], workers: int, *, restarts: int = 0, grace_sec
     return code
 
 
+def check_numbers(*, workers: int, restarts: int) -> None:
+    """Raise InvalidArgumentError for what is no number of workers or restarts."""
+    for name, number, least in (("workers", workers, 1), ("restarts", restarts, 0)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise InvalidArgumentError(f"{name}={number!r}: give a whole number from {least} on")
+
+
+def _check_open_files(workers: int) -> None:
+    """Raise InvalidArgumentError where this process may not open the pipes of so many workers.
+
+    The workers have the same limit, and each is connected to each other.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    needed, (allowed, _) = _OPEN_FILES + 2 * workers, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed != resource.RLIM_INFINITY and needed > allowed:
+        raise InvalidArgumentError(
+            f"workers={workers}: they need {needed} open files, and the system allows {allowed}: start fewer, or allow more "
+            f"by ulimit -n"
+        )
+
+
 def _run_once(command: Sequence[str], workers: int, grace_seconds: float) -> int:
     addresses = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
-    with _started(command, addresses) as processes:
+    if len(addresses) < workers:
+        raise InvalidArgumentError(f"workers={workers}: this machine has {len(addresses)} ports for them: start fewer")
+    with _started(command, addresses) as workers_there:
         code, deadline = 0, float("inf")
-        while None in (codes := [process.poll() for process in processes]) and time.monotonic() <= deadline:
+        while None in (codes := workers_there.codes()) and time.monotonic() <= deadline:
             failed = [(number, ended) for number, ended in enumerate(codes) if ended]
             if failed and not code:
                 (number, code), deadline = failed[0], time.monotonic() + grace_seconds
@@ -62,35 +89,77 @@ def _run_once(command: Sequence[str], workers: int, grace_seconds: float) -> int
     return _SIGNALLED - code if code < 0 else code
 
 
-@contextlib.contextmanager
-def _started(command: Sequence[str], addresses: Sequence[str]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start a process for each address, hand on what they print, and end them all at the end."""
-    processes: list[subprocess.Popen[str]] = []
-    readers: list[threading.Thread] = []
-    try:
-        with _ended_by_signals():
-            for number in range(len(addresses)):
-                task = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": number}}
-                environment = {**os.environ, "TF_CONFIG": json.dumps(task), "PYTHONUNBUFFERED": "1"}
-                pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-                process = subprocess.Popen(command, env=environment, text=True, errors="replace", **pipes)
-                processes.append(process)
-                for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
-                    readers.append(threading.Thread(target=_hand_on, args=(source, target, number), daemon=True))
-                    readers[-1].start()
-            yield processes
-    finally:
-        for process in processes:
+class _Workers:
+    """The processes that run now, the threads that hand on what they print, and who ends them without this process."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.processes: list[subprocess.Popen[str]] = []
+        self.readers: list[threading.Thread] = []
+
+    def start(self, command: Sequence[str], addresses: Sequence[str], number: int) -> None:
+        task = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": number}}
+        environment = {**os.environ, "TF_CONFIG": json.dumps(task), "PYTHONUNBUFFERED": "1"}
+        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+        process = subprocess.Popen(command, env=environment, text=True, errors="replace", **pipes)
+        self.watcher.begins(process.pid)
+        self.processes.append(process)
+        for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+            self.readers.append(threading.Thread(target=_hand_on, args=(source, target, number), daemon=True))
+            self.readers[-1].start()
+
+    def codes(self) -> list[int | None]:
+        """Return the exit code of each, None for one that runs."""
+        before = [process.returncode for process in self.processes]
+        codes = [process.poll() for process in self.processes]
+        for process, was in zip(self.processes, before):
+            if was is None and process.returncode is not None:
+                self.watcher.ends(process.pid)
+        return codes
+
+    def end(self) -> None:
+        """End those that run, and wait for all."""
+        for process in self.processes:
             if process.poll() is None:
                 process.terminate()
-        for process in processes:
+        for process in self.processes:
             try:
                 process.wait(5)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        for reader in readers:
+            self.watcher.ends(process.pid)
+        for reader in self.readers:
             reader.join(5)
+        self.watcher.stop()
+
+
+@contextlib.contextmanager
+def _started(command: Sequence[str], addresses: Sequence[str]) -> Iterator[_Workers]:
+    """Start a process for each address, hand on what they print, and end them all at the end.
+
+    Raises InvalidArgumentError where the system starts no more.
+    """
+    with _ended_by_signals():
+        with _refusals_named(f"{len(addresses)} workers"):
+            workers = _Workers(Watcher())
+        try:
+            for number in range(len(addresses)):
+                with _refusals_named(f"worker {number} of {len(addresses)}"):
+                    workers.start(command, addresses, number)
+            yield workers
+        finally:
+            workers.end()
+
+
+@contextlib.contextmanager
+def _refusals_named(what: str) -> Iterator[None]:
+    """Raise InvalidArgumentError where the system starts no process, or no thread (RuntimeError), any more."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InvalidArgumentError(f"{what} cannot be started ({why}): start fewer, or another program") from error
 
 
 def _hand_on(source: IO[str], target: IO[str], number: int) -> None:
@@ -125,14 +194,13 @@ def _free_ports(count: int) -> list[int]:
     Not those that the system hands out: it could give one to any other process before a worker listens, seconds later.
     """
     found: list[int] = []
-    with contextlib.ExitStack() as stack:
-        for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-            if len(found) == count:
-                break
-            each = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            with contextlib.suppress(OSError):  # somebody listens there
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        if len(found) == count:
+            break
+        with contextlib.suppress(OSError):  # somebody listens there
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as each:
                 each.bind(("", port))
-                found.append(port)
+            found.append(port)
     return found
 
 

@@ -55,7 +55,9 @@ def _host(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: float) 
             try:
                 visitor.settimeout(_READ_SECONDS)
                 number, count, theirs = _read(visitor)
-            except (OSError, ValueError, TypeError):
+                if type(number) is not int or not isinstance(theirs, dict):
+                    continue
+            except (OSError, ValueError, TypeError, RecursionError):
                 continue  # not one of us
             visitors.append(visitor)
             if count != len(cluster.addresses):
@@ -84,7 +86,7 @@ def _visit(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: float)
                 connection.settimeout(left + 5)  # the first process says who is missing once its own time is over
                 _write(connection, [cluster.number, len(cluster.addresses), facts])
                 problem = _read(connection)
-        except (OSError, ValueError):  # it is not there yet, or ends before it answers
+        except (OSError, ValueError, RecursionError):  # it is not there yet, or ends before it answers
             time.sleep(_RETRY_SECONDS)
             continue
         if problem:

@@ -1,6 +1,8 @@
 """Which processes there are: from TF_CONFIG, Slurm and Kubernetes."""
 
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +11,8 @@ from keras_recompute.distribute.cluster import find_cluster
 from keras_recompute.distribute.joining import _lost
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.models.workers import worker_number
+
+from .running import ROOT
 
 VARIABLES = ("TF_CONFIG", "SLURM_PROCID", "KERAS_RECOMPUTE_WORKERS")
 
@@ -67,6 +71,21 @@ def test_kubernetes(monkeypatch):
         ({"TF_CONFIG": tf_config({"worker": ["a:1"]}, index="0")}, "task '0' of 'worker'"),
         ({"TF_CONFIG": tf_config({"worker": ["a:1"], "ps": ["b:1"]})}, r"names the jobs \['ps'\]"),
         ({"TF_CONFIG": tf_config({"worker": ["a:1"]}, kind="evaluator")}, r"names the jobs \['evaluator'\]"),
+        ({"TF_CONFIG": "[" * 100_000}, r"TF_CONFIG='\[+.* is no JSON \(maximum recursion depth"),
+        ({"TF_CONFIG": '{"cluster": ' * 50_000}, "is no JSON"),
+        ({"TF_CONFIG": tf_config({"worker": ["a:1"]}, index=True)}, "task True of 'worker'"),
+        ({"TF_CONFIG": tf_config({"worker": ["a:b"]})}, "has no cluster of addresses"),
+        ({"TF_CONFIG": tf_config({"worker": ["a:0", "b:70000"]})}, "has no cluster of addresses"),
+        ({"TF_CONFIG": tf_config({"worker": [":1"]})}, "has no cluster of addresses"),
+        ({"TF_CONFIG": tf_config({"x" * 5000: ["a:1"]})}, r"names the jobs \['x+: only those called"),
+        *(
+            (
+                {"KERAS_RECOMPUTE_WORKERS": count, "KERAS_RECOMPUTE_SERVICE": "s", "JOB_COMPLETION_INDEX": "0"},
+                "the second counts from 0 to below the first, which has at most 5 digits",
+            )
+            for count in ("9" * 12, "\u00b2", "-1", "two")
+        ),
+        ({"SLURM_PROCID": "zero", "SLURM_STEP_NUM_TASKS": "1"}, "Slurm's variables describe no cluster"),
         ({"SLURM_PROCID": "0"}, "Slurm's variables describe no cluster: .*; start the script by srun"),
         ({"KERAS_RECOMPUTE_WORKERS": "2"}, "KERAS_RECOMPUTE_WORKERS is set, and KERAS_RECOMPUTE_SERVICE is not"),
         (
@@ -80,3 +99,10 @@ def test_a_cluster_that_cannot_work_is_refused(monkeypatch, variables, said):
         monkeypatch.setenv(name, value)
     with pytest.raises(InvalidArgumentError, match=said):
         find_cluster()
+
+
+def test_what_cannot_work_is_found_out_before_tensorflow_is_loaded():
+    loads = "import sys\nfrom keras_recompute.distribute.cluster import find_cluster\n"
+    loads += "try: find_cluster({'TF_CONFIG': '[' * 100_000})\nexcept ValueError: print('tensorflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "False\n"

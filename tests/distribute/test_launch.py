@@ -6,11 +6,14 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from keras_recompute.distribute import launch
+from keras_recompute.distribute.__main__ import main
 from keras_recompute.distribute.launch import _PORTS, _free_ports
+from keras_recompute.distribute.watching import watch
 from keras_recompute.errors import InvalidArgumentError
 
 from .running import LAUNCHER, ROOT
@@ -75,6 +78,103 @@ def test_none_is_left_when_the_launcher_is_ended(tmp_path):
     for worker in workers:
         with pytest.raises(ProcessLookupError):
             os.kill(worker, 0)
+
+
+SLEEPS = """
+import os, signal, sys, time
+if "deaf" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def is_there(process):
+    """Whether a process runs: one that nobody waited for is a zombie, and has ended."""
+    try:
+        os.kill(process, 0)
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="the test tells processes apart by /proc")
+@pytest.mark.parametrize("arguments", [[], ["deaf"]], ids=["heeds", "deaf"])
+def test_none_is_left_when_the_launcher_is_killed(tmp_path, arguments):
+    """By the one signal that it cannot handle, with workers that do not know of any launcher."""
+    script = tmp_path / "sleep.py"
+    script.write_text(SLEEPS)
+    command = [*LAUNCHER, "--workers", "2", str(script), *arguments]
+    started = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    workers = [int(started.stdout.readline().rpartition(" ")[2]) for _ in range(2)]
+    children = list(map(int, Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()))
+    started.kill()
+    started.wait()
+    deadline = time.monotonic() + 10
+    while any(map(is_there, children)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    started.stdout.close()
+    assert len(children) == 3  # and who ends them
+    assert [process for process in {*workers, *children} if is_there(process)] == []
+
+
+def test_a_worker_that_has_ended_is_left_alone():
+    """Its number may be another process's by now."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        watch([f"+{other.pid}\n", f"-{other.pid}\n"])
+        assert other.poll() is None
+        other.stdin.close()
+        assert other.wait() == 1
+    watch([f"+{other.pid}\n"])  # gone: nothing to do
+
+
+def test_more_workers_than_files_may_be_open_or_ports_there_are_is_one_line_before_any_starts(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(f"open({str(tmp_path / 'started')!r}, 'w')")
+    limited = ["/bin/sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *LAUNCHER]
+    for launcher, workers, says in (
+        (limited, "200", "workers=200: they need 432 open files, and the system allows 64: start fewer"),
+        (LAUNCHER, "1000000", "workers=1000000: "),
+    ):
+        command = [*launcher, "--workers", workers, str(script)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+        assert says in done.stderr
+    assert not (tmp_path / "started").exists()
+
+
+def test_fewer_ports_than_workers_are_refused(monkeypatch):
+    monkeypatch.setitem(_free_ports.__globals__, "_PORTS", range(20_000, 20_003))
+    with pytest.raises(InvalidArgumentError, match=r"workers=4: this machine has [0-3] ports for them"):
+        launch(["true"], 4)
+
+
+def test_what_the_system_does_not_start_is_refused_and_nothing_is_left(tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"worker 0 of 2 cannot be started \(No such file or directory\)"):
+        launch([str(tmp_path / "no program")], 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "the following arguments are required: --workers, script"),
+        (["--workers", "two", "x.py"], "argument --workers: 'two' is not a whole number"),
+        (["--workers", "9" * 5000, "x.py"], "is not a whole number"),
+        (["--workers", "-1", "x.py"], "workers=-1: give a whole number from 1 on"),
+        (["--workers", "1", "--restarts", "-1", "x.py"], "restarts=-1: give a whole number from 0 on"),
+        (["--workers", "1", "nowhere.py"], "the script 'nowhere.py' cannot be read"),
+        (["--workers", "1", ""], "the name of the script is empty"),
+        (["--workers", "1", "x" * 300], "cannot be read"),
+        (["--colour"], "the following arguments are required"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_command_line_that_cannot_be_is_one_line(capsys, arguments, says):
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert says in err
 
 
 @pytest.mark.parametrize(

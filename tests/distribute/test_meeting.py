@@ -77,9 +77,20 @@ def test_who_does_not_come_is_named_in_time():
     assert met([None, {}], wait_seconds=0.5) == {1: "ClusterError: worker 0 of 2 (FIRST) did not come within 0.5 s"}
 
 
+NO_WORKER_SAYS = (
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"\xff\xfe\n",
+    b"[1]\n",
+    b"",
+    b"[" * 100_000 + b"\n",
+    b"[[], 2, {}]\n",
+    b"[1, 2, 3]\n",
+)
+
+
 def test_strangers_at_the_port_are_sent_away():
     def disturb(port):
-        for message in (b"GET / HTTP/1.1\r\n\r\n", b"\xff\xfe\n", b"[1]\n", b""):
+        for message in NO_WORKER_SAYS:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
                 connection.sendall(message)
 
