@@ -41,11 +41,41 @@ def restore(model: Any, save: Save) -> None:
     """Give ``model`` and its optimiser the state that they had in ``save``."""
     import numpy as np
 
-    model.set_weights(_loaded(save, "--resume").get_weights())
+    weights = _loaded(save, "--resume").get_weights()
     model.optimizer.build(model.trainable_variables)
-    with np.load(save.path / OPTIMIZER, allow_pickle=False) as arrays:
-        for variable, name in zip(model.optimizer.variables, arrays.files):
-            variable.assign(arrays[name])
+    _require_alike(save, MODEL, weights, model.get_weights())
+    variables = model.optimizer.variables
+    state = _arrays(save)
+    _require_alike(save, OPTIMIZER, state, [np.asarray(variable) for variable in variables])
+    model.set_weights(weights)
+    for variable, array in zip(variables, state):
+        variable.assign(array)
+
+
+def _arrays(save: Save) -> list[Any]:
+    """Return the arrays that ``store`` wrote. Raises InvalidArgumentError where the file holds others."""
+    import numpy as np
+
+    try:
+        with np.load(save.path / OPTIMIZER, allow_pickle=False) as arrays:
+            return [arrays[f"arr_{number}"] for number in range(len(arrays.files))]
+    except Exception as error:  # of zipfile, zlib or NumPy, for any damage
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise InvalidArgumentError(f"--resume {save.path}: {OPTIMIZER} cannot be read ({first:.200})") from error
+
+
+def _require_alike(save: Save, file: str, found: list[Any], wanted: list[Any]) -> None:
+    """Raise InvalidArgumentError where the arrays of ``file`` have not the shapes and types that are ``wanted``."""
+    if len(found) != len(wanted):
+        raise InvalidArgumentError(
+            f"--resume {save.path}: {file} holds {len(found)} arrays, and this run has {len(wanted)}; begin anew"
+        )
+    for number, (array, other) in enumerate(zip(found, wanted)):
+        if (array.shape, array.dtype) != (other.shape, other.dtype):
+            raise InvalidArgumentError(
+                f"--resume {save.path}: array {number} of {file} is {array.dtype}{list(array.shape)}, and this run has "
+                f"{other.dtype}{list(other.shape)}; begin anew"
+            )
 
 
 def generated(save: Save, prompt: bytes, *, length: int, temperature: float, seed: int) -> Iterator[int]:
@@ -57,7 +87,10 @@ def generated(save: Save, prompt: bytes, *, length: int, temperature: float, see
     import numpy as np
     import tensorflow as tf
 
-    embedding, recurrent, last = _loaded(save, "--load").layers
+    layers = _loaded(save, "--load").layers
+    if len(layers) != 3 or not hasattr(layers[1], "cell"):
+        raise InvalidArgumentError(f"--load {save.path}: {MODEL} is not the network of a text: train and save one")
+    embedding, recurrent, last = layers
 
     @tf.function(autograph=False)
     def step(symbol: Any, states: Any) -> Any:

@@ -31,7 +31,7 @@ def save_to_go_on_from(options: Options, text: Text | None) -> Save | None:
     if options.save is None:
         return None
     if not options.resume:
-        if options.save.exists() and last_save(options.save, "--save") is not None:
+        if last_save(options.save, "--save") is not None:
             raise InvalidArgumentError(
                 f"--save {options.save}: it has saves of an earlier run; go on with --resume, or choose another folder"
             )
@@ -39,11 +39,14 @@ def save_to_go_on_from(options: Options, text: Text | None) -> Save | None:
     save = last_save(options.save, "--resume")
     if save is None:
         raise InvalidArgumentError(f"--resume: there is no save in {options.save} to go on from; leave it out to begin")
+    missing = sorted({"tensorflow", "keras"} - save.state["versions"].keys())
+    if missing:
+        raise InvalidArgumentError(f"--resume: {save.path} does not tell which version of {missing[0]} wrote it: begin anew")
     for name, now in settings_of(options, text).items():
         then = save.state["settings"].get(name)
         if then != now:
             raise InvalidArgumentError(
-                f"--resume: {save.path} is of a run with {name.replace('_', '-')} {then}, not {now}: ask for the same"
+                f"--resume: {save.path} is of a run with {name.replace('_', '-')} {then!s:.80}, not {now}: ask for the same"
             )
     if save.updates >= options.updates:
         raise InvalidArgumentError(
@@ -57,5 +60,5 @@ def check_versions(save: Save, versions: dict[str, str]) -> None:
     for name, then in save.state["versions"].items():
         if name != "python" and versions.get(name) != then:
             raise InvalidArgumentError(
-                f"--resume: {save.path} was written with {name} {then}, and this is {versions.get(name)}: install that version"
+                f"--resume: {save.path} was written with {name} {then!s:.80}, and this is {versions.get(name)}: install that"
             )

@@ -8,30 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
-import re
 import shutil
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 from ..errors import InvalidArgumentError, RecomputeError, ReportError
-from ..files import read_whole
+from ..files import FILE, kind, read_whole, refuse_endless
+from ..report.output import complain
+from .save_names import LOCK, MODEL, OPTIMIZER, PARTIAL, SAVE, STATE, name_of_save
+from .save_removal import remove_save, remove_unfinished
+from .save_state import DamagedStateError, NewerStateError, decode_state, encode_state
 
-MODEL, OPTIMIZER, STATE = "model.keras", "optimizer.npz", "state.json"
-FORMAT, SCHEMA_VERSION = "keras-recompute training save", 1
-_NAME, _PARTIAL, _LOCK = re.compile(r"update-(\d{8,})"), ".partial-", ".lock"
 _STATE_BYTES_AT_MOST = 2**30
-_KINDS: dict[str, type | tuple[type, ...]] = {  # of what a run that goes on reads of the state
-    "settings": dict,
-    "versions": dict,
-    "losses": list,
-    "gradient_norms": list,
-    "validation": list,
-    "trained_seconds": (int, float),
-}
 
 
 @dataclass(frozen=True)
@@ -64,54 +56,91 @@ def last_save(folder: Path, said_by: str) -> Save | None:
 
 
 def write_save(folder: Path, state: dict[str, Any], write_files: Callable[[Path], None], *, keep: int) -> Path:
-    """Write a save after ``state["updates"]`` updates, whole or not at all, and remove all but the last ``keep``.
+    """Write a save after ``state["updates"]`` updates, whole or not at all, and return its path.
 
-    ``write_files`` puts MODEL and OPTIMIZER into the folder that it is given. Raises SaveError.
+    ``write_files`` puts MODEL and OPTIMIZER into the folder that it is given. Of the saves that runs
+    wrote, the last ``keep`` stay. Raises SaveError.
     """
-    target = folder / f"update-{state['updates']:08d}"
+    target = folder / name_of_save(state["updates"])
     partial = None
     try:
-        partial = Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=folder))
+        partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder))
         write_files(partial)
         digests = {name: _digest(partial / name) for name in (MODEL, OPTIMIZER)}
-        text = json.dumps({"format": FORMAT, "schema_version": SCHEMA_VERSION, **state, "sha256": digests}, indent=1)
-        (partial / STATE).write_text(text, encoding="utf-8")
+        (partial / STATE).write_bytes(encode_state({**state, "sha256": digests}))
         for path in (*partial.iterdir(), partial):
             _reach_the_disk(path)
         partial.chmod(0o755)
         partial.replace(target)
         _reach_the_disk(folder)
-        for old in _paths(folder)[:-keep]:
-            shutil.rmtree(old)
-    except OSError as error:
+    # h5py, which Keras writes by, raises RuntimeError and ValueError too where a disk is full.
+    except (OSError, RuntimeError, ValueError) as error:
         there = paths_of_saves(folder)
-        last = f"the last save is {there[-1].name}, and --resume goes on from it" if there else "there is no save yet"
-        raise SaveError(f"{target} cannot be written ({error.strerror or error}): {last}") from error
+        last = "there is no save yet"
+        if there:
+            last = f"the last save is {there[-1].name}, and --resume goes on from it"
+        why = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise SaveError(f"{target} cannot be written ({why:.200}): {last}") from error
     finally:
         if partial is not None:
             shutil.rmtree(partial, ignore_errors=True)
+    _remove_old(folder, keep)
     return target
+
+
+def _remove_old(folder: Path, keep: int) -> None:
+    """Remove all but the last ``keep`` saves; one that cannot go stays, which is said once."""
+    for old in paths_of_saves(folder)[:-keep]:
+        try:
+            remove_save(old)
+        except OSError as error:
+            if old not in _said_to_stay:
+                complain(f"warning: --keep {keep}: {old} stays: {error.strerror or error}")
+                _said_to_stay.add(old)
+
+
+_said_to_stay: set[Path] = set()
 
 
 @contextlib.contextmanager
 def in_use(folder: Path) -> Iterator[None]:
-    """Make ``folder`` and hold it for this run alone; remove what runs left there that were ended while they wrote.
+    """Make ``folder`` and hold it for this run alone; remove what runs left there unfinished.
 
     Raises InvalidArgumentError where another run holds it, or it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("w")
+        lock = _opened_lock(folder / LOCK)
     except OSError as error:
         raise InvalidArgumentError(f"--save {folder}: it cannot be written ({error.strerror})") from None
-    with lock:
+    try:
         _hold(lock, folder)
-        for left in folder.glob(f"{_PARTIAL}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        remove_unfinished(folder)
         yield
+    finally:
+        os.close(lock)
 
 
-def _hold(lock: Any, folder: Path) -> None:
+def _opened_lock(path: Path) -> int:
+    """Return a descriptor of the file, made if need be; nothing is written into it.
+
+    Raises OSError where something else stands there: a link may lead to a file of somebody's.
+    """
+    refused = f"{path} is a symbolic link, where a run makes a file to hold: remove it"
+    if path.is_symlink():
+        raise OSError(None, refused)
+    if kind(path) not in (None, FILE):
+        raise OSError(None, f"{path} is {kind(path)}, where a run makes a file to hold: remove it")
+    # Once more for what has come there since: neither followed nor waited for.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    lock = os.open(path, flags, 0o666)
+    if not stat.S_ISREG(os.fstat(lock).st_mode):
+        os.close(lock)
+        raise OSError(None, refused)
+    return lock
+
+
+def _hold(lock: int, folder: Path) -> None:
     try:
         import fcntl
     except ImportError:  # Windows
@@ -120,14 +149,16 @@ def _hold(lock: Any, folder: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise InvalidArgumentError(f"--save {folder}: another run saves there; choose another folder") from None
+    except OSError as error:  # of some file systems over a network
+        raise InvalidArgumentError(f"--save {folder}: it cannot be held for one run alone ({error.strerror})") from None
 
 
 def _paths(folder: Path) -> list[Path]:
     """Return the saves in ``folder``, the last one last."""
     if not folder.exists():
         return []
-    found = {int(match.group(1)): path for path in folder.iterdir() for match in [_NAME.fullmatch(path.name)] if match}
-    return [found[number] for number in sorted(found)]
+    found = [path for path in folder.iterdir() if SAVE.fullmatch(path.name)]
+    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
 
 
 def paths_of_saves(folder: Path) -> list[Path]:
@@ -143,29 +174,25 @@ def _read(path: Path, said_by: str) -> Save:
         return InvalidArgumentError(f"{said_by} {path}: {why}; remove that save to take the one before it")
 
     try:
-        state = json.loads(read_whole(path / STATE, at_most_bytes=_STATE_BYTES_AT_MOST))
-        if not isinstance(state, dict) or state.get("format") != FORMAT:
-            raise damaged("it is no save of recompute_lstm.py")
-        if not isinstance(state.get("schema_version"), int) or state["schema_version"] > SCHEMA_VERSION:
-            raise InvalidArgumentError(f"{said_by} {path}: a newer keras-recompute wrote it; upgrade to go on from it")
-        for name, digest in state["sha256"].items():
-            if name not in (MODEL, OPTIMIZER) or _digest(path / name) != digest:
+        state = decode_state(read_whole(path / STATE, at_most_bytes=_STATE_BYTES_AT_MOST))
+        digests = state["sha256"]
+        for name in sorted({MODEL, OPTIMIZER, *digests}):
+            if name not in (MODEL, OPTIMIZER) or digests.get(name) != _digest(path / name):
                 raise damaged(f"{name} is not as it was written")
-        if {MODEL, OPTIMIZER} - state["sha256"].keys() or path.name != f"update-{state['updates']:08d}":
-            raise damaged("it is not as it was written")
-        wrong = [name for name, kind in _KINDS.items() if not isinstance(state[name], kind)]
-        if wrong or len(state["losses"]) != state["updates"]:
-            raise damaged(f"{STATE} is damaged")
-    except InvalidArgumentError:
-        raise
+        if path.name != name_of_save(state["updates"]):
+            raise damaged(f"it is not as it was written: {STATE} is of update {state['updates']}")
+    except NewerStateError:
+        raise InvalidArgumentError(f"{said_by} {path}: a newer keras-recompute wrote it; upgrade to go on from it") from None
+    except DamagedStateError as error:
+        raise damaged(str(error)) from None
     except (OSError, ReportError) as error:
         raise damaged(f"it cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise damaged(f"{STATE} is damaged") from None
     return Save(path, state)
 
 
 def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file. Raises OSError where it is none: a pipe or a device may never end."""
+    refuse_endless(path)
     found = hashlib.sha256()
     with path.open("rb") as file:
         for piece in iter(lambda: file.read(2**20), b""):

@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, Callable, Iterator
 
-from ..errors import DoesNotFitError, RecomputeError
+from ..errors import DoesNotFitError
 from ..liveness import Program
 from ..liveness.device_compilers import find_device
 from ..liveness.process import resident_bytes
@@ -20,6 +20,7 @@ from ..sizes import format_bytes
 from .arguments import Options
 from .choosing import Choice, choice_for
 from .data import Text, element_spec, make_dataset, validation_dataset
+from .divergence import require_finite
 from .log import Log
 from .plans import SequencePlan, named_plans
 from .poplar_report import PoplarReports
@@ -44,10 +45,6 @@ _OF_PROGRAM = (
 )
 # Takes TensorFlow, the options and a number of checkpoints; returns a compiled model.
 BuildModel = Callable[[Any, Options, int], Any]
-
-
-class NonFiniteLossError(RecomputeError):
-    """The loss is no number any more; to go on would train nothing."""
 
 
 @dataclass(frozen=True)
@@ -265,11 +262,8 @@ class Session:
         self.progress.update(done, options.updates, figures)
         if self.log:
             self.log.add(done, figures)
-        if not math.isfinite(loss):
-            raise NonFiniteLossError(
-                f"the loss became {loss} at update {done} (step {done * microbatches}): lower --learning-rate "
-                f"(it is {options.learning_rate:g})"
-            )
+        norm = self.gradient_norms[-1] if self.gradient_norms else None
+        require_finite(done, options, loss=loss, norm=norm)
 
     def after_update(self) -> None:
         """Look at the text that is held back, and save, where it is time for it. Raises SaveError."""
@@ -278,6 +272,7 @@ class Session:
             steps = -(-_VALIDATED // options.gradient_accumulation) * options.gradient_accumulation
             data = validation_dataset(self.tf, options, self.text)
             found = float(self.model.evaluate(data, steps=steps, verbose=0, return_dict=True)["loss"])
+            require_finite(done, options, validation_loss=found)
             self.validation.append({"update": done, "loss": found, "trained_seconds": self.trained_seconds})
             self.say(f"validation after update {done}: {bits_per_byte(found):.3f} bits per byte")
             if self.log:

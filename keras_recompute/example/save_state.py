@@ -1,0 +1,124 @@
+"""``state.json`` of a save: how far the run came, and its figures, with a digest of every byte.
+
+The file is a JSON object whose last entry is the SHA-256 of all bytes in front of it. Saves of
+version 1, which keras-recompute 0.2.0 wrote, have no such entry: they are read where they hold the
+names of that version and no others, so that a damaged name of the digest does not make one of them.
+Runs on Python 3.8.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from typing import Any, NoReturn
+
+from .save_names import STATE
+
+FORMAT, SCHEMA_VERSION = "keras-recompute training save", 2
+_DIGEST = "sha256_of_the_above"
+_CLOSING = "\n}"  # of the object, as json.dumps writes it with an indent
+_WITHOUT_DIGEST = 1  # the schema version of keras-recompute 0.2.0
+_NAMES = {
+    "format",
+    "schema_version",
+    "updates",
+    "settings",
+    "versions",
+    "losses",
+    "gradient_norms",
+    "validation",
+    "trained_seconds",
+    "sha256",
+}
+_NAMES_OF_VALIDATION = {"update", "loss", "trained_seconds"}
+
+
+class DamagedStateError(ValueError):
+    """The file is not as it was written, or holds what no run writes; ``str`` says what."""
+
+
+class NewerStateError(ValueError):
+    """A later version of this package wrote the file."""
+
+
+def encode_state(state: dict[str, Any]) -> bytes:
+    """Return the contents of the file. Raises ValueError for a figure that is not finite."""
+    document = {"format": FORMAT, "schema_version": SCHEMA_VERSION, **state}
+    text = json.dumps(document, indent=1, allow_nan=False)
+    begin = f"{text[: -len(_CLOSING)]},\n".encode()
+    return begin + _end(begin)
+
+
+def decode_state(data: bytes) -> dict[str, Any]:
+    """Return the state that ``encode_state`` was given, and ``sha256``, the digests of the other files.
+
+    Raises DamagedStateError or NewerStateError.
+    """
+    try:
+        state = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise DamagedStateError(f"{STATE} is damaged") from None
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise DamagedStateError("it is no save of recompute_lstm.py")
+    version = state.get("schema_version")
+    if type(version) is int and version > SCHEMA_VERSION:
+        raise NewerStateError
+    if type(version) is not int or version < _WITHOUT_DIGEST:
+        raise DamagedStateError(f"{STATE} is damaged: there is no version {version!s:.20}")
+    if version > _WITHOUT_DIGEST:
+        begin = data[: -len(_end(b""))]
+        if begin + _end(begin) != data:
+            raise DamagedStateError(f"{STATE} is not as it was written")
+        state.pop(_DIGEST, None)
+    if state.keys() != _NAMES:
+        name = min(state.keys() ^ _NAMES)
+        raise DamagedStateError(f"{STATE} is damaged: {name!r:.40} is missing or not known")
+    wrong = _wrong_name(state)
+    if not wrong and version == _WITHOUT_DIGEST and not {"tensorflow", "keras"} <= set(state["versions"]):
+        wrong = "versions"
+    if wrong:
+        raise DamagedStateError(f"{STATE} is damaged: its {wrong!r} cannot be those of a run")
+    return state
+
+
+def _end(begin: bytes) -> bytes:
+    return f' "{_DIGEST}": "{hashlib.sha256(begin).hexdigest()}"{_CLOSING}'.encode()
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no figure")
+
+
+def _wrong_name(state: dict[str, Any]) -> str | None:
+    """Return the first name whose value no run writes."""
+    for name in ("settings", "versions", "sha256"):
+        if not isinstance(state[name], dict):
+            return name
+    updates = state["updates"]
+    if type(updates) is not int or updates < 1:
+        return "updates"
+    for name in ("losses", "gradient_norms"):
+        figures = state[name]
+        if not isinstance(figures, list) or len(figures) != updates:
+            return name
+        if not all(map(_is_figure, figures)):
+            return name
+    rows = state["validation"]
+    if not isinstance(rows, list) or not all(_is_validation(row, updates) for row in rows):
+        return "validation"
+    if not _is_figure(state["trained_seconds"]) or state["trained_seconds"] < 0:
+        return "trained_seconds"
+    return None
+
+
+def _is_figure(value: Any) -> bool:
+    """Whether ``value`` is a finite number, and one that a float can hold."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
+def _is_validation(row: Any, updates: int) -> bool:
+    if not isinstance(row, dict) or row.keys() != _NAMES_OF_VALIDATION:
+        return False
+    is_update = type(row["update"]) is int and 1 <= row["update"] <= updates
+    return is_update and _is_figure(row["loss"]) and _is_figure(row["trained_seconds"])
