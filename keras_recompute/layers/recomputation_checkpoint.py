@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import warnings
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import keras
+
+from ..engine.gradient_demand import gradient_may_be_asked
+from ..errors import RecomputeWarning
+from ..seams.keras.calls import called_first
+
+_obeyed: contextvars.ContextVar[Any] = contextvars.ContextVar("obeyed", default=None)
+_EVERY = object()
+_warned: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+@contextlib.contextmanager
+def checkpoints_obeyed(layer: Any = _EVERY) -> Iterator[None]:
+    """Say that who calls the checkpoint ``layer`` inside, by default every one, knows what it is for."""
+    before = _obeyed.set(layer)
+    try:
+        yield
+    finally:
+        _obeyed.reset(before)
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class RecomputationCheckpoint(keras.layers.Layer):
     """Return the inputs unchanged; ``keras_recompute.Model`` saves them and recomputes what lies between checkpoints.
 
-    Takes and returns any nest of tensors. In any other model it does nothing. Its config is Keras's own: name,
-    trainable and dtype. A model lists its other layers as if one that ``was_inserted``, by ``checkpointed``, were not there.
+    Takes and returns any nest of tensors. In any other model it does nothing, which a RecomputeWarning
+    says once where a gradient may be asked. Its config is Keras's own: name, trainable and dtype. A
+    model lists its other layers as if one that ``was_inserted``, by ``checkpointed``, were not there.
     Source: the layer of the same name in Graphcore's TensorFlow addons.
 
     Examples:
@@ -36,8 +60,27 @@ class RecomputationCheckpoint(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """Return ``inputs``, any nest of tensors."""
+        if _obeyed.get() not in (self, _EVERY) and gradient_may_be_asked():
+            _advise_unobeyed(self, called_first())
         return keras.tree.map_structure(lambda t: t, inputs)
 
     def compute_output_spec(self, inputs: Any) -> Any:
         """Return the shapes and types of ``inputs``."""
         return keras.tree.map_structure(lambda t: keras.KerasTensor(t.shape, dtype=t.dtype), inputs)
+
+
+def _advise_unobeyed(checkpoint: RecomputationCheckpoint, holder: Any) -> None:
+    """Warn, once for each ``holder``, the layer or model that was called, that its checkpoint does nothing."""
+    if holder in _warned:
+        return
+    _warned.add(holder)
+    where = f"in {holder.name!r}, a {type(holder).__name__}," if holder is not checkpoint else "called alone,"
+    warnings.warn(
+        f"the RecomputationCheckpoint {checkpoint.name!r} {where} does nothing: it is obeyed in the graph of layers of "
+        f"a keras_recompute.Model alone, so nothing is recomputed here. Of inputs and outputs make a "
+        f"keras_recompute.Model(inputs, outputs) instead of a keras.Model; of a functional or sequential model that is "
+        f"there, keras_recompute.checkpointed(model) makes one; in a call method of your own, wrap what is to be "
+        f"recomputed in keras_recompute.checkpoint",
+        RecomputeWarning,
+        stacklevel=2,
+    )

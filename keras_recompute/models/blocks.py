@@ -14,7 +14,6 @@ import contextlib
 import difflib
 import fnmatch
 import functools
-import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Union
@@ -22,6 +21,7 @@ from typing import Any, Union
 import keras
 
 from ..engine.checkpoint import checkpoint
+from ..engine.gradient_demand import gradient_may_be_asked
 from ..engine.policies import save_replay_sources
 from ..errors import InvalidArgumentError
 from ..seams.keras.graph import Functional, TellsOfClones
@@ -81,7 +81,8 @@ class Blocks:
 
         @functools.wraps(plain)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not getattr(self._here, "is_active", False):
+            is_active = getattr(self._here, "is_active", False)
+            if not is_active or not gradient_may_be_asked():
                 return plain(*args, **kwargs)
             self._here.is_active = False  # the layers inside are recomputed with it
             try:
@@ -138,11 +139,10 @@ class BlocksModel(TellsOfClones, OnReplicas):
     @classmethod
     def _members_for(cls, plain: Any) -> dict[str, Any]:
         """Return the ``call`` of a model of this kind: Keras looks at its parameters, so it has those of the model's own."""
-        takes_training = "training" in inspect.signature(plain.call).parameters
 
         @functools.wraps(plain.call)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with self._recomputing() if kwargs.get("training") or not takes_training else contextlib.nullcontext():
+            with self._recomputing():
                 return plain.call(self, *args, **kwargs)
 
         return {"call": call}

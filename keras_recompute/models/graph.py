@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from ..layers.recomputation_checkpoint import checkpoints_obeyed
 from ..seams.keras.graph import calls_of
-from ..seams.keras.layers import arguments_from_context
+from ..seams.keras.layers import arguments_from_context, takes_training
 
 # A value of the model: the identity of its KerasTensor, or a name of our own for a state that Keras leaves implicit.
 Key = Any
@@ -43,6 +44,7 @@ class Call:
 
     With ``joins_maker`` the call belongs to the section that makes its input, whether it leads to a checkpoint or not.
     ``output_bytes`` are the sizes of the outputs for one sample, with 1 for every other dimension that is not known.
+    ``training`` is what Keras noted for the call; it counts where the model is called without (see ``as_noted``).
     """
 
     operation: Any
@@ -53,6 +55,7 @@ class Call:
     stage: int | None = None
     joins_maker: bool = False
     output_bytes: tuple[int, ...] = ()
+    training: Any = None
 
     def run(self, values: Values) -> None:
         """Call the operation on ``values`` and add its results to them."""
@@ -60,7 +63,9 @@ class Call:
         def fill(leaf: Any) -> Any:
             return values[leaf.key] if isinstance(leaf, Ref) else leaf
 
-        results = self.operation(*keras.tree.map_structure(fill, self.args), **keras.tree.map_structure(fill, self.kwargs))
+        args, kwargs = keras.tree.map_structure(fill, (self.args, self.kwargs))
+        with checkpoints_obeyed(self.operation):
+            results = self.operation(*args, **kwargs)
         values.update(zip(self.outputs, keras.tree.flatten(results)))
 
 
@@ -88,6 +93,7 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
         args, kwargs = keras.tree.map_structure(_reference, (node.arguments.args, node.arguments.kwargs))
         # Keras notes the defaults of the first call here, such as training=False, and overrides them at every other call.
         from_context = arguments_from_context(node.operation)
+        training = kwargs.get("training")
         kwargs = {name: value for name, value in kwargs.items() if name not in from_context}
         if node.operation in continued and not _takes_initial_state(node):
             # The first of several uses of one recurrent layer starts from states that Keras makes inside the layer.
@@ -97,7 +103,8 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
         inputs = tuple(leaf.key for leaf in keras.tree.flatten((args, kwargs)) if isinstance(leaf, Ref))
         outputs = tuple(id(t) for t in node.outputs)
         sizes = tuple(_bytes_of_one(t) for t in node.outputs)
-        calls.append(Call(node.operation, tuple(args), dict(kwargs), inputs, outputs, stage_of(node), output_bytes=sizes))
+        call = Call(node.operation, tuple(args), dict(kwargs), inputs, outputs, stage_of(node))
+        calls.append(replace(call, output_bytes=sizes, training=training))
     tensors = [*model.inputs, *(t for node in nodes for t in node.outputs)]
     return Graph(
         inputs=tuple(id(t) for t in model.inputs),
@@ -105,6 +112,31 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
         calls=tuple(calls),
         ranks={id(t): len(t.shape) for t in tensors},
     )
+
+
+def as_noted(graph: Graph) -> Graph:
+    """Return ``graph`` as Keras runs it where the model is called without ``training``.
+
+    Then a call has the ``training`` that Keras noted when the model was made, and hands it on to
+    the calls behind it that have none. Keras's own layers take None for False, so for them a
+    False is left out, that equal sections stay equal.
+    """
+    is_any_true = any(call.training not in (None, False) for call in graph.calls)
+    around = None
+    calls = []
+    for call in graph.calls:
+        around = call.training if call.training is not None else around
+        is_implied = around is None or (around is False and is_of_keras(call.operation))
+        if takes_training(call.operation) and (not is_implied or is_any_true):
+            calls.append(replace(call, kwargs={**call.kwargs, "training": around}))
+        else:
+            calls.append(call)
+    return graph if calls == list(graph.calls) else replace(graph, calls=tuple(calls))
+
+
+def is_of_keras(operation: Any) -> bool:
+    """Whether ``operation`` is of a class of Keras's or of this package's, not of the user's."""
+    return type(operation).__module__.split(".")[0] in ("keras", "keras_recompute")
 
 
 def ancestors(calls: Sequence[Call]) -> list[int]:

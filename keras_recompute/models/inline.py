@@ -90,6 +90,8 @@ def in_place_of(call: Call, inside: Graph, entrance: Entrance | None) -> tuple[l
         return key if isinstance(key, InitialState) else places.get(key, (use, key))
 
     calls = [_renamed(each, renamed) for each in inside.calls]
+    if call.training is not None:  # it counts for all layers inside
+        calls = [replace(each, training=call.training) for each in calls]
     if entrance is not None:
         calls.insert(0, Call(entrance, call.args, {}, call.inputs, tuple(map(renamed, inside.inputs))))
     return calls, {renamed(key): rank for key, rank in inside.ranks.items()}

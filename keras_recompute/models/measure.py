@@ -36,7 +36,7 @@ from ..engine.trace import Trace, trace
 from ..errors import UnsupportedError
 from ..seams.keras.layers import takes_training
 from ..walks import reached
-from .graph import Call, Ref
+from .graph import Call, Ref, is_of_keras
 from .scratch import Scratch, scratch
 from .step_time import least_seconds
 
@@ -93,7 +93,7 @@ def _likeness(call: Call) -> Any:
     number = {key: n for n, key in enumerate(call.inputs)}
     given = keras.tree.map_structure(lambda leaf: number[leaf.key] if isinstance(leaf, Ref) else leaf, (call.args, call.kwargs))
     operation = call.operation
-    if type(operation).__module__.split(".")[0] not in ("keras", "keras_recompute"):
+    if not is_of_keras(operation):
         return id(operation), repr(given)  # of a class of the user's, whose configuration may not say all
     try:
         config = {name: value for name, value in operation.get_config().items() if name != "name"}

@@ -13,17 +13,20 @@ from ..engine.advice import advise_dissolved
 from ..engine.ambient import ambient
 from ..engine.attributes import Attributes
 from ..engine.gradient import is_dissolved
+from ..engine.gradient_demand import gradient_may_be_asked
 from ..engine.left_behind import take_left_behind
 from ..engine.passes import target_now
 from ..engine.programs import Programs
 from ..engine.writing import written
 from ..errors import InvalidArgumentError, RecomputeWarning
-from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from ..layers.recomputation_checkpoint import RecomputationCheckpoint, checkpoints_obeyed
+from ..seams.keras.calls import passing_on, training_around
 from ..seams.keras.graph import RunsItsGraph, list_in_order, tracked_layers
-from ..seams.tensorflow.gradients import is_recorded
+from ..seams.keras.layers import variable_of
+from ..seams.tensorflow.gradients import has_tangents, is_recorded
 from .aside import Aside, hang_masks, with_masks
 from .execute import ExecutionPlan, execute
-from .graph import Graph, read_graph
+from .graph import Graph, as_noted, read_graph
 from .listing import in_plain_order
 from .replicas import OnReplicas
 
@@ -34,10 +37,13 @@ _OPTIONS = "_keras_recompute_options"  # attribute of a clone's outputs, since K
 class Model(RunsItsGraph, OnReplicas, keras.Model):
     """A functional ``keras.Model`` whose training pass keeps only its checkpoints.
 
-    ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. With ``training=True`` the sections between
-    ``RecomputationCheckpoint`` layers are recomputed in the backward pass; what lies after the last one is not. Equal
-    sections become one loop. Values and gradients are those of the plain model; dropout and statistics too. Inference
-    is the plain model's. Warns with a RecomputeWarning where there are checkpoints but none saves memory.
+    ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. Where a gradient may be asked, whatever ``training`` is,
+    the sections between ``RecomputationCheckpoint`` layers are recomputed in the backward pass; what lies after the last
+    one is not. Equal sections become one loop. Values and gradients are those of the plain model; dropout and statistics
+    too. Inference is the plain model's: calls outside of a tape, ``evaluate``, ``predict``, ``export``. Of a
+    ``tf.function`` that is not traced under a tape it is not known whether one will be around its call, so it is written
+    with sections; for inference alone call the plain model in it. Warns with a RecomputeWarning where there are
+    checkpoints but none saves memory.
 
     Examples:
         >>> dense = keras.layers.Dense(8, "tanh")
@@ -52,8 +58,8 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
     """
 
     _levels, _scan_layers = 1, False
-    _planned_for = -1  # the number of the layers' attributes
-    _training_pass = False  # Keras runs the graph once while it constructs the model
+    _plan_as_noted: ExecutionPlan | None = None
+    _planned_for = -1  # the number of the layers' attributes; before there are plans, -1
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -73,7 +79,19 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
         # Layers that were equal but for their weights may not be so any more.
         if self._scan_layers and self._planned_for != self._attributes.number():
             self._planned_for, self._plan = self._attributes.number(), self._make_plan()
+            self._plan_as_noted = None
         return self._plan
+
+    def _plan_for(self, training: Any) -> ExecutionPlan:
+        """Return the plan of a call with ``training``: without, layers have what Keras noted."""
+        plan = self.plan
+        if training is not None:
+            return plan
+        if self._plan_as_noted is None:
+            graph = self._graph_to_cut
+            noted = as_noted(graph)
+            self._plan_as_noted = plan if noted is graph else self._plan_of(noted)
+        return self._plan_as_noted
 
     @property
     def recomputation_levels(self) -> int:
@@ -111,6 +129,7 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
 
     def _replan(self) -> None:
         self._planned_for, self._plan = self._attributes.number(), self._make_plan()
+        self._plan_as_noted = None
         self._eager_training_passes = Programs()
         self.train_function = None
 
@@ -132,9 +151,12 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
         """What is cut into sections."""
         return read_graph(self)
 
+    def _plan_of(self, graph: Graph) -> ExecutionPlan:
+        return ExecutionPlan.of(graph, self._levels, with_twins=self._scan_layers)
+
     def _make_plan(self) -> ExecutionPlan:
         graph = self._graph_to_cut
-        plan = ExecutionPlan.of(graph, self._levels, with_twins=self._scan_layers)
+        plan = self._plan_of(graph)
         marks = [call for call in graph.calls if isinstance(call.operation, RecomputationCheckpoint)]
         if marks and not plan.recomputes:
             warnings.warn(
@@ -146,39 +168,52 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
         return plan
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
-        """Run the model as Keras does; with ``training`` its sections through the engine."""
-        self._training_pass = bool(training) and self._planned_for >= 0  # an object of a derived class may know no plan
-        try:
-            return written(super().call, target_now())(inputs, training=training, mask=mask, **kwargs)
-        finally:
-            self._training_pass = False
+        """Run the model as Keras does; its sections through the engine where a gradient may be asked."""
+        with passing_on(training, self):
+            run = written(super().call, target_now())
+            return run(inputs, training=training, mask=mask, **kwargs)
 
     def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:
-        """Return the outputs for ``inputs``; in the training pass not by Keras's way through its graph, which ``plain`` is."""
+        """Return the outputs for ``inputs``, by sections where a gradient may be asked of them.
+
+        Elsewhere by Keras's way through its graph, which ``plain`` is.
+        """
         flat = keras.tree.flatten(inputs)
-        is_recomputed = self._training_pass and not self.plan.is_plain and all(isinstance(t, tf.Tensor) for t in flat)
-        if is_recomputed and is_dissolved():
-            advise_dissolved(f"the model {self.name!r}")
-            is_recomputed = False
-        if not is_recomputed:
+        if self._is_recomputed(flat):
+            return keras.tree.pack_sequence_as(self.output, self._run_sections(flat))
+        with checkpoints_obeyed():
             outputs = plain()
-            for output in keras.tree.flatten(outputs):
-                if isinstance(output, keras.KerasTensor):  # keras.models.clone_model constructs the clone on these
-                    setattr(output, _OPTIONS, (self._levels, self._scan_layers))
-            return outputs
-        outputs = self._run_sections(flat)
-        return keras.tree.pack_sequence_as(self.output, outputs)
+        for output in keras.tree.flatten(outputs):
+            # keras.models.clone_model constructs the clone on these
+            if isinstance(output, keras.KerasTensor):
+                setattr(output, _OPTIONS, (self._levels, self._scan_layers))
+        return outputs
+
+    def _is_recomputed(self, flat: Sequence[Any]) -> bool:
+        """Whether the call on the inputs ``flat`` goes by sections. Warns where it cannot."""
+        if not all(isinstance(value, tf.Tensor) for value in flat):
+            return False
+        if self._planned_for < 0:  # an object of a derived class may know no plan
+            return False
+        if self.plan.is_plain or not gradient_may_be_asked():
+            return False
+        if is_dissolved():
+            advise_dissolved(f"the model {self.name!r}")
+            return False
+        return not has_tangents([*flat, *(variable_of(v).handle for v in self.trainable_variables)])
 
     def _run_sections(self, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        plan = self._plan_for(training_around())
         if not tf.executing_eagerly():
-            return execute(self.plan, flat)
+            return execute(plan, flat)
         tensors, masked = with_masks(flat)
         # An operation without a gradient may stand behind an input: none is asked for where nobody wants it.
         unasked = tuple(number for number, value in enumerate(flat) if not is_recorded(value))
         signature = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
+        # What is around has ``training`` in it.
         function, aside = self._eager_training_passes.get(
             (masked, unasked, signature, ambient()),
-            lambda: _eager_training_pass(self.plan, masked, unasked, signature, self.name),
+            lambda: _eager_training_pass(plan, masked, unasked, signature, self.name),
             uses=tuple(tracked_layers(self)),
             name=self.name,
         )

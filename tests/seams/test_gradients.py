@@ -10,6 +10,7 @@ from keras_recompute.seams.tensorflow.gradients import (
     has_gradient,
     has_tangents,
     is_recorded,
+    may_record,
     record_operation,
     set_gradient,
     stop_recording,
@@ -42,6 +43,20 @@ def test_what_a_tape_watches_is_recorded_and_nothing_else():
         assert is_recorded(x)
         assert not is_recorded(y)
     assert not is_recorded(x)
+
+
+def test_a_tape_is_known_before_it_watches_anything_and_within_functions():
+    found = []
+    function = tf.function(lambda: found.append(may_record()))
+    assert not may_record()
+    with tf.GradientTape() as tape:
+        assert may_record()
+        function()
+        with tape.stop_recording():
+            assert not may_record()
+    with tf.autodiff.ForwardAccumulator(tf.constant(1.0), tf.constant(1.0)):
+        assert may_record()
+    assert found == [True]
 
 
 def test_an_accumulator_gives_tangents_to_what_it_watches():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from keras.src.backend.common import global_state
@@ -11,6 +13,34 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 def training_around() -> Any:
     """Return the ``training`` that the call around passes on; None outside of one."""
     return getattr(global_state.get_global_attribute("current_call_ctx"), "training", None)
+
+
+@contextlib.contextmanager
+def passing_on(training: Any, layer: Any) -> Iterator[None]:
+    """Have layers that are called inside take ``training`` for that of the call around them.
+
+    A call of ``layer`` does so itself; its method ``call`` alone does not.
+    """
+    context = global_state.get_global_attribute("current_call_ctx")
+    if training is None or (context is not None and training_around() is training):
+        yield
+        return
+    is_new = context is None
+    if is_new:
+        context = layer._get_call_context()
+    before = getattr(context, "training", None)
+    context.training = training
+    try:
+        yield
+    finally:
+        context.training = before
+        if is_new:
+            layer._maybe_reset_call_context()
+
+
+def called_first() -> Any:
+    """Return the layer whose call is the outermost around; None outside of one."""
+    return getattr(global_state.get_global_attribute("current_call_ctx"), "entry_layer", None)
 
 
 def autocast_around() -> Any:

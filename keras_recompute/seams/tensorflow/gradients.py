@@ -29,6 +29,11 @@ def is_recorded(tensor: tf.Tensor) -> bool:
     return bool(record.should_record_backprop([tensor]))
 
 
+def may_record() -> bool:
+    """Whether the thread has a tape, or a ``tf.autodiff.ForwardAccumulator``, that is not stopped."""
+    return bool(record.could_possibly_record())
+
+
 def has_tangents(tensors: Sequence[tf.Tensor]) -> bool:
     """Whether a ``tf.autodiff.ForwardAccumulator`` watches one of ``tensors``."""
     return bool(forwardprop_util.pack_tangents(list(tensors)).tangents)
