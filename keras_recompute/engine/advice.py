@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
-
 import tensorflow as tf
 
-from ..errors import InvalidArgumentError, RecomputeWarning
+from ..errors import InvalidArgumentError
 from ..phases import parse_op_name
 from ..walks import reached
 from .gradient import is_checkpointed_call
 from .marks import name_of
+from .origin import warn_user
 from .partition import Partition, partition
 from .policies import Policy, SaveEverything, SaveNothing, SaveReplaySources, names_in, save_everything
 from .trace import Trace
@@ -41,21 +40,17 @@ def advise(part: Partition, policy: Policy, function: str) -> None:
         return
     plain = partition(part.joint, save_everything)
     if not set(_refs(plain)) - set(_refs(part)):
-        warnings.warn(
+        warn_user(
             f"the checkpoint of {function!r} saves no memory: its gradient needs "
-            + ("no intermediate value anyway" if not plain.saved else "what the policy saves, and nothing else"),
-            RecomputeWarning,
-            stacklevel=6,
+            + ("no intermediate value anyway" if not plain.saved else "what the policy saves, and nothing else")
         )
         return
     matches_by_design = isinstance(policy, (SaveNothing, SaveReplaySources))
     nothing = partition(part.joint, SaveNothing())
     if not matches_by_design and set(_refs(part)) == set(_refs(nothing)):
-        warnings.warn(
+        warn_user(
             f"policy {policy!r} matches nothing that the gradient of {function!r} reads: all of it is recomputed, as "
-            f"without a policy. Values that could be saved: {_list(plain)}",
-            RecomputeWarning,
-            stacklevel=6,
+            f"without a policy. Values that could be saved: {_list(plain)}"
         )
 
 
@@ -65,11 +60,9 @@ def _refs(part: Partition) -> list[object]:
 
 def advise_dissolved(what: str) -> None:
     """Warn that ``what`` is called as it is (see ``gradient.is_dissolved``)."""
-    warnings.warn(
+    warn_user(
         f"{what} saves no memory in the body of a vectorised map, where it is called as it is: TensorFlow writes the body once "
-        f"more for all elements, with its own gradients. Put tf.vectorized_map inside of what is checkpointed",
-        RecomputeWarning,
-        stacklevel=4,
+        f"more for all elements, with its own gradients. Put tf.vectorized_map inside of what is checkpointed"
     )
 
 
@@ -91,13 +84,13 @@ def advise_placement(part: Partition, function: str) -> None:
     )
     is_loss = len(trace.outputs) == 1 and trace.outputs[0].shape.rank == 0
     if is_loss and not part.saved and part.replayed:
-        warnings.warn(f"the checkpoint of {function!r} {advice}", RecomputeWarning, stacklevel=4)
+        warn_user(f"the checkpoint of {function!r} {advice}")
     kept = {t.op for t in part.saved}
     calls = [op for op in trace.graph.get_operations() if op not in part.joint.backward and is_checkpointed_call(op)]
     for call in calls:
         if not _behind(call, part) & kept.union(calls):
             _, inner = parse_op_name(call.inputs[0].op.name)
-            warnings.warn(f"in {function!r}, the checkpoint of {inner!r} {advice}", RecomputeWarning, stacklevel=4)
+            warn_user(f"in {function!r}, the checkpoint of {inner!r} {advice}")
 
 
 def _behind(operation: tf.Operation, part: Partition) -> set[tf.Operation]:

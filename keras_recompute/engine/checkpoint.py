@@ -19,9 +19,11 @@ import tensorflow as tf
 from ..errors import InvalidArgumentError
 from ..seams.keras.calls import is_symbolic
 from ..seams.tensorflow import autograph
+from ..seams.tensorflow.bodies import entering_bodies
 from ..seams.tensorflow.gradients import is_recorded
 from .advice import advise, advise_dissolved, check_names
 from .ambient import ambient
+from .arguments import Arguments, Results
 from .attributes import owners, used_by
 from .frozen import frozen_ports
 from .gradient import is_dissolved, refuse_forward_mode
@@ -29,7 +31,7 @@ from .joint import Joint, join
 from .left_behind import take_left_behind
 from .losses import Losses
 from .lower import lower
-from .nest import Same, Template, check_arguments, is_known_here, parameters_of, split
+from .nest import Flat, Same, check_arguments, flatten_call, is_known_here, parameters_of
 from .partition import Partition, partition
 from .passes import target_now
 from .policies import Policy, save_nothing
@@ -46,8 +48,10 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
 
     Python runs ``fn`` once per signature (types and shapes of tensors, values of everything else), not at every call, as
     under ``tf.function``: what it should do each time must be done by TensorFlow. It is run again once an attribute was set
-    of a layer, of an object that it is given, or of the object that it is or is a method of (see ``attributes``). A change
-    that ``fn`` makes to a variable or container around it is noticed with a RecomputeWarning.
+    of a layer, of an object that it is given, or of the object that it is or is a method of (see ``attributes``). Lists,
+    dicts, sets, data classes and other objects that ``fn`` is given and changes come back changed at every call, with the
+    gradients of what was put into them. A change that ``fn`` makes to a variable or container around it is noticed with a
+    RecomputeWarning.
 
     Args:
         fn: A function, a method, a Keras layer or model, or any callable, from and to any nest of tensors and other values.
@@ -59,7 +63,9 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
 
     Raises:
         InvalidArgumentError: ``fn`` or ``policy`` is not callable. When called: a result has no tensor; an argument is a tensor
-            of another graph or a symbolic Keras tensor; ``fn`` leaves a tensor behind in a variable or container around it;
+            of another graph or a symbolic Keras tensor; ``fn`` leaves a tensor behind in a variable or container around it, or
+            changes an argument where no program can do it again: in a branch on a tensor, a generator of random numbers, an
+            iterator, a NumPy array written in place;
             ``policy`` has a name that ``fn`` does not mark.
         UnsupportedError: It was called under forward-mode differentiation.
 
@@ -88,12 +94,12 @@ class Built:
     """A function for one signature, through the engine: its two programs and how its results fit together."""
 
     part: Partition
-    results: Template
+    results: Results
     losses: Losses
 
-    def pack(self, outputs: Sequence[tf.Tensor]) -> Any:
-        """Return what the function returned, and add to its layers the losses that it added."""
-        return self.results.pack(self.losses.leave(outputs))
+    def pack(self, outputs: Sequence[tf.Tensor], given: Flat) -> Any:
+        """Return what the function returned, add to its layers the losses that it added, and change what was ``given``."""
+        return self.results.pack(self.losses.leave(outputs), given)
 
 
 class Checkpointed:
@@ -133,8 +139,9 @@ class Checkpointed:
         return f"checkpoint({self.__wrapped__!r}, policy={self.policy!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        tensors, template = split((args, kwargs))
-        check_arguments(tensors, template, function=self.__name__, parameters=parameters_of(self.__wrapped__))
+        given = flatten_call(args, kwargs)
+        tensors, template = given.tensors, given.template
+        check_arguments(given, function=self.__name__, parameters=parameters_of(self.__wrapped__))
         if is_symbolic():  # no values, no gradients, and layers make their weights
             return converted(self.__wrapped__)(*args, **kwargs)
         if is_dissolved():
@@ -145,18 +152,23 @@ class Checkpointed:
         make = self._eager if tf.executing_eagerly() else self._graph
         programs = programs_of(self.__wrapped__, self)
         uses = used_by(self.__wrapped__, template.others)
-        return programs.get(key, lambda: make(signature, template), uses=uses, name=self.__name__)(tensors)
+        return programs.get(key, lambda: make(signature, given), uses=uses, name=self.__name__)(given)
 
-    def _graph(self, signature: Sequence[tf.TensorSpec], template: Template) -> Callable[[Sequence[tf.Tensor]], Any]:
-        built = self.build(converted(self.__wrapped__), signature, template)
-        return lambda tensors: built.pack(lower(built.part, tensors, name=section_name(self.__name__)))
+    def _graph(self, signature: Sequence[tf.TensorSpec], first: Flat) -> Callable[[Flat], Any]:
+        built = self.build(converted(self.__wrapped__), signature, first)
 
-    def _eager(self, signature: Sequence[tf.TensorSpec], template: Template) -> Callable[[Sequence[tf.Tensor]], Any]:
+        def run(given: Flat) -> Any:
+            return built.pack(lower(built.part, given.tensors, name=section_name(self.__name__)), given)
+
+        return run
+
+    def _eager(self, signature: Sequence[tf.TensorSpec], first: Flat) -> Callable[[Flat], Any]:
         built: list[Built] = []
         function = converted(self.__wrapped__)
+        waiting = [first]  # until it is traced: a program keeps no arguments
 
         def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            built[:] = built or [self.build(function, signature, template)]
+            built[:] = built or [self.build(function, signature, waiting.pop())]
             return lower(built[0].part, tensors, name=section_name(self.__name__))
 
         # For each number of an argument that has no gradient, whether it is asked for one (see ``undifferentiable``).
@@ -174,26 +186,33 @@ class Checkpointed:
             _refuse_captures(built[0].part.joint)
             return concrete[unasked]
 
-        def run(tensors: Sequence[tf.Tensor]) -> Any:
+        def run(given: Flat) -> Any:
+            tensors = given.tensors
             chosen = program(tensors) if built[0].part.joint.refused else concrete[()]
             # Inside the program a tangent would be lost without a word.
             refuse_forward_mode([*tensors, *chosen.captured_inputs], self.__name__)
-            return built[0].pack(chosen(*tensors))
+            return built[0].pack(chosen(*tensors), given)
 
         return run
 
-    def build(self, function: Callable[..., Any], signature: Sequence[tf.TensorSpec], template: Template) -> Built:
-        """Take ``function``, the wrapped one as it is to be run, through the engine."""
+    def build(self, function: Callable[..., Any], signature: Sequence[tf.TensorSpec], given: Flat) -> Built:
+        """Take ``function``, the wrapped one as it is to be run, through the engine, for arguments like those ``given``."""
         name = self.__name__
-        results: list[Template] = []
+        results: list[Results] = []
         losses = Losses()
 
         def flat(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            args, kwargs = template.pack(tensors)
-            returned, packing = split(function(*args, **kwargs))
+            arguments = Arguments(given, tensors, function=name, parameters=parameters_of(self.__wrapped__))
+            args, kwargs = arguments.value
+            try:
+                with entering_bodies(arguments.body):
+                    found = function(*args, **kwargs)
+            except TypeError as error:
+                raise arguments.explained(error) from None
+            returned, packing = arguments.results(found)
             results[:] = [packing]
             # Weights, and layers, may have been made by the call.
-            return losses.take(returned, owners(used_by(self.__wrapped__, template.others)))
+            return losses.take(returned, owners(used_by(self.__wrapped__, given.template.others)))
 
         surroundings = Surroundings(self.__wrapped__)
         traced = trace(flat, signature, target_now())
@@ -206,11 +225,11 @@ class Checkpointed:
             )
         if len(traced.outputs) == losses.count:
             raise InvalidArgumentError(
-                f"{name!r} returned {results[0].structure and results[0].pack([])!r}, which has no tensor: a checkpointed "
+                f"{name!r} returned {results[0].pack([], given)!r}, which has no tensor: a checkpointed "
                 f"function must return at least one"
             )
         check_names(self.policy, traced, name)
-        uses = used_by(self.__wrapped__, template.others)
+        uses = used_by(self.__wrapped__, given.template.others)
         take_left_behind(uses, traced.graph, name=name)
         unasked = frozen_ports(traced, uses)
         part = partition(join(traced, unasked=unasked), self.policy)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ..errors import InvalidArgumentError
 from .checkpoint import Checkpointed, converted
-from .nest import check_arguments, parameters_of, split
+from .nest import check_arguments, flatten_call, parameters_of
 from .partition import Partition
 from .policies import save_everything
 
@@ -40,19 +40,20 @@ def examine(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     checkpointed = fn if isinstance(fn, Checkpointed) else Checkpointed(fn, save_everything)
     name = checkpointed.__name__
     parameters = parameters_of(checkpointed.__wrapped__)
-    tensors, template = split((args, kwargs))
-    check_arguments(tensors, template, function=name, parameters=parameters)
+    given = flatten_call(args, kwargs)
+    tensors, template = given.tensors, given.template
+    check_arguments(given, function=name, parameters=parameters)
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
-    part = checkpointed.build(converted(checkpointed.__wrapped__), signature, template).part
+    part = checkpointed.build(converted(checkpointed.__wrapped__), signature, given).part
     trace = part.joint.trace
     paths = template.paths(parameters)
     if all(dy is None for dy in part.joint.output_gradients):
         types = ", ".join(sorted({t.dtype.name for t in trace.outputs}))
         raise InvalidArgumentError(f"{name!r} returns {types} only, which has no gradient: return a floating-point tensor")
     if all(g is None for g in part.joint.gradients):
-        given = ", ".join(f"{path} is {t.dtype.name}" for path, t in zip(paths, tensors)) or "it is given no tensor"
+        inputs = ", ".join(f"{path} is {t.dtype.name}" for path, t in zip(paths, tensors)) or "it is given no tensor"
         raise InvalidArgumentError(
-            f"{name!r} has no input with a gradient: {given}, and it reads no variable. Integers have no gradient, and "
+            f"{name!r} has no input with a gradient: {inputs}, and it reads no variable. Integers have no gradient, and "
             f"Python numbers are part of the program: pass a floating-point tensor, such as tf.constant(3.0)."
         )
     names = (*paths, *(getattr(v, "path", None) or v.name.split(":")[0] for v in trace.variables))

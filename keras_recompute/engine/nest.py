@@ -7,9 +7,11 @@ belongs to the template, which is part of which program it is.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import io
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Union
 
 import keras
 import numpy as np
@@ -18,6 +20,10 @@ import tensorflow as tf
 from ..errors import InvalidArgumentError
 from ..seams.keras.layers import hang_mask, mask_of
 from ..seams.tensorflow.tensors import is_composite, is_eager
+from .containers import OBJECT, Kind, kind_of
+
+_SMALL_BYTES = 2**16
+_VALUES = (range, tf.DType, tf.TypeSpec, np.dtype)  # those that are equal do the same
 
 
 class Same:
@@ -59,7 +65,7 @@ class _Composite:
 
 
 @dataclass(frozen=True)
-class _Static:
+class Static:
     """Anything but a tensor. Plain values are equal by value, all else by identity."""
 
     key: Any
@@ -67,7 +73,7 @@ class _Static:
     count = 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Static) and self.key == other.key
+        return isinstance(other, Static) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -76,71 +82,233 @@ class _Static:
         return self.value
 
 
-_Slot = _Dense | _Composite | _Static
+Slot = Union[_Dense, _Composite, Static]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A container; ``number`` is which one that can be changed, in the order in which they are found, else None."""
+
+    kind: Kind
+    type: type
+    names: Any
+    children: tuple[Tree, ...]
+    number: int | None = None
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """What the slot of this number holds."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class Again:
+    """The container of this number, which stands elsewhere in the nest too."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Given:
+    """In results: the container of this number among the arguments, or the leaf there if ``is_leaf``, as the caller has it."""
+
+    number: int
+    is_leaf: bool = False
+
+
+Tree = Union[Node, Leaf, Again, Given]
 
 
 @dataclass(frozen=True)
 class Template:
     """A nest without its tensors. Two are equal if one program can serve both."""
 
-    slots: tuple[_Slot, ...]
-    outline: Any
-    structure: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Template) and (self.slots, self.outline) == (other.slots, other.outline)
-
-    def __hash__(self) -> int:
-        return hash((self.slots, self.outline))
+    slots: tuple[Slot, ...]
+    tree: Tree
 
     def pack(self, tensors: Sequence[tf.Tensor]) -> Any:
         """Return the nest with ``tensors`` in it."""
-        leaves, start = [], 0
-        for slot in self.slots:
-            leaves.append(slot.fill(tensors[start : start + slot.count]))
-            start += slot.count
-        return tf.nest.pack_sequence_as(self.structure, leaves)
+        return Packing(self.slots, tensors).build(self.tree)
 
     @property
     def others(self) -> list[Any]:
         """What is in the nest beside tensors."""
-        return [slot.value for slot in self.slots if isinstance(slot, _Static)]
+        return [slot.value for slot in self.slots if isinstance(slot, Static)]
 
     def paths(self, parameters: Sequence[str] = ()) -> list[str]:
         """Return for each tensor its place in ``(args, kwargs)``, such as ``params[0]``, given the parameters' names."""
-        args, kwargs = self.structure
-        named = [(parameters[n] if n < len(parameters) else f"argument {n}", value) for n, value in enumerate(args)]
-        named += [(name, kwargs[name]) for name in sorted(kwargs)]
-        leaves = [path for name, value in named for path in _paths(value, name)]
+        leaves = self.leaf_paths(parameters)
         return [path for path, slot in zip(leaves, self.slots) for _ in range(slot.count)]
+
+    def leaf_paths(self, parameters: Sequence[str] = ()) -> list[str]:
+        """Return for each leaf its place in ``(args, kwargs)``."""
+        return [path for node, path in self._places(parameters) if isinstance(node, Leaf)]
+
+    def container_paths(self, parameters: Sequence[str] = ()) -> list[str]:
+        """Return for each container that can be changed its place in ``(args, kwargs)``."""
+        return [p for node, p in self._places(parameters) if isinstance(node, Node) and node.number is not None]
+
+    def _places(self, parameters: Sequence[str]) -> Iterator[tuple[Tree, str]]:
+        args, kwargs = _children(self.tree)
+        for number, node in enumerate(_children(args)):
+            yield from _places(node, parameters[number] if number < len(parameters) else f"argument {number}")
+        names = kwargs.names[0] if isinstance(kwargs, Node) else ()
+        for name, node in zip(names, _children(kwargs)):
+            yield from _places(node, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Flat:
+    """A nest taken apart: its tensors, its template, and the leaves and containers as they are in it."""
+
+    tensors: list[tf.Tensor]
+    template: Template
+    leaves: list[Any]
+    containers: list[Any]
+
+
+class Walk:
+    """Takes nests apart; containers and leaves that are ``given`` are left as these, by their identities."""
+
+    def __init__(self, given: dict[int, Given] | None = None) -> None:
+        self.tensors: list[tf.Tensor] = []
+        self.slots: list[Slot] = []
+        self.leaves: list[Any] = []
+        self.containers: list[Any] = []
+        self.given = given or {}
+        self._numbers: dict[int, int] = {}
+        self._in_object = False
+
+    def tree(self, value: Any) -> Tree:
+        """Return the tree of ``value``."""
+        if id(value) in self.given:
+            return self.given[id(value)]
+        if isinstance(value, (tf.Tensor, np.ndarray, np.generic)) or is_composite(value):
+            return self._leaf(value)
+        kind = kind_of(value)
+        if kind is None:
+            return self._leaf(value)
+        if not kind.is_mutable:
+            return self.node(kind, value, None)
+        if id(value) in self._numbers:
+            return Again(self._numbers[id(value)])
+        number = self._numbers[id(value)] = len(self.containers)
+        self.containers.append(value)
+        return self.node(kind, value, number)
+
+    def node(self, kind: Kind, value: Any, number: int | None) -> Node:
+        """Return the tree of what is in a container."""
+        names, children = kind.parts(value)
+        outer, self._in_object = self._in_object, self._in_object or kind is OBJECT
+        trees = tuple(map(self.tree, children))
+        self._in_object = outer
+        return Node(kind, type(value), names, trees, number)
+
+    def _leaf(self, leaf: Any) -> Leaf:
+        is_array = isinstance(leaf, (np.ndarray, np.generic))
+        if isinstance(leaf, np.bool_) or (is_array and self._in_object):
+            # Python asks for the truth of the first, as of True, and computes with the second.
+            self.slots.append(Static(_array_key(leaf), leaf))
+        elif isinstance(leaf, (tf.Tensor, np.ndarray, np.generic)):
+            mask = mask_of(leaf)
+            self.tensors += [_as_tensor(leaf)] if mask is None else [leaf, mask]
+            self.slots.append(_Dense(mask is not None))
+        elif is_composite(leaf) and not isinstance(leaf, tf.Variable):
+            components = tf.nest.flatten(leaf, expand_composites=True)
+            self.tensors += components
+            self.slots.append(_Composite(tf.type_spec_from_value(leaf), len(components)))
+        else:
+            self.slots.append(Static(_static_key(leaf), leaf))
+        self.leaves.append(leaf)
+        return Leaf(len(self.leaves) - 1)
+
+
+class Packing:
+    """Makes nests: from ``slots`` with ``tensors`` in them, and from what was ``given``."""
+
+    def __init__(self, slots: Sequence[Slot], tensors: Sequence[tf.Tensor], given: Flat | None = None) -> None:
+        self.leaves = []
+        self.containers: dict[int, Any] = {}
+        self._given = given
+        start = 0
+        for slot in slots:
+            self.leaves.append(slot.fill(tensors[start : start + slot.count]))
+            start += slot.count
+
+    def build(self, tree: Tree) -> Any:
+        """Return what ``tree`` says."""
+        if isinstance(tree, Leaf):
+            return self.leaves[tree.slot]
+        if isinstance(tree, Again):
+            return self.containers[tree.number]
+        if isinstance(tree, Given):
+            assert self._given is not None
+            return (self._given.leaves if tree.is_leaf else self._given.containers)[tree.number]
+        if tree.number is None:
+            return tree.kind.make(tree.type, tree.names, [*map(self.build, tree.children)])
+        made = self.containers[tree.number] = tree.kind.make(tree.type, tree.names, ())
+        tree.kind.fill(made, tree.names, [*map(self.build, tree.children)])
+        return made
+
+
+def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Flat:
+    """Take the arguments of a call apart, as ``(args, kwargs)``."""
+    return flatten((tuple(args), types.MappingProxyType(kwargs)))
+
+
+def flatten(nest: Any) -> Flat:
+    """Take ``nest`` apart. NumPy arrays and scalars become tensors of their own type.
+
+    Raises InvalidArgumentError for an array that no tensor can hold.
+    """
+    walk = Walk()
+    tree = walk.tree(nest)
+    return Flat(walk.tensors, Template(tuple(walk.slots), tree), walk.leaves, walk.containers)
 
 
 def split(nest: Any) -> tuple[list[tf.Tensor], Template]:
-    """Return the tensors of ``nest`` and its template. NumPy arrays and scalars become tensors of their own type."""
-    tensors: list[tf.Tensor] = []
-    slots: list[_Slot] = []
-    for leaf in tf.nest.flatten(nest):
-        if isinstance(leaf, (tf.Tensor, np.ndarray, np.generic)):
-            mask = mask_of(leaf)
-            tensors += [tf.convert_to_tensor(leaf)] if mask is None else [leaf, mask]
-            slots.append(_Dense(mask is not None))
-        elif is_composite(leaf) and not isinstance(leaf, tf.Variable):
-            components = tf.nest.flatten(leaf, expand_composites=True)
-            tensors += components
-            slots.append(_Composite(tf.type_spec_from_value(leaf), len(components)))
-        else:
-            slots.append(_Static(_static_key(leaf), leaf))
-    return tensors, Template(tuple(slots), _outline(nest), tf.nest.map_structure(lambda _: 0, nest))
+    """Return the tensors of ``nest`` and its template."""
+    flat = flatten(nest)
+    return flat.tensors, flat.template
 
 
-def check_arguments(tensors: Sequence[tf.Tensor], template: Template, *, function: str, parameters: Sequence[str]) -> None:
+def _places(tree: Tree, path: str) -> Iterator[tuple[Tree, str]]:
+    yield tree, path
+    if isinstance(tree, Node):
+        for number, child in enumerate(tree.children):
+            yield from _places(child, path + tree.kind.step(tree.names, number))
+
+
+def _children(tree: Tree) -> tuple[Tree, ...]:
+    return tree.children if isinstance(tree, Node) else ()
+
+
+def _as_tensor(leaf: Any) -> tf.Tensor:
+    try:
+        return tf.convert_to_tensor(leaf)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"an argument is a NumPy array of {leaf.dtype}, which no tensor can hold: give its elements as a list or a tuple"
+        ) from error
+
+
+def check_arguments(given: Flat, *, function: str, parameters: Sequence[str]) -> None:
     """Raise InvalidArgumentError for an argument that no program can be fed, naming the argument and ``function``."""
-    for slot, path in zip(template.slots, _leaf_paths(template, parameters)):
-        if isinstance(slot, _Static) and isinstance(slot.value, keras.KerasTensor):
+    tensors, template = given.tensors, given.template
+    for slot, path in zip(template.slots, template.leaf_paths(parameters)):
+        if isinstance(slot, Static) and isinstance(slot.value, keras.KerasTensor):
             raise InvalidArgumentError(
                 f"{function!r} was called with the symbolic Keras tensor {slot.value.name!r} as {path}: a checkpointed "
                 f"function works on values. In a functional model put a RecomputationCheckpoint layer behind the layers "
                 f"and build it as a keras_recompute.Model."
+            )
+        if isinstance(slot, Static) and isinstance(slot.value, Iterator) and not isinstance(slot.value, io.IOBase):
+            raise InvalidArgumentError(
+                f"{function!r} was called with a {type(slot.value).__name__} as {path}: Python runs a checkpointed function "
+                f"once for each signature, so that it would take from it now and not at later calls. Give the values that it "
+                f"is to take, such as next({path}) or list({path})."
             )
     for tensor, path in zip(tensors, template.paths(parameters)):
         if not is_known_here(tensor):
@@ -169,31 +337,18 @@ def parameters_of(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
+def _array_key(array: Any) -> Any:
+    """Return what small arrays are equal in; a large one is equal to itself."""
+    if array.nbytes > _SMALL_BYTES or array.dtype.hasobject:
+        return Same(array)
+    return type(array), array.dtype.str, array.shape, array.tobytes()
+
+
 def _static_key(leaf: Any) -> Any:
     if leaf is None or isinstance(leaf, (bool, int, str, bytes)):
         return type(leaf), leaf
-    if isinstance(leaf, (float, complex)):
+    if isinstance(leaf, (float, complex, slice, tf.TensorShape)):
         return type(leaf), repr(leaf)  # unlike the values themselves, nan is nan and -0.0 is not 0.0
+    if isinstance(leaf, _VALUES):
+        return type(leaf), leaf
     return Same(leaf)
-
-
-def _outline(nest: Any) -> Any:
-    if isinstance(nest, Mapping):
-        return type(nest), tuple((key, _outline(value)) for key, value in nest.items())
-    if isinstance(nest, (list, tuple)):
-        return type(nest), tuple(_outline(value) for value in nest)
-    return type(nest) if tf.nest.is_nested(nest) else None
-
-
-def _leaf_paths(template: Template, parameters: Sequence[str]) -> list[str]:
-    return Template(tuple(_Dense(False) for _ in template.slots), None, template.structure).paths(parameters)
-
-
-def _paths(value: Any, path: str) -> list[str]:
-    if isinstance(value, Mapping):
-        return [p for key in sorted(value) for p in _paths(value[key], f"{path}[{key!r}]")]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return [p for field in value._fields for p in _paths(getattr(value, field), f"{path}.{field}")]
-    if isinstance(value, (list, tuple)):
-        return [p for n, item in enumerate(value) for p in _paths(item, f"{path}[{n}]")]
-    return [path] * len(tf.nest.flatten(value))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..errors import RecomputeWarning
 from ..phases import original_of
 
 _FOLDERS = (Path(tf.__file__).parent, Path(keras.__file__).parent, Path(__file__).parents[1])
@@ -48,6 +51,14 @@ def source_among(frames: Iterable[Any]) -> Source | None:
 def is_of_user(frame: Any) -> bool:
     """Whether a frame of a traceback is neither TensorFlow's, nor Keras's, nor this package's."""
     return not frame.filename.startswith((*_PACKAGES, "<frozen"))
+
+
+def warn_user(message: str) -> None:
+    """Warn with a RecomputeWarning that shows the line of the user's code from which the engine was called."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_code.co_filename.startswith((*_PACKAGES, "<frozen")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, RecomputeWarning, stacklevel=level)
 
 
 def type_text(dtype: str, shape: tuple[int | None, ...] | None) -> str:

@@ -8,17 +8,16 @@ to that graph, whose tensors they may have captured. Both ways they are freed wi
 from __future__ import annotations
 
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from ..errors import RecomputeWarning
 from .attributes import Attributes
 from .graph_state import graph_state
 from .nest import Same
+from .origin import warn_user
 
 LIMIT = 64
 _ATTRIBUTE = "_keras_recompute_programs"
@@ -58,11 +57,9 @@ class Programs:
         self._programs[key, used, attributes.number_after_trace()] = program
         if len(self._programs) > LIMIT:
             self._programs.popitem(last=False)
-            warnings.warn(
+            warn_user(
                 f"{name!r} has been called in more than {LIMIT} ways and is traced again for each: every shape and every "
-                f"Python number makes a program of its own. Pass numbers that change as tensors, and pad to fewer shapes.",
-                RecomputeWarning,
-                stacklevel=5,
+                f"Python number makes a program of its own. Pass numbers that change as tensors, and pad to fewer shapes."
             )
         return program
 

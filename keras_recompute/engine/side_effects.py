@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from ..errors import InvalidArgumentError, RecomputeWarning
+from ..errors import InvalidArgumentError
 from ..seams.tensorflow.tensors import is_eager
+from .origin import warn_user
 
 _CONTAINERS = (list, dict, set)
 _EMPTY = object()
@@ -47,11 +47,9 @@ class Surroundings:
                         f"{name!r}, whose operations run as one program. Return it."
                     )
             what = "sets" if value is not before else f"changes the {type(value).__name__}"
-            warnings.warn(
+            warn_user(
                 f"{name!r} {what} {variable!r}: Python runs a checkpointed function once for each signature, not at each "
-                f"call, so this happened now and will not happen again. Return the value, or keep it in a tf.Variable.",
-                RecomputeWarning,
-                stacklevel=6,
+                f"call, so this happened now and will not happen again. Return the value, or keep it in a tf.Variable."
             )
 
     def _held(self) -> Iterable[tuple[str, Any]]:

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from keras_recompute.seams.tensorflow.tensors import is_composite, is_eager, with_flow
+from keras_recompute.seams.tensorflow.tensors import is_composite, is_eager, is_trackable, with_flow
 
 
 def test_eager_tensors_are_told_from_those_of_graphs():
@@ -18,6 +18,11 @@ def test_composites_consist_of_tensors():
     assert is_composite(tf.sparse.eye(2))
     assert not is_composite(tf.constant(1.0))
     assert not is_composite(keras.KerasTensor((2,)))
+
+
+def test_what_tensorflow_follows():
+    assert all(map(is_trackable, (tf.Variable(1.0), tf.Module(), keras.layers.Dense(1), keras.optimizers.SGD())))
+    assert not any(map(is_trackable, (1.0, {}, tf.constant(1.0), object())))
 
 
 def test_an_array_goes_on_with_another_flow():

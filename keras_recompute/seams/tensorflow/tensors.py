@@ -18,6 +18,11 @@ def is_composite(value: Any) -> bool:
     return isinstance(value, tf.__internal__.CompositeTensor)
 
 
+def is_trackable(value: Any) -> bool:
+    """Whether TensorFlow follows what is in ``value``: a variable, a layer, a ``tf.Module``, an optimizer."""
+    return isinstance(value, tf.__internal__.tracking.Trackable)
+
+
 def with_flow(array: tf.TensorArray, flow: tf.Tensor) -> tf.TensorArray:
     """Return a ``tf.TensorArray`` like ``array``, with ``flow`` behind it."""
     return build_ta_with_new_flow(array, flow)

@@ -1,0 +1,175 @@
+"""Arguments that a function changes: lists, dicts, sets and objects come back changed, as from a plain call.
+
+The function is traced once, on copies of the containers that it is given. What it put into them is a result of the program like
+what it returns, and is put into the caller's own at every call. Source: "functionalization" of PyTorch, which does so for
+tensors that are written in place.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..errors import InvalidArgumentError
+from .containers import OBJECT, Kind
+from .nest import Flat, Given, Leaf, Node, Packing, Slot, Static, Tree, Walk
+
+Contents = tuple[Any, list[Any]]  # what ``Kind.parts`` returns
+_NOTHING = object()
+
+
+class Arguments:
+    """The arguments of a call on which a function is traced: ``value``, with ``tensors`` in place of those that were given.
+
+    Lists, dicts and objects in it are copies, so that what the function does to them stays here. An object that holds neither
+    tensors nor other containers is the caller's own, because its identity may mean something; ``results`` restores it.
+    """
+
+    def __init__(self, given: Flat, tensors: Sequence[tf.Tensor], *, function: str, parameters: Sequence[str]) -> None:
+        self._given = given
+        self._function, self._parameters = function, parameters
+        self._nodes = dict(_numbered(given.template.tree))
+        packing = Packing(given.template.slots, tensors)
+        for number, node in self._nodes.items():
+            if node.kind is OBJECT and self._is_plain(node):
+                packing.containers[number] = given.containers[number]
+        self.value = packing.build(given.template.tree)
+        self._containers, self._leaves = packing.containers, packing.leaves
+        self._before = self._contents()
+        self._states = [_state(leaf) for leaf in given.leaves]
+        self._in_bodies: list[tuple[int, dict[str, Any], dict[str, Any]]] = []
+
+    def _is_plain(self, node: Node) -> bool:
+        slots = self._given.template.slots
+        return all(isinstance(child, Leaf) and isinstance(slots[child.slot], Static) for child in node.children)
+
+    def _contents(self) -> dict[int, Contents]:
+        return {number: node.kind.parts(self._containers[number]) for number, node in self._nodes.items()}
+
+    @contextlib.contextmanager
+    def body(self) -> Iterator[None]:
+        """Note inside what a branch or a loop changes while it is traced."""
+        before = self._contents()
+        yield
+        for number, now in self._contents().items():
+            if not _is_same(before[number], now):
+                kind = self._nodes[number].kind
+                self._in_bodies.append((number, _by_step(kind, before[number]), _by_step(kind, now)))
+
+    def results(self, returned: Any) -> tuple[list[tf.Tensor], Results]:
+        """Return the tensors that a program is to return, and how what the function returned and changed consists of them.
+
+        Restores what was changed of the caller's own. Raises InvalidArgumentError for a change that no program makes at
+        each call.
+        """
+        now = self._contents()
+        self._refuse_bodies(now)
+        self._refuse_states()
+        walk = Walk({id(value): Given(number) for number, value in self._containers.items()})
+        tree = walk.tree(returned)
+        # A tensor that was given and is put into a container is there the caller's own.
+        walk.given.update(
+            (id(leaf), Given(number, is_leaf=True)) for number, leaf in enumerate(self._leaves) if isinstance(leaf, tf.Tensor)
+        )
+        changes = []
+        for number, node in self._nodes.items():
+            if _is_same(self._before[number], now[number]):
+                continue
+            changes.append((number, walk.node(node.kind, self._containers[number], None)))
+            if self._containers[number] is self._given.containers[number]:
+                node.kind.fill(self._containers[number], *self._before[number])
+        return walk.tensors, Results(tuple(walk.slots), tree, tuple(changes))
+
+    def explained(self, error: TypeError) -> Exception:
+        """Return what to raise for ``error``: another one if the function wrote into an array that it was given."""
+        paths = self._given.template.leaf_paths(self._parameters)
+        arrays = [path for path, leaf in zip(paths, self._given.leaves) if isinstance(leaf, np.ndarray)]
+        if not arrays or "does not support item assignment" not in str(error):
+            return error
+        return InvalidArgumentError(
+            f"{self._function!r} writes into a NumPy array that it is given ({', '.join(arrays)}): in a checkpointed function "
+            f"that is a tensor, which cannot be written. Return what is to be in it, as of tf.tensor_scatter_nd_update or "
+            f"tf.where, and put it into the array outside."
+        )
+
+    def _refuse_bodies(self, now: dict[int, Contents]) -> None:
+        """Raise for what a branch or a loop left in a container: the branch may not have been taken, the loop runs often.
+
+        What AutoGraph makes a result of the branch is not what the branch left.
+        """
+        for number, before, left in self._in_bodies:
+            found = _by_step(self._nodes[number].kind, now[number])
+            stays = [step for step in left if left[step] is not before.get(step, _NOTHING) and found.get(step) is left[step]]
+            gone = [step for step in before if step not in left and step not in found]
+            for step in (*stays, *gone):
+                path = self._given.template.container_paths(self._parameters)[number]
+                raise InvalidArgumentError(
+                    f"{self._function!r} changes its argument {path + step} inside a branch or a loop that depends on a "
+                    f"tensor, or a tf.function: Python runs that once, whether it is taken or not. Return the value from "
+                    f"the branch, as with tf.cond or tf.where, and put it into the argument behind it, or return it."
+                )
+
+    def _refuse_states(self) -> None:
+        for number, (leaf, state) in enumerate(zip(self._given.leaves, self._states)):
+            if _state(leaf) != state:
+                path = self._given.template.leaf_paths(self._parameters)[number]
+                raise InvalidArgumentError(
+                    f"{self._function!r} changes its argument {path}, a {type(leaf).__name__}: Python runs a checkpointed "
+                    f"function once for each signature, so that would happen now and not at later calls. Do it outside and "
+                    f"give what comes of it as a tensor, or return it."
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """What a function returned, and what it put into containers that it was given, without the tensors."""
+
+    slots: tuple[Slot, ...]
+    tree: Tree
+    changes: tuple[tuple[int, Node], ...]
+
+    def pack(self, tensors: Sequence[tf.Tensor], given: Flat) -> Any:
+        """Return what was returned, with ``tensors`` in it, and change what was ``given``."""
+        packing = Packing(self.slots, tensors, given)
+        returned = packing.build(self.tree)
+        found = [[*map(packing.build, node.children)] for _, node in self.changes]
+        for (number, node), children in zip(self.changes, found):
+            node.kind.fill(given.containers[number], node.names, children)
+        return returned
+
+
+def _numbered(tree: Tree) -> Iterator[tuple[int, Node]]:
+    if isinstance(tree, Node):
+        if tree.number is not None:
+            yield tree.number, tree
+        for child in tree.children:
+            yield from _numbered(child)
+
+
+def _is_same(before: Contents, now: Contents) -> bool:
+    return before[0] == now[0] and [*map(id, before[1])] == [*map(id, now[1])]
+
+
+def _by_step(kind: Kind, contents: Contents) -> dict[str, Any]:
+    names, children = contents
+    return {kind.step(names, number): child for number, child in enumerate(children)}
+
+
+def _state(leaf: Any) -> Any:
+    """Return what changes when ``leaf``, which is no container, is changed in place, as far as that can be seen."""
+    if isinstance(leaf, random.Random):
+        return leaf.getstate()
+    if isinstance(leaf, np.random.RandomState):
+        return repr(leaf.get_state(legacy=False))
+    if isinstance(leaf, np.random.Generator):
+        return repr(leaf.bit_generator.state)
+    if isinstance(leaf, (bytearray, array.array)):
+        return bytes(leaf)
+    return leaf.tobytes() if isinstance(leaf, np.ndarray) else None
