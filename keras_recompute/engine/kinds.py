@@ -11,6 +11,7 @@ SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # a few bytes, for which no elemen
 VIEWS = ("Reshape", "ExpandDims", "Squeeze")  # the elements of the first input, in the same order
 SOURCES = ("Const", "NoOp", "Placeholder", "ReadVariableOp")  # nothing is computed
 LOOPS = ("While", "StatelessWhile")
+HANDS_ON = "hands_on"  # what the names of branches begin with that hand on what they are given (see ``fence.as_array``)
 # Arithmetic on elements, and layout: XLA repeats these wherever their results are read.
 CHEAP = frozenset(VIEWS).union(
     "Abs Add AddN AddV2 BiasAdd BroadcastTo Cast Equal Fill FusedBatchNormV3 Greater GreaterEqual LeakyRelu Less".split(),

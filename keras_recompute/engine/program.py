@@ -20,11 +20,12 @@ from ..phases import COPIES
 from ..seams.tensorflow.functions import add_function, function_in, without_copies
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_types
 from ..seams.tensorflow.tensors import is_eager
+from ..seams.tensorflow.vectorized import is_in_vectorized_body
 from ..walks import in_order
 from .as_traced import arguments_of, as_traced, results_of
 from .by_value import BRANCHES, ByValue, called_by, original_handle
 from .graph_state import graph_state
-from .kinds import known_elements
+from .kinds import HANDS_ON, known_elements
 from .marks import is_alternative
 from .renames import NONE, Renames
 from .splice import spliced
@@ -98,6 +99,8 @@ class GraphProgram:
         feeds.update((placeholder.name, external) for placeholder, external in self.handles)
 
         graph_def, read = self.definition()
+        if is_in_vectorized_body(tf.compat.v1.get_default_graph()):
+            _hand_on_without_branches(graph_def)
         made = {op.name for op in self.operations}
         wanted = [t.name for t in self.outputs if t.name not in feeds and t.op.name in made]
         imported: list[tf.Tensor] = []
@@ -219,6 +222,20 @@ def _import(
     elements = [*tensors, *operations]
     found = tf.graph_util.import_graph_def(graph_def, input_map, elements, name=f"{scope}/" if scope else "")
     return found[: len(tensors)], found[len(tensors) :]
+
+
+def _hand_on_without_branches(graph_def: Any) -> None:
+    """Put identities in place of branches that hand on what they are given (see ``fence.as_array``).
+
+    A vectorised map takes a branch for some of its elements, by sizes that XLA does not know.
+    """
+    for node in graph_def.node:
+        if node.op == "StatelessIf" and node.name.rpartition("/")[2].startswith(HANDS_ON):
+            name, (_, given, *_), dtype = node.name, node.input, node.attr["Tin"].list.type[0]
+            node.Clear()
+            node.name, node.op = name, "Identity"
+            node.input.append(given)
+            node.attr["T"].type = dtype
 
 
 def _complete(copy: tf.Operation, original: tf.Operation, target: Target) -> None:

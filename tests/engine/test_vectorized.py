@@ -170,3 +170,35 @@ def test_gradients_of_each_element_are_those_of_plain_tensorflow() -> None:
 def test_a_checkpoint_in_a_vectorised_map_says_that_it_saves_nothing() -> None:
     with pytest.warns(kr.errors.RecomputeWarning, match="checkpoint of 'tanh' saves no memory in the body of a vectorised map"):
         tf.vectorized_map(kr.checkpoint(tf.tanh), tf.constant(ROWS))
+
+
+@pytest.mark.parametrize(
+    "activations",
+    [("tanh", "gelu"), pytest.param(("softplus",), marks=pytest.mark.long), pytest.param(("mish",), marks=pytest.mark.long)],
+    ids="-".join,
+)
+@pytest.mark.parametrize("pfor", [True, pytest.param(False, marks=pytest.mark.long)], ids=["pfor", "loop"])
+@pytest.mark.parametrize("of", ["x", "weights"])
+def test_jacobians_of_gradients_under_jit(of: str, pfor: bool, activations: tuple[str, ...]) -> None:
+    """The second derivatives of these hold sums that a compiled program keeps behind branches, which a map cannot take."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(6, activation=each) for each in activations]
+    net = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(2)])
+    kernel = net.trainable_variables[0]
+
+    def jacobian(function: Any) -> np.ndarray:
+        @tf.function(jit_compile=True)
+        def run(x: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape() as outer:
+                outer.watch(x)
+                with tf.GradientTape() as inner:
+                    inner.watch(x)
+                    loss = tf.reduce_sum(function(x) ** 2)
+                slope = inner.gradient(loss, x)
+            if of == "x":
+                return outer.batch_jacobian(slope, x, experimental_use_pfor=pfor)
+            return outer.jacobian(slope, kernel, experimental_use_pfor=pfor)
+
+        return run(tf.constant(np.random.default_rng(2).normal(size=(3, 4)), tf.float32)).numpy()
+
+    np.testing.assert_allclose(jacobian(kr.checkpoint(net)), jacobian(net), rtol=1e-4, atol=1e-5)

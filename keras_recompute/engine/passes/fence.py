@@ -26,6 +26,7 @@ from ...backends import GPU, TPU, backend_now
 from ...seams.tensorflow.vectorized import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
 from ..graph_state import graph_state
+from ..kinds import HANDS_ON
 from ..once import constant, once
 from ..target import Target
 from ..writing import CheapReplay, zeros_like
@@ -145,6 +146,7 @@ def as_array(tensor: tf.Tensor, after: Tensors = ()) -> tf.Tensor:
         then_branch=negated,
         else_branch=handed_on,
         output_shapes=[tensor.shape],
+        name=HANDS_ON,
     )
     return chosen
 
