@@ -12,13 +12,8 @@ from typing import Any
 
 import keras
 
-from ..seams.keras.graph import functional_like_constructor
+from ..layers.same_class import OURS, class_of, plain_class
 from ..seams.keras.made import made_again
-
-_OURS = "_keras_recompute"  # what our own attributes begin with
-SAVED_AS = "keras_recompute"  # our entry among the arguments of the model's own class, in files
-_PLAIN = f"{_OURS}_plain_class"
-_classes: dict[tuple[type, type], type] = {}
 
 
 def beside(model: keras.Model, ours: type) -> Any:
@@ -26,36 +21,4 @@ def beside(model: keras.Model, ours: type) -> Any:
 
     ``model`` is functional, or built. The result is not compiled.
     """
-    return made_again(model, class_of(plain_class(type(model)), ours), without=_OURS)
-
-
-def plain_class(kind: type) -> type:
-    """Return the class of the model beside which a model of ``kind`` stands; ``kind`` itself if it stands beside none."""
-    return vars(kind).get(_PLAIN, kind)
-
-
-def class_of(plain: Any, ours: type) -> type:
-    """Return the class that derives from ``ours`` and ``plain`` and goes by the name of ``plain``."""
-    if (plain, ours) not in _classes:
-        members: dict[str, Any] = {
-            "__module__": plain.__module__,
-            "__qualname__": plain.__qualname__,
-            "__doc__": plain.__doc__,
-            _PLAIN: plain,
-        }
-        if not functional_like_constructor(plain):
-            members["__init__"] = plain.__init__  # KerasHub makes models of the class of a model, by its own arguments
-        members.update(getattr(ours, "_members_for", lambda _: {})(plain))
-        made = type(plain.__name__, (ours, plain), members)
-        # Files name a class of ours, which stands in a module: it finds out the rest (see ``from_config`` there).
-        register = keras.saving.register_keras_serializable(package="keras_recompute", name=ours.__name__)
-        register(made)
-        register(ours)
-        _classes[plain, ours] = made
-    return _classes[plain, ours]
-
-
-def class_config(plain: type) -> dict[str, Any]:
-    """Return how Keras finds ``plain`` again, as in the files of its models."""
-    registered_name = keras.saving.get_registered_name(plain)
-    return {"module": plain.__module__, "class_name": plain.__name__, "registered_name": registered_name}
+    return made_again(model, class_of(plain_class(type(model)), ours), without=OURS)

@@ -24,10 +24,11 @@ from ..engine.checkpoint import checkpoint
 from ..engine.gradient_demand import gradient_may_be_asked
 from ..engine.policies import save_replay_sources
 from ..errors import InvalidArgumentError
+from ..layers.same_class import SAVED_AS, SavedAsPlain, class_config, plain_class
 from ..seams.keras.graph import Functional, TellsOfClones
 from ..seams.keras.layers import layers_in, losses_of
 from .aside import with_losses
-from .beside import SAVED_AS, beside, class_config, plain_class
+from .beside import beside
 from .clones import clones_of
 from .replicas import OnReplicas
 
@@ -97,7 +98,7 @@ class Blocks:
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class BlocksModel(TellsOfClones, OnReplicas):
+class BlocksModel(SavedAsPlain, TellsOfClones, OnReplicas):
     """What a model of another class has beside it when blocks of it are recomputed; ``recomputed_layers`` names them.
 
     Its configuration is that of the model's class, and an entry that says which layers they are.
@@ -148,7 +149,7 @@ class BlocksModel(TellsOfClones, OnReplicas):
         return {"call": call}
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
+        config = self.plain_config()
         places = {id(layer): number for number, layer in enumerate(layers_in(self, include_self=False))}
         ours = {"blocks": [places[id(layer)] for layer in self._blocks], "build": self.get_build_config()}
         return {**config, SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}

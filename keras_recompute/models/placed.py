@@ -12,7 +12,8 @@ from typing import Any
 
 import keras
 
-from .beside import SAVED_AS, beside, class_config, plain_class
+from ..layers.same_class import SAVED_AS, SavedAsPlain, class_config, plain_class
+from .beside import beside
 from .graph import Graph, read_graph
 from .inline import marked, opened
 from .model import Model
@@ -23,7 +24,7 @@ Places = tuple[bool, tuple[tuple[int, ...], ...]]
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class PlacedModel(Model):
+class PlacedModel(SavedAsPlain, Model):
     """A ``Model`` of the class of another model. Its checkpoints are no layers: see ``plan`` for its sections.
 
     Its configuration is that of the other model's class, and an entry that says where the checkpoints are.
@@ -58,9 +59,7 @@ class PlacedModel(Model):
         is_open, rounds = self._places
         ours = {"is_open": is_open, "checkpoints": [list(places) for places in rounds]}
         ours.update(recomputation_levels=self._levels, scan_layers=self._scan_layers)
-        # Not that of Model, which would add arguments that the model's own class does not know.
-        plain = super(Model, self).get_config()
-        return {**plain, SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}
+        return {**self.plain_config(), SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:

@@ -1,5 +1,7 @@
 """How Keras makes models, operations and nodes."""
 
+import pickle
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -12,6 +14,7 @@ from keras_recompute.seams.keras.made import (
     models_made_by,
     noting_what_is_made,
 )
+from keras_recompute.seams.keras.saving import pickled
 
 
 def functional():
@@ -125,3 +128,13 @@ def test_models_that_keras_makes_for_itself_are_left_to_it():
         Functional(x, y)
         assert Functional in made
     assert keras.Sequential.build is plain_build
+
+
+def test_a_layer_is_pickled_by_a_class_that_pickle_finds():
+    layer = keras.layers.Dense(2)
+    layer.build((None, 3))
+    function, arguments = pickled(layer)
+    assert pickle.loads(pickle.dumps(function)).__func__ is keras.layers.Layer._unpickle_model.__func__
+    made = function(*arguments)
+    assert type(made) is keras.layers.Dense
+    np.testing.assert_array_equal(made.get_weights()[0], layer.get_weights()[0])

@@ -1,0 +1,110 @@
+"""Classes that derive from one of ours and from a user's, and go by the name of the user's.
+
+Files of Keras name a class that stands in a module, so such a class is registered as ours. Its
+configuration is that of the user's class, and an entry of ours that says the rest.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import keras
+
+from ..errors import UnsupportedError
+from ..seams.keras.graph import functional_like_constructor
+from ..seams.keras.saving import pickled
+
+OURS = "_keras_recompute"  # what our own attributes begin with
+SAVED_AS = "keras_recompute"  # our entry among the arguments of the user's own class, in files
+_PLAIN = f"{OURS}_plain_class"
+_classes: dict[tuple[type, type], type] = {}
+_Layer: Any = object  # each class here goes in front of one of layers or models
+
+
+class SavedAsPlain(_Layer):
+    """Goes in front of a user's class: saved as that class is, and refused as that class is."""
+
+    def plain_config(self) -> dict[str, Any]:
+        """Return the configuration that the user's class gives.
+
+        Raises what that class raises, and UnsupportedError where Keras could not make an object
+        of the class from it: plain Keras would find that out when it loads the file.
+        """
+        plain = plain_class(type(self))
+        # Keras asks whether an object's own get_config is Keras's: ours would be taken for one.
+        config = dict(with_state_of(self, plain).get_config())
+        _check_loadable(plain, config)
+        return config
+
+    def __reduce__(self) -> Any:
+        return pickled(self)
+
+
+def plain_class(kind: type) -> type:
+    """Return the user's class that ``kind`` was made of; ``kind`` if it was not made here."""
+    return vars(kind).get(_PLAIN, kind)
+
+
+def with_state_of(layer: Any, kind: type) -> Any:
+    """Return an object of ``kind`` that has the attributes of ``layer``, also those set later."""
+    new: Any = object.__new__(kind)
+    object.__setattr__(new, "__dict__", vars(layer))
+    return new
+
+
+def class_of(plain: Any, ours: type) -> type:
+    """Return the class that derives from ``ours`` and ``plain`` and goes by ``plain``'s name."""
+    if (plain, ours) not in _classes:
+        members: dict[str, Any] = {}
+        # KerasHub makes models of the class of a model, by its own arguments.
+        if not functional_like_constructor(plain):
+            members["__init__"] = plain.__init__
+        members.update(getattr(ours, "_members_for", lambda _: {})(plain))
+        _classes[plain, ours] = make_class(plain, ours, members)
+    return _classes[plain, ours]
+
+
+def make_class(plain: Any, ours: type, members: dict[str, Any]) -> type:
+    """Return a new class that derives from ``ours`` and ``plain``, and has ``members`` too."""
+    named = {
+        "__module__": plain.__module__,
+        "__qualname__": plain.__qualname__,
+        "__doc__": plain.__doc__,
+        _PLAIN: plain,
+    }
+    made = type(plain.__name__, (ours, plain), {**named, **members})
+    # Files name our class, which finds out the rest: see ``from_config`` there.
+    register = keras.saving.register_keras_serializable(package=SAVED_AS, name=ours.__name__)
+    register(made)
+    register(ours)
+    return made
+
+
+def class_config(plain: type) -> dict[str, Any]:
+    """Return how Keras finds ``plain`` again, as in the files of its models."""
+    registered_name = keras.saving.get_registered_name(plain)
+    return {
+        "module": plain.__module__,
+        "class_name": plain.__name__,
+        "registered_name": registered_name,
+    }
+
+
+def _check_loadable(plain: Any, config: dict[str, Any]) -> None:
+    """Raise UnsupportedError where Keras's own ``from_config`` would not make a ``plain``."""
+    of_keras = (keras.Model.from_config, keras.layers.Layer.from_config)
+    from_config = getattr(plain.from_config, "__func__", None)
+    if from_config not in [method.__func__ for method in of_keras]:
+        return
+    if issubclass(plain, keras.Model) and functional_like_constructor(plain):
+        return
+    try:
+        inspect.signature(plain.__init__).bind(None, **config)
+    except TypeError as error:
+        raise UnsupportedError(
+            f"a {plain.__name__} cannot be saved with its architecture: its get_config gives "
+            f"{sorted(config)}, of which {plain.__name__}(...) could not be made again ({error}). "
+            f"Give the class a get_config that returns the arguments of its constructor, and a "
+            f"constructor that takes **kwargs for super().__init__, or use save_weights."
+        ) from None
