@@ -1,6 +1,5 @@
 from . import compat, distribute, engine, errors, ipu, layers, liveness, models, planning, report
 from .engine import policies
-from .engine.checkpoint import checkpoint
 from .engine.inspection import (
     forward_backward,
     print_forward_backward,
@@ -11,6 +10,7 @@ from .engine.inspection import (
 from .engine.marks import checkpoint_name
 from .engine.scopes import keep_scope, recompute_scope
 from .layers.attention import MultiHeadAttention
+from .layers.checkpoint import checkpoint
 from .layers.recomputation_checkpoint import RecomputationCheckpoint
 from .layers.recurrent import GRU, LSTM
 from .layers.time_slice import TimeSlice

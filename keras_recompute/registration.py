@@ -10,7 +10,13 @@ import importlib.util
 import sys
 from typing import Any, Optional
 
-_LAYERS = ("layers.recurrent", "layers.attention", "layers.recomputation_checkpoint", "layers.time_slice")
+_LAYERS = (
+    "layers.recurrent",
+    "layers.attention",
+    "layers.recomputation_checkpoint",
+    "layers.time_slice",
+    "layers.checkpointed_layer",
+)
 _REGISTER = (*_LAYERS, "models.model", "models.placed", "models.blocks")
 
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..engine.checkpoint import checkpoint
+from ..layers.checkpoint import checkpoint
 
 
 def checkpointable(fn: Callable[..., Any]) -> Callable[..., Any]:

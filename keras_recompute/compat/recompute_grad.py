@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..engine.checkpoint import checkpoint
+from ..layers.checkpoint import checkpoint
 
 
 def recompute_grad(f: Callable[..., Any]) -> Any:

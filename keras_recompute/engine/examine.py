@@ -37,6 +37,7 @@ def examine(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
 
     Raises InvalidArgumentError if there is nothing to differentiate: no result or no input with a gradient.
     """
+    fn = getattr(fn, "_keras_recompute_function", fn)  # of a checkpointed layer
     checkpointed = fn if isinstance(fn, Checkpointed) else Checkpointed(fn, save_everything)
     name = checkpointed.__name__
     parameters = parameters_of(checkpointed.__wrapped__)

@@ -24,6 +24,7 @@ from ..engine.checkpoint import checkpoint
 from ..engine.gradient_demand import gradient_may_be_asked
 from ..engine.policies import save_replay_sources
 from ..errors import InvalidArgumentError
+from ..layers.checkpointed_layer import CheckpointedLayer
 from ..layers.same_class import SAVED_AS, SavedAsPlain, class_config, plain_class
 from ..seams.keras.graph import Functional, TellsOfClones
 from ..seams.keras.layers import layers_in, losses_of
@@ -46,7 +47,8 @@ class Blocks:
         self._users = 0
         self._before: dict[Any, Any] = {}
         self._here = threading.local()
-        self._calls = {(layer, name): self._recomputed(layer, name) for layer in self.layers for name in _METHODS}
+        plain = [layer for layer in self.layers if not isinstance(layer, CheckpointedLayer)]
+        self._calls = {(layer, name): self._recomputed(layer, name) for layer in plain for name in _METHODS}
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_recompute.seams.keras.calls import autocast_around, is_symbolic, training_around
 from keras_recompute.seams.keras.layers import (
     DECIDE_CALLS,
+    OF_CALLS,
     OF_TRAINING,
     Changed,
     arguments_from_context,
@@ -22,6 +23,7 @@ from keras_recompute.seams.keras.layers import (
 
 def test_names_of_attributes_are_those_of_keras():
     assert set(vars(keras.layers.Dense(1))) >= DECIDE_CALLS
+    assert set(vars(keras.layers.Dense(1))) >= set(OF_CALLS)
     model, x, y = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), tf.zeros((2, 2)), tf.zeros((2, 1))
     model.compile("sgd", "mse")
     seen = []

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 # Attributes of every layer and model on which their calls depend.
 DECIDE_CALLS = frozenset({"_trainable", "_dtype_policy", "_trainable_variables", "_non_trainable_variables", "_layers"})
+# What calls of a layer leave in it: losses, and nodes in functional models.
+OF_CALLS = ("_losses", "_loss_ids", "_inbound_nodes", "_outbound_nodes")
 # What ``compile`` and ``fit`` put into a model.
 OF_TRAINING = frozenset({"optimizer", "history", "stop_training", "_compile_config", "_eval_epoch_iterator"})
 

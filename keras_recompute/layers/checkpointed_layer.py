@@ -1,0 +1,220 @@
+"""A Keras layer with a recomputed call, which Keras sees as a layer.
+
+It is the layer itself, seen as an object of another class: one that derives from the layer's class
+and whose ``call`` is checkpointed. Both objects have the same attributes, so weights, training,
+masks, types, configuration and the places of weights in files are the layer's, now and later. Of
+its own are only the calls in a functional model, its name there, and the losses that calls add.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from typing import Any
+
+import keras
+
+from ..engine.checkpoint import Checkpointed
+from ..engine.policies import Policy, save_nothing
+from ..errors import UnsupportedError
+from ..seams.keras.graph import nodes_made_by
+from ..seams.keras.layers import OF_CALLS
+from .policy_config import policy_from_config, policy_key, policy_to_config
+from .same_class import OURS, SAVED_AS, SavedAsPlain, make_class, plain_class, with_state_of
+
+_VIEW = f"{OURS}_view"  # a slot, since the attributes are the layer's
+_VIEWS = f"{OURS}_views"
+_KEPT = 64  # as many as programs of one function
+_METHODS = ("call", "quantized_call")  # what Keras runs of a layer
+_classes: dict[tuple[type, Any], type] = {}
+
+
+def checkpointed_layer(layer: keras.layers.Layer, policy: Policy) -> Any:
+    """Return ``layer`` with a recomputed call; for a policy that is equal, the same object."""
+    if isinstance(layer, CheckpointedLayer):
+        layer = layer.__wrapped__
+    # Not by setattr: Keras would take them for a part of the layer.
+    views = vars(layer).setdefault(_VIEWS, _Views())
+    return views.get(layer, policy)
+
+
+class _View:
+    """What one checkpointed layer has for itself beside the attributes of ``layer``."""
+
+    def __init__(self, layer: keras.layers.Layer) -> None:
+        self.layer = layer
+        of_layer = {name: vars(layer)[name] for name in OF_CALLS if name in vars(layer)}
+        self.own: dict[str, Any] = {name: type(value)() for name, value in of_layer.items()}
+
+
+class _Views:
+    """The checkpointed layers of one layer, by policy. Copies of the layer make their own."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[Any, Any] = OrderedDict()
+
+    def __iter__(self) -> Any:
+        return iter(list(self._made.values()))
+
+    def get(self, layer: keras.layers.Layer, policy: Policy) -> Any:
+        """Return the one with ``policy``, made if there is none."""
+        key = policy_key(policy)
+        made = self._made.get(key)
+        if made is None:
+            made = with_state_of(layer, _class_for(type(layer), policy))
+            object.__setattr__(made, _VIEW, _View(layer))
+            made = self._made.setdefault(key, made)  # of two threads one was first
+            while len(self._made) > _KEPT:
+                self._made.popitem(last=False)
+        return made
+
+    def __reduce__(self) -> Any:
+        return _Views, ()
+
+
+@keras.saving.register_keras_serializable(package=SAVED_AS)
+class CheckpointedLayer(SavedAsPlain):
+    """Goes in front of the class of a layer. ``__wrapped__`` is the layer as it was given."""
+
+    _keras_recompute_policy: Policy = save_nothing
+
+    @property
+    def __wrapped__(self) -> Any:
+        return getattr(self, _VIEW).layer
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(OURS):
+            raise AttributeError(name)
+        # Not properties: a layer may have a ``policy`` of its own.
+        if name == "policy":
+            return self._keras_recompute_policy
+        if name == "__name__":
+            return self.name
+        above: Any = super()
+        if hasattr(type(self.__wrapped__), "__getattr__"):
+            return above.__getattr__(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"checkpoint({self.__wrapped__!r}, policy={self._keras_recompute_policy!r})"
+
+    @property
+    def _keras_recompute_function(self) -> Checkpointed:
+        """The layer's whole call as a checkpointed function, to be looked at."""
+        return Checkpointed(self.__wrapped__, self._keras_recompute_policy)
+
+    def symbolic_call(self, *args: Any, **kwargs: Any) -> Any:
+        """Take a name that is free in a functional model that the layer itself is in too."""
+        own = getattr(self, _VIEW).own
+        if not nodes_made_by(self) and "name" not in own:
+            others = [self.__wrapped__, *vars(self.__wrapped__)[_VIEWS]]
+            number = sum(bool(nodes_made_by(other)) for other in others)
+            if number:
+                own["name"] = f"{self.name}_checkpoint" + (f"_{number}" if number > 1 else "")
+        return super().symbolic_call(*args, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the layer's configuration, and an entry with its class and the policy."""
+        saved = keras.saving.serialize_keras_object(self.__wrapped__)
+        config = dict(saved.pop("config"))
+        policy = policy_to_config(self._keras_recompute_policy, self.name)
+        return {**config, SAVED_AS: {"layer": saved, "policy": policy, **self._name_of_its_own()}}
+
+    def _name_of_its_own(self) -> dict[str, str]:
+        """Return its name where that is not the layer's, since that is in the same graph."""
+        own = getattr(self, _VIEW).own
+        if "name" not in own:
+            return {}
+        others = [each for each in vars(self.__wrapped__)[_VIEWS] if each is not self]
+        if any(nodes_made_by(each) for each in others):
+            raise UnsupportedError(
+                f"{self.__wrapped__.name!r} is checkpointed by two policies in functional models, and "
+                f"a file would hold two layers in place of one: give one policy to be able to save it"
+            )
+        return {"name": own["name"]}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        """Make a layer of a configuration from ``get_config``, or of the layer's own class."""
+        config = dict(config)
+        ours = config.pop(SAVED_AS, None)
+        if ours is None:
+            plain: Any = plain_class(cls)
+            return checkpointed_layer(plain.from_config(config), cls._keras_recompute_policy)
+        saved = {**ours["layer"], "config": config}
+        layer = keras.saving.deserialize_keras_object(saved, custom_objects=custom_objects)
+        made = checkpointed_layer(layer, policy_from_config(ours["policy"]))
+        if "name" in ours:
+            made.name = ours["name"]
+        return made
+
+
+class _Recomputed:
+    """A method of a layer, checkpointed; also where one was set on the layer itself."""
+
+    def __init__(self, plain: Any, name: str) -> None:
+        self._plain = getattr(plain, name)
+        self._name = name
+
+    def __get__(self, layer: Any, owner: Any = None) -> Any:
+        if layer is None:
+            return self._plain
+        method = vars(layer).get(self._name) or self._plain.__get__(layer, owner)
+        if isinstance(method, Checkpointed):
+            method = method.__wrapped__  # this policy takes the place of that
+        checkpointed = Checkpointed(method, layer._keras_recompute_policy)
+        checkpointed.__name__ = layer.name  # in warnings, and of the operations
+        return checkpointed
+
+    def __set__(self, layer: Any, method: Any) -> None:
+        vars(layer)[self._name] = method
+
+    def __delete__(self, layer: Any) -> None:
+        del vars(layer)[self._name]
+
+
+class _Own:
+    """An attribute that a checkpointed layer has for itself."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layer: Any, owner: Any = None) -> Any:
+        if layer is None:
+            return self
+        found = getattr(layer, _VIEW).own
+        if self._name in found:
+            return found[self._name]
+        if self._name in vars(layer):
+            return vars(layer)[self._name]
+        raise AttributeError(self._name)
+
+    def __set__(self, layer: Any, value: Any) -> None:
+        getattr(layer, _VIEW).own[self._name] = value
+
+
+def _class_for(plain: Any, policy: Policy) -> type:
+    """Return the class of ``plain``'s objects whose calls are recomputed by ``policy``."""
+    key = plain, policy_key(policy)
+    if key not in _classes:
+        members: dict[str, Any] = {name: _Own(name) for name in (*OF_CALLS, "name")}
+        members.update({name: _Recomputed(plain, name) for name in _METHODS})
+        members["__slots__"] = (_VIEW,)
+        members["_keras_recompute_policy"] = staticmethod(policy)  # a function, no method
+        members["__new__"], members["__init__"] = _constructor(plain, policy)
+        _classes[key] = make_class(plain, CheckpointedLayer, members)
+    return _classes[key]
+
+
+def _constructor(plain: Any, policy: Policy) -> tuple[Any, Any]:
+    """Return ``__new__`` and ``__init__`` that make a ``plain`` and return it checkpointed."""
+
+    def new(_: type, *args: Any, **kwargs: Any) -> Any:
+        return checkpointed_layer(plain(*args, **kwargs), policy)
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        pass  # what ``new`` returns is complete
+
+    # Keras tells by them how models of the class are made again.
+    init.__signature__ = inspect.signature(plain.__init__)  # type: ignore[attr-defined]
+    return new, init
