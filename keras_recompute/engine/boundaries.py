@@ -46,6 +46,10 @@ class Boundaries:
         boundary = once(tf.minimum, s, self._pieces.count - 1)
         return tf.where(once(tf.less, s, self.count - 1), self._pieces.get(store, boundary), last)
 
+    def whole(self, store: Any) -> tf.Tensor:
+        """Return the states at all boundaries as one tensor, from which ``entering`` and ``leaving`` read too."""
+        return self._pieces.whole(store)
+
 
 def _before(s: tf.Tensor) -> tf.Tensor:
     return tf.maximum(s - 1, 0)

@@ -19,6 +19,7 @@ _NAMED, _END_OF_NAME = "recomputation_name", "named"
 # TensorFlow puts a number behind names that are taken.
 _MARK = re.compile(rf"(?:^|/){_NAMED}\.([^/]*)\.{_END_OF_NAME}(?:_\d+)?$")
 _ALTERNATIVE = "recomputation_alternative"
+_SOURCE = "recomputation_source"
 _traced: ContextVar[Any] = ContextVar("traced", default=None)
 
 
@@ -107,8 +108,16 @@ def is_alternative(operation: tf.Operation) -> bool:
     return is_marked and len(operation.inputs) > 1
 
 
+def replay_source(value: tf.Tensor) -> tf.Tensor:
+    """Return ``value``, marked as what a replay is cheaper from, as the states between the sections of a loop are."""
+    return tf.identity(value, name=_SOURCE)
+
+
 def is_replay_source(tensor: tf.Tensor) -> bool:
-    """Whether ``tensor`` was given to ``cheaper_replay`` as what the alternative is computed from."""
+    """Whether ``tensor`` was marked as a ``replay_source``, or given to ``cheaper_replay`` for the alternative."""
+    operation = tensor.op
+    if operation.type == "Identity" and operation.name.rsplit("/", 1)[-1].startswith(_SOURCE):
+        return True
     return any(is_alternative(op) and any(source is tensor for source in op.inputs[2:]) for op in tensor.consumers())
 
 

@@ -24,6 +24,7 @@ from ..phases import backward_scope, forward_scope
 from .boundaries import Boundaries
 from .gradient import Tensors, with_both_gradients
 from .lower import recalled
+from .marks import replay_source
 from .once import plus, times
 from .partition import Partition
 from .passes import target_now
@@ -83,12 +84,14 @@ def outline(
     requests: Sequence[Request],
     batch: Dimension,
     name: str,
+    keeps_states: bool = False,
 ) -> list[tf.Tensor]:
     """Write ``count`` consecutive calls of the partitioned section as one loop; return one tensor per request.
 
     ``arguments`` has one tensor per argument of the section: the first section's value where the role is Carried, the
     whole tensor where it is Sliced. ``batch`` is the size of first dimensions that are not known while tracing (see
-    ``can_be_outlined``).
+    ``can_be_outlined``). With ``keeps_states`` the states between sections are sources of a replay where the loop stands
+    in a function that is recomputed itself (see ``marks.replay_source``).
     """
     loop = _Loop(part, count, tuple(roles), tuple(requests), batch, name)
     refused = part.joint.refused
@@ -98,6 +101,8 @@ def outline(
 
     def forward() -> Sequence[tf.Tensor]:
         results, *stores[:] = loop.forward(values, target_now())
+        if keeps_states:
+            stores[0] = [replay_source(b.whole(store)) for b, store in zip(loop.boundaries, stores[0])]
         return [*results, *flows(stores)]
 
     def gradient(values: Tensors, made: Tensors, result_gradients: Sequence[Any]) -> list[tf.Tensor | None]:
@@ -282,7 +287,8 @@ class _Loop:
     def _kept_outputs(
         self, s: tf.Tensor, boundaries: Sequence[Any], ends: Sequence[tf.Tensor], joined: Mapping[int, Any]
     ) -> list[tf.Tensor]:
-        left = self._left(s, boundaries, ends)
+        # Not asked for, they are not to be captured: what a loop is given has to be there.
+        left = self._left(s, boundaries, ends) if self.part.at_hand else {}
         return [left[o] if o in left else self.joined[o].get(joined[o], s) for o in self.part.at_hand]
 
     def _left(self, s: tf.Tensor, boundaries: Sequence[Any], ends: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:

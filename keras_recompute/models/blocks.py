@@ -26,6 +26,7 @@ from ..engine.policies import save_replay_sources
 from ..errors import InvalidArgumentError
 from ..layers.checkpointed_layer import CheckpointedLayer
 from ..layers.same_class import SAVED_AS, SavedAsPlain, class_config, plain_class
+from ..layers.time_sections import recurrent_layers_in_sections
 from ..seams.keras.graph import Functional, TellsOfClones
 from ..seams.keras.layers import layers_in, losses_of
 from .aside import with_losses
@@ -89,7 +90,8 @@ class Blocks:
                 return plain(*args, **kwargs)
             self._here.is_active = False  # the layers inside are recomputed with it
             try:
-                results, owners, losses = recomputed(*args, **kwargs)
+                with recurrent_layers_in_sections():
+                    results, owners, losses = recomputed(*args, **kwargs)
             finally:
                 self._here.is_active = True
             for n, loss in zip(owners, losses):

@@ -22,6 +22,7 @@ from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_nothing, save_replay_sources
 from ..engine.target import Target
 from ..engine.trace import trace
+from ..layers.time_sections import recurrent_layers_in_sections
 from ..planning.multilevel import equal_groups
 from .aside import Aside, hang_masks, with_masks
 from .distribute import distributed
@@ -108,7 +109,15 @@ class ExecutionPlan:
 
 
 def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Run ``plan`` on the inputs of its graph, in a graph under construction; return the values of its outputs."""
+    """Run ``plan`` on the inputs of its graph, in a graph under construction; return the values of its outputs.
+
+    Recurrent layers of Keras are cut along time wherever they stand.
+    """
+    with recurrent_layers_in_sections():
+        return _execute(plan, inputs)
+
+
+def _execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     graph, plan = plan.graph, plan.on(target_now())
     values: Values = dict(zip(graph.inputs, inputs))
     whole = _Context(values, PartitionCache(), plan.levels, fixed_values(graph, inputs), keeps_results=plan.keeps_results)

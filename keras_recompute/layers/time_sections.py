@@ -1,0 +1,298 @@
+"""The loop over time of Keras's recurrent layers in sections of about the root of its steps.
+
+Keras keeps what each step computes until the backward pass. Here one state per section is kept, and the backward pass makes the
+steps of a section again from it, one section after the other: of T steps about ``2 sqrt(T)`` states and steps are in memory,
+and each step runs forward twice (Chen et al. 2016, section 4.1, along time as in Gruslys et al. 2016).
+
+A step is traced once, whatever the layer's cell is, and becomes the body of a loop that stores what its gradient reads; that loop
+over the steps of a section is the body of a loop over sections. Weights and masks of dropout are read from outside both.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..engine.frozen import frozen_ports
+from ..engine.gradient import is_dissolved
+from ..engine.joint import join
+from ..engine.outline import (
+    Carried,
+    Joined,
+    Last,
+    Request,
+    Role,
+    Sliced,
+    can_be_outlined,
+    outline,
+    section_spec,
+)
+from ..engine.partition import Partition, partition
+from ..engine.passes import target_now
+from ..engine.pieces import Dimension, dimensions
+from ..engine.policies import Policy, save_nothing
+from ..engine.trace import trace
+from ..engine.writing import zeros
+from ..errors import RecomputeWarning
+from ..seams.keras.recurrent import time_loops_through
+
+_SHORTEST = 4  # steps: of fewer, sections would be as long as what is kept of them
+
+
+def recurrent_layers_in_sections() -> Any:
+    """Return a context in which the recurrent layers that are called keep one state per section of their time steps."""
+    return time_loops_through(_run)
+
+
+def section_lengths(steps: int) -> list[tuple[int, int]]:
+    """Return how ``steps`` are cut: pairs of a number of sections and their length, in order.
+
+    Of about ``sqrt(steps)`` sections, all are equal if a number of them near the root divides the
+    steps; else the first ones are one step longer.
+    """
+    root = math.sqrt(steps)
+    near = range(math.ceil(root / math.sqrt(2)), math.floor(root * math.sqrt(2)) + 1)
+    dividing = [count for count in near if steps % count == 0]
+    if dividing:
+        count = min(dividing, key=lambda n: abs(n - root))
+        return [(count, steps // count)]
+    count = round(root)
+    longer = steps % count
+    return [(longer, steps // count + 1), (count - longer, steps // count)]
+
+
+def _run(
+    plain: Callable[..., Any],
+    layer: keras.layers.RNN,
+    step_function: Callable[..., Any],
+    inputs: tf.Tensor,
+    initial_states: Sequence[Any],
+    **options: Any,
+) -> Any:
+    """Do what Keras's loop ``plain`` does for the step function of ``layer``, in sections of time."""
+    given = _Options(**options)
+    with time_loops_through(None):
+        if _is_sequence(inputs) and not given.time_major and not tf.is_tensor(given.input_length):
+            steps = inputs.shape[1]
+            if steps is None:
+                _warn(layer, f"its sequences, {inputs.shape}, have no fixed length: give keras.Input one")
+            elif steps >= _SHORTEST:
+                found = _Recurrence(layer, step_function, inputs, initial_states, given).run()
+                if found is not None:
+                    return found
+        return plain(step_function, inputs, initial_states, **options)
+
+
+def _is_sequence(inputs: Any) -> bool:
+    return isinstance(inputs, tf.Tensor) and not tf.executing_eagerly() and not is_dissolved()
+
+
+def _warn(layer: keras.layers.RNN, reason: str) -> None:
+    warnings.warn(
+        f"the time steps of {layer.name!r} all stay in memory in the backward pass, as in the plain model: {reason}",
+        RecomputeWarning,
+        stacklevel=4,
+    )
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What Keras's loop over time is told."""
+
+    go_backwards: bool = False
+    mask: tf.Tensor | None = None
+    constants: Sequence[tf.Tensor] | None = None
+    unroll: bool = False
+    input_length: Any = None
+    time_major: bool = False
+    zero_output_for_mask: bool = False
+    return_all_outputs: bool = True
+
+
+class _Recurrence:
+    """One call of a recurrent layer, as a function of flat tensors.
+
+    A step takes the states, then the output of the step before where masked steps repeat it, then
+    its input and its mask, each with a time axis of one step. It returns the states, the outputs,
+    and the outputs once more with a time axis where those of all steps are asked for.
+    """
+
+    def __init__(
+        self,
+        layer: keras.layers.RNN,
+        step_function: Callable[..., Any],
+        inputs: tf.Tensor,
+        initial_states: Sequence[Any],
+        options: _Options,
+    ) -> None:
+        self._layer, self._step_function, self._options = layer, step_function, options
+        self._structure = tuple(initial_states)
+        # Variables, where the layer is stateful.
+        self._states = [tf.convert_to_tensor(s) for s in keras.tree.flatten(initial_states)]
+        self._steps = inputs.shape[1]
+        self._batch = dimensions(inputs)[0]
+        self._sequences = [inputs]
+        if options.mask is not None:
+            mask = tf.cast(options.mask, tf.bool)
+            self._sequences.append(mask[..., None] if mask.shape.rank == 2 else mask)
+        if options.go_backwards:
+            self._sequences = [tf.reverse(each, axis=[1]) for each in self._sequences]
+
+    def run(self) -> tuple[Any, Any, Any] | None:
+        """Return the last output, all outputs and the last states, as Keras does.
+
+        None where a loop cannot run the steps.
+        """
+        self._output_specs = keras.tree.map_structure(_spec, self._first_output())
+        self._outputs = len(keras.tree.flatten(self._output_specs))
+        carried = [*self._states, *self._before()]
+        self._carried = len(carried)
+        step = self._partition(self._step, self._specs(carried, 1), None, range(self._carried))
+        if not can_be_outlined(step, self._roles(0, 1)):
+            return None
+        lengths = section_lengths(self._steps)
+        if not all(map(step.joint.trace.purity.is_pure, step.joint.trace.graph.get_operations())):
+            _warn(self._layer, "its cell draws random numbers or changes variables at each step")
+            if self._options.unroll:  # Keras runs each step once, and has run none yet
+                return None
+            lengths = [(1, self._steps)]
+
+        joined: list[list[tf.Tensor]] = []
+        begin = 0
+        for count, length in lengths:
+            results = self._sections(step, carried, begin, count, length)
+            carried = results[: self._carried]
+            last = results[len(self._states) :][: self._outputs]
+            joined.append(results[len(self._states) + self._outputs :])
+            begin += count * length
+        whole = [tf.concat(parts, axis=1) if len(parts) > 1 else parts[0] for parts in zip(*joined)]
+        return (
+            keras.tree.pack_sequence_as(self._output_specs, last),
+            keras.tree.pack_sequence_as(self._output_specs, whole or [y[:, None] for y in last]),
+            keras.tree.pack_sequence_as(self._structure, carried[: len(self._states)]),
+        )
+
+    def _first_output(self) -> Any:
+        """Return what a step returns, in structure and shapes."""
+        first = self._sequences[0][:, 0]
+        if not self._options.unroll:
+            # Keras does the same in front of its loop, and a cell may draw random numbers.
+            return self._call(first, self._states)[0]
+        signature = [_spec(each) for each in (first, *self._states)]
+        traced = trace(lambda x, *states: self._call(x, states)[0], signature, target_now())
+        return traced.structure
+
+    def _before(self) -> list[tf.Tensor]:
+        """Return the outputs that masked steps repeat at the beginning."""
+        if self._options.mask is None or self._options.zero_output_for_mask:
+            return []
+        specs = keras.tree.flatten(self._output_specs)
+        return [zeros(self._shape(spec), spec.dtype, target_now()) for spec in specs]
+
+    def _shape(self, spec: tf.TensorSpec) -> list[Dimension]:
+        return [self._batch if d is None else d for d in spec.shape]
+
+    def _sections(
+        self, step: Partition, carried: Sequence[tf.Tensor], begin: int, count: int, length: int
+    ) -> list[tf.Tensor]:
+        """Run ``count`` sections of ``length`` steps each, the first of which is number ``begin``."""
+        requests = self._requests()
+
+        def section(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            if self._options.unroll:
+                return self._unrolled(tensors, length)
+            roles = self._roles(0, 1)
+            return self._loop(step, tensors, count=length, roles=roles, requests=requests)
+
+        arguments, roles = [*carried, *self._sequences], self._roles(begin, length)
+        if count == 1:
+            pieces = [_steps(each, begin, length) for each in self._sequences]
+            return section(*carried, *pieces)
+        part = self._partition(section, self._specs(carried, length), save_nothing)
+        return self._loop(
+            part, arguments, count=count, roles=roles, requests=requests, keeps_states=True
+        )
+
+    def _loop(self, part: Partition, arguments: Sequence[tf.Tensor], **options: Any) -> list[tf.Tensor]:
+        return outline(part, arguments, batch=self._batch, name=self._name, **options)
+
+    def _unrolled(self, tensors: Sequence[tf.Tensor], length: int) -> list[tf.Tensor]:
+        carried, sequences = tensors[: self._carried], tensors[self._carried :]
+        joined = []
+        for t in range(length):
+            results = self._step(*carried, *(_steps(each, t, 1) for each in sequences))
+            carried = results[: self._carried]
+            joined.append(results[len(self._states) + self._outputs :])
+        whole = [tf.concat(parts, axis=1) for parts in zip(*joined)]
+        return [*results[: len(self._states) + self._outputs], *whole]
+
+    def _step(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        states, before = tensors[: len(self._states)], tensors[len(self._states) : self._carried]
+        x, *masks = (tf.squeeze(each, axis=1) for each in tensors[self._carried :])
+        output, new_states = self._call(x, states)
+        outputs, new_states = keras.tree.flatten(output), keras.tree.flatten(new_states)
+        for mask in masks:
+            instead = before or [tf.zeros_like(each) for each in outputs]
+            outputs = [_where(mask, a, b) for a, b in zip(outputs, instead)]
+            new_states = [_where(mask, a, b) for a, b in zip(new_states, states)]
+        with_time = [y[:, None] for y in outputs] if self._options.return_all_outputs else []
+        return [*new_states, *outputs, *with_time]
+
+    def _call(self, x: tf.Tensor, states: Sequence[tf.Tensor]) -> tuple[Any, Any]:
+        packed = keras.tree.pack_sequence_as(self._structure, list(states))
+        return self._step_function(x, (*packed, *(self._options.constants or ())))
+
+    def _partition(
+        self,
+        function: Callable[..., Any],
+        signature: Sequence[tf.TensorSpec],
+        policy: Policy | None,
+        at_hand: Sequence[int] = (),
+    ) -> Partition:
+        traced = trace(function, signature, target_now())
+        frozen = frozen_ports(traced, [self._layer])
+        part = partition(join(traced, unasked=frozen), policy, at_hand=at_hand)
+        part.forward.check()
+        part.backward.check()
+        return part
+
+    def _specs(self, carried: Sequence[tf.Tensor], length: int) -> list[tf.TensorSpec]:
+        arguments = [*carried, *self._sequences]
+        return [section_spec(a, role) for a, role in zip(arguments, self._roles(0, length))]
+
+    def _roles(self, begin: int, length: int) -> list[Role]:
+        sliced = Sliced(axis=1, start=begin, length=length)
+        return [*map(Carried, range(self._carried)), *(sliced for _ in self._sequences)]
+
+    def _requests(self) -> list[Request]:
+        alone = len(self._states) + self._outputs
+        asked: list[Request] = [Last(number) for number in range(alone)]
+        if self._options.return_all_outputs:
+            asked += [Joined(alone + number, axis=1) for number in range(self._outputs)]
+        return asked
+
+    @property
+    def _name(self) -> str:
+        return re.sub(r"[^A-Za-z0-9_.-]", "_", self._layer.name)
+
+
+def _spec(tensor: tf.Tensor) -> tf.TensorSpec:
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def _steps(sequence: tf.Tensor, begin: int, length: int) -> tf.Tensor:
+    return sequence[:, begin : begin + length]
+
+
+def _where(mask: tf.Tensor, chosen: tf.Tensor, instead: tf.Tensor) -> tf.Tensor:
+    """Return ``chosen`` in the samples that ``mask``, ``(batch, 1)``, has, and ``instead`` in others."""
+    for _ in range(chosen.shape.rank - mask.shape.rank):
+        mask = mask[..., None]
+    return tf.where(mask, chosen, instead)

@@ -1,0 +1,52 @@
+"""The loop over time of Keras's recurrent layers, gone through by way of a function of ours.
+
+All of them, ``Bidirectional`` and ``RNN`` of any cell included, run their cell in one function of Keras's backend. What a layer
+does around that is its own: initial states, masks of dropout, states that it keeps, types of results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import keras
+from keras.src import backend
+
+_plain_rnn, _plain_inner_loop = backend.rnn, keras.layers.RNN.inner_loop
+_through: ContextVar[Callable[..., Any] | None] = ContextVar("what runs loops over time", default=None)
+_layer: ContextVar[Any] = ContextVar("the layer whose loop over time runs", default=None)
+
+
+@contextlib.contextmanager
+def time_loops_through(run: Callable[..., Any] | None) -> Iterator[None]:
+    """Have ``run(plain, layer, step, inputs, initial_states, **options)`` run the loops of recurrent layers.
+
+    In this thread, inside the context. ``plain(step, inputs, initial_states, **options)`` is Keras's loop, whose arguments and
+    results these are; None of ``run`` stands for it. Other backends' own kernels, such as cuDNN's, are no such loops.
+    """
+    backend.rnn, keras.layers.RNN.inner_loop = _rnn, _inner_loop
+    token = _through.set(run)
+    try:
+        yield
+    finally:
+        _through.reset(token)
+
+
+@functools.wraps(_plain_rnn)
+def _rnn(step_function: Any, inputs: Any, initial_states: Any, **options: Any) -> Any:
+    run, layer = _through.get(), _layer.get()
+    if run is None or layer is None:
+        return _plain_rnn(step_function, inputs, initial_states, **options)
+    return run(_plain_rnn, layer, step_function, inputs, initial_states, **options)
+
+
+@functools.wraps(_plain_inner_loop)
+def _inner_loop(self: Any, *args: Any, **kwargs: Any) -> Any:
+    token = _layer.set(self)
+    try:
+        return _plain_inner_loop(self, *args, **kwargs)
+    finally:
+        _layer.reset(token)
