@@ -1,11 +1,14 @@
-"""The loop over time of Keras's recurrent layers in sections of about the root of its steps.
+"""The loop over time of Keras's recurrent layers, in sections of about the root of its steps.
 
-Keras keeps what each step computes until the backward pass. Here one state per section is kept, and the backward pass makes the
-steps of a section again from it, one section after the other: of T steps about ``2 sqrt(T)`` states and steps are in memory,
-and each step runs forward twice (Chen et al. 2016, section 4.1, along time as in Gruslys et al. 2016).
+Keras keeps what each step computes until the backward pass. Here one state per section is kept,
+and the backward pass makes the steps of one section after the other again from it: of T steps,
+about ``sqrt(T)`` states and ``sqrt(T)`` steps are in memory, and each step runs forward twice.
+Source: Chen et al. 2016, arXiv:1604.06174, section 4.1; along time Gruslys et al. 2016,
+arXiv:1606.03401, where a section is as here what lies between two stored states.
 
-A step is traced once, whatever the layer's cell is, and becomes the body of a loop that stores what its gradient reads; that loop
-over the steps of a section is the body of a loop over sections. Weights and masks of dropout are read from outside both.
+A step is traced once, whatever the cell is. It becomes the body of a loop over the steps of a
+section, which stores what their gradients read, and that the body of a loop over sections.
+Weights and masks of dropout are read from outside of both loops.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ _SHORTEST = 4  # steps: of fewer, sections would be as long as what is kept of t
 
 
 def recurrent_layers_in_sections() -> Any:
-    """Return a context in which the recurrent layers that are called keep one state per section of their time steps."""
+    """Return a context in which recurrent layers of Keras keep one state per section of time."""
     return time_loops_through(_run)
 
 
@@ -76,13 +79,14 @@ def _run(
     initial_states: Sequence[Any],
     **options: Any,
 ) -> Any:
-    """Do what Keras's loop ``plain`` does for the step function of ``layer``, in sections of time."""
+    """Do in sections of time what Keras's loop ``plain`` does for the step of ``layer``."""
     given = _Options(**options)
     with time_loops_through(None):
         if _is_sequence(inputs) and not given.time_major and not tf.is_tensor(given.input_length):
             steps = inputs.shape[1]
             if steps is None:
-                _warn(layer, f"its sequences, {inputs.shape}, have no fixed length: give keras.Input one")
+                shape = f"its sequences, {inputs.shape}, have no fixed length"
+                _warn(layer, f"{shape}: give keras.Input one, and batches of that length")
             elif steps >= _SHORTEST:
                 found = _Recurrence(layer, step_function, inputs, initial_states, given).run()
                 if found is not None:
@@ -96,7 +100,7 @@ def _is_sequence(inputs: Any) -> bool:
 
 def _warn(layer: keras.layers.RNN, reason: str) -> None:
     warnings.warn(
-        f"the time steps of {layer.name!r} all stay in memory in the backward pass, as in the plain model: {reason}",
+        f"the time steps of {layer.name!r} all stay in memory until their backward pass, as in the plain model: {reason}",
         RecomputeWarning,
         stacklevel=4,
     )
@@ -200,9 +204,14 @@ class _Recurrence:
         return [self._batch if d is None else d for d in spec.shape]
 
     def _sections(
-        self, step: Partition, carried: Sequence[tf.Tensor], begin: int, count: int, length: int
+        self,
+        step: Partition,
+        carried: Sequence[tf.Tensor],
+        begin: int,
+        count: int,
+        length: int,
     ) -> list[tf.Tensor]:
-        """Run ``count`` sections of ``length`` steps each, the first of which is number ``begin``."""
+        """Run ``count`` sections of ``length`` steps each, from step ``begin`` on."""
         requests = self._requests()
 
         def section(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -216,11 +225,10 @@ class _Recurrence:
             pieces = [_steps(each, begin, length) for each in self._sequences]
             return section(*carried, *pieces)
         part = self._partition(section, self._specs(carried, length), save_nothing)
-        return self._loop(
-            part, arguments, count=count, roles=roles, requests=requests, keeps_states=True
-        )
+        options = {"count": count, "roles": roles, "requests": requests}
+        return self._loop(part, arguments, **options, keeps_states=True)
 
-    def _loop(self, part: Partition, arguments: Sequence[tf.Tensor], **options: Any) -> list[tf.Tensor]:
+    def _loop(self, part: Partition, arguments: Any, **options: Any) -> list[tf.Tensor]:
         return outline(part, arguments, batch=self._batch, name=self._name, **options)
 
     def _unrolled(self, tensors: Sequence[tf.Tensor], length: int) -> list[tf.Tensor]:
@@ -292,7 +300,7 @@ def _steps(sequence: tf.Tensor, begin: int, length: int) -> tf.Tensor:
 
 
 def _where(mask: tf.Tensor, chosen: tf.Tensor, instead: tf.Tensor) -> tf.Tensor:
-    """Return ``chosen`` in the samples that ``mask``, ``(batch, 1)``, has, and ``instead`` in others."""
+    """Return ``chosen`` where ``mask``, ``(batch, 1)``, says so, and ``instead`` elsewhere."""
     for _ in range(chosen.shape.rank - mask.shape.rank):
         mask = mask[..., None]
     return tf.where(mask, chosen, instead)

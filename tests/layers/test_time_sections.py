@@ -132,7 +132,8 @@ def two_passes(case, *, is_cut, jit=False):
     @tf.function(jit_compile=jit, autograph=False)
     def step(x):
         variables = [v.value for v in layer.trainable_variables]
-        with tf.GradientTape() as tape, recurrent_layers_in_sections() if is_cut else contextlib.nullcontext():
+        around = recurrent_layers_in_sections() if is_cut else contextlib.nullcontext()
+        with tf.GradientTape() as tape, around:
             tape.watch(x)
             results = layer(x, training=True, **arguments)
             terms = [tf.reduce_sum(tf.sin(3 * tf.cast(y, tf.float32))) for y in tf.nest.flatten(results)]
@@ -150,16 +151,12 @@ def assert_equal_passes(case, **options):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CASES]
-)
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CASES])
 def test_results_states_and_gradients_are_the_plain_layers(name):
     assert_equal_passes(CASES[name])
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "mask" else pytest.param(name, marks=pytest.mark.long) for name in CASES]
-)
+@pytest.mark.parametrize("name", [name if name == "mask" else pytest.param(name, marks=pytest.mark.long) for name in CASES])
 def test_so_they_are_compiled(name):
     assert_equal_passes(CASES[name], jit=True)
 
@@ -216,10 +213,8 @@ def test_a_second_derivative():
         def step(x):
             with tf.GradientTape() as outer:
                 outer.watch(x)
-                with (
-                    tf.GradientTape() as inner,
-                    recurrent_layers_in_sections() if is_cut else contextlib.nullcontext(),
-                ):
+                around = recurrent_layers_in_sections() if is_cut else contextlib.nullcontext()
+                with tf.GradientTape() as inner, around:
                     inner.watch(x)
                     y = tf.reduce_sum(tf.sin(layer(x, training=True)))
                 first = inner.gradient(y, x)

@@ -47,7 +47,7 @@ def test_layers_of_cells_and_of_two_directions_do_so_too():
 def test_the_step_returns_an_output_and_states():
     found = []
 
-    def run(plain, layer, step, inputs, initial_states, **options):
+    def run(plain, _layer, step, inputs, initial_states, **options):
         found.append(step(inputs[:, 0], tuple(initial_states)))
         return plain(step, inputs, initial_states, **options)
 

@@ -1,7 +1,8 @@
 """The loop over time of Keras's recurrent layers, gone through by way of a function of ours.
 
-All of them, ``Bidirectional`` and ``RNN`` of any cell included, run their cell in one function of Keras's backend. What a layer
-does around that is its own: initial states, masks of dropout, states that it keeps, types of results.
+All of them, ``Bidirectional`` and ``RNN`` of any cell included, run their cell in one function of
+Keras's backend. What a layer does around it is its own: initial states, masks of dropout, states
+that it keeps, types of results.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ import keras
 from keras.src import backend
 
 _plain_rnn, _plain_inner_loop = backend.rnn, keras.layers.RNN.inner_loop
-_through: ContextVar[Callable[..., Any] | None] = ContextVar("what runs loops over time", default=None)
+_through: ContextVar[Any] = ContextVar("what runs loops over time", default=None)
 _layer: ContextVar[Any] = ContextVar("the layer whose loop over time runs", default=None)
 
 
 @contextlib.contextmanager
 def time_loops_through(run: Callable[..., Any] | None) -> Iterator[None]:
-    """Have ``run(plain, layer, step, inputs, initial_states, **options)`` run the loops of recurrent layers.
+    """Have ``run(plain, layer, step, inputs, initial_states, **options)`` run the loops of layers.
 
-    In this thread, inside the context. ``plain(step, inputs, initial_states, **options)`` is Keras's loop, whose arguments and
-    results these are; None of ``run`` stands for it. Other backends' own kernels, such as cuDNN's, are no such loops.
+    In this thread, inside the context. ``plain(step, inputs, initial_states, **options)`` is
+    Keras's loop, whose arguments and results these are; ``run=None`` stands for it. Where a layer
+    runs on cuDNN there is no such loop.
     """
     backend.rnn, keras.layers.RNN.inner_loop = _rnn, _inner_loop
     token = _through.set(run)
