@@ -13,10 +13,12 @@ Weights and masks of dropout are read from outside of both loops.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +43,7 @@ from ..engine.partition import Partition, partition
 from ..engine.passes import target_now
 from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_nothing
-from ..engine.trace import trace
+from ..engine.trace import Trace, trace
 from ..engine.writing import zeros
 from ..errors import RecomputeWarning
 from ..seams.keras.recurrent import time_loops_through
@@ -49,9 +51,20 @@ from ..seams.keras.recurrent import time_loops_through
 _SHORTEST = 4  # steps: of fewer, sections would be as long as what is kept of them
 
 
-def recurrent_layers_in_sections() -> Any:
-    """Return a context in which recurrent layers of Keras keep one state per section of time."""
-    return time_loops_through(_run)
+@dataclass(frozen=True)
+class Cut:
+    """A call of a recurrent layer that was cut along time: its number of steps, each as traced."""
+
+    step: Trace
+    steps: int
+
+
+@contextlib.contextmanager
+def recurrent_layers_in_sections() -> Iterator[list[Cut]]:
+    """Have recurrent layers of Keras keep one state per section of time; gives the calls so far."""
+    cuts: list[Cut] = []
+    with time_loops_through(functools.partial(_run, cuts)):
+        yield cuts
 
 
 def section_lengths(steps: int) -> list[tuple[int, int]]:
@@ -72,6 +85,7 @@ def section_lengths(steps: int) -> list[tuple[int, int]]:
 
 
 def _run(
+    cuts: list[Cut],
     plain: Callable[..., Any],
     layer: keras.layers.RNN,
     step_function: Callable[..., Any],
@@ -88,7 +102,7 @@ def _run(
                 shape = f"its sequences, {inputs.shape}, have no fixed length"
                 _warn(layer, f"{shape}: give keras.Input one, and batches of that length")
             elif steps >= _SHORTEST:
-                found = _Recurrence(layer, step_function, inputs, initial_states, given).run()
+                found = _Recurrence(layer, step_function, inputs, initial_states, given).run(cuts)
                 if found is not None:
                     return found
         return plain(step_function, inputs, initial_states, **options)
@@ -149,8 +163,8 @@ class _Recurrence:
         if options.go_backwards:
             self._sequences = [tf.reverse(each, axis=[1]) for each in self._sequences]
 
-    def run(self) -> tuple[Any, Any, Any] | None:
-        """Return the last output, all outputs and the last states, as Keras does.
+    def run(self, cuts: list[Cut]) -> tuple[Any, Any, Any] | None:
+        """Return the last output, all outputs and the last states, as Keras does; note the cut.
 
         None where a loop cannot run the steps.
         """
@@ -168,6 +182,7 @@ class _Recurrence:
                 return None
             lengths = [(1, self._steps)]
 
+        cuts.append(Cut(step.joint.trace, self._steps))
         joined: list[list[tf.Tensor]] = []
         begin = 0
         for count, length in lengths:
