@@ -15,6 +15,7 @@ from .errors import InvalidArgumentError
 LARGEST_WHOLE_NUMBER = 10**12  # a number of anything that is counted in TensorFlow's 64 bits
 # The normal numbers of float32, in which networks are trained: others are 0 or infinite there.
 SMALLEST_FLOAT32, LARGEST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+_LONGEST = 400  # characters of a message, which may hold what was given
 _SHOWN = 80  # characters of a value that is wrong
 
 
@@ -23,7 +24,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise InvalidArgumentError; the usage, of many lines, is a --help away."""
-        raise InvalidArgumentError(f"{message} (--help lists the options)")
+        cut = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
+        raise InvalidArgumentError(f"{cut} (--help lists the options)")
 
 
 def whole_number(at_least: int, at_most: int = LARGEST_WHOLE_NUMBER) -> Callable[[str], int]:
@@ -76,6 +78,8 @@ def path_to(what: str) -> Callable[[str], Path]:
     def convert(text: str) -> Path:
         if not text:
             raise argparse.ArgumentTypeError(f"the name of the {what} is empty")
+        if "://" in text:  # a path would be a folder that is called so
+            raise wrong(text, "is an address, and files of this machine alone are read and written")
         if "\0" in text:
             raise wrong(text, "has a character in it that no name can have")
         return Path(text)

@@ -87,6 +87,10 @@ def _check(text: str) -> None:
         raise InvalidArgumentError(
             f"TF_CONFIG names the jobs {others!s:.200}: only those called {' and '.join(JOBS)} train here"
         )
+    addresses = [address for job in jobs.values() for address in job]
+    twice = next((address for address in addresses if addresses.count(address) > 1), None)
+    if twice is not None:
+        raise InvalidArgumentError(f"TF_CONFIG gives two processes the address {twice!r:.200}: give each its own")
     there = len(jobs.get(kind, ()))
     if type(index) is not int or not 0 <= index < there:
         raise InvalidArgumentError(

@@ -18,6 +18,10 @@ def check_log(folder: Path) -> None:
     if find_spec("tensorboard") is None:
         raise InvalidArgumentError("--log: TensorBoard writes it, and is not installed: pip install tensorboard")
     try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"--log {folder}: TensorFlow writes to names of UTF-8 alone; choose another one") from None
+    try:
         try_replacing(folder / "events")
     except OSError as error:
         raise InvalidArgumentError(f"--log {folder}: it cannot be written ({error.strerror})") from None

@@ -24,7 +24,7 @@ _OTHER_RESOURCES = [getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EMFIL
 
 def check_room(options: Options) -> None:
     """Raise InvalidArgumentError where this machine has less memory than the run is predicted to need."""
-    if options.target == "xla" and not options.device:  # the step is in the memory of the IPU, or nowhere, otherwise
+    if options.target == "xla":  # else the step is in the memory of the IPU
         check_fits(0, options)  # the data first: the prediction counts the sections of a long sequence one by one
         check_fits(predicted_step_bytes(options) * (options.workers or 1), options)
 
@@ -45,6 +45,12 @@ def needs(step_bytes: int, options: Options) -> str:
     parts = [(step_bytes, "a training step"), (data, "its data")]
     what = " and ".join(f"{format_bytes(count)} for {part}" for count, part in parts if count)
     return f"the run needs {what}" + ("" if there is None else f", and this machine has {format_bytes(there)} of memory")
+
+
+def lacking(options: Options) -> str:
+    """Return in words what a run needs that was refused memory; one that only compiles is fed on this machine too."""
+    fed = replace(options, compile_only=False, device=None)
+    return f"out of memory: {needs(predicted_step_bytes(fed), fed)}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -24,7 +24,7 @@ from .json_file import write_figures
 from .log import check_log
 from .outputs import check_outputs
 from .resuming import save_to_go_on_from
-from .room import check_room, is_out_of_memory, needs, predicted_step_bytes
+from .room import check_room, is_out_of_memory, lacking
 from .saves import in_use, paths_of_saves
 from .session import BuildModel, Session
 from .stopping import ignore_signals, stopped_by_signals
@@ -164,7 +164,7 @@ def _line(error: BaseException, session: Session | Sweep | None) -> str:
         done = len(session.losses) if isinstance(session, Session) else len(session.seconds) if session else 0
         return f"interrupted{by} after {done} updates; what was reported is kept{_way_on(session)}"
     if session is not None and is_out_of_memory(error):
-        return f"out of memory: {needs(predicted_step_bytes(session.options), session.options)}"
+        return lacking(session.options)
     if sys.flags.dev_mode:
         traceback.print_exception(type(error), error, error.__traceback__)
     return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"

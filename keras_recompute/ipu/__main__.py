@@ -34,8 +34,8 @@ def main(arguments: list[str], *, program: str = "python3 -m keras_recompute.ipu
     try:
         with io.open_code(os.path.abspath(script)) as file:
             source = file.read()
-    except OSError as error:
-        print(f"{program}: {script!r} cannot be read: {error.strerror}", file=sys.stderr)
+    except (OSError, ValueError) as error:  # ValueError: of a character that no name can have
+        print(f"{program}: {script!r:.300} cannot be read: {getattr(error, 'strerror', error)}", file=sys.stderr)
         return 2
     if install():
         _install_in_children()

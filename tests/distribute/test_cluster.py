@@ -76,6 +76,7 @@ def test_kubernetes(monkeypatch):
         ({"TF_CONFIG": tf_config({"worker": ["a:1"]}, index=True)}, "task True of 'worker'"),
         ({"TF_CONFIG": tf_config({"worker": ["a:b"]})}, "has no cluster of addresses"),
         ({"TF_CONFIG": tf_config({"worker": ["a:0", "b:70000"]})}, "has no cluster of addresses"),
+        ({"TF_CONFIG": tf_config({"worker": ["a:1", "b:1"], "chief": ["b:1"]})}, "gives two processes the address 'b:1'"),
         ({"TF_CONFIG": tf_config({"worker": [":1"]})}, "has no cluster of addresses"),
         ({"TF_CONFIG": tf_config({"x" * 5000: ["a:1"]})}, r"names the jobs \['x+: only those called"),
         *(

@@ -49,6 +49,8 @@ def test_what_is_used_up_is_named(code):
 def test_memory_is_still_memory():
     options = parse_arguments([], "")
     session = type("S", (), {"options": options})()
+    compiled = type("S", (), {"options": parse_arguments(["--device", "h100", "--batch-size", "9999999"], "")})()
+    assert " TiB for a training step and 763 GiB for its data" in course._line(MemoryError(), compiled)
     for error in (MemoryError(), tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1]")):
         assert is_out_of_memory(error)
         assert course._line(error, session).startswith("out of memory: the run needs")

@@ -111,7 +111,7 @@ def _ask(
         command = [python, str(_WORKER), str(folder / "request.json")]
         with (folder / "errors").open("wb") as errors:
             worker = subprocess.Popen(
-                command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
+                command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
             )
         try:
             worker.wait(timeout_seconds)
@@ -121,8 +121,10 @@ def _ask(
                 f"or a smaller program"
             ) from None
         finally:
-            worker.kill()
+            worker.kill()  # before its input is closed, by which it would remove the folder
             worker.wait()
+            assert worker.stdin is not None
+            worker.stdin.close()
         try:
             answer = json.loads((folder / "answer.json").read_bytes())
         except FileNotFoundError:

@@ -2,6 +2,8 @@
 
     python worker.py REQUEST.json
 
+It ends where its standard input does, so that it does not outlive who asked for the program.
+
 JAX's plugins for CUDA and TPU describe a device without having it (a topology) and hand out a client that compiles and does
 nothing else. A process can hold one such compiler only, and some failures end the process; hence one for each program. The
 request names the program, a ``xla.HloModuleProto``, and the folder that the answer goes to:
@@ -19,6 +21,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
 
 STATISTICS = ("temp", "argument", "output", "alias", "generated_code")
@@ -28,6 +31,7 @@ def main(path: str) -> None:
     """Carry out the request in the file at ``path``."""
     with open(path) as file:
         request = json.load(file)
+    threading.Thread(target=_end_with_parent, args=(request["folder"],), daemon=True).start()
     try:
         answer = _compile(request)
     except ImportError as error:
@@ -38,6 +42,14 @@ def main(path: str) -> None:
     with open(partial, "w") as file:
         json.dump(answer, file)
     os.replace(partial, os.path.join(request["folder"], "answer.json"))
+
+
+def _end_with_parent(folder: str) -> None:
+    """End this process, and remove its folder, once the standard input is closed: who asked is gone, however it ended."""
+    while os.read(0, 1):  # not by sys.stdin, whose lock would be in the way when Python ends
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
 
 
 def _compile(request: dict) -> dict:
@@ -65,8 +77,11 @@ def _compile(request: dict) -> dict:
     try:
         compiled = device.client.compile(module, xla_client.DeviceList((device,)), options)
         seconds = time.perf_counter() - start
-        (program,) = glob.glob(os.path.join(dump, "*after_optimizations.hlo.pb"))
-        os.replace(program, os.path.join(request["folder"], "program.hlo_proto.pb"))
+        programs = glob.glob(os.path.join(dump, "*after_optimizations.hlo.pb"))
+        if len(programs) != 1:
+            free = shutil.disk_usage(request["folder"]).free
+            raise OSError(f"the compiler wrote {len(programs)} programs into {dump}, whose disk has {free:,} bytes left")
+        os.replace(programs[0], os.path.join(request["folder"], "program.hlo_proto.pb"))
     finally:
         shutil.rmtree(dump, ignore_errors=True)
     statistics = compiled.get_compiled_memory_stats()

@@ -6,7 +6,9 @@ A double stands for the interpreter that has JAX: it answers what the real compi
 from __future__ import annotations
 
 import json
+import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,8 +18,10 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.errors import DeviceError, DoesNotFitError
 from keras_recompute.liveness.device_compilers import cache
+from keras_recompute.liveness.device_compilers import worker as compiling
 from keras_recompute.liveness.device_compilers.compiler import PYTHON
 
+WORKER = Path(compiling.__file__)
 MLP = Path(__file__).with_name("mlp_h100.hlo_proto.pb.gz")
 DOUBLE = f"""#!{sys.executable}
 import gzip, json, os, sys, time
@@ -142,6 +146,28 @@ def test_a_compiler_that_is_killed_says_its_last_line(monkeypatch):
     monkeypatch.setenv("DOUBLE", "dies")
     with pytest.raises(DeviceError, match=r"was ended by signal 9 \(out of memory, perhaps\): killed by hand"):
         compiled()
+
+
+@pytest.mark.parametrize("jax", ["import time; time.sleep(60)", "raise ImportError('no jax')"], ids=["compiles", "ends"])
+def test_a_compiler_does_not_outlive_who_asked(tmp_path, jax):
+    """Its standard input is closed when that process is gone, as by SIGKILL; one that is done first ends by itself."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (tmp_path / "jax.py").write_text(jax)
+    (tmp_path / "request.json").write_text(json.dumps({"folder": str(folder), "environment": {}}))
+    command = [sys.executable, str(WORKER), str(tmp_path / "request.json")]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as worker:
+        if "sleep" in jax:
+            with pytest.raises(subprocess.TimeoutExpired):
+                worker.wait(0.5)
+            worker.stdin.close()
+            assert worker.wait(20) == 1
+            assert not folder.exists()
+        else:
+            assert worker.wait(20) == 0
+            assert json.loads((folder / "answer.json").read_text()) == {"error": "missing", "message": "no jax"}
+        assert worker.stderr.read() == b""
 
 
 @pytest.mark.usefixtures("double")
