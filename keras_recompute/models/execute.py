@@ -26,6 +26,7 @@ from ..layers.time_sections import recurrent_layers_in_sections
 from ..planning.multilevel import equal_groups
 from .aside import Aside, hang_masks, with_masks
 from .distribute import distributed
+from .fingerprint import Fingerprints, Level
 from .fixed import fixed_values
 from .graph import Graph, Key, Values
 from .isomorphic_layers import stacked_weights, substituted_weights
@@ -57,22 +58,25 @@ class ExecutionPlan:
         levels: int = 1,
         *,
         replays_end: bool = False,
-        with_twins: bool = False,
+        level: Level = Level.SAME_VARIABLES,
         keeps_results: bool = True,
     ) -> ExecutionPlan:
         """Return the plan that recomputes the sections of ``graph``, equal ones as ``levels`` nested loops.
 
         With ``replays_end`` what comes after the last checkpoint is recomputed too: for a part of a model behind which
-        other parts run before its backward pass. ``with_twins`` makes sections that differ in the values of their weights
-        equal too, and loops of equal blocks inside sections. Without ``keeps_results`` nothing but checkpoints is kept,
-        also where a replay with the results of a section would cost less: for a stash, which keeps several microbatches.
+        other parts run before its backward pass. ``level`` says in what sections must be equal: with Level.SAME_STRUCTURE
+        isomorphic ones become loops, and so do isomorphic blocks inside sections. Without ``keeps_results`` nothing but
+        checkpoints is kept, also where a replay with the results of a section would cost less: for a stash, which keeps
+        several microbatches.
         """
         graph = distributed(graph)
         sections = split_at_checkpoints(graph, replays_end=replays_end, keeps_results=keeps_results)
-        steps = find_loops(sections, graph, with_twins=with_twins)
-        rerolled = _rerolled(steps, graph, with_twins=with_twins) if levels == 1 and not replays_end else []
-        if with_twins:
-            steps, rerolled = ([replace(s, inside=inner_loops(s.graph)) for s in each] for each in (steps, rerolled))
+        known = Fingerprints()
+        steps = find_loops(sections, graph, level=level, fingerprints=known)
+        rerolled = _rerolled(steps, graph, level, known) if levels == 1 and not replays_end else []
+        if level is Level.SAME_STRUCTURE:
+            steps = [replace(s, inside=inner_loops(s.graph, known)) for s in steps]
+            rerolled = [replace(s, inside=inner_loops(s.graph, known)) for s in rerolled]
         return cls(graph, tuple(steps), levels, tuple(rerolled), keeps_results)
 
     @classmethod
@@ -163,7 +167,9 @@ class _Context:
         return next((dimensions(value)[0] for value in self.values.values() if value.shape.rank), 1)
 
 
-def _rerolled(steps: Sequence[Section | SectionLoop], graph: Graph, *, with_twins: bool) -> list[Section | SectionLoop]:
+def _rerolled(
+    steps: Sequence[Section | SectionLoop], graph: Graph, level: Level, known: Fingerprints
+) -> list[Section | SectionLoop]:
     """Return ``steps`` with the section behind the last checkpoint in the run before it; none where it is not equal to those.
 
     What gathers the results of all sections comes behind, and is not replayed.
@@ -173,7 +179,7 @@ def _rerolled(steps: Sequence[Section | SectionLoop], graph: Graph, *, with_twin
     if not isinstance(run, SectionLoop) or not run.recomputed:
         return []
     sections = [replace(s, leaving=frozenset()) for s in split_at_checkpoints(graph, replays_end=True)]
-    found = find_loops(sections, graph, with_twins=with_twins)
+    found = find_loops(sections, graph, level=level, fingerprints=known)
     longer = found[before]
     if not isinstance(longer, SectionLoop) or len(longer.sections) != len(run.sections) + 1:
         return []
@@ -224,7 +230,7 @@ def _run_equal(run: SectionLoop, on: _Context, name: str) -> None:
 
 def _run_as_loop(run: SectionLoop, arguments: Sequence[tf.Tensor], on: _Context, name: str) -> bool:
     """Run equal sections as one loop, and return whether that can be done."""
-    weights = stacked_weights(run.twins)
+    weights = stacked_weights(run.isomorphic)
     arguments, roles = [*arguments, *weights], (*run.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights))
     signature = [section_spec(value, role) for value, role in zip(arguments, roles)]
     stored = {role.output for role in run.roles if isinstance(role, Carried)}
@@ -263,10 +269,10 @@ def _partition(
 ) -> tuple[Partition, Aside]:
     """Trace what ``step`` does, as a function of its inputs, then their masks, to its outputs, then what goes beside them.
 
-    With twins it takes their weights in place of the masks, and is the same for all of them. Nobody is expected to ask for
+    For isomorphic layers it takes their weights in place of the masks, and is the same for all. Nobody is expected to ask for
     the gradients of the inputs whose numbers are ``unasked``.
     """
-    graph, twins = step.graph, step.twins if isinstance(step, SectionLoop) else ()
+    graph, isomorphic = step.graph, step.isomorphic if isinstance(step, SectionLoop) else ()
     aside = Aside(graph.calls)
 
     def section(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -275,7 +281,7 @@ def _partition(
         hang_masks(tensors, masked, beside)
 
         def run() -> list[tf.Tensor]:
-            with substituted_weights(twins, beside) if twins else contextlib.nullcontext():
+            with substituted_weights(isomorphic, beside) if isomorphic else contextlib.nullcontext():
                 _run_calls(step, _Context(values, partitions), name)
             return [values[key] for key in graph.outputs]
 

@@ -1,49 +1,125 @@
-"""The attributes of layers in a form to compare: equal forms compute the same, given the same weights."""
+"""When layers, calls and sections are equal: by what they hold, not by what ``get_config`` says.
+
+Two operations with equal fingerprints compute the same, given the same values of their weights:
+
+* They are of one class, and their attributes are equal. Numbers, strings, containers, dtypes,
+  small arrays and tensors are equal by value; functions by their code and all that it refers to;
+  layers and Python objects by their class and attributes in turn.
+* Their variables stand in the same places, with the same shapes, types and flags. A variable that
+  an operation does not track is equal to itself alone, and so is whatever is not known.
+* What they share inside they share in the same way: everything is numbered as it is met, and met
+  again by its number (a canonical labelling of rooted graphs with ordered edges).
+
+Attributes that Keras keeps for itself do not count, nor the name, the path and the initializers,
+unless the code of a user's class reads them (see ``call_code``).
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import enum
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 
-_SIMPLE = (type(None), bool, int, float, str)
-_IN_THE_VARIABLES = (keras.initializers.Initializer, keras.random.SeedGenerator)  # is all that these do for a call
-_SAID_BY_CONFIG = (keras.dtype_policies.DTypePolicy, keras.regularizers.Regularizer)
+from ..engine.nest import Same
+from ..seams.keras.layers import layers_in
+from .call_code import CallCode, call_code, is_of_known_package
+from .graph import Call, Key
+from .object_graph import ObjectGraph, TooLargeError
 
 
-def form(value: Any, of_operation: Callable[[Any], Any]) -> Any:
-    """Return ``value`` in a form to compare: variables by shape and type, Keras's objects by configuration.
+class Level(enum.Enum):
+    """In what operations must agree to be equal."""
 
-    ``of_operation`` says it of layers and other operations; what nothing is known about is equal to itself alone.
+    SAME_VARIABLES = enum.auto()  # they are one and the same object
+    SAME_STRUCTURE = enum.auto()  # isomorphic, up to the values of weights
+
+
+class Hashed:
+    """Wraps a nested tuple so that its hash is computed once."""
+
+    __slots__ = ("_hash", "_value")
+
+    def __init__(self, value: Hashable) -> None:
+        self._value, self._hash = value, hash(value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Hashed):
+            return False
+        return self is other or (self._hash == other._hash and self._value == other._value)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What an operation is equal in to others.
+
+    ``objects`` are the operations and variables in it, in the order of the key. ``is_portable``
+    tells whether the key keeps no object of a model, ``is_known`` whether all classes in it are
+    Keras's, KerasHub's or ours, and ``code`` what the code of a user's classes names.
     """
-    if isinstance(value, _SIMPLE):
-        return type(value), value
-    if isinstance(value, (list, tuple)):
-        return tuple(form(item, of_operation) for item in value)
-    if isinstance(value, dict):
-        return tuple((key, form(item, of_operation)) for key, item in value.items())
-    if isinstance(value, keras.Variable):
-        return tuple(value.shape), value.dtype
-    if isinstance(value, _IN_THE_VARIABLES):
-        return type(value)
-    if isinstance(value, _SAID_BY_CONFIG):
-        return type(value), form(value.get_config(), of_operation)
-    if isinstance(value, keras.Operation):
-        return of_operation(value)
-    return id(value)
+
+    key: Hashable
+    objects: tuple[Any, ...]
+    is_portable: bool
+    is_known: bool
+    code: CallCode
 
 
-def attribute_fingerprint(operation: keras.Operation, of_operation: Callable[[Any], Any]) -> Any:
-    """Return the form of what ``operation`` holds beside what every layer has, and of its data types."""
-    own = {name: item for name, item in vars(operation).items() if name not in _of_every_layer()}
-    return form([getattr(operation, "dtype_policy", None), own], of_operation)
+class Fingerprints:
+    """The fingerprints of operations, each computed once; good until an attribute is changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, Fingerprint]] = {}
+
+    def of(self, operation: Any) -> Fingerprint:
+        """Return the fingerprint of ``operation``."""
+        if id(operation) not in self._known:
+            self._known[id(operation)] = operation, _fingerprint(operation)
+        return self._known[id(operation)][1]
 
 
-@functools.cache
-def _of_every_layer() -> frozenset[str]:
-    """Return the names of the attributes that every layer has."""
-    layer = keras.layers.Layer()
-    layer.inner = keras.layers.Layer()  # TensorFlow takes notes of what a layer holds
-    return frozenset(vars(layer)) - {"inner"}
+def same_object(operation: Any) -> Fingerprint:
+    """Return the fingerprint of an operation that is equal to itself alone."""
+    return Fingerprint(Same(operation), (operation,), False, False, CallCode())
+
+
+def calls_key(
+    calls: Sequence[Call],
+    value_number: Callable[[Key], Hashable],
+    fingerprint_of: Callable[[Any], Fingerprint],
+) -> Hashable:
+    """Return what sequences of ``calls`` are equal in.
+
+    ``value_number`` says which role a value plays, ``fingerprint_of`` what an operation must be
+    equal in. Layers and weights that several calls share are numbered through all of them.
+    """
+    numbers: dict[int, int] = {}
+    keys = []
+    for call in calls:
+        found = fingerprint_of(call.operation)
+        shared = tuple(numbers.setdefault(id(each), len(numbers)) for each in found.objects)
+        keys.append((found.key, shared, arguments_key(call, value_number)))
+    return Hashed(tuple(keys))
+
+
+def arguments_key(call: Call, value_number: Callable[[Key], Hashable]) -> Hashable:
+    """Return what the arguments of calls are equal in; ``value_number`` says the role of a value."""
+    return ObjectGraph(value_number=value_number).key((call.args, call.kwargs))
+
+
+def _fingerprint(operation: Any) -> Fingerprint:
+    inside = layers_in(operation) if isinstance(operation, keras.layers.Layer) else [operation]
+    code = call_code(inside) if isinstance(operation, keras.Operation) else CallCode()
+    is_known = all(is_of_known_package(type(each)) for each in inside)
+    walk = ObjectGraph(own=getattr(operation, "variables", ()), code=code)
+    try:
+        # The order of the variables is how weights of one operation are told those of another.
+        key = Hashed((walk.key(operation), walk.key(list(walk.own))))
+    except (TooLargeError, RecursionError):
+        return Fingerprint(Same(operation), (operation,), False, is_known, code)
+    return Fingerprint(key, tuple(walk.objects), walk.is_portable, is_known, code)

@@ -23,7 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import keras
 import tensorflow as tf
 
 from ..engine.joint import join
@@ -36,7 +35,8 @@ from ..engine.trace import Trace, trace
 from ..errors import UnsupportedError
 from ..seams.keras.layers import takes_training
 from ..walks import reached
-from .graph import Call, Ref, is_of_keras
+from .fingerprint import Fingerprints, calls_key
+from .graph import Call
 from .scratch import Scratch, scratch
 from .step_time import least_seconds
 
@@ -64,20 +64,24 @@ class Measured:
 
 
 class Measure:
-    """Measures calls; equal layers on equal shapes are traced once, those of Keras and this package once in a process."""
+    """Measures calls; equal layers on equal shapes are traced once, those of Keras and ours once in a process."""
 
     _known_in_process: ClassVar[dict[Any, Measured]] = {}
 
     def __init__(self, specs: Mapping[Any, tf.TensorSpec], *, timed: bool) -> None:
         self._specs, self._timed = specs, timed
         self._known: dict[Any, Measured] = {}
+        self._fingerprints = Fingerprints()
 
     def __call__(self, call: Call) -> Measured:
         """Return what ``call`` needs and costs. Raises UnsupportedError for a layer whose needs have no known size."""
         signature = [self._specs[key] for key in call.inputs]
-        likeness = _likeness(call)
-        key = (likeness, tuple(signature), self._timed)
-        known = self._known if isinstance(likeness[0], int) else self._known_in_process
+        number = {key: n for n, key in enumerate(call.inputs)}
+        equal_in = calls_key([call], number.__getitem__, self._fingerprints.of)
+        key = (equal_in, tuple(signature), self._timed)
+        found = self._fingerprints.of(call.operation)
+        # What holds an object of the model would keep it; what a user's code does may change.
+        known = self._known_in_process if found.is_known and found.is_portable else self._known
         if key not in known:
             known[key] = _measured(call, signature, timed=self._timed)
         return known[key]
@@ -86,21 +90,6 @@ class Measure:
 def spec_bytes(spec: tf.TensorSpec) -> int:
     """Return the size of a tensor of a known shape."""
     return spec.shape.num_elements() * spec.dtype.size
-
-
-def _likeness(call: Call) -> Any:
-    """Return a key that is equal for calls that trace to the same program, as far as their configuration tells."""
-    number = {key: n for n, key in enumerate(call.inputs)}
-    given = keras.tree.map_structure(lambda leaf: number[leaf.key] if isinstance(leaf, Ref) else leaf, (call.args, call.kwargs))
-    operation = call.operation
-    if not is_of_keras(operation):
-        return id(operation), repr(given)  # of a class of the user's, whose configuration may not say all
-    try:
-        config = {name: value for name, value in operation.get_config().items() if name != "name"}
-        shapes = [(w.shape, w.dtype, w.trainable) for w in getattr(operation, "weights", ())]
-        return type(operation), repr(config), repr(given), repr(shapes)
-    except Exception:  # no layer, and no configuration
-        return id(operation), repr(given)
 
 
 def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) -> Measured:

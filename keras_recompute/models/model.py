@@ -26,6 +26,7 @@ from ..seams.keras.layers import variable_of
 from ..seams.tensorflow.gradients import has_tangents, is_recorded
 from .aside import Aside, hang_masks, with_masks
 from .execute import ExecutionPlan, execute
+from .fingerprint import Level
 from .graph import Graph, as_noted, read_graph
 from .listing import in_plain_order
 from .replicas import OnReplicas
@@ -115,8 +116,9 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
 
         So do such blocks inside a section, or in a model without checkpoints: there nothing is recomputed that would not be
         otherwise, but for functions of elements. The program, the time to compile it, and what the process keeps of it then
-        do not grow with the number of blocks; outside XLA, a step holds their weights once more. Layers are compared by type,
-        configuration and the shapes of their weights; those that draw random numbers or keep statistics are not taken.
+        do not grow with the number of blocks; outside XLA, a step holds their weights once more. Layers are equal if they are
+        of one class and hold the same: attributes by value, functions by their code and what it closes over, what is not known
+        by identity. Those that draw random numbers or keep statistics are not taken.
         """
         return self._scan_layers
 
@@ -152,7 +154,8 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
         return read_graph(self)
 
     def _plan_of(self, graph: Graph) -> ExecutionPlan:
-        return ExecutionPlan.of(graph, self._levels, with_twins=self._scan_layers)
+        level = Level.SAME_STRUCTURE if self._scan_layers else Level.SAME_VARIABLES
+        return ExecutionPlan.of(graph, self._levels, level=level)
 
     def _make_plan(self) -> ExecutionPlan:
         graph = self._graph_to_cut

@@ -1,17 +1,17 @@
-"""Sections that differ in nothing but their variables share one trace, one gradient and one partition.
+"""Equal sections share one trace, one gradient and one partition.
 
-To trace and to differentiate takes most of the time in which a step is prepared. Blocks of a deep model are alike: the same
-kinds of layers, with the same configurations, on the same shapes. What was made for the first of them is written for the others
-with their variables in place of its own, and with the names of their layers. Unlike ``isomorphic_layers``, which become one
-loop, they may draw random numbers and keep statistics. Loops over such blocks share what one turn does, where several have
-one each.
+To trace and to differentiate takes most of the time in which a step is prepared. Blocks of a deep
+model have the same structure on the same shapes. What was made for the first of them is written
+for the others with their variables in place of its own, and with the names of their layers. Unlike
+sections that become one loop, they may draw random numbers and keep statistics. Loops over such
+blocks share what one turn does, where several sections have one each.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 
 import keras
 
@@ -19,100 +19,114 @@ from ..engine.partition import Partition
 from ..engine.renames import Renames
 from ..seams.keras.layers import layers_in, variable_of
 from .aside import Aside
-from .fingerprint import attribute_fingerprint
-from .graph import Call, Key, Ref
+from .fingerprint import Fingerprint, Fingerprints, calls_key
+from .graph import Call, Key
 from .section_loops import SectionLoop
 from .sections import Section
 
-_PACKAGES = ("keras", "keras_recompute", "keras_hub")  # whose layers do what they hold, whatever they are called
-_CONSTANTS = (type(None), bool, int, float, str, slice)
+Step = Section | SectionLoop
+Traced = tuple[Partition, Aside]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    fingerprint: Hashable
+    step: Step
+    partition: Partition
+    aside: Aside
 
 
 class PartitionCache:
-    """The partitions that were made of one model, for sections and loops that are like those they were made of."""
+    """The partitions that were made of one model while it is traced."""
 
     def __init__(self) -> None:
-        self._known: defaultdict[Any, list[tuple[Any, Section | SectionLoop, Partition, Aside]]] = defaultdict(list)
+        self._entries: defaultdict[Hashable, list[_Entry]] = defaultdict(list)
+        self._fingerprints = Fingerprints()
 
-    def get(
-        self, step: Section | SectionLoop, key: Any, make: Callable[[], tuple[Partition, Aside]]
-    ) -> tuple[Partition, Aside]:
-        """Return ``make()``, or what it was for a step like this one; ``key`` are what else it depends on.
+    def get(self, step: Step, key: Hashable, build: Callable[[], Traced]) -> Traced:
+        """Return the partition of an equal step, rebound to the variables of this one.
 
-        A loop is like one over twins of its sections.
+        Calls ``build`` on a miss. ``key`` holds what a partition depends on beside the step: the
+        signature of its inputs, the policy, and which inputs need no gradient.
         """
-        form = None if step.inside else _form_of_loop(step) if isinstance(step, SectionLoop) else _form(step)
-        if form is None:
-            return make()
-        known = self._known[key]
-        for form_of_first, first, part, aside in known:
-            found = _for_another(part, first, step) if form_of_first == form else None
-            if found is not None:
-                return found, aside
-        part, aside = make()
+        fingerprint = self._fingerprint(step)
+        if fingerprint is None:
+            return build()
+
+        for entry in self._entries[key]:
+            if entry.fingerprint != fingerprint:
+                continue
+            rebound = _rebound(entry.partition, entry.step, step)
+            if rebound is not None:
+                return rebound, entry.aside
+
+        partition, aside = build()
+        # Losses belong to their layers, so a step that adds losses cannot stand for another.
         if not aside.leaves_losses:
-            known.append((form, step, part, aside))
-        return part, aside
+            self._entries[key].append(_Entry(fingerprint, step, partition, aside))
+        return partition, aside
 
-
-def _form_of_loop(run: SectionLoop) -> Any:
-    """Return what its sections are equal in, which layers are given the weights of others, and which values leave a section."""
-    operations = [call.operation for call in run.calls]
-    made = [key for call in run.calls for key in call.outputs]
-    twins = [operations.index(layers[0]) for layers in run.twins]
-    return run.form, twins, [made.index(key) for key in run.returns]
-
-
-def _form(section: Section) -> Any:
-    """Return what sections that are alike are equal in; None for one that is like no other, as far as is known."""
-    operations = [call.operation for call in section.calls]
-    number: dict[Key, int] = {key: n for n, key in enumerate(section.inputs)}
-    calls = []
-    for call in section.calls:
-        kind = _kind(call.operation)
-        arguments = [_value(leaf, number) for leaf in keras.tree.flatten((call.args, call.kwargs))]
-        if kind is None or None in arguments:
+    def _fingerprint(self, step: Step) -> Hashable:
+        """Return what equal steps are equal in; None where each is traced by itself."""
+        if step.inside:
             return None
-        names = repr(keras.tree.map_structure(lambda _: 0, (call.args, call.kwargs)))
-        calls.append((operations.index(call.operation), kind, names, tuple(arguments)))
+        if isinstance(step, SectionLoop):
+            return _loop_key(step)
+        found = [self._fingerprints.of(call.operation) for call in step.calls]
+        if not all(map(_may_be_shared, found)):
+            return None
+        return _section_key(step, self._fingerprints)
+
+
+def _may_be_shared(found: Fingerprint) -> bool:
+    # The Python code of a user's class may do more than compute: print, count, keep a record. It
+    # runs once for each layer, as it does in the plain model.
+    has_model = any(isinstance(each, keras.Model) for each in found.objects)
+    return found.is_known and not has_model
+
+
+def _section_key(section: Section, fingerprints: Fingerprints) -> Hashable:
+    number: dict[Key, int] = {key: n for n, key in enumerate(section.inputs)}
+    for call in section.calls:
         for key in call.outputs:
             number[key] = len(number)
-    return tuple(calls), tuple(number[key] for key in section.outputs)
+    calls = calls_key(section.calls, number.__getitem__, fingerprints.of)
+    return calls, tuple(number[key] for key in section.outputs)
 
 
-def _value(leaf: Any, number: dict[Key, int]) -> Any:
-    if isinstance(leaf, Ref):
-        return "value", number[leaf.key]
-    return ("constant", repr(leaf)) if isinstance(leaf, _CONSTANTS) else None
+def _loop_key(loop: SectionLoop) -> Hashable:
+    """Return what its sections are equal in, which layers are given the weights of others, and
+    which values leave a section.
+    """
+    operations = [call.operation for call in loop.calls]
+    made = [key for call in loop.calls for key in call.outputs]
+    substituted = tuple(operations.index(layers[0]) for layers in loop.isomorphic)
+    return loop.key, substituted, tuple(made.index(key) for key in loop.returns)
 
 
-def _kind(operation: Any) -> Any:
-    """Return what ``operation`` is and holds; None for one of which that does not say all."""
-    inside = layers_in(operation) if isinstance(operation, keras.layers.Layer) else [operation]
-    if any(type(each).__module__.split(".")[0] not in _PACKAGES or isinstance(each, keras.Model) for each in inside):
-        return None
-    variables = getattr(operation, "variables", ())
-    return _held(operation), tuple((tuple(v.shape), v.dtype, v.trainable) for v in variables)
+def _rebound(partition: Partition, first: Step, step: Step) -> Partition | None:
+    """Return ``partition``, which was made of ``first``, for ``step``.
 
-
-def _held(operation: keras.Operation) -> Any:
-    return type(operation), attribute_fingerprint(operation, _held)
-
-
-def _for_another(part: Partition, first: Section | SectionLoop, step: Section | SectionLoop) -> Partition | None:
-    """Return ``part``, which was made of ``first``, for ``step``; None where it holds a variable of nobody's."""
+    None where it reads a tensor, or a variable that neither step has.
+    """
     pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(step.calls))))
-    both = [(variable_of(a), variable_of(b)) for one, other in pairs for a, b in zip(one.variables, other.variables)]
+    both = []
+    for one, other in pairs:
+        both += [(variable_of(a), variable_of(b)) for a, b in zip(one.variables, other.variables)]
     variables = {id(a): b for a, b in both}
-    trace = part.joint.trace
     handles = {id(a.handle): b.handle for a, b in both}
-    known = all(id(v) in variables for v in trace.variables) and all(id(external) in handles for _, external in trace.handles)
-    if trace.captures or not known:
+    trace = partition.joint.trace
+    reads_own = all(id(v) in variables for v in trace.variables)
+    if trace.captures or not reads_own or any(id(h) not in handles for _, h in trace.handles):
         return None
-    names = {a.name: b.name for one, other in pairs for a, b in zip(layers_in(one), layers_in(other))}
+    names: dict[str, str] = {}
+    for one, other in pairs:
+        names.update((a.name, b.name) for a, b in zip(layers_in(one), layers_in(other)))
     names.update((a.operation.name, b.operation.name) for a, b in zip(first.calls, step.calls))
-    return part.standing_for([variables[id(v)] for v in trace.variables], handles, Renames(names))
+    replaced = [variables[id(v)] for v in trace.variables]
+    return partition.standing_for(replaced, handles, Renames(names))
 
 
 def _layers(calls: Sequence[Call]) -> list[keras.layers.Layer]:
-    return [call.operation for call in calls if isinstance(call.operation, keras.layers.Layer)]
+    layers = (call.operation for call in calls)
+    return [layer for layer in layers if isinstance(layer, keras.layers.Layer)]

@@ -5,11 +5,12 @@ Nothing is recomputed in such a loop that is not without it; what the gradient r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from .fingerprint import Fingerprints, Level
 from .graph import Call, Graph
-from .isomorphic_layers import structural_key
+from .isomorphic_layers import structural_fingerprint
 from .placement import bytes_kept
 from .section_loops import SectionLoop, find_loops
 from .sections import Section, divided
@@ -17,23 +18,26 @@ from .sections import Section, divided
 _LONGEST = 256  # calls in one block
 
 
-def inner_loops(graph: Graph) -> tuple[Section | SectionLoop, ...]:
-    """Return the calls of ``graph`` with blocks that repeat themselves, but for the values of weights, as loops.
+def inner_loops(graph: Graph, fingerprints: Fingerprints | None = None) -> tuple[Section | SectionLoop, ...]:
+    """Return the calls of ``graph`` with isomorphic blocks that repeat themselves as loops.
 
-    Empty where there are none.
+    Empty where there are none. ``fingerprints`` are those that are known already.
     """
-    steps = tuple(find_loops(divided(graph, _groups(graph.calls)), graph, with_twins=True))
+    known = Fingerprints() if fingerprints is None else fingerprints
+    blocks = divided(graph, _groups(graph.calls, known))
+    level = Level.SAME_STRUCTURE
+    steps = tuple(find_loops(blocks, graph, level=level, fingerprints=known))
     return steps if any(isinstance(step, SectionLoop) for step in steps) else ()
 
 
-def _groups(calls: Sequence[Call]) -> list[list[Call]]:
+def _groups(calls: Sequence[Call], known: Fingerprints) -> list[list[Call]]:
     """Return ``calls`` in groups, in order: the turns of what repeats itself, and what lies before, between and behind."""
-    found = _longest_repetition(calls)
+    found = _longest_repetition(calls, known)
     if found is None:
         return [list(calls)] if calls else []
     ends = [found.start + turn * found.period for turn in range(found.count + 1)]
     turns = [list(calls[a:b]) for a, b in zip(ends, ends[1:])]
-    return [*_groups(calls[: found.start]), *turns, *_groups(calls[ends[-1] :])]
+    return [*_groups(calls[: found.start], known), *turns, *_groups(calls[ends[-1] :], known)]
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,9 @@ class _Repetition:
     count: int
 
 
-def _longest_repetition(calls: Sequence[Call]) -> _Repetition | None:
+def _longest_repetition(calls: Sequence[Call], known: Fingerprints) -> _Repetition | None:
     """Return the repetition that covers the most calls; of those the one with the shortest period, cut where least crosses."""
-    kinds = _numbered_kinds(calls)
+    kinds = _numbered_kinds(calls, known)
     best: _Repetition | None = None
     for period in range(1, min(len(kinds) // 2, _LONGEST) + 1):
         equal = 0  # calls that equal the one a period before them, up to here
@@ -61,12 +65,8 @@ def _longest_repetition(calls: Sequence[Call]) -> _Repetition | None:
     return best
 
 
-def _numbered_kinds(calls: Sequence[Call]) -> list[int]:
-    known: list[object] = []
-    numbers = []
-    for call in calls:
-        kind = structural_key(call.operation)
-        if kind not in known:
-            known.append(kind)
-        numbers.append(known.index(kind))
-    return numbers
+def _numbered_kinds(calls: Sequence[Call], fingerprints: Fingerprints) -> list[int]:
+    """Return a number for each call, equal for isomorphic operations."""
+    numbers: dict[Hashable, int] = {}
+    keys = (structural_fingerprint(call.operation, fingerprints).key for call in calls)
+    return [numbers.setdefault(key, len(numbers)) for key in keys]

@@ -1,16 +1,17 @@
 """Finding consecutive sections that are equal, so that they can share one program.
 
-Two sections are equal if they call the same operations with the same arguments in the same order, wired in the same
-way, and differ at most in where they slice their input (``TimeSlice`` layers of equal length). Seen from a run of equal
-sections, each value from outside plays one role in all of them: handed on by the section before, a slice that moves on
-by its own length, or shared by all. Sections of *twins*, layers that differ in nothing but the values of their weights
-(see ``isomorphic_layers``), can be a loop too: the weights of all sections, stacked, are then one more input, of which
-each section takes its share.
+Two sections are equal if they call equal operations with the same arguments in the same order,
+wired in the same way, and differ at most in where they slice their input (``TimeSlice`` layers of
+equal length). In what operations must be equal is a ``Level``: they are the same objects, or
+isomorphic (see ``fingerprint``). Seen from a loop over equal sections, each value from outside plays
+one role in all of them: handed on by the section before, a slice that moves on by its own length,
+or shared by all. The weights of isomorphic layers, stacked, are one more input, of which each
+section takes its share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,9 @@ import tensorflow as tf
 from ..engine.outline import Carried, Joined, Last, Request, Role, Shared, Sliced
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..layers.time_slice import TimeSlice
+from .fingerprint import Fingerprint, Fingerprints, Level, calls_key, same_object
 from .graph import Call, Graph, Key, Ref
-from .isomorphic_layers import structural_key, twins_of
+from .isomorphic_layers import isomorphic_layers, structural_fingerprint
 from .sections import Section
 
 
@@ -32,8 +34,8 @@ class SectionLoop:
     ``calls`` is what one section does (the first one's, without its slices). ``arguments`` are the values that the loop is
     given, ``parameters`` the keys under which the section's calls know them, ``roles`` how they go together. ``returns``
     are the keys of a section's outputs, ``requests`` what the loop gives back, and ``results`` what each of them stands
-    for: one value, or one per section, each with the keys under which it is known. ``twins`` has, for each layer with
-    weights of its own, that layer of every section. ``form`` is what the sections are equal in.
+    for: one value, or one per section, each with the keys under which it is known. ``isomorphic`` has, for each layer with
+    weights of its own, that layer of every section. ``key`` is what the sections are equal in.
     """
 
     sections: tuple[Section, ...]
@@ -44,8 +46,8 @@ class SectionLoop:
     returns: tuple[Key, ...]
     requests: tuple[Request, ...]
     results: tuple[tuple[tuple[Key, ...], ...], ...]
-    form: Any
-    twins: tuple[tuple[keras.layers.Layer, ...], ...] = ()
+    key: Any
+    isomorphic: tuple[tuple[keras.layers.Layer, ...], ...] = ()
     inside: tuple[Any, ...] = ()  # the steps of ``calls``, where parts of them are loops
 
     @property
@@ -82,8 +84,8 @@ class _Slot:
 class _SectionPattern:
     """What a section does, apart from which values it does it to."""
 
-    def __init__(self, section: Section, *, with_twins: bool) -> None:
-        self.section, self._with_twins = section, with_twins
+    def __init__(self, section: Section, fingerprint_of: Callable[[Any], Fingerprint]) -> None:
+        self.section, self._fingerprint_of = section, fingerprint_of
         slices = {
             call.outputs[0]: call
             for call in section.calls
@@ -104,17 +106,7 @@ class _SectionPattern:
         self.outputs = section.outputs
         # A slice that is read outside too would have to be made once per section after all.
         self.can_repeat = bool(self.calls) and not any(key in slices for key in section.outputs)
-        self.form = [
-            (identity, keras.tree.map_structure(lambda leaf: _form(leaf, number), (call.args, call.kwargs)))
-            for call, identity in zip(self.calls, self._identities())
-        ]
-
-    def _identities(self) -> list[Any]:
-        """Return what the operation of each call must be equal in: with twins, in what it is and where it was used before."""
-        operations = [call.operation for call in self.calls]
-        if not self._with_twins:
-            return [id(operation) for operation in operations]
-        return [(operations.index(operation), structural_key(operation)) for operation in operations]
+        self.key = calls_key(self.calls, number.__getitem__, fingerprint_of)
 
     def position(self, key: Key) -> int | None:
         """Return which of the values that the section makes ``key`` is, directly or through a checkpoint."""
@@ -129,7 +121,7 @@ class _SectionPattern:
     def with_joined(self, absorbed: set[Key]) -> _SectionPattern:
         """Return the shape of the section without its inputs ``absorbed`` by a loop before it: itself where it has none."""
         section = _with_joined(self.section, absorbed)
-        return self if section is self.section else _SectionPattern(section, with_twins=self._with_twins)
+        return self if section is self.section else _SectionPattern(section, self._fingerprint_of)
 
 
 def _slot(key: Key, call: Call | None) -> _Slot:
@@ -138,13 +130,25 @@ def _slot(key: Key, call: Call | None) -> _Slot:
     return _Slot(call.inputs[0], key, call.operation.start, call.operation.stop - call.operation.start)
 
 
-def _form(leaf: Any, number: dict[Key, tuple[str, int]]) -> Any:
-    return number[leaf.key] if isinstance(leaf, Ref) else leaf
+def find_loops(
+    sections: Sequence[Section],
+    graph: Graph,
+    *,
+    level: Level = Level.SAME_VARIABLES,
+    fingerprints: Fingerprints | None = None,
+) -> list[Section | SectionLoop]:
+    """Return ``sections`` with every two or more equal consecutive ones as a SectionLoop.
 
+    ``level`` says in what they must be equal. ``fingerprints`` are those that are known already.
+    """
+    known = Fingerprints() if fingerprints is None else fingerprints
 
-def find_loops(sections: Sequence[Section], graph: Graph, *, with_twins: bool = False) -> list[Section | SectionLoop]:
-    """Return ``sections`` with every two or more equal consecutive ones (``with_twins``, twins too) as a SectionLoop."""
-    waiting = [_SectionPattern(section, with_twins=with_twins) for section in sections]
+    def fingerprint_of(operation: Any) -> Fingerprint:
+        if level is Level.SAME_VARIABLES:
+            return same_object(operation)
+        return structural_fingerprint(operation, known)
+
+    waiting = [_SectionPattern(section, fingerprint_of) for section in sections]
     found: list[Section | SectionLoop] = []
     while waiting:
         count, roles = _longest(waiting)
@@ -195,7 +199,7 @@ def _longest(shapes: Sequence[_SectionPattern]) -> tuple[int, tuple[Role, ...]]:
 def _roles(shapes: Sequence[_SectionPattern]) -> tuple[Role, ...] | None:
     """Return the role of each slot if all ``shapes`` are equal, else None."""
     head = shapes[0]
-    alike = (s.section.recomputed == head.section.recomputed and s.form == head.form for s in shapes)
+    alike = (s.section.recomputed == head.section.recomputed and s.key == head.key for s in shapes)
     if not all(alike) or not all(s.can_repeat and len(s.slots) == len(head.slots) for s in shapes):
         return None
     roles = [_role(i, shapes) for i in range(len(head.slots))]
@@ -246,8 +250,8 @@ def _run(shapes: Sequence[_SectionPattern], roles: Sequence[Role], after: Sequen
         returns=tuple(head.made[position] for position in positions),
         requests=tuple(Last(at[p]) if is_last else Joined(at[p], axis) for p, axis, is_last in requests),
         results=tuple(results),
-        form=head.form,
-        twins=twins_of([[call.operation for call in shape.calls] for shape in shapes]),
+        key=head.key,
+        isomorphic=isomorphic_layers([[call.operation for call in shape.calls] for shape in shapes]),
     )
 
 

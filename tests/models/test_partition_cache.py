@@ -13,7 +13,6 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.liveness import profile
 from keras_recompute.models import execute
-from keras_recompute.models.partition_cache import _kind
 
 LAYERS = keras.layers
 
@@ -88,13 +87,6 @@ def test_a_layer_that_holds_something_else_is_not_alike(traced):
     ours = kr.checkpointed(model, at=[f"drop_{number}" for number in range(5)])
     results(ours, [v.numpy() for v in model.variables], jit=False)
     assert len(traced) == 3
-
-
-def test_functions_are_alike_if_they_are_the_same():
-    one, two = (lambda x: x * 2), (lambda x: x * 2)
-    same, other = (LAYERS.Dense(3, activation=f) for f in (one, two))
-    assert _kind(LAYERS.Dense(3, activation=one)) == _kind(same)
-    assert _kind(same) != _kind(other)
 
 
 def test_sections_that_are_wired_otherwise_are_not_alike(traced):

@@ -10,6 +10,14 @@ from keras.src.models.functional import Functional, functional_like_constructor 
 
 __all__ = ["Functional", "functional_like_constructor"]
 
+# The attributes in which a functional model keeps its graph, with the names of its ends.
+GRAPH_OF_MODEL = frozenset(
+    {
+        "_inputs", "_inputs_struct", "_layers", "_nodes", "_nodes_by_depth", "_operations",
+        "_operations_by_depth", "_outputs", "_outputs_struct", "output_names",
+    }
+)  # fmt: skip
+
 
 def nodes_of(model: keras.Model) -> list[Any]:
     """Return the nodes of a functional ``model``, those of its inputs included, in running order."""

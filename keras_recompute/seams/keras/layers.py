@@ -10,6 +10,20 @@ DECIDE_CALLS = frozenset({"_trainable", "_dtype_policy", "_trainable_variables",
 OF_CALLS = ("_losses", "_loss_ids", "_inbound_nodes", "_outbound_nodes")
 # What ``compile`` and ``fit`` put into a model.
 OF_TRAINING = frozenset({"optimizer", "history", "stop_training", "_compile_config", "_eval_epoch_iterator"})
+# What Keras notes in every layer and operation, on which no call depends unless its code reads it:
+# arguments of the constructor, names, what it was called on and built for, and how it is saved.
+BOOKKEEPING = frozenset(
+    {
+        "_auto_config", "_auto_config_error_args", "_build_shapes_dict", "_call_signature", "_called",
+        "_inbound_nodes", "_input_shape_arg", "_lock", "_loss_ids", "_losses", "_losses_override",
+        "_outbound_nodes", "_parent_path", "_path", "_saved_model_arg_spec",
+        "_saved_model_inputs_spec", "_tracked", "_tracker", "build", "built",
+        "call_signature_parameters", "name", "quantize", "supports_jit",
+    }
+)  # fmt: skip
+TRACKING_PREFIX = "_self_"  # what TensorFlow's notes of what an object holds begin with
+# The same of variables: their name and value, and how the value began.
+BOOKKEEPING_OF_VARIABLES = frozenset({"_initializer", "_name", "_path", "_value"})
 
 
 def layers_in(layer: Any, *, include_self: bool = True) -> list[Any]:

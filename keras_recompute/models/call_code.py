@@ -1,0 +1,158 @@
+"""Which attributes the Python code of a layer's call reads and sets, as far as the code names them.
+
+Most of what Keras keeps in a layer has no bearing on a call: its name, its path, the initializers of
+weights that exist. A user's ``call`` may read these all the same. So its code is searched: what it
+names, and what the methods, properties and functions name that it names. Keras's own layers read
+none of them.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+KNOWN_PACKAGES = ("keras", "keras_recompute", "keras_hub")
+_LIBRARIES = (*KNOWN_PACKAGES, "tensorflow", "numpy", "builtins")
+_ENTRIES = ("__call__", "call", "quantized_call", "compute_mask", "stateless_call")
+_READ_ALL = frozenset({"vars", "__dict__", "get_config", "attrgetter"})
+
+
+@dataclass(frozen=True)
+class CallCode:
+    """What code names: attributes that it reads, and those that it sets and never reads.
+
+    ``rebinds`` tells whether it assigns to a variable of a function or module around it, so that
+    two calls of one and the same function can differ.
+    """
+
+    names: frozenset[str] = frozenset()
+    only_set: frozenset[str] = frozenset()
+    rebinds: bool = False
+
+    def reads(self, attribute: str) -> bool:
+        """Whether the attribute may be read, directly or by a property without the underscore."""
+        is_named = attribute in self.names or attribute.lstrip("_") in self.names
+        return is_named or not self.names.isdisjoint(_READ_ALL)
+
+
+def is_of_known_package(kind: Any) -> bool:
+    """Whether a class or function is Keras's, KerasHub's or ours: it does what it holds."""
+    return _package(kind) in KNOWN_PACKAGES
+
+
+def call_code(operations: Iterable[Any]) -> CallCode:
+    """Return what the code of calls of ``operations`` names, functions in their attributes included."""
+    operations = list(operations)
+    kinds = frozenset(kind for each in operations for kind in type(each).__mro__)
+    own = [function for each in operations for function in _own_functions(each)]
+    foreign = frozenset(kind for kind in kinds if _package(kind) not in _LIBRARIES)
+    return _reached(own, foreign) if own else _of_classes(foreign)
+
+
+@functools.lru_cache(maxsize=256)
+def _of_classes(kinds: frozenset[type]) -> CallCode:
+    return _reached([], kinds)
+
+
+def _own_functions(operation: Any) -> list[types.FunctionType]:
+    """Return the Python functions among the attributes of one object, such as another ``call``."""
+    wrappers = ("build", "quantize")  # which Keras sets in every layer
+    values = (value for name, value in vars(operation).items() if name not in wrappers)
+    return [function for value in values for function in _functions_in(value)]
+
+
+def _reached(start: Iterable[types.FunctionType], kinds: frozenset[type]) -> CallCode:
+    members = _members(kinds)
+    waiting = [*start, *(f for name in _ENTRIES for f in members.get(name, ()))]
+    seen: set[types.CodeType] = set()
+    read: set[str] = set()
+    stored: set[str] = set()
+    rebinds = False
+    while waiting:
+        function = waiting.pop()
+        if function.__code__ in seen:
+            continue
+        seen.add(function.__code__)
+        found = _named(function.__code__)
+        read |= found.read
+        stored |= found.stored
+        rebinds |= found.rebinds
+        for name in found.read:
+            waiting += members.get(name, ())
+            waiting += _functions_in(function.__globals__.get(name))
+        for cell in function.__closure__ or ():
+            waiting += _functions_in(_contents_of(cell))
+    return CallCode(frozenset(read), frozenset(stored - read), rebinds)
+
+
+def _members(kinds: Iterable[type]) -> Mapping[str, list[types.FunctionType]]:
+    members: dict[str, list[types.FunctionType]] = {}
+    for kind in kinds:
+        for name, value in vars(kind).items():
+            members.setdefault(name, []).extend(_functions_in(value))
+    return members
+
+
+def _functions_in(value: Any) -> list[types.FunctionType]:
+    """Return the functions of a user's that run when ``value`` is called, or read as an attribute."""
+    for name in ("fget", "func", "__func__", "__wrapped__", "python_function"):
+        # Not of a class or a module, whose attributes are anything.
+        if not isinstance(value, (type, types.ModuleType, types.FunctionType)):
+            inner = inspect.getattr_static(value, name, None)
+            if inner is not None:
+                value = getattr(value, name, value)
+    if not isinstance(value, types.FunctionType):
+        return []
+    package = (value.__module__ or "").split(".")[0]
+    return [] if package in _LIBRARIES else [value]
+
+
+def _contents_of(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not set yet
+        return None
+
+
+@dataclass(frozen=True)
+class _Named:
+    read: frozenset[str]
+    stored: frozenset[str]
+    rebinds: bool
+
+
+@functools.lru_cache(maxsize=4096)
+def _named(code: types.CodeType) -> _Named:
+    """Return the names in ``code`` and the functions written inside it."""
+    read: set[str] = set()
+    stored: set[str] = set()
+    rebinds = False
+    for each in _with_inner(code):
+        # A string may be the name that ``getattr`` is given.
+        read.update(text for text in each.co_consts if isinstance(text, str))
+        for instruction in dis.get_instructions(each):
+            if instruction.opname in ("STORE_ATTR", "DELETE_ATTR"):
+                stored.add(str(instruction.argval))
+            elif instruction.opname == "STORE_GLOBAL":
+                rebinds = True
+            elif instruction.opcode in dis.hasname:
+                read.add(str(instruction.argval))
+            elif instruction.opname == "STORE_DEREF":
+                rebinds |= each is code and instruction.argval in code.co_freevars
+    return _Named(frozenset(read), frozenset(stored), rebinds)
+
+
+def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _with_inner(constant)
+
+
+def _package(kind: Any) -> str:
+    return (kind.__module__ or "").split(".")[0]
