@@ -4,7 +4,8 @@ A Keras layer computes what its attributes say: whether it trains, its quantizat
 A function is traced for them as they are, and belongs to them: a call finds the program of what the attributes are now.
 
 They are looked at in every eager call. So a look costs little where nothing was set since the last one: it compares
-identities only. What a layer sets itself whenever it is traced, such as a count of its calls, does not count.
+identities only, also of what stands inside containers, closures and objects of a user's classes, and the contents of small
+arrays. What a layer sets itself whenever it is traced, such as a count of its calls, does not count.
 """
 
 from __future__ import annotations
@@ -19,12 +20,11 @@ import keras
 import tensorflow as tf
 
 from ..seams.keras.layers import DECIDE_CALLS, OF_TRAINING, layers_in
+from .changeable import changeable, contents, frozen, identities
 from .nest import Same
 from .side_effects import names_held
 
-_CONTAINERS = (list, tuple, dict, set)
 _WITHOUT_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
-_PLAIN = (bool, int, float, str, bytes, type(None))
 _OURS = "_keras_recompute"  # what our own attributes begin with
 
 
@@ -73,7 +73,7 @@ class Attributes:
     def _look(self) -> None:
         self._parts = [_Part(owner) for owner in owners(self._roots)]
         state = tuple(
-            (Same(part.owner), *((name, _frozen(value)) for name, value in part.counted(self._set_by_calls)))
+            (Same(part.owner), *((name, frozen(value)) for name, value in part.counted(self._set_by_calls)))
             for part in self._parts
         )
         self._number = self._numbers.setdefault(state, len(self._numbers))
@@ -87,14 +87,14 @@ class _Part:
         self._now = vars(owner)
         self._before = dict(self._now)
         self._was_built = getattr(owner, "built", True)
-        values = [value for _, value in self.counted(frozenset())]
-        containers = [value for value in values if isinstance(value, _CONTAINERS) and type(value) is not tuple]
-        self._holds = [self._now, *(value for value in containers if isinstance(value, dict))]
-        self._lists = [value for value in containers if not isinstance(value, dict)]
+        self._inside: list[tuple[str, Any]] = []  # what can be changed in place, and in which attribute it is
+        for name, value in self.counted(frozenset()):
+            self._inside += [(name, each) for each in changeable(value)]
+        self._kept = [contents(each) for _, each in self._inside]  # so that no identity is used again
         self._identities = self._look()
 
-    def _look(self) -> list[tuple[int, ...]]:
-        return [(*map(id, held.values()),) for held in self._holds] + [(*map(id, items),) for items in self._lists]
+    def _look(self) -> list[Any]:
+        return [(*map(id, self._now.values()),), *(identities(each) for _, each in self._inside)]
 
     def is_unchanged(self) -> bool:
         """Whether nothing was set since."""
@@ -102,8 +102,14 @@ class _Part:
 
     def set_since(self) -> Iterator[str]:
         """Yield the attributes that were set since, but for those of a layer that was built since."""
-        for name, value in self._now.items() if self._was_built else ():
+        if not self._was_built:
+            return
+        for name, value in self._now.items():
             if name not in self._before or self._before[name] is not value:
+                yield name
+        before = self._identities[1:]
+        for (name, each), then in zip(self._inside, before):
+            if identities(each) != then:
                 yield name
 
     def counted(self, set_by_calls: set[tuple[int, str]] | frozenset[Any]) -> Iterator[tuple[str, Any]]:
@@ -134,13 +140,3 @@ def _common(is_model: bool) -> frozenset[str]:
     """Return the names of what every layer, or every model, has and on which no call depends."""
     names = frozenset(vars(keras.layers.Layer())) - DECIDE_CALLS
     return names | (frozenset(vars(keras.Model())) - DECIDE_CALLS) | OF_TRAINING if is_model else names
-
-
-def _frozen(value: Any) -> Hashable:
-    if isinstance(value, _PLAIN):
-        return type(value), repr(value) if isinstance(value, float) else value
-    if isinstance(value, dict):
-        return dict, tuple((_frozen(key), _frozen(item)) for key, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return list, tuple(map(_frozen, value))
-    return Same(value)

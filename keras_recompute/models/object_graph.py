@@ -16,7 +16,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ..engine.nest import Same
+from ..engine.changeable import MOST_VALUES, SMALL_ARRAY_BYTES
+from ..engine.nest import Same, is_known_here
 from ..seams.keras.graph import GRAPH_OF_MODEL, Functional
 from ..seams.keras.layers import (
     BOOKKEEPING,
@@ -28,8 +29,6 @@ from ..seams.tensorflow.tensors import is_eager
 from .call_code import CallCode, is_of_known_package
 from .graph import InitialState, Key, Ref, read_graph
 
-LARGEST_ARRAY_BYTES = 2**20  # larger ones are equal to themselves alone
-_MOST_VALUES = 20_000  # in one operation; one that holds more is equal to itself alone
 _OURS = "_keras_recompute"  # what our own attributes begin with
 _PLAIN = (type(None), bool, int, str, bytes, range, tf.DType, np.dtype)
 _OF_PROCESS = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc)
@@ -37,7 +36,7 @@ _OPAQUE_PACKAGES = ("tensorflow", "numpy", "jax", "jaxlib", "torch", "threading"
 
 
 class TooLargeError(Exception):
-    """An operation holds more values than are looked at."""
+    """An operation holds more values than are looked at, and than are watched for changes."""
 
 
 class ObjectGraph:
@@ -63,7 +62,7 @@ class ObjectGraph:
         self._place = {id(v): n for n, v in reversed(list(enumerate(self.own)))}
         self._met: dict[int, tuple[int, Any]] = {}  # with the object, so that its id stays its own
         self._count = 0
-        self._left = _MOST_VALUES
+        self._left = MOST_VALUES
 
     def key(self, value: Any) -> Hashable:
         """Return ``value`` in a form that is equal for what is equal."""
@@ -127,7 +126,9 @@ class ObjectGraph:
         return Ref, self._value_number(reference.key)
 
     def _array(self, value: Any) -> Hashable:
-        # A tensor of a graph, and one of a type that NumPy does not have, is known by itself.
+        if isinstance(value, tf.Tensor) and not is_known_here(value):
+            # Left behind by an earlier trace: it has no value, and no call can read it.
+            return tf.Tensor, value.dtype, self.key(value.shape)
         if isinstance(value, tf.Tensor):
             is_readable = is_eager(value) and value.dtype.is_numpy_compatible
             if not is_readable or value.dtype in (tf.string, tf.resource, tf.variant):
@@ -135,7 +136,7 @@ class ObjectGraph:
         elif type(value) is not np.ndarray or value.dtype.hasobject:
             return self._identity(value)
         array = np.asarray(value)
-        if array.nbytes > LARGEST_ARRAY_BYTES:
+        if array.nbytes > SMALL_ARRAY_BYTES:
             return self._identity(value)
         kind = tf.Tensor if isinstance(value, tf.Tensor) else np.ndarray
         return kind, array.dtype, array.shape, array.tobytes()

@@ -1,0 +1,138 @@
+"""What can be changed in place inside the value of an attribute: containers, arrays, closures, and
+objects of a user's classes.
+
+Objects of libraries are not looked into: layers are looked at by themselves, and of the others no
+call of a layer depends on more than which they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import deque
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from .nest import Same
+
+SMALL_ARRAY_BYTES = 2**18  # larger ones are told by identity
+MOST_VALUES = 20_000  # that are looked at in one attribute
+_PLAIN = (bool, int, float, str, bytes, type(None))
+_LIBRARIES = (
+    "builtins", "collections", "functools", "jax", "keras", "keras_hub", "keras_recompute", "numpy",
+    "tensorflow", "threading", "torch", "types", "weakref",
+)  # fmt: skip
+_OPAQUE = (type, types.ModuleType, keras.Operation, keras.Variable, tf.Module, tf.Tensor)
+
+
+def changeable(value: Any) -> list[Any]:
+    """Return what can be changed in place in ``value``, itself included, each once."""
+    fixed = (tuple, types.MethodType, functools.partial)
+    return [each for each, _ in _walked(value) if not isinstance(each, fixed)]
+
+
+def _walked(value: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield each object in ``value`` that refers to others, and what it refers to."""
+    waiting: deque[Any] = deque([value])
+    seen: dict[int, Any] = {}
+    while waiting and len(seen) < MOST_VALUES:
+        each = waiting.popleft()
+        if id(each) in seen or isinstance(each, _PLAIN):
+            continue
+        seen[id(each)] = each
+        inner = contents(each)
+        if inner is not None:
+            yield each, inner
+            waiting.extend(inner)
+
+
+def contents(value: Any) -> list[Any] | None:
+    """Return what ``value`` refers to and can be made to refer to otherwise; None if nothing."""
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    if isinstance(value, (list, tuple, set)):
+        return list(value)
+    if isinstance(value, types.FunctionType):
+        cells = [_held(cell) for cell in value.__closure__ or ()]
+        return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()] or None
+    if isinstance(value, types.MethodType):
+        return [value.__self__, value.__func__]
+    if type(value) is functools.partial:
+        return [value.func, *value.args, *value.keywords.values()]
+    if type(value) is np.ndarray:
+        return [] if value.nbytes <= SMALL_ARRAY_BYTES and not value.dtype.hasobject else None
+    return list(_state(value).values()) if _is_of_user(value) else None
+
+
+def identities(value: Any) -> Any:
+    """Return what is another where ``value``, which is ``changeable``, was changed."""
+    if isinstance(value, dict):
+        return (*map(id, value.values()),)
+    if isinstance(value, (list, set)):
+        return (*map(id, value),)
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    return (*map(id, contents(value) or ()),)
+
+
+def frozen(value: Any) -> Hashable:
+    """Return ``value`` in a form that is equal where it is the same and holds the same.
+
+    Containers are equal by what they hold, everything else by identity, and by what it holds.
+    """
+    if isinstance(value, _PLAIN):
+        return _leaf(value)
+    walked = list(_walked(value))
+    if not walked:
+        return Same(value)
+    numbers = {id(each): n for n, (each, _) in enumerate(walked)}
+    forms = []
+    for each, inner in walked:
+        items = tuple(numbers[id(i)] if id(i) in numbers else _leaf(i) for i in inner)
+        forms.append((_own_form(each), items))
+    return tuple(forms)
+
+
+def _leaf(value: Any) -> Hashable:
+    if isinstance(value, _PLAIN):
+        return type(value), repr(value) if isinstance(value, float) else value
+    return Same(value)
+
+
+def _own_form(value: Any) -> Hashable:
+    """Return what ``value`` is beside what it refers to."""
+    for kind in (dict, list, tuple, set, types.MethodType, functools.partial):
+        if isinstance(value, kind):
+            return kind
+    if isinstance(value, np.ndarray):
+        return Same(value), value.dtype, value.shape, value.tobytes()
+    return Same(value)
+
+
+def _state(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object, those in slots too."""
+    slots = (name for kind in type(value).__mro__ for name in _slots(kind))
+    found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    return {**found, **getattr(value, "__dict__", {})}
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    slots = vars(kind).get("__slots__", ())
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(name for name in names if not name.startswith("__"))
+
+
+def _is_of_user(value: Any) -> bool:
+    package = type(value).__module__.split(".")[0]
+    return package not in _LIBRARIES and not isinstance(value, _OPAQUE)
+
+
+def _held(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not set yet
+        return None

@@ -1,0 +1,461 @@
+"""Equality is by what layers hold: what differs stays apart and trains as plain Keras does."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_recompute as kr
+from keras_recompute.models.fingerprint import Fingerprints
+
+X = np.linspace(-1, 1, 8, dtype="float32").reshape(2, 4)
+COUNT = 3
+
+
+def key(operation):
+    return Fingerprints().of(operation).key
+
+
+def factory(k):
+    def activation(x):
+        return keras.ops.tanh(x) * k
+
+    return activation
+
+
+def scaled(x, k):
+    return keras.ops.tanh(x) * k
+
+
+@dataclasses.dataclass
+class Settings:
+    factor: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FrozenSettings:
+    factor: float
+
+
+class Activation:
+    """An activation that is an object with state."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, x):
+        return keras.ops.tanh(x) * self.factor
+
+
+class Scale(keras.layers.Layer):
+    """Multiplies by what ``get_factor`` finds in its attributes, which its configuration omits."""
+
+    factor = 1.0
+
+    def __init__(self, factor=None, get_factor=None, **kwargs):
+        super().__init__(**kwargs)
+        self.kernel_of = keras.layers.Dense(4)
+        if factor is not None:
+            self.factor = factor
+        self.get_factor = get_factor
+
+    def build(self, shape):
+        self.kernel_of.build(shape)
+
+    def call(self, x):
+        factor = self.factor if self.get_factor is None else self.get_factor(self.factor)
+        return keras.ops.tanh(self.kernel_of(x)) * factor
+
+    def get_config(self):
+        return {"name": self.name}
+
+
+class Named(Scale):
+    def call(self, x):
+        return super().call(x) * (1.0 + int(self.name.split("_")[-1]))
+
+
+class NamedByHelper(Scale):
+    def call(self, x):
+        return super().call(x) * number_in_name(self)
+
+
+def number_in_name(layer):
+    return 1.0 + int(layer.name.split("_")[-1])
+
+
+class Initialised(Scale):
+    """Draws a constant with an initializer that it holds: two seeds, two constants."""
+
+    def __init__(self, seed, **kwargs):
+        super().__init__(**kwargs)
+        self.draw = keras.initializers.RandomUniform(1.0, 2.0, seed=seed)
+
+    def call(self, x):
+        return super().call(x) * self.draw((4,))
+
+
+class Holder(keras.layers.Layer):
+    """Holds layers one in another."""
+
+    def __init__(self, factor, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = keras.Sequential([Scale(factor)])
+
+    def call(self, x):
+        return self.inner(x)
+
+
+class Tied(keras.layers.Layer):
+    """Two layers inside, or one that is called twice."""
+
+    def __init__(self, is_tied, **kwargs):
+        super().__init__(**kwargs)
+        self.first = keras.layers.Dense(4)
+        self.second = self.first if is_tied else keras.layers.Dense(4)
+
+    def call(self, x):
+        return keras.ops.tanh(self.second(keras.ops.tanh(self.first(x))))
+
+
+def with_attribute(name, value):
+    layer = Scale()
+    setattr(layer, name, value)
+    return layer
+
+
+def with_call(k):
+    """Return a layer of which one object has another ``call``."""
+    layer = keras.layers.Dense(4)
+
+    def call(self, x, training=None):
+        return keras.ops.tanh(type(self).call(self, x, training=training)) * k
+
+    layer.call = types.MethodType(call, layer)
+    return layer
+
+
+def dense(activation):
+    return keras.layers.Dense(4, activation=activation)
+
+
+def by_settings(settings):
+    return lambda x: settings.factor * x
+
+
+def lambda_of(k):
+    return lambda x: keras.ops.tanh(x) * k
+
+
+# What differs with the number: a layer for the number n, named by what makes the difference.
+DIFFERENT = {
+    "factory": lambda n: dense(factory(n + 1.0)),
+    "lambda": lambda n: dense(lambda_of(n + 1.0)),
+    "default argument": lambda n: dense(lambda x, k=n + 1.0: keras.ops.tanh(x) * k),
+    "partial": lambda n: dense(functools.partial(scaled, k=n + 1.0)),
+    "object": lambda n: dense(Activation(n + 1.0)),
+    "method": lambda n: dense(Activation(n + 1.0).__call__),
+    "closure over an object": lambda n: dense(by_settings(Settings(n + 1.0))),
+    "attribute": lambda n: with_attribute("factor", n + 1.0),
+    "type of a number": lambda n: with_attribute("factor", [1, True, 1.0][n]),
+    "array": lambda n: with_attribute("factor", np.full(4, n + 1.0, "float32")),
+    "tensor": lambda n: with_attribute("factor", tf.fill([4], n + 1.0)),
+    "settings": lambda n: Scale(Settings(n + 1.0), lambda s: s.factor),
+    "frozen settings": lambda n: Scale(FrozenSettings(n + 1.0), lambda s: s.factor),
+    "list": lambda n: Scale([n + 1.0], lambda s: s[0]),
+    "dict in a list": lambda n: Scale([{"k": n + 1.0}], lambda s: s[0]["k"]),
+    "another call": with_call,
+    "name": lambda n: Named(name=f"named_{n}"),
+    "name read by a helper": lambda n: NamedByHelper(name=f"named_by_helper_{n}"),
+    "initializer": lambda n: Initialised(seed=n),
+    "layer in a model in a layer": lambda n: Holder(n + 1.0),
+    "weights tied inside": lambda n: Tied(n == 1),
+    "variable of TensorFlow": lambda n: Scale(tf.Variable(n + 1.0, trainable=False)),
+}  # fmt: skip
+# The same with nothing that differs.
+EQUAL = {
+    "factory": lambda _: dense(factory(2.0)),
+    "lambda": lambda _: dense(lambda_of(2.0)),
+    "default argument": lambda _: dense(lambda x, k=2.0: keras.ops.tanh(x) * k),
+    "partial": lambda _: dense(functools.partial(scaled, k=2.0)),
+    "object": lambda _: dense(Activation(2.0)),
+    "attribute": lambda _: with_attribute("factor", 2.0),
+    "attribute set in another order": lambda n: in_order(["one", "two"] if n else ["two", "one"]),
+    "array": lambda _: with_attribute("factor", np.full(4, 2.0, "float32")),
+    "tensor": lambda _: with_attribute("factor", tf.fill([4], 2.0)),
+    "settings": lambda _: Scale(Settings(2.0), lambda s: s.factor),
+    "frozen settings": lambda _: Scale(FrozenSettings(2.0), lambda s: s.factor),
+    "list": lambda _: Scale([2.0], lambda s: s[0]),
+    "name": lambda n: Scale(name=f"any_{n}"),
+    "initializer of weights": lambda n: keras.layers.Dense(4, "tanh", kernel_initializer=draw(n)),
+    "layer in a model in a layer": lambda _: Holder(2.0),
+    "weights tied inside": lambda _: Tied(True),
+    "attention": lambda _: SelfAttention(),
+}  # fmt: skip
+
+
+class SelfAttention(keras.layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.attention = keras.layers.MultiHeadAttention(2, 2)
+        self.norm = keras.layers.LayerNormalization()
+
+    def call(self, x):
+        y = x[:, None, :]
+        return self.norm(self.attention(y, y)[:, 0])
+
+
+def draw(seed):
+    return keras.initializers.RandomUniform(-0.5, 0.5, seed=seed)
+
+
+def in_order(names):
+    layer = Scale(2.0)
+    for name in names:
+        setattr(layer, name, name)
+    return layer
+
+
+def built(make, number):
+    layer = make(number)
+    layer(X)
+    return layer
+
+
+def models(make, *, checkpoints):
+    """Return a model with loops and a plain one that share their layers."""
+    keras.utils.set_random_seed(0)
+    x = inputs = keras.Input((4,), batch_size=2)
+    for number in range(COUNT):
+        x = make(number)(x)
+        x = kr.RecomputationCheckpoint()(x) if checkpoints else x
+    model = kr.Model(inputs, keras.layers.Dense(1)(x))
+    for n, variable in enumerate(model.trainable_variables):
+        variable.assign(0.5 * np.cos(np.arange(np.prod(variable.shape)) + n).reshape(variable.shape))
+    model.scan_layers = True
+    return model, keras.Model(model.inputs, model.outputs)
+
+
+def has_loop(model):
+    steps = [each for step in model.plan.steps for each in (step, *step.inside)]
+    return any(hasattr(step, "isomorphic") for step in steps)
+
+
+def loss_and_gradients(model, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(tf.sin(model(x, training=True)))
+    return [loss, *tape.gradient(loss, [x, *(v.value for v in model.trainable_variables)])]
+
+
+def assert_trains_as(plain, model, mode):
+    run = loss_and_gradients
+    if mode != "eager":
+        run = tf.function(run, jit_compile=mode == "jit", autograph=False)
+    wanted = loss_and_gradients(plain, tf.constant(X))
+    for a, b in zip(run(model, tf.constant(X)), wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_layers_that_hold_something_else_are_not_equal(name):
+    make = DIFFERENT[name]
+    assert len({key(built(make, n)) for n in range(COUNT)}) > 1
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_layers_that_hold_the_same_are_equal(name):
+    make = EQUAL[name]
+    assert len({key(built(make, n)) for n in range(COUNT)}) == 1
+
+
+MODES = pytest.mark.parametrize(
+    "mode",
+    ["graph", pytest.param("eager", marks=pytest.mark.long), pytest.param("jit", marks=pytest.mark.long)],
+)
+CHECKPOINTS = pytest.mark.parametrize("checkpoints", [True, False], ids=["checkpoints", "none"])
+
+
+@MODES
+@CHECKPOINTS
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_differs_trains_as_the_plain_model(name, checkpoints, mode):
+    model, plain = models(DIFFERENT[name], checkpoints=checkpoints)
+    assert_trains_as(plain, model, mode)
+
+
+@MODES
+@CHECKPOINTS
+@pytest.mark.parametrize("name", EQUAL)
+def test_what_is_equal_is_a_loop_and_trains_as_the_plain_model(name, checkpoints, mode):
+    model, plain = models(EQUAL[name], checkpoints=checkpoints)
+    assert has_loop(model)
+    assert_trains_as(plain, model, mode)
+
+
+def test_weights_that_two_layers_of_one_section_share_set_it_apart():
+    """The blocks call two layers each; in the first both have one kernel."""
+
+    def block(number):
+        first, second = dense("tanh"), dense("tanh")
+        first.build((2, 4))
+        second.build((2, 4))
+        if number == 0:
+            second._tracker.unlock()
+            second._kernel = first._kernel
+            second._trainable_variables[0] = first._kernel
+        return lambda x: second(first(x))
+
+    model, plain = models(block, checkpoints=True)
+    assert_trains_as(plain, model, "graph")
+
+
+def change_attribute(layer):
+    layer.factor = 5.0
+
+
+def change_list(layer):
+    layer.factor[0] = 5.0
+
+
+def change_nested(layer):
+    layer.factor[0]["k"] = 5.0
+
+
+def change_object(layer):
+    layer.factor.factor = 5.0
+
+
+def change_array(layer):
+    layer.factor[:] = 5.0
+
+
+def change_cell(layer):
+    layer.get_factor.__closure__[0].cell_contents = 5.0
+
+
+def closure(k):
+    return lambda factor: factor * k
+
+
+CHANGES = {
+    "attribute": (lambda _: Scale(2.0), change_attribute),
+    "list": (lambda _: Scale([2.0], lambda s: s[0]), change_list),
+    "dict in a list": (lambda _: Scale([{"k": 2.0}], lambda s: s[0]["k"]), change_nested),
+    "object": (lambda _: Scale(Settings(2.0), lambda s: s.factor), change_object),
+    "array": (lambda _: Scale(np.full(4, 2.0, "float32")), change_array),
+    "closure": (lambda _: Scale(1.0, closure(2.0)), change_cell),
+}
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_changed_between_two_steps_counts(name, mode):
+    make, change = CHANGES[name]
+    model, plain = models(make, checkpoints=True)
+    assert has_loop(model)
+    assert_trains_as(plain, model, mode)
+    changed = next(layer for layer in model.layers if isinstance(layer, Scale))
+    change(changed)
+    assert_trains_as(plain, model, mode)
+
+
+def test_an_object_that_refers_to_itself_has_a_fingerprint():
+    def cyclic(k):
+        settings = Settings(k)
+        settings.itself = [settings]
+        return Scale(settings, lambda s: s.itself[0].factor)
+
+    same, other = (built(lambda _, k=k: cyclic(k), 0) for k in (1.0, 2.0))
+    assert key(same) == key(built(lambda _: cyclic(1.0), 0)) != key(other)
+
+
+def test_one_object_twice_and_two_equal_objects_differ():
+    """The call may change one of them."""
+
+    def pair(is_one):
+        first = Settings(1.0)
+        return Scale([first, first if is_one else Settings(1.0)], lambda s: s[1].factor)
+
+    assert key(built(lambda _: pair(True), 0)) != key(built(lambda _: pair(False), 0))
+
+
+def test_objects_without_attributes_are_told_by_identity():
+    class Mode:
+        pass
+
+    one, other = Mode(), Mode()
+    by_mode = [Scale(mode, lambda m: 1.0 if m is one else 2.0) for mode in (one, one, other)]
+    first, same, apart = (key(built(lambda _, layer=layer: layer, 0)) for layer in by_mode)
+    assert first == same != apart
+
+
+def test_a_layer_that_holds_too_much_is_equal_to_itself_alone():
+    large = [{n: str(n) for n in range(30_000)} for _ in range(2)]
+    one, other = (built(lambda _, d=d: Scale(d, lambda d: float(d[1])), 0) for d in large)
+    assert key(one) == key(one) != key(other)
+
+
+def test_arrays_above_the_limit_are_told_by_identity():
+    array = np.ones(2**19, "float64")
+    one, other = (built(lambda _, a=a: Scale(a, lambda a: a[0]), 0) for a in (array, array.copy()))
+    same = built(lambda _: Scale(array, one.get_factor), 0)
+    assert key(one) == key(same) != key(other)
+
+
+def test_a_frozen_layer_another_dtype_lora_and_quantization_count():
+    def made(change=id, **options):
+        layer = keras.layers.Dense(4, **options)
+        layer.build((2, 4))
+        change(layer)
+        return key(layer)
+
+    def freeze(layer):
+        layer.trainable = False
+
+    def freeze_bias(layer):
+        layer.bias.trainable = False
+
+    plain = made()
+    assert made() == plain
+    others = [
+        made(freeze),
+        made(freeze_bias),
+        made(lambda layer: layer.enable_lora(1)),
+        made(lambda layer: layer.quantize("int8")),
+        made(dtype="mixed_bfloat16"),
+        made(kernel_regularizer="l2"),
+        made(kernel_constraint="non_neg"),
+        made(use_bias=False),
+    ]
+    assert plain not in others
+    assert len(set(others)) == len(others)
+
+
+def test_functions_that_count_their_calls_are_no_loop():
+    calls = 0
+
+    def counting(x):
+        nonlocal calls
+        calls += 1
+        return x * (1 + calls % COUNT)
+
+    model, _ = models(lambda _: dense(counting), checkpoints=True)
+    assert not has_loop(model)
+
+
+def test_a_symbolic_tensor_that_a_layer_keeps_does_not_count():
+    class Keeps(Scale):
+        def call(self, x):
+            self.seen = super().call(x)
+            return self.seen
+
+    model, plain = models(lambda _: Keeps(2.0), checkpoints=True)
+    assert has_loop(model)
+    assert_trains_as(plain, model, "graph")
