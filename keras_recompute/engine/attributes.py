@@ -20,8 +20,8 @@ import keras
 import tensorflow as tf
 
 from ..seams.keras.layers import DECIDE_CALLS, OF_TRAINING, layers_in
-from .changeable import changeable, contents, frozen, identities
 from .nest import Same
+from .object_contents import mutable_contents, references, snapshot, state_key
 from .side_effects import names_held
 
 _WITHOUT_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
@@ -73,7 +73,7 @@ class Attributes:
     def _look(self) -> None:
         self._parts = [_Part(owner) for owner in owners(self._roots)]
         state = tuple(
-            (Same(part.owner), *((name, frozen(value)) for name, value in part.counted(self._set_by_calls)))
+            (Same(part.owner), *((name, state_key(value)) for name, value in part.counted(self._set_by_calls)))
             for part in self._parts
         )
         self._number = self._numbers.setdefault(state, len(self._numbers))
@@ -89,12 +89,12 @@ class _Part:
         self._was_built = getattr(owner, "built", True)
         self._inside: list[tuple[str, Any]] = []  # what can be changed in place, and in which attribute it is
         for name, value in self.counted(frozenset()):
-            self._inside += [(name, each) for each in changeable(value)]
-        self._kept = [contents(each) for _, each in self._inside]  # so that no identity is used again
+            self._inside += [(name, each) for each in mutable_contents(value)]
+        self._kept = [references(each) for _, each in self._inside]  # so that no identity is used again
         self._identities = self._look()
 
     def _look(self) -> list[Any]:
-        return [(*map(id, self._now.values()),), *(identities(each) for _, each in self._inside)]
+        return [(*map(id, self._now.values()),), *(snapshot(each) for _, each in self._inside)]
 
     def is_unchanged(self) -> bool:
         """Whether nothing was set since."""
@@ -109,7 +109,7 @@ class _Part:
                 yield name
         before = self._identities[1:]
         for (name, each), then in zip(self._inside, before):
-            if identities(each) != then:
+            if snapshot(each) != then:
                 yield name
 
     def counted(self, set_by_calls: set[tuple[int, str]] | frozenset[Any]) -> Iterator[tuple[str, Any]]:

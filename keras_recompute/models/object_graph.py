@@ -16,8 +16,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ..engine.changeable import MOST_VALUES, SMALL_ARRAY_BYTES
 from ..engine.nest import Same, is_known_here
+from ..engine.object_contents import MOST_VALUES, SMALL_ARRAY_BYTES
 from ..seams.keras.graph import GRAPH_OF_MODEL, Functional
 from ..seams.keras.layers import (
     BOOKKEEPING,

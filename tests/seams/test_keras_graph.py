@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.seams.keras.graph import (
+    GRAPH_OF_MODEL,
     Functional,
     RunsItsGraph,
     TellsOfClones,
@@ -21,6 +22,7 @@ from keras_recompute.seams.keras.graph import (
     runs_its_graph,
     tracked_layers,
 )
+from keras_recompute.seams.keras.layers import TRACKING_PREFIX
 
 
 @pytest.fixture
@@ -34,6 +36,11 @@ def model():
 
 def test_what_keras_makes_of_inputs_and_outputs_is_functional(model):
     assert type(model) is Functional
+
+
+def test_the_graph_is_all_that_a_functional_model_has_beside_what_every_model_has(model):
+    own = set(vars(model)) - set(vars(keras.Model()))
+    assert {name for name in own if not name.startswith(TRACKING_PREFIX)} <= GRAPH_OF_MODEL <= set(vars(model))
 
 
 def test_nodes_come_in_running_order(model):

@@ -5,9 +5,12 @@ import tensorflow as tf
 
 from keras_recompute.seams.keras.calls import autocast_around, is_symbolic, training_around
 from keras_recompute.seams.keras.layers import (
+    BOOKKEEPING,
+    BOOKKEEPING_OF_VARIABLES,
     DECIDE_CALLS,
     OF_CALLS,
     OF_TRAINING,
+    TRACKING_PREFIX,
     Changed,
     arguments_from_context,
     changed_by_calls,
@@ -30,6 +33,26 @@ def test_names_of_attributes_are_those_of_keras():
     look = keras.callbacks.LambdaCallback(on_test_end=lambda _: seen.append(set(vars(model))))
     model.fit(x, y, validation_data=(x, y), callbacks=[look], verbose=0)
     assert seen[0] >= OF_TRAINING
+
+
+def test_what_every_layer_has_is_bookkeeping_or_decides_its_calls():
+    """A name that a new version of Keras adds is one or the other: until it is listed, it counts."""
+    layer = keras.layers.Layer()
+    layer.inner = keras.layers.Layer()
+    names = {name for name in vars(layer) if not name.startswith(TRACKING_PREFIX)} - {"inner"}
+    only_sometimes = {"_auto_config_error_args", "_input_shape_arg"}
+    assert names >= BOOKKEEPING - only_sometimes
+    assert names - BOOKKEEPING == {
+        "_allow_non_tensor_positional_args", "_call_context_args", "_call_has_context_arg",
+        "_call_has_mask_arg", "_call_has_training_arg", "_convert_input_args", "_dtype_policy",
+        "_input_spec", "_layers", "_metrics", "_non_trainable_variables", "_remat_mode",
+        "_seed_generators", "_supports_masking", "_trainable", "_trainable_variables",
+        "activity_regularizer", "autocast",
+    }  # fmt: skip
+
+
+def test_a_variable_has_a_name_and_a_value_that_are_left_out():
+    assert set(vars(keras.Variable(1.0))) >= BOOKKEEPING_OF_VARIABLES
 
 
 def test_layers_inside_are_found():

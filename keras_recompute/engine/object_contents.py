@@ -29,7 +29,7 @@ _LIBRARIES = (
 _OPAQUE = (type, types.ModuleType, keras.Operation, keras.Variable, tf.Module, tf.Tensor)
 
 
-def changeable(value: Any) -> list[Any]:
+def mutable_contents(value: Any) -> list[Any]:
     """Return what can be changed in place in ``value``, itself included, each once."""
     fixed = (tuple, types.MethodType, functools.partial)
     return [each for each, _ in _walked(value) if not isinstance(each, fixed)]
@@ -44,13 +44,13 @@ def _walked(value: Any) -> Iterator[tuple[Any, list[Any]]]:
         if id(each) in seen or isinstance(each, _PLAIN):
             continue
         seen[id(each)] = each
-        inner = contents(each)
+        inner = references(each)
         if inner is not None:
             yield each, inner
             waiting.extend(inner)
 
 
-def contents(value: Any) -> list[Any] | None:
+def references(value: Any) -> list[Any] | None:
     """Return what ``value`` refers to and can be made to refer to otherwise; None if nothing."""
     if isinstance(value, dict):
         return [*value.keys(), *value.values()]
@@ -68,18 +68,18 @@ def contents(value: Any) -> list[Any] | None:
     return list(_state(value).values()) if _is_of_user(value) else None
 
 
-def identities(value: Any) -> Any:
-    """Return what is another where ``value``, which is ``changeable``, was changed."""
+def snapshot(value: Any) -> Any:
+    """Return what is another where ``value``, which is one of the ``mutable_contents``, was changed."""
     if isinstance(value, dict):
         return (*map(id, value.values()),)
     if isinstance(value, (list, set)):
         return (*map(id, value),)
     if isinstance(value, np.ndarray):
         return value.tobytes()
-    return (*map(id, contents(value) or ()),)
+    return (*map(id, references(value) or ()),)
 
 
-def frozen(value: Any) -> Hashable:
+def state_key(value: Any) -> Hashable:
     """Return ``value`` in a form that is equal where it is the same and holds the same.
 
     Containers are equal by what they hold, everything else by identity, and by what it holds.
