@@ -69,6 +69,9 @@ def _carried_out(
                 raise SystemExit(DONE)
             resumed = save_to_go_on_from(options, text)
             if options.workers:
+                if options.save and options.save.exists():  # the first worker would find out after seconds
+                    with in_use(options.save):
+                        pass
                 script = build_model.__code__.co_filename
                 raise SystemExit(start(script, sys.argv[1:] if argv is None else argv, options))
             with joined(options, text) as share, _saves_in(options, share):

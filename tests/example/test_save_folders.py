@@ -10,6 +10,7 @@ import pytest
 from small_disks import fill, small_disk
 from small_saves import small_save
 
+import recompute_lstm
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.example import saves
 from keras_recompute.example.saves import MODEL, OPTIMIZER, STATE, SaveError, in_use, last_save
@@ -85,6 +86,17 @@ def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(tmp_path, target)
         pass
     assert (tmp_path / "somebody's").read_text() == "precious"
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_workers_are_not_started_where_the_first_one_could_not_save(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("keras_recompute.example.run.start", lambda *_: pytest.fail("they are started"))
+    (tmp_path / ".lock").symlink_to("somebody's")
+    assert recompute_lstm.main(["--workers", "2", "--save", str(tmp_path)]) == 2
+    assert ".lock is a symbolic link" in capsys.readouterr().err
+    (tmp_path / ".lock").unlink()
+    with in_use(tmp_path):
+        assert recompute_lstm.main(["--workers", "2", "--save", str(tmp_path)]) == 2
+    assert "another run saves there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("make", "what"), [(os.mkfifo, "a pipe"), (os.mkdir, "a folder")])
