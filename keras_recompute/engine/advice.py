@@ -8,7 +8,7 @@ from ..errors import InvalidArgumentError
 from ..phases import parse_op_name
 from ..walks import reached
 from .gradient import is_checkpointed_call
-from .marks import name_of
+from .marks import copies, is_replay_source, name_of
 from .origin import warn_user
 from .partition import Partition, partition
 from .policies import Policy, SaveEverything, SaveNothing, SaveReplaySources, names_in, save_everything
@@ -38,6 +38,9 @@ def advise(part: Partition, policy: Policy, function: str) -> None:
     """Warn where the checkpoint of ``function`` cannot do what it was put there for."""
     if isinstance(policy, SaveEverything):
         return
+    kept = (each for value in part.saved for each in copies(value))
+    if isinstance(policy, SaveReplaySources) and any(map(is_replay_source, kept)):
+        return  # a layer inside saves memory by itself, and keeps what its replay begins with
     plain = partition(part.joint, save_everything)
     if not set(_refs(plain)) - set(_refs(part)):
         warn_user(

@@ -20,14 +20,13 @@ from ..errors import InvalidArgumentError
 from ..seams.keras.calls import is_symbolic
 from ..seams.tensorflow import autograph
 from ..seams.tensorflow.bodies import entering_bodies
-from ..seams.tensorflow.gradients import is_recorded
 from .advice import advise, advise_dissolved, check_names
 from .ambient import ambient
 from .arguments import Arguments, Results
 from .attributes import owners, used_by
 from .frozen import frozen_ports
-from .gradient import is_dissolved, refuse_forward_mode
-from .joint import Joint, join
+from .gradient import is_dissolved
+from .joint import join
 from .left_behind import take_left_behind
 from .losses import Losses
 from .lower import lower
@@ -149,49 +148,17 @@ class Checkpointed:
             return converted(self.__wrapped__)(*args, **kwargs)
         signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
         key = (Same(self.__wrapped__), _key(self.policy), template, tuple(signature), ambient())
-        make = self._eager if tf.executing_eagerly() else self._graph
         programs = programs_of(self.__wrapped__, self)
         uses = used_by(self.__wrapped__, template.others)
-        return programs.get(key, lambda: make(signature, given), uses=uses, name=self.__name__)(given)
+        program = programs.get(key, lambda: self._program(signature, given), uses=uses, name=self.__name__)
+        return program(given)
 
-    def _graph(self, signature: Sequence[tf.TensorSpec], first: Flat) -> Callable[[Flat], Any]:
+    def _program(self, signature: Sequence[tf.TensorSpec], first: Flat) -> Callable[[Flat], Any]:
         built = self.build(converted(self.__wrapped__), signature, first)
+        name = section_name(self.__name__)
 
         def run(given: Flat) -> Any:
-            return built.pack(lower(built.part, given.tensors, name=section_name(self.__name__)), given)
-
-        return run
-
-    def _eager(self, signature: Sequence[tf.TensorSpec], first: Flat) -> Callable[[Flat], Any]:
-        built: list[Built] = []
-        function = converted(self.__wrapped__)
-        waiting = [first]  # until it is traced: a program keeps no arguments
-
-        def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            built[:] = built or [self.build(function, signature, waiting.pop())]
-            return lower(built[0].part, tensors, name=section_name(self.__name__))
-
-        # For each number of an argument that has no gradient, whether it is asked for one (see ``undifferentiable``).
-        concrete: dict[tuple[int, ...], Any] = {(): tf.function(call, autograph=False).get_concrete_function(*signature)}
-
-        def program(tensors: Sequence[tf.Tensor]) -> Any:
-            refused = [n for n in built[0].part.joint.refused if n < len(tensors)]
-            unasked = tuple(n for n in refused if not is_recorded(tensors[n]))
-            if unasked not in concrete:
-
-                def without(*tensors: tf.Tensor) -> list[tf.Tensor]:
-                    return call(*(tf.stop_gradient(t) if n in unasked else t for n, t in enumerate(tensors)))
-
-                concrete[unasked] = tf.function(without, autograph=False).get_concrete_function(*signature)
-            _refuse_captures(built[0].part.joint)
-            return concrete[unasked]
-
-        def run(given: Flat) -> Any:
-            tensors = given.tensors
-            chosen = program(tensors) if built[0].part.joint.refused else concrete[()]
-            # Inside the program a tangent would be lost without a word.
-            refuse_forward_mode([*tensors, *chosen.captured_inputs], self.__name__)
-            return built[0].pack(chosen(*tensors), given)
+            return built.pack(lower(built.part, given.tensors, name=name), given)
 
         return run
 
@@ -240,18 +207,6 @@ class Checkpointed:
 def section_name(name: str) -> str:
     """Return ``name`` in the characters that a name scope may have."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.-") or "function"
-
-
-def _refuse_captures(joint: Joint) -> None:
-    """Raise LookupError if a tape could ask for the gradient of a tensor that the function closed over, and there is none.
-
-    A small one is a constant of the program, which no tape sees inside.
-    """
-    captures = joint.trace.captures
-    for number, reason in joint.refused.items():
-        index = number - len(joint.trace.ports) + len(captures)
-        if index >= 0 and is_recorded(captures[index]):
-            raise LookupError(reason)
 
 
 def _key(policy: Policy) -> Any:

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from ..walks import reached
 from .joint import Joint
-from .kinds import EXTREMA, SHAPES, VIEWS
+from .kinds import CHEAP, EXTREMA, SHAPES, SOURCES, VIEWS
 from .marks import copies, equal_values, is_alternative, original
 from .policies import Decision, Policy, decide, save_everything
 from .program import inputs_of
@@ -77,8 +77,10 @@ class _Decisions:
     5. under XLA a number that follows from shapes alone is not saved either, for the same reason, nor is a loop's list of
        tensors if shapes are unknown: TensorFlow asks for its zero, and has none. That of an empty list is never known, and
        there is nothing in it to save;
-    6. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
-    7. the policy decides: about the value, or any of its copies, of which one may bear a name.
+    6. the rows of a sparse gradient are saved if their replay would cost more than arithmetic: they are whole numbers, few
+       beside the values that they belong to, and they are computed before the fence, where no replay may begin;
+    7. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
+    8. the policy decides: about the value, or any of its copies, of which one may bear a name.
     """
 
     def __init__(self, joint: Joint, policy: Policy, available: set[Any], replays_all: bool) -> None:
@@ -88,6 +90,7 @@ class _Decisions:
         self._replays_all = replays_all
         self._knows_shapes = joint.trace.target.knows_shapes
         self._shapes = () if replays_all or self._knows_shapes else SHAPES
+        self._rows = set() if replays_all else {t.ref() for t in _dear_rows(joint, available)}
         self._keeps_lists = not self._knows_shapes or all(t.shape.is_fully_defined() for t in joint.trace.arguments)
         self._made: dict[Any, Decision] = {}
 
@@ -99,6 +102,8 @@ class _Decisions:
 
     def _decide(self, value: tf.Tensor) -> Decision:
         if not self._joint.trace.purity.is_pure(value.op) or value.op.type in self._shapes or _comes_of_text(value):
+            return Decision.SAVE
+        if value.ref() in self._rows:
             return Decision.SAVE
         if self._replays_all or value.dtype == tf.resource or value.op.type == "EmptyTensorList":
             return Decision.RECOMPUTE
@@ -131,6 +136,25 @@ def found_by_equality(value: tf.Tensor, joint: Joint) -> bool:
     if value.op.type not in EXTREMA:
         return False
     return any(reader.type == "Equal" and reader in joint.backward for reader in value.op.inputs[0].consumers())
+
+
+def _dear_rows(joint: Joint, available: set[Any]) -> Iterable[tf.Tensor]:
+    """Yield the forward values that say the rows of sparse gradients, where making them again is no mere arithmetic."""
+
+    def sources(operation: tf.Operation) -> Iterable[tf.Operation]:
+        return (t.op for t in operation.inputs if t.ref() not in available)
+
+    def passed_on(operation: tf.Operation) -> Iterable[tf.Operation]:
+        is_passing = operation in joint.backward or operation.type in (*VIEWS, "Cast")
+        return sources(operation) if is_passing else ()
+
+    rows = [t.op for t in joint.rows.values() if t.ref() not in available]
+    for operation in reached(rows, passed_on):
+        if operation in joint.backward or operation.type in (*VIEWS, "Cast"):
+            continue
+        made_from = reached([operation], sources)
+        if any(op.type not in CHEAP and op.type not in (*SHAPES, *SOURCES, "Identity") for op in made_from):
+            yield from (original(t) for t in operation.outputs if t.dtype.is_integer)
 
 
 def _comes_of_text(value: tf.Tensor) -> bool:

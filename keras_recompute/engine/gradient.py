@@ -9,99 +9,213 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Union
 
 import tensorflow as tf
 
 from ..errors import InvalidProgramError, UnsupportedError
-from ..seams.tensorflow.gradients import forget_gradient, has_tangents, record_operation, stop_recording
+from ..seams.tensorflow.gradients import (
+    forget_gradient,
+    has_tangents,
+    record_operation,
+    stop_recording,
+)
 from ..seams.tensorflow.operations import GRADIENT
 from ..seams.tensorflow.vectorized import is_in_vectorized_body
-from .dense import dense
 from .graph_state import graph_state
 from .program import in_default_graph
+from .sparse_gradients import dense, values_of
 
 Tensors = Sequence[tf.Tensor]
-Gradient = Callable[..., Sequence[tf.Tensor | None]]
+Gradients = Sequence[Union[tf.Tensor, tf.IndexedSlices, None]]
+Gradient = Callable[..., Gradients]
 
 
 _CHECKPOINT, _BY_HAND = "KerasRecompute", "GradientByHand"  # what the names of registered gradients begin with
 _ATTRIBUTE = "_keras_recompute_gradients"
+_ASKED = "_keras_recompute_asked"  # attribute of the gradient of an output that is asked for
 _numbers = itertools.count()
 
 
 def with_gradient(
-    compute: Callable[[], Tensors], gradient: Gradient, *, inputs: Tensors, name: str, is_checkpoint: bool = False
+    compute: Callable[[], Tensors],
+    gradient: Gradient,
+    *,
+    inputs: Tensors,
+    name: str,
+    is_checkpoint: bool = False,
+    outputs: int = 0,
 ) -> list[tf.Tensor]:
-    """Return ``compute()`` as a function of ``inputs``, whose derivative for tapes and tf.gradients is ``gradient``.
+    """Return ``compute()`` as a function of ``inputs``, with the derivative ``gradient``.
 
-    ``gradient`` takes one tensor per result and returns one tensor or None per input. All ``inputs`` must be tensors of
-    the default graph. ``is_checkpoint`` is what ``is_checkpointed_call`` answers. Raises UnsupportedError under
+    ``gradient`` takes one tensor per result and returns one gradient or None per input. TensorFlow
+    gives it zeros for a result that nobody differentiates. With ``outputs`` it takes an argument
+    ``asked`` too: the numbers of those of the first ``outputs`` results that somebody does
+    differentiate. In a graph all ``inputs`` must be tensors of the default graph.
+
+    ``is_checkpoint`` is what ``is_checkpointed_call`` answers. Raises UnsupportedError under
     ``tf.autodiff.ForwardAccumulator``.
     """
     refuse_forward_mode(inputs, name)
-    # What compute does is of no concern to a tape: it would differentiate a part of it, and see another part not at all.
+    # A tape would differentiate a part of what compute does, and not see another part at all.
     with stop_recording():
         results = list(compute())
-        graph = tf.compat.v1.get_default_graph()
-        registered = f"{_CHECKPOINT if is_checkpoint else _BY_HAND}-{next(_numbers)}"
-        with graph.gradient_override_map({"IdentityN": registered}):
-            passed = tf.identity_n([*results, *inputs])
-    outputs = passed[: len(results)]
 
-    def of_tensors(*output_gradients: Any) -> Sequence[tf.Tensor | None]:
-        return gradient(*(g if g is None else dense(g) for g in output_gradients))
+    differentiable = [n for n, t in enumerate(results[:outputs]) if _has_gradient(t)]
+    # Whoever asks for any gradient asks for that of the only output.
+    told_apart = differentiable if len(differentiable) > 1 else []
 
-    def padded(*output_gradients: Any) -> list[tf.Tensor | None]:
-        return [None] * len(outputs) + list(of_tensors(*output_gradients[: len(outputs)]))
+    def of_tensors(*output_gradients: Any) -> Gradients:
+        given = [None if g is None else dense(g) for g in output_gradients]
+        if not outputs:
+            return gradient(*given)
+        marked = [n for n in told_apart if getattr(output_gradients[n], _ASKED, False)]
+        # No mark is left where TensorFlow runs gradients as a function of its own, such as a loaded
+        # one: all of them are asked for then.
+        return gradient(*given, asked=frozenset(marked or differentiable))
 
-    _register(registered, graph, padded)
+    kind = _CHECKPOINT if is_checkpoint else _BY_HAND
+    results = _passed_on(results, inputs, of_tensors, name=name, kind=kind)
+    for n in told_apart:
+        (results[n],) = _passed_on([results[n]], (), _marked, name=name, kind=_BY_HAND)
+    return results
+
+
+def _passed_on(results: Tensors, inputs: Tensors, gradient: Gradient, *, name: str, kind: str) -> list[tf.Tensor]:
+    """Return ``results`` behind an operation whose gradient is ``gradient``.
+
+    That is the gradient by ``inputs``; without these, by ``results``.
+    """
+    sources = inputs or results
+    with stop_recording():
+        if tf.executing_eagerly():
+            # A tape finds what it has recorded by the identities of tensors.
+            outputs = [tf.identity(t) for t in results]
+        else:
+            graph = tf.compat.v1.get_default_graph()
+            registered = f"{kind}-{next(_numbers)}"
+            with graph.gradient_override_map({"IdentityN": registered}):
+                passed = tf.identity_n([*results, *inputs])
+            outputs = passed[: len(results)]
+            _register(registered, graph, _for_operation(gradient, len(results), bool(inputs)))
     # Of the results alone: a tape makes zeros for everything that is recorded and has no gradient.
-    record_operation(name, outputs, inputs, of_tensors)
+    record_operation(name, outputs, sources, gradient)
     return outputs
+
+
+def _for_operation(gradient: Gradient, results: int, has_inputs: bool) -> Gradient:
+    """Return ``gradient`` for an operation that is given the results, and the inputs behind them."""
+
+    def of_operation(*output_gradients: Any) -> Gradients:
+        found = gradient(*output_gradients[:results])
+        return [*([None] * results), *found] if has_inputs else found
+
+    return of_operation
+
+
+def _marked(output_gradient: Any) -> list[tf.Tensor]:
+    """Return the gradient of an output with a mark: TensorFlow asks for none where it has none."""
+    # A tensor of its own: TensorFlow keeps one tensor of zeros for all who need zeros.
+    marked = tf.identity(dense(output_gradient))
+    setattr(marked, _ASKED, True)
+    return [marked]
+
+
+def _has_gradient(tensor: tf.Tensor) -> bool:
+    return bool(tensor.dtype.is_floating or tensor.dtype.is_complex)
 
 
 def with_both_gradients(
     compute: Callable[[], Sequence[tf.Tensor]],
-    gradient: Callable[[Tensors, Tensors, Sequence[tf.Tensor | None]], Sequence[tf.Tensor | None]],
+    gradient: Callable[[Tensors, Tensors, Sequence[tf.Tensor | None]], Gradients],
     again: Callable[[Tensors, Tensors], Tensors],
     *,
     inputs: Tensors,
     count: int,
     name: str,
+    tells_apart: bool = False,
 ) -> list[tf.Tensor]:
     """As ``with_gradient``, for a gradient that is not to be differentiated operation by operation.
 
     ``compute()`` returns ``count`` results, then what else the gradient reads. ``gradient(inputs, made, result_gradients)``
     is given the inputs and all that was computed, as tensors of the graph that it is called in, and returns one tensor or
     None per input. ``again(inputs, made)`` returns the results anew, by operations that can be differentiated twice and
-    more; only derivatives of the gradient ask for it.
+    more; only derivatives of the gradient ask for it. With ``tells_apart`` the gradient of a result that nobody
+    differentiates is None, else zeros.
     """
     made: list[tf.Tensor] = []
 
-    def differentiable_gradient(*output_gradients: tf.Tensor) -> Sequence[tf.Tensor | None]:
-        # The gradient may be asked for in another graph than the results were, and its own derivative in yet another.
-        given, known = [in_default_graph(t) for t in inputs], [in_default_graph(t) for t in made]
-        incoming = [dy if dy is None else in_default_graph(dy) for dy in output_gradients[:count]]  # None: of whole numbers
-        found: list[tf.Tensor | None] = []
+    def differentiable_gradient(*output_gradients: tf.Tensor | None, asked: Collection[int] | None = None) -> Gradients:
+        given = output_gradients[:count]
+        incoming = given if asked is None else only_asked(given, asked)
+        return differentiable(gradient, again, inputs, made, incoming, name=name)
 
-        def backward() -> Sequence[tf.Tensor]:
-            found[:] = gradient(given, known, incoming)
-            return [g for g in found if g is not None]
-
-        def gradient_of_gradient(*outer: tf.Tensor) -> list[tf.Tensor | None]:
-            remaining = iter(outer)
-            aligned = [None if g is None else next(remaining) for g in found]
-            here = [in_default_graph(t) for t in known]
-            return _second_derivative(lambda *values: again(values, here), given, incoming, aligned)
-
-        sources = [*given, *(dy for dy in incoming if dy is not None)]
-        results = iter(with_gradient(backward, gradient_of_gradient, inputs=sources, name=name))
-        return [None if g is None else next(results) for g in found]
-
-    made[:] = with_gradient(compute, differentiable_gradient, inputs=inputs, name=name)
+    outputs = count if tells_apart else 0
+    made[:] = with_gradient(compute, differentiable_gradient, inputs=inputs, name=name, outputs=outputs)
     return made[:count]
+
+
+def only_asked(output_gradients: Sequence[tf.Tensor | None], asked: Collection[int]) -> list[tf.Tensor | None]:
+    """Return ``output_gradients``, with None where the number of an output is not ``asked``."""
+    return [dy if n in asked else None for n, dy in enumerate(output_gradients)]
+
+
+def differentiable(
+    gradient: Callable[[Tensors, Tensors, Sequence[tf.Tensor | None]], Gradients],
+    again: Callable[[Tensors, Tensors], Tensors],
+    inputs: Tensors,
+    made: Tensors,
+    output_gradients: Sequence[tf.Tensor | None],
+    *,
+    name: str,
+) -> Gradients:
+    """Return ``gradient(inputs, made, output_gradients)``, whose own derivative is that of ``again``.
+
+    See ``with_both_gradients``.
+    """
+    # The gradient may be asked for in another graph than the results were, and its own derivative in yet another.
+    given, known = [in_default_graph(t) for t in inputs], [in_default_graph(t) for t in made]
+    incoming = [dy if dy is None else in_default_graph(dy) for dy in output_gradients]
+    found: list[tf.Tensor | tf.IndexedSlices | None] = []
+
+    def backward() -> Tensors:
+        found[:] = gradient(given, known, incoming)
+        rows = [g.indices for g in found if isinstance(g, tf.IndexedSlices)]
+        return [*(values_of(g) for g in found if g is not None), *rows]
+
+    def gradient_of_gradient(*outer: tf.Tensor) -> Gradients:
+        remaining = iter(outer)
+        aligned: list[tf.Tensor | None] = []
+        for g in found:
+            ddx = None if g is None else next(remaining)
+            is_sparse = ddx is not None and isinstance(g, tf.IndexedSlices)
+            aligned.append(_derivative_of_sum(ddx, g) if is_sparse else ddx)
+        here = [in_default_graph(t) for t in known]
+        return _second_derivative(lambda *values: again(values, here), given, incoming, aligned)
+
+    sources = [*given, *(dy for dy in incoming if dy is not None)]
+    results = with_gradient(backward, gradient_of_gradient, inputs=sources, name=name)
+    values = iter(results)
+    tensors = [None if g is None else next(values) for g in found]
+    rows = list(values)
+    gradients: list[tf.Tensor | tf.IndexedSlices | None] = []
+    for g, tensor in zip(found, tensors):
+        if isinstance(g, tf.IndexedSlices):
+            gradients.append(tf.IndexedSlices(tensor, rows.pop(0), g.dense_shape))
+        else:
+            gradients.append(tensor)
+    return gradients
+
+
+def _derivative_of_sum(outer: tf.Tensor, slices: tf.IndexedSlices) -> tf.Tensor:
+    """Return the derivative by the sum of ``slices``, given that by their values.
+
+    Whatever reads the sum gives all slices of one row the same derivative.
+    """
+    rows = tf.expand_dims(in_default_graph(slices.indices), 1)
+    shape = tf.cast(in_default_graph(slices.dense_shape), tf.int32)
+    return tf.tensor_scatter_nd_update(tf.zeros(shape, outer.dtype), rows, outer)
 
 
 def _second_derivative(

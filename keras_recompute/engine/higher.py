@@ -7,19 +7,25 @@ refer to the tensors of the graph they were called in.
 
 What level n saved is at hand on level n + 1, so an impure value is still the one that the forward pass drew. Derivatives
 flow through such values to the ports directly: none is asked for the saved values themselves.
+
+The same is done where a gradient of some outputs alone is asked for, as of a model with a head that has no loss. Zeros in the
+place of the others would not do: a variable that only they depend on has no gradient, and zero times infinity is not zero.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Collection, Sequence
 
 from ..errors import UnsupportedError
 from .graph_state import graph_state
 from .joint import join
 from .partition import Partition, partition
 from .policies import save_nothing
+from .program import program_between
 from .purity import Purity
+from .trace import Port
 
 
 def derivative(part: Partition) -> Partition:
@@ -29,29 +35,101 @@ def derivative(part: Partition) -> Partition:
     takes: the other ports, the saved values, the outputs at hand. Raises UnsupportedError if the second derivative needs
     the result of an operation that may not be run twice and that the first did not need.
     """
-    # Two threads that ask together would both write into the joint graph.
-    with graph_state(part.joint.trace.graph, "_keras_recompute_lock", threading.RLock):
+    with _writing_into_joint(part):
         if not part.higher:
             part.higher.append(_derivative(part))
         return part.higher[0]
 
 
+def of_outputs(part: Partition, asked: Collection[int]) -> Partition:
+    """Return ``part`` with a backward program for the outputs with the numbers ``asked``.
+
+    Its ports are those of ``part``, and behind them what else the backward program takes but the gradients of outputs. Made
+    once for each set of outputs; ``part`` itself where these are all that can have a gradient.
+    """
+    wanted = [n for n, dy in enumerate(part.joint.output_gradients) if dy is not None]
+    key = tuple(n for n in wanted if n in asked)
+    if len(key) == len(wanted):
+        return part
+    with _writing_into_joint(part):
+        if key not in part.for_outputs:
+            part.for_outputs[key] = _of_outputs(part, key)
+        return part.for_outputs[key]
+
+
+def _writing_into_joint(part: Partition) -> threading.RLock:
+    """Return a lock: two threads that ask together would both write into the joint graph."""
+    return graph_state(part.joint.trace.graph, "_keras_recompute_lock", threading.RLock)
+
+
+def _of_outputs(part: Partition, asked: Sequence[int]) -> Partition:
+    trace = part.joint.trace
+    _copy_out(part)
+    again = dataclasses.replace(
+        trace,
+        ports=(*trace.ports, *_known(part)),
+        outputs=tuple(trace.outputs[n] for n in asked),
+        structure=None,
+        purity=Purity(trace.graph),
+    )
+    joined = join(again, unasked=part.joint.unasked)
+    found = partition(joined, save_nothing, replays_all=True)
+    if found.saved:
+        # Differentiated once more, a loop that draws numbers stacks other values than it has saved.
+        return _with_zeros_for_the_others(part, joined.produced)
+    gradients = dict(zip(asked, joined.output_gradients))
+    placeholders = tuple(gradients.get(n) for n in range(len(trace.outputs)))
+    return dataclasses.replace(found, joint=dataclasses.replace(joined, output_gradients=placeholders))
+
+
+def _with_zeros_for_the_others(part: Partition, ports: Collection[int]) -> Partition:
+    """Return ``part`` with the gradients of ``ports`` alone; it is given zeros for other outputs."""
+    joint = part.joint.only(ports)
+    backward = program_between(joint.trace, part.backward.ports, joint.gradient_tensors, replays=part.backward.replays)
+    rows = tuple(joint.rows.values())
+    return dataclasses.replace(
+        part,
+        joint=joint,
+        backward=backward,
+        gradient=backward,
+        rows=program_between(joint.trace, part.rows.ports, rows) if rows and part.rows else None,
+        begun=None,
+        cheap=None,
+        higher=[],
+        for_outputs={},
+        eager={},
+        loops={},
+    )
+
+
+def _copy_out(part: Partition) -> None:
+    """Make the definitions of the programs of ``part``: differentiating a loop once more rewrites it in place."""
+    part.forward.definition()
+    part.gradient.definition()
+    for program in (part.begun, part.rows):
+        if program:
+            program.definition()
+
+
+def _known(part: Partition) -> tuple[Port, ...]:
+    """Return what the backward program of ``part`` takes between the ports and the gradients of outputs."""
+    ports, incoming = part.backward.ports, part.joint.output_gradients
+    end = len(ports) - sum(dy is not None for dy in incoming)
+    return ports[len(part.joint.trace.ports) : end]
+
+
 def _derivative(part: Partition) -> Partition:
     joint = part.joint
     trace = joint.trace
-    # Differentiating a loop rewrites it in place: the programs must be copied out as they are now.
-    part.forward.definition()
-    part.gradient.definition()
-    if part.begun:
-        part.begun.definition()
+    _copy_out(part)
     n = len(trace.differentiable)
     incoming = tuple(dy for dy in joint.output_gradients if dy is not None)
-    known = part.backward.ports[len(trace.ports) : len(part.backward.ports) - len(incoming)]
+    known = _known(part)
     again = dataclasses.replace(
         trace,
         ports=(*trace.ports[:n], *((dy,) for dy in incoming), *trace.ports[n:], *known),
         differentiable=(*trace.differentiable, *incoming),
-        outputs=tuple(g for g in joint.gradients if g is not None),
+        outputs=joint.gradient_tensors,
         structure=None,
         purity=Purity(trace.graph),
     )

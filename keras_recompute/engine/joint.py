@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ..walks import reached
 from .as_traced import remember
-from .dense import dense, dense_behind_branches
+from .sparse_gradients import Gradient, dense_behind_branches, slices, sparse_or_dense, values_of
 from .trace import Trace
 from .undifferentiable import in_front_of, without_gradient
 
@@ -23,18 +23,50 @@ from .undifferentiable import in_front_of, without_gradient
 class Joint:
     """A traced function together with its gradient.
 
-    ``output_gradients`` has one placeholder per output that can have a gradient, else None; ``gradients`` has one tensor
-    per differentiable port of the trace, or None where no output depends on it. ``backward`` are the operations that
-    differentiation added; everything else is forward. ``refused`` are the ports in front of an operation without a gradient,
-    with the reason (see ``undifferentiable``), ``unasked`` those whose gradient nothing may wait for.
+    ``output_gradients`` has one placeholder per output that can have a gradient, else None; ``gradients`` has one gradient
+    per differentiable port of the trace, sparse where TensorFlow's is, or None where no output depends on it. ``backward``
+    are the operations that differentiation added; everything else is forward. ``refused`` are the ports in front of an
+    operation without a gradient, with the reason (see ``undifferentiable``), ``unasked`` those whose gradient nothing may
+    wait for.
     """
 
     trace: Trace
     output_gradients: tuple[tf.Tensor | None, ...]
-    gradients: tuple[tf.Tensor | None, ...]
+    gradients: tuple[Gradient | None, ...]
     backward: frozenset[tf.Operation]
     refused: Mapping[int, str]
     unasked: frozenset[int] = frozenset()
+
+    @property
+    def produced(self) -> tuple[int, ...]:
+        """The ports that have a gradient."""
+        return tuple(port for port, g in enumerate(self.gradients) if g is not None)
+
+    @property
+    def gradient_tensors(self) -> tuple[tf.Tensor, ...]:
+        """One tensor per port in ``produced``: its gradient, of a sparse one the values."""
+        return tuple(values_of(g) for g in self.gradients if g is not None)
+
+    @property
+    def rows(self) -> dict[int, tf.Tensor]:
+        """The rows of the sparse gradients, by their ports."""
+        ports = enumerate(self.gradients)
+        return {port: g.indices for port, g in ports if isinstance(g, tf.IndexedSlices)}
+
+    def assemble(
+        self, tensors: Sequence[tf.Tensor], rows: Sequence[tf.Tensor], values: Sequence[tf.Tensor]
+    ) -> list[Gradient | None]:
+        """Return one gradient or None per differentiable port.
+
+        ``tensors`` stand for ``gradient_tensors``, ``rows`` for those of ``rows``, and ``values``
+        has the values of the ports.
+        """
+        gradients: list[Gradient | None] = [None] * len(self.gradients)
+        for port, tensor in zip(self.produced, tensors):
+            gradients[port] = tensor
+        for port, indices in zip(self.rows, rows):
+            gradients[port] = slices(gradients[port], indices, values[port])
+        return gradients
 
     def only(self, ports: Collection[int]) -> Joint:
         """Return it with the gradients of ``ports`` alone."""
@@ -57,10 +89,11 @@ def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
     pairs = [(y, dy) for y, dy in zip(trace.outputs, output_gradients) if dy is not None]
     with graph.as_default():
         found, refused = _differentiate(trace, pairs)
-        gradients = tuple(None if g is None else dense(g) for g in found)
+        gradients = tuple(None if g is None else sparse_or_dense(g) for g in found)
     for order in trace.target.at("joined"):
         with graph.as_default():
-            wanted = [g for port, g in enumerate(gradients) if g is not None and port not in unasked]
+            asked = [g for port, g in enumerate(gradients) if g is not None and port not in unasked]
+            wanted = [values_of(g) for g in asked]
             order(_added(graph, forward), [dy for _, dy in pairs], wanted, trace.target)
     return Joint(trace, output_gradients, gradients, _added(graph, forward), refused, frozenset(unasked))
 

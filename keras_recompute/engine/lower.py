@@ -8,32 +8,100 @@ are copied into a graph, so each level stands behind a custom gradient of its ow
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from ..phases import backward_scope, forward_scope
-from .gradient import with_gradient
-from .higher import derivative
+from ..seams.tensorflow.gradients import is_recorded
+from .eager import EagerFunction
+from .gradient import Gradients, with_gradient
+from .higher import derivative, of_outputs
 from .offload import fetch, store
 from .partition import Partition
 from .passes import target_now
 from .program import in_default_graph
+from .sparse_gradients import zero_values
 from .undifferentiable import refusing, with_zeros
-from .writing import fenced
+from .writing import Like, fenced
+
+Tensors = Sequence[tf.Tensor]
 
 
-def lower(part: Partition, arguments: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
-    """Write a call of the partitioned function into the default graph and return its flat outputs."""
-    values = refusing([in_default_graph(value) for value in part.joint.trace.values(arguments)], part.joint.refused)
+def lower(part: Partition, arguments: Tensors, *, name: str) -> list[tf.Tensor]:
+    """Call the partitioned function, and return its flat outputs.
 
-    def forward() -> Sequence[tf.Tensor]:
-        with tf.name_scope(forward_scope(name)):
-            results = part.forward.write(values)
-        n_outputs = len(part.joint.trace.outputs)
-        return [*results[:n_outputs], *store(part, results[n_outputs:], target_now())]
+    In a graph the call is written there; eagerly it runs as two compiled functions, the forward and
+    the backward program.
+    """
+    trace = part.joint.trace
+    if tf.executing_eagerly():
+        values = refusing(trace.values(arguments), part.joint.refused)
+        return _eager_function(part, name)(values)
+    values = [in_default_graph(value) for value in trace.values(arguments)]
+    values = refusing(values, part.joint.refused)
+    return _call(part, lambda: _forward(part, values, name), values, name)
 
-    return _call(part, forward, values, name)
+
+def _eager_function(part: Partition, name: str) -> EagerFunction:
+    def gradient(values: Tensors, kept: Tensors, dys: Sequence[tf.Tensor | None], asked: frozenset[int]) -> Gradients:
+        found = _call_backward_eagerly(of_outputs(part, asked), values, kept, dys, name)
+        return with_zeros(found, values, part.joint.refused)
+
+    if "forward" not in part.eager:
+        part.eager["forward"] = EagerFunction(
+            lambda values: _forward(part, values, name),
+            gradient,
+            outputs=len(part.joint.trace.outputs),
+            at_hand=part.at_hand,
+            name=name,
+        )
+    return part.eager["forward"]
+
+
+def _call_backward_eagerly(
+    part: Partition,
+    values: Tensors,
+    kept: Tensors,
+    output_gradients: Sequence[tf.Tensor | None],
+    name: str,
+) -> Gradients:
+    """Do what ``_backward_call`` does, in eager code."""
+    joint = part.joint
+    pairs = zip(output_gradients, joint.output_gradients)
+    incoming = [dy for dy, wanted in pairs if wanted is not None]
+    n_ports, n_values, n_known = len(joint.gradients), len(values), len(values) + len(kept)
+
+    def compute(inputs: Tensors) -> list[tf.Tensor]:
+        known = inputs[:n_values], fetch(part, inputs[n_values:n_known], target_now())
+        rows = part.write_rows([*known[0], *known[1]])
+        return [*_write_backward(part, *known, inputs[n_known:], rows, name), *rows]
+
+    def gradient(inputs: Tensors, _: Tensors, dys: Sequence[tf.Tensor | None], asked: frozenset[int]) -> Gradients:
+        values, known, incoming = inputs[:n_values], inputs[n_values:n_known], inputs[n_known:]
+        again = [*values[:n_ports], *incoming, *values[n_ports:], *known]
+        higher = of_outputs(derivative(part), asked)
+        found = _call_backward_eagerly(higher, again, [], dys, name)
+        nothing = [None] * (n_known - n_ports)
+        return [*found[:n_ports], *nothing, *found[n_ports:]]
+
+    if not joint.produced:
+        return [None] * n_ports
+    tensors = len(joint.produced)
+    if "backward" not in part.eager:
+        outputs = tensors + len(joint.rows)
+        part.eager["backward"] = EagerFunction(compute, gradient, outputs=outputs, name=name)
+    found = part.eager["backward"]([*values, *kept, *incoming])
+    return joint.assemble(found[:tensors], found[tensors:], values)
+
+
+def _forward(part: Partition, values: Tensors, name: str) -> list[tf.Tensor]:
+    """Write the forward program; return the outputs, then the saved values."""
+    with tf.name_scope(forward_scope(name)):
+        results = part.forward.write(values)
+    n_outputs = len(part.joint.trace.outputs)
+    return [*results[:n_outputs], *store(part, results[n_outputs:], target_now())]
 
 
 def recalled(part: Partition, values: Sequence[tf.Tensor], results: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
@@ -44,62 +112,95 @@ def recalled(part: Partition, values: Sequence[tf.Tensor], results: Sequence[tf.
     return _call(part, lambda: [in_default_graph(t) for t in results], [in_default_graph(t) for t in values], name)
 
 
-def _call(
-    part: Partition, forward: Callable[[], Sequence[tf.Tensor]], values: Sequence[tf.Tensor], name: str
-) -> list[tf.Tensor]:
+def _call(part: Partition, forward: Callable[[], Tensors], values: Tensors, name: str) -> list[tf.Tensor]:
     """Return the outputs among ``forward()``, the results of the forward program; derivatives go to ``values``."""
     n_outputs = len(part.joint.trace.outputs)
 
-    def gradient(*result_gradients: tf.Tensor) -> list[tf.Tensor | None]:
-        found = _backpropagate(part, values, kept, result_gradients[:n_outputs], name)
-        return with_zeros(found, values, part.joint.refused)
+    def gradient(*result_gradients: tf.Tensor, asked: frozenset[int]) -> Gradients:
+        return _backpropagate(part, values, kept, result_gradients[:n_outputs], asked, name)
 
     # The saved values are results too, so that no derivative finds a way past the gradient given here.
-    results = with_gradient(forward, gradient, inputs=values, name=name, is_checkpoint=True)
+    results = with_gradient(forward, gradient, inputs=values, name=name, is_checkpoint=True, outputs=n_outputs)
     kept = [*results[n_outputs:], *(results[o] for o in part.at_hand)]
     return results[:n_outputs]
 
 
 def _backpropagate(
     part: Partition,
-    values: Sequence[tf.Tensor],
-    kept: Sequence[tf.Tensor],
-    output_gradients: Sequence[tf.Tensor],
+    values: Tensors,
+    kept: Tensors,
+    output_gradients: Sequence[tf.Tensor | None],
+    asked: frozenset[int],
     name: str,
-) -> list[tf.Tensor | None]:
-    """Write the backward program and return one gradient or None per differentiable port, themselves differentiable."""
-    gradients = part.joint.gradients
+) -> Gradients:
+    """Write the backward program of the outputs ``asked``; return one gradient or None per port.
+
+    What is returned can be differentiated again.
+    """
+    found = _backward_call(of_outputs(part, asked), values, kept, output_gradients, name)
+    return with_zeros(found, values, part.joint.refused)
+
+
+def _backward_call(
+    part: Partition,
+    values: Tensors,
+    kept: Tensors,
+    output_gradients: Sequence[tf.Tensor | None],
+    name: str,
+) -> Gradients:
+    joint = part.joint
     # The gradient may be asked for in another graph than the function was called in, as in the body of a loop.
     values, kept = [in_default_graph(t) for t in values], [in_default_graph(t) for t in kept]
-    incoming = [in_default_graph(dy) for dy, wanted in zip(output_gradients, part.joint.output_gradients) if wanted is not None]
+    pairs = zip(output_gradients, joint.output_gradients)
+    incoming = [in_default_graph(dy) for dy, wanted in pairs if wanted is not None]
+    n_ports = len(joint.gradients)
+    if not joint.produced:
+        return [None] * n_ports
+    rows = part.write_rows([*values, *fetch(part, kept, target_now())])
 
-    def backward() -> Sequence[tf.Tensor]:
-        like = [value for value, g in zip(values, gradients) if g is not None]
-        target = target_now()
-        kept_here = fetch(part, kept, target)
-        inputs = [*values, *kept_here]
+    def gradient_of_backward(*output_gradients: tf.Tensor, asked: frozenset[int] | None = None) -> Gradients:
+        again = [*values[:n_ports], *incoming, *values[n_ports:], *fetch(part, kept, target_now())]
+        higher = derivative(part) if asked is None else of_outputs(derivative(part), asked)
+        return _backward_call(higher, again, [], output_gradients, name)
+
+    sources = [*values[:n_ports], *incoming]
+    # Only under a tape is there a second derivative, but for who calls tf.gradients twice.
+    outputs = len(joint.produced) if any(map(is_recorded, sources)) else 0
+    found = with_gradient(
+        lambda: _write_backward(part, values, fetch(part, kept, target_now()), incoming, rows, name),
+        gradient_of_backward,
+        inputs=sources,
+        name=name,
+        outputs=outputs,
+    )
+    return joint.assemble(found, rows, values)
+
+
+def _write_backward(part: Partition, values: Tensors, kept: Tensors, incoming: Tensors, rows: Tensors, name: str) -> Tensors:
+    """Write the backward program behind a fence; return the ``gradient_tensors``."""
+    target, inputs = target_now(), [*values, *kept]
+    with tf.name_scope(backward_scope(name)):
+        begun = part.begin([*inputs, *incoming])[len(inputs) :]
+
+    def backpropagate(inputs: Tensors) -> list[tf.Tensor]:
+        return part.finish([*inputs, *begun])
+
+    def in_scope(inputs: Tensors) -> list[tf.Tensor]:
         with tf.name_scope(backward_scope(name)):
-            begun = part.begin([*inputs, *incoming])[len(inputs) :]
+            return backpropagate(inputs)
 
-        def backpropagate(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-            return part.finish([*inputs, *begun])
+    like = _like_gradients(part, values, rows)
+    if part.cheap is None:
+        return fenced(in_scope, inputs, after=begun, like=like, target=target)
+    with tf.name_scope(backward_scope(name)):  # what stands in place of the branch is of the section too
+        return fenced(backpropagate, inputs, after=begun, like=like, cheap=part.cheap, target=target)
 
-        def in_scope(inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-            with tf.name_scope(backward_scope(name)):
-                return backpropagate(inputs)
 
-        if part.cheap is None:
-            return fenced(in_scope, inputs, after=begun, like=like, target=target)
-        with tf.name_scope(backward_scope(name)):  # what stands in place of the branch is of the section too
-            return fenced(backpropagate, inputs, after=begun, like=like, cheap=part.cheap, target=target)
-
-    def gradient_of_backward(*output_gradients: tf.Tensor) -> list[tf.Tensor | None]:
-        n = len(gradients)
-        higher = derivative(part)
-        again = [*values[:n], *incoming, *values[n:], *fetch(part, kept, target_now())]
-        return _backpropagate(higher, again, [], output_gradients, name)
-
-    if all(g is None for g in gradients):
-        return [None] * len(gradients)
-    found = iter(with_gradient(backward, gradient_of_backward, inputs=[*values[: len(gradients)], *incoming], name=name))
-    return [None if g is None else next(found) for g in gradients]
+def _like_gradients(part: Partition, values: Tensors, rows: Tensors) -> list[Like]:
+    """Return for each result of the backward program what is of its type and shape."""
+    joint = part.joint
+    rows_of = dict(zip(joint.rows, rows))
+    return [
+        functools.partial(zero_values, tensor, rows_of[port]) if port in rows_of else values[port]
+        for port, tensor in zip(joint.produced, joint.gradient_tensors)
+    ]

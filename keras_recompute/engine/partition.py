@@ -19,6 +19,7 @@ from .marks import copies, is_alternative, original
 from .policies import Decision, Policy, save_everything
 from .program import GraphProgram, operations_between, program_between
 from .renames import Renames
+from .sparse_gradients import Gradient
 from .split import Written, split_last
 from .trace import Port
 from .writing import CheapReplay
@@ -30,7 +31,8 @@ class Partition:
 
     ``forward`` takes the ports of the trace and returns the outputs, then the saved values. ``backward`` takes the ports,
     the saved values, the outputs whose numbers are in ``at_hand``, then the output gradients; it returns the
-    ``gradients`` that are not None, in order. ``offloaded`` are the numbers of the saved values that wait on the host.
+    ``gradient_tensors`` of the joint graph. ``rows`` takes all of these but the output gradients, and returns the rows of
+    sparse gradients; it is None where there are none. ``offloaded`` are the numbers of the saved values that wait on the host.
 
     ``gradient`` is the backward program as it is written for the target: it takes and returns the same. Where there is
     ``begun``, it takes the results of that in place of the output gradients (see ``begin``). ``cheap`` says more of it if it
@@ -44,13 +46,23 @@ class Partition:
     offloaded: frozenset[int]
     at_hand: tuple[int, ...]
     gradient: Written
+    rows: GraphProgram | None = None
     begun: GraphProgram | None = None
     cheap: CheapReplay | None = None
-    higher: list[Partition] = field(default_factory=list, repr=False)  # what ``higher.derivative`` made
+    # Made on first use: the derivative and the parts for some outputs (see ``higher``), and what runs it eagerly.
+    higher: list[Partition] = field(default_factory=list, repr=False)
+    for_outputs: dict[tuple[int, ...], Partition] = field(default_factory=dict, repr=False)
+    eager: dict[str, Any] = field(default_factory=dict, repr=False)
+    loops: dict[Any, Any] = field(default_factory=dict, repr=False)
 
-    def backpropagate(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Write the backward program, fed by ``values``, into the default graph and return the gradients that are not None."""
-        return self.finish(self.begin(values))
+    def backpropagate(self, values: Sequence[tf.Tensor]) -> list[Gradient | None]:
+        """Write the backward program, fed by ``values``, into the default graph; return the gradient of each port, or None."""
+        rows = self.write_rows(values)
+        return self.joint.assemble(self.finish(self.begin(values)), rows, values)
+
+    def write_rows(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the rows of the sparse gradients; ``values`` may end before the output gradients."""
+        return self.rows.write(values[: len(self.rows.ports)]) if self.rows else []
 
     def begin(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return ``values``, with what of the backward program needs no fence written into the default graph.
@@ -81,8 +93,12 @@ class Partition:
             forward=standing(self.forward),
             backward=standing(self.backward),
             gradient=standing(self.gradient),
+            rows=self.rows and standing(self.rows),
             begun=self.begun and standing(self.begun),
             higher=[],
+            for_outputs={},
+            eager={},
+            loops={},
         )
 
     @property
@@ -105,13 +121,14 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
     kept = tuple(port_of(trace.outputs[o], given) for o in at_hand)
     incoming = tuple((dy,) for dy in joint.output_gradients if dy is not None)
 
-    gradients = [g for g in joint.gradients if g is not None]
+    gradients, rows = joint.gradient_tensors, tuple(joint.rows.values())
     available = given | {t.ref() for port in (*kept, *incoming) for t in port}
     is_targets_own = policy is None
     if policy is None:
-        needed = residuals(joint, gradients, available)
+        needed = residuals(joint, gradients, available)  # but for rows, which are no cost to weigh
         policy = trace.target.first("policy", needed, available) or save_everything
-    decided, replays = saved_values(joint, policy, gradients, available, replays_all=replays_all)
+    needed_for = [*gradients, *rows]
+    decided, replays = saved_values(joint, policy, needed_for, available, replays_all=replays_all)
     saved = tuple(value for value, _ in decided)
     effects = [op for op in trace.graph.get_operations() if op not in joint.backward and not trace.purity.is_pure(op)]
     targets = (*trace.outputs, *saved)
@@ -120,10 +137,12 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
     made_anyway = frozenset(op for op in operations if is_alternative(op) and _is_made_anyway(op, operations, joint))
     if made_anyway:
         forward = program_between(trace, trace.ports, targets, always=effects, replays=made_anyway)
-    backward_ports = (*trace.ports, *(port_of(t, given) for t in saved), *kept, *incoming)
-    backward = program_between(trace, backward_ports, tuple(gradients), replays=replays)
+    forward_ports = (*trace.ports, *(port_of(t, given) for t in saved), *kept)
+    backward = program_between(trace, (*forward_ports, *incoming), gradients, replays=replays)
     offloaded = frozenset(n for n, (_, decision) in enumerate(decided) if decision is Decision.OFFLOAD)
     found = Partition(joint, forward, backward, saved, offloaded, at_hand, backward)
+    if rows:
+        found = replace(found, rows=program_between(trace, forward_ports, rows, replays=replays))
     cheap = _cheap(found) if is_targets_own else None
     begun = None if cheap else trace.target.first("begin", backward, joint)  # there is no branch around what is cheap
     gradient: Written = begun.rest if begun else backward
@@ -146,9 +165,9 @@ def _cheap(part: Partition) -> CheapReplay | None:
         return None
     read = tuple(n for n, port in enumerate(ports) if any(op in replayed for t in port for op in t.consumers()))
     variables = range(len(trace.arguments), len(trace.arguments) + len(trace.variables))
-    differentiated = [n for n, g in enumerate(part.joint.gradients) if g is not None]
-    handed_on = tuple(n for n, port in enumerate(differentiated) if port not in variables)
-    finished = tuple(n for n, port in enumerate(differentiated) if port in variables and port not in part.joint.unasked)
+    produced = part.joint.produced
+    handed_on = tuple(n for n, port in enumerate(produced) if port not in variables)
+    finished = tuple(n for n, port in enumerate(produced) if port in variables and port not in part.joint.unasked)
     return CheapReplay(read, handed_on, finished)
 
 

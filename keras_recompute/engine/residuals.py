@@ -109,10 +109,12 @@ class _Ref:
 
 
 def read_by_backward(part: Partition) -> set[Any]:
-    """Return references to all tensors that the backward program reads from outside or inside."""
-    backward = part.backward
-    read = {t.ref() for op in backward.operations for t in backward.inputs_of(op)}
-    return read | {t.ref() for t in backward.outputs}
+    """Return references to all tensors that the backward pass reads from outside or inside."""
+    read: set[Any] = set()
+    for program in (part.backward, *([part.rows] if part.rows else [])):
+        read.update(t.ref() for op in program.operations for t in program.inputs_of(op))
+        read.update(t.ref() for t in program.outputs)
+    return read
 
 
 def _inputs(found: Examined) -> list[Residual]:

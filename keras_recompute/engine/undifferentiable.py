@@ -14,11 +14,12 @@ from typing import Any
 import tensorflow as tf
 
 from ..seams.tensorflow.functions import function_in
-from ..seams.tensorflow.gradients import gradient_is_registered, has_gradient
+from ..seams.tensorflow.gradients import gradient_is_registered, has_gradient, is_recorded
 from ..seams.tensorflow.operations import GRADIENT
+from ..seams.tensorflow.tensors import is_eager
 from ..walks import reached
 from .by_value import CALLING, called_by
-from .gradient import with_gradient
+from .gradient import Gradients, with_gradient
 
 
 def without_gradient(operations: Iterable[tf.Operation], *, inside: bool) -> list[tf.Operation]:
@@ -64,6 +65,8 @@ def refusing(values: Sequence[tf.Tensor], refused: Mapping[int, str]) -> list[tf
 
 def _may_be_asked(value: tf.Tensor) -> bool:
     """Whether ``value`` is made from anything but constants without passing a ``tf.stop_gradient``."""
+    if is_eager(value):
+        return is_recorded(value)
     makers = reached([value.op], lambda op: () if op.type == "StopGradient" else (t.op for t in op.inputs))
     return any(operation.type in ("Placeholder", "ReadVariableOp") for operation in makers)
 
@@ -75,8 +78,6 @@ def _refusing(value: tf.Tensor, reason: str) -> tf.Tensor:
     return with_gradient(lambda: [tf.identity(value)], gradient, inputs=[value], name="no_gradient")[0]
 
 
-def with_zeros(
-    gradients: Sequence[tf.Tensor | None], values: Sequence[tf.Tensor], refused: Mapping[int, str]
-) -> list[tf.Tensor | None]:
+def with_zeros(gradients: Gradients, values: Sequence[tf.Tensor], refused: Mapping[int, str]) -> Gradients:
     """Return ``gradients``, with zeros in the place of the ``refused`` ones, so that somebody asks for the error."""
     return [tf.zeros_like(values[number]) if number in refused else g for number, g in enumerate(gradients)]

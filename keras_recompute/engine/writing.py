@@ -6,12 +6,15 @@ Each function is right for every target as it stands here, and takes what the pa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 import tensorflow as tf
 
 from .once import Number, along, constant
 from .target import Target
+
+# What a result of a fenced body is like: a tensor of its type and shape, or what makes one.
+Like = Union[tf.Tensor, Callable[[], tf.Tensor]]
 
 
 class CheapReplay(NamedTuple):
@@ -31,13 +34,14 @@ def fenced(
     inputs: Sequence[tf.Tensor],
     *,
     after: Sequence[tf.Tensor],
-    like: Sequence[tf.Tensor],
+    like: Sequence[Like],
     target: Target,
     cheap: CheapReplay | None = None,
 ) -> list[tf.Tensor]:
     """Return ``body(inputs)``, by the target's pass computed only once every tensor of ``after`` is there.
 
-    ``like`` holds a tensor of the same type and shape for each result. ``cheap`` says more of a ``body`` that is cheap.
+    ``like`` holds for each result a tensor of the same type and shape, or a function that makes one. ``cheap`` says more of
+    a ``body`` that is cheap.
     """
     results = target.first("fence", body, inputs, after, like, cheap, target)
     return body(inputs) if results is None else results

@@ -20,6 +20,7 @@ from ..engine.partition import Partition, partition
 from ..engine.passes import target_now
 from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_nothing, save_replay_sources
+from ..engine.sparse_gradients import is_gathered
 from ..engine.target import Target
 from ..engine.trace import trace
 from ..layers.time_sections import recurrent_layers_in_sections
@@ -247,6 +248,11 @@ def _run_as_loop(run: SectionLoop, arguments: Sequence[tf.Tensor], on: _Context,
         lambda: _partition(run, signature, (), at_hand, policy, name, unasked, on.partitions),
     )
     if aside or not can_be_outlined(part, roles):
+        return False
+    # The gradient of a stack is dense, where each of the weights may have a sparse one.
+    first = len(run.roles)
+    stacked = part.joint.trace.ports[first : first + len(weights)]
+    if any(is_gathered(t) for port in stacked for t in port):
         return False
     counts = equal_groups(len(run.sections), on.levels)
     results = outline_levels(part, arguments, counts=counts, roles=roles, requests=run.requests, batch=on.batch, name=name)

@@ -29,7 +29,7 @@ from ..graph_state import graph_state
 from ..kinds import HANDS_ON
 from ..once import constant, once
 from ..target import Target
-from ..writing import CheapReplay, zeros_like
+from ..writing import CheapReplay, Like, zeros_like
 
 # A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass one on).
 _NEVER = 0x7FD5_AA5A
@@ -48,7 +48,7 @@ def behind_control_dependencies(body: Body, inputs: Tensors, after: Tensors, *_:
 
 
 def behind_a_branch(
-    body: Body, inputs: Tensors, after: Tensors, like: Tensors, cheap: CheapReplay | None, target: Target
+    body: Body, inputs: Tensors, after: Tensors, like: Sequence[Like], cheap: CheapReplay | None, target: Target
 ) -> list[tf.Tensor]:
     """Return ``body(inputs)``, computed by XLA only once every tensor of ``after`` is there; the rest as for ``fenced``.
 
@@ -73,16 +73,19 @@ def behind_a_branch(
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
-def _made_by_no_kernel(like: tf.Tensor, target: Target) -> tf.Tensor:
+def _made_by_no_kernel(like: Like, target: Target) -> tf.Tensor:
     """Return what the branch that is never taken hands on: ``like`` itself, for which no kernel is compiled.
 
-    Zeros on a TPU, whose compiler takes more memory for programs that hand on what they are given.
+    It may be a function that makes zeros, as for the slices of a sparse gradient. Zeros on a TPU, whose compiler takes more
+    memory for programs that hand on what they are given.
     """
+    if not isinstance(like, tf.Tensor):
+        return like()
     return zeros_like(like, target) if backend_now() == TPU else tf.identity(like)
 
 
 def behind_a_barrier(
-    body: Body, inputs: Tensors, after: Tensors, like: Tensors, cheap: CheapReplay | None, target: Target
+    body: Body, inputs: Tensors, after: Tensors, like: Sequence[Like], cheap: CheapReplay | None, target: Target
 ) -> list[tf.Tensor]:
     """As ``behind_a_branch``, where XLA keeps its barriers until it has scheduled."""
     tokens = _with_elements(after)

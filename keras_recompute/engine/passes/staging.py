@@ -56,6 +56,8 @@ def in_stages(backward: GraphProgram, joint: Joint) -> GraphProgram | Staged:
     keeps_less = sum(map(_known_bytes, made)) < sum(map(_known_bytes, needed))
     if not made or not is_plain or not keeps_less or replays != backward.replays:
         return backward
+    if joint.rows and any(map(is_compared, made)):
+        return backward  # the values of a sparse gradient are not like the port that they belong to
     incoming = sum(dy is not None for dy in joint.output_gradients)
     ports = backward.ports[: len(backward.ports) - incoming]
     given = {t.ref() for port in ports for t in port}
@@ -65,7 +67,7 @@ def in_stages(backward: GraphProgram, joint: Joint) -> GraphProgram | Staged:
         program_between(joint.trace, all_ports, backward.outputs, replays=replays),
         tuple(range(len(ports))),
         any(map(is_compared, made)),
-        tuple(number for number, g in enumerate(joint.gradients) if g is not None),
+        joint.produced,
     )
 
 

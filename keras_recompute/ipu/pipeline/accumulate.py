@@ -19,6 +19,7 @@ from ...engine.joint import join
 from ...engine.partition import partition
 from ...engine.passes import target_now
 from ...engine.policies import save_everything
+from ...engine.sparse_gradients import dense
 from ...engine.trace import trace
 from ...engine.writing import zeros_like
 from ...phases import update_scope
@@ -152,8 +153,8 @@ def _gradients(model: Any, data: Any, variables: list[tf.Variable], replicas: Re
     scaled, reported, *kept = part.forward.write(values)
     ones = tf.ones_like(scaled), tf.zeros_like(reported)  # what is differentiated, and what is reported
     incoming = [one for one, dy in zip(ones, joint.output_gradients) if dy is not None]
-    found = iter(part.backpropagate([*values, *kept, *incoming]))
-    by_variable = {asked[n].ref(): next(found) for n, g in enumerate(part.joint.gradients) if g is not None}
+    found = part.backpropagate([*values, *kept, *incoming])
+    by_variable = {asked[n].ref(): dense(g) for n, g in enumerate(found) if g is not None}
     return reported, [by_variable[v.ref()] if v.ref() in by_variable else zeros_like(v, target_now()) for v in variables]
 
 

@@ -26,6 +26,7 @@ from ...engine.partition import Partition, partition
 from ...engine.passes import target_now
 from ...engine.policies import Policy, save_nothing
 from ...engine.residuals import read_by_backward
+from ...engine.sparse_gradients import dense
 from ...engine.trace import Trace, trace
 from ...errors import UnsupportedError
 
@@ -160,8 +161,9 @@ class StageProgram:
             for given, wanted in zip(incoming, self.part.joint.output_gradients)
             if wanted is not None
         ]
-        found = iter(self.part.backpropagate([*self._values(arguments), *saved, *gradients]))
-        by_port = [None if g is None else next(found) for g in self.part.joint.gradients]
+        found = self.part.backpropagate([*self._values(arguments), *saved, *gradients])
+        # They are added up over microbatches, by which Keras's optimizers make them dense too.
+        by_port = [None if g is None else dense(g) for g in found]
         n = self.received
         return by_port[:n], [g for g in by_port[n:] if g is not None]
 

@@ -1,0 +1,84 @@
+"""Eager calls of functions with gradients of their own: each direction runs as a compiled function.
+
+The engine writes programs into graphs. Called eagerly, a partitioned function runs its forward program as a compiled
+function, and is recorded on the tape with a gradient that runs another: for the outputs that have a gradient, since which
+these are is only known then. Variables are read before the call and passed by value, so that the tape sees each of them, and
+leaves one without a gradient that no such output depends on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ..seams.tensorflow.gradients import is_recorded
+from .gradient import Gradients, Tensors, refuse_forward_mode, with_gradient
+
+Gradient = Callable[[Tensors, Tensors, Sequence[Any], frozenset[int]], Gradients]
+
+
+class CompiledFunctions:
+    """Functions of tensors, each compiled once for its ``key``."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[Hashable, Any] = {}
+        self._lock = threading.RLock()  # of threads that call for the first time together
+
+    def run(self, key: Hashable, function: Callable[[Tensors], Any], inputs: Tensors) -> Any:
+        """Return ``function(inputs)``, a nest of tensors and None, by the function kept for ``key``."""
+        with self._lock:
+            if key not in self._compiled:
+                signature = [tf.TensorSpec(t.shape, t.dtype) for t in inputs]
+                compiled = tf.function(lambda *given: function(given), autograph=False)
+                self._compiled[key] = compiled.get_concrete_function(*signature)
+        return self._compiled[key](*inputs)
+
+
+class EagerFunction:
+    """A function of tensors with a gradient of its own, called eagerly.
+
+    ``compute(inputs)`` writes the results into a graph: ``outputs`` tensors for the caller, then those
+    that are kept for the gradient. ``gradient(inputs, kept, output_gradients, asked)`` runs eagerly
+    and returns one gradient or None per input; ``kept`` are the latter and the outputs with the
+    numbers ``at_hand``, and ``asked`` the numbers of the outputs that are differentiated.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Tensors], Tensors],
+        gradient: Gradient,
+        *,
+        outputs: int,
+        at_hand: Sequence[int] = (),
+        name: str,
+    ) -> None:
+        self._compute, self._gradient = compute, gradient
+        self._outputs, self._at_hand, self._name = outputs, tuple(at_hand), name
+        self._compiled = CompiledFunctions()
+
+    def __call__(self, inputs: Tensors) -> list[tf.Tensor]:
+        """Return the outputs for ``inputs``. Raises UnsupportedError under a ForwardAccumulator."""
+        if not any(map(is_recorded, inputs)):
+            refuse_forward_mode(inputs, self._name)
+            return list(self._compiled.run("outputs", self._write_outputs, inputs))
+
+        kept: list[tf.Tensor] = []
+
+        def compute() -> Tensors:
+            results = list(self._compiled.run("results", self._write_results, inputs))
+            kept[:] = [*results[self._outputs :], *(results[n] for n in self._at_hand)]
+            return results[: self._outputs]
+
+        def gradient(*output_gradients: tf.Tensor | None, asked: frozenset[int]) -> Gradients:
+            return self._gradient(inputs, kept, output_gradients, asked)
+
+        return with_gradient(compute, gradient, inputs=inputs, name=self._name, outputs=self._outputs)
+
+    def _write_results(self, inputs: Tensors) -> list[tf.Tensor]:
+        return list(self._compute(inputs))
+
+    def _write_outputs(self, inputs: Tensors) -> list[tf.Tensor]:
+        return self._write_results(inputs)[: self._outputs]

@@ -1,0 +1,100 @@
+"""Sparse gradients: of a tensor of which rows are gathered, as an embedding gathers from its table.
+
+TensorFlow says such a gradient as ``tf.IndexedSlices``: values, and the rows that they belong to. A row that was gathered
+twice is there twice, and Keras's optimizers make something else of that than of the sum. So a gradient that is sparse in the
+plain program is sparse here. Programs exchange plain tensors: the values are results of the backward program, and the rows,
+whole numbers that no gradient changes, are computed by a program of their own.
+
+The sides of a branch may gather different numbers of rows, and so give different numbers of slices to the gradient of what
+they gather from. TensorFlow's graph optimiser takes the shape of the first side for both. The derivative of a sum of slices
+then fails, since it asks for shapes, and TensorFlow makes such sums wherever it adds gradients up. Behind a branch gradients
+are therefore dense.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any, Union
+
+import tensorflow as tf
+
+from ..seams.tensorflow.gradients import gradient_of_type, set_gradient
+from ..walks import reached
+from .by_value import BRANCHES
+from .kinds import VIEWS
+
+Gradient = Union[tf.Tensor, tf.IndexedSlices]
+
+_GATHERS = ("Gather", "GatherNd", "GatherV2", "ResourceGather", "ResourceGatherNd")
+_HANDING_ON = (*VIEWS, "Cast", "Identity", "StridedSlice")
+_OF_A_BRANCH = "keras_recompute.DenseGradientOfBranch"
+
+
+def dense(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+    """Return ``gradient`` as one tensor; an unknown number of slices by a scatter, whose derivative asks for no shape."""
+    if isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is not None:
+        rows, shape = gradient.indices, gradient.dense_shape
+        if rows.shape.rank == 1 and rows.shape[0] is None:
+            return tf.scatter_nd(tf.expand_dims(rows, 1), gradient.values, tf.cast(shape, rows.dtype))
+    return tf.convert_to_tensor(gradient)
+
+
+def sparse_or_dense(gradient: Gradient) -> Gradient:
+    """Return ``gradient`` as slices of one list of rows, else as one tensor."""
+    if isinstance(gradient, tf.IndexedSlices) and gradient.indices.shape.rank == 1:
+        return gradient
+    return dense(gradient)
+
+
+def values_of(gradient: Gradient) -> tf.Tensor:
+    """Return the tensor that carries the derivative: the values of a sparse gradient."""
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def values_and_rows(gradient: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the values of a sparse gradient, and the rows that they belong to."""
+    return gradient.values, gradient.indices
+
+
+def slices(values: tf.Tensor, rows: tf.Tensor, like: tf.Tensor) -> tf.IndexedSlices:
+    """Return the sparse gradient of a tensor of the shape of ``like``."""
+    is_known = like.shape.is_fully_defined()
+    shape = tf.constant(like.shape.as_list(), tf.int32) if is_known else tf.shape(like)
+    return tf.IndexedSlices(values, rows, tf.cast(shape, rows.dtype))
+
+
+def zero_values(values: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Return zeros in the place of ``values``, of which a graph knows the shape; ``rows`` are here."""
+    if values.shape.is_fully_defined():
+        return tf.zeros(values.shape, values.dtype)
+    return tf.zeros([tf.size(rows), *values.shape[1:]], values.dtype)
+
+
+def is_gathered(tensor: tf.Tensor) -> bool:
+    """Whether rows of ``tensor`` are gathered, so that its gradient is sparse in a plain program."""
+
+    def handed_on(value: Any) -> list[Any]:
+        readers = [op for op in value.deref().consumers() if op.type in _HANDING_ON]
+        return [op.outputs[0].ref() for op in readers]
+
+    found = [reference.deref() for reference in reached([tensor.ref()], handed_on)]
+    return any(op.type in _GATHERS and op.inputs[0] is t for t in found for op in t.consumers())
+
+
+@contextlib.contextmanager
+def dense_behind_branches(operations: Iterable[tf.Operation]) -> Iterator[None]:
+    """Differentiate the branches among ``operations`` to plain tensors inside."""
+    branches = [operation for operation in operations if operation.type in BRANCHES]
+    for branch in branches:
+        set_gradient(branch, _OF_A_BRANCH)
+    try:
+        yield
+    finally:
+        for branch in branches:
+            set_gradient(branch, None)
+
+
+@tf.RegisterGradient(_OF_A_BRANCH)
+def _gradient_of_a_branch(branch: tf.Operation, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
+    return [None if g is None else dense(g) for g in gradient_of_type(branch.type)(branch, *gradients)]
