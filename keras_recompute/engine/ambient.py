@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from ..seams.keras.calls import autocast_around, training_around
+from ..seams.keras.recurrent import time_loops_are_ours
 from .nest import Same
 from .passes import target_now
 
@@ -16,13 +17,15 @@ def ambient() -> Any:
     """Return a hashable value that is equal where the same call traces to the same graph.
 
     It holds what Keras passes from an outer layer's call to the layers inside (whether it trains, the type to cast
-    to), Keras's types and image format, whether XLA compiles, and for which replica of which distribution strategy.
+    to), how loops over time run, Keras's types and image format, whether XLA compiles, and for which replica of which
+    distribution strategy.
     """
     replica = tf.distribute.get_replica_context()
     training = training_around()
     return (
         training if training is None or isinstance(training, (bool, int)) else Same(training),
         autocast_around(),
+        time_loops_are_ours(),
         keras.config.floatx(),
         keras.config.image_data_format(),
         keras.config.dtype_policy().name,

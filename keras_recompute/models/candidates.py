@@ -19,6 +19,7 @@ from .model import Model
 from .predicted import Prediction, Sections
 
 Known = dict[Any, int]  # by sections, or by the paths of layers
+_PLAIN: Sections = (0,)  # one section, in which nothing is recomputed
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,11 @@ class MemoryPlan:
 
     Attributes:
         checkpoints: Names of the layers behind which they stand.
-        layers: Paths of layers that are recomputed one by one instead: no place for checkpoints was enough, and one layer, such
-            as an encoder, holds most of the activations in the equal blocks inside it.
+        layers: Paths of layers that are recomputed one by one instead: recurrent layers, cut along time, where that is enough;
+            or blocks, where no place for checkpoints was enough, and one layer, such as an encoder, holds most of the
+            activations in the equal blocks inside it.
         budget_bytes: The budget that was given, or the memory of the device.
-        predicted_peak_bytes: The peak with these checkpoints; with ``layers`` what was compiled.
+        predicted_peak_bytes: The peak with these checkpoints; with blocks in ``layers`` what was compiled.
         plain_peak_bytes: The peak without any.
         time_ratio: The cost of a step over that of a step without checkpoints.
         chain: What was measured, one step per place where a checkpoint could stand.
@@ -85,9 +87,20 @@ class Candidates:
         plan = self._plan(
             checkpoints=tuple(self.graph.calls[position].operation.name for position in positions),
             peak_bytes=prediction.peak_bytes(sections),
-            extra_seconds=prediction.outcome(sections).seconds - prediction.chain.plain_seconds,
+            extra_seconds=prediction.extra_seconds(sections),
         )
         return with_checkpoints(self.model, positions), plan
+
+    def with_time_sections(self) -> tuple[Model, MemoryPlan]:
+        """Return the plan to recompute recurrent layers alone, section by section of their time."""
+        prediction = self.prediction
+        recurrent = [self.graph.calls[position].operation for position in prediction.cut_seconds]
+        plan = self._plan(
+            layers=tuple(dict.fromkeys(layer.path or layer.name for layer in recurrent)),
+            peak_bytes=prediction.cut_peak_bytes,
+            extra_seconds=sum(prediction.cut_seconds.values()),
+        )
+        return checkpointed(self.model, layers=lambda each: each in recurrent), plan
 
     def with_blocks(self, needs: Needs) -> tuple[Model, MemoryPlan] | None:
         """Return the plan to recompute the equal blocks inside the largest layer, compiled; None if there are none."""
@@ -105,7 +118,10 @@ class Candidates:
         """Return the step that holds more than half of the activations, and its layer if there are layers inside; else None."""
         held = self.prediction.chain.activation_bytes
         number = max(range(len(held)), key=held.__getitem__)
-        layer = self.graph.calls[self.prediction.places[number]].operation
+        position = self.prediction.places[number]
+        if position in self.prediction.cut_seconds:  # its time steps are what it holds
+            return number, None
+        layer = self.graph.calls[position].operation
         is_composite = isinstance(layer, keras.layers.Layer) and layers_in(layer, include_self=False)
         return number, layer if is_composite and 2 * max(held) > sum(held) else None
 
@@ -138,17 +154,32 @@ class Needs:
 
 
 def cheapest_predicted(candidates: Candidates) -> tuple[Model, MemoryPlan]:
-    """Return the cheapest plan that is predicted to fit, with checkpoints between layers."""
+    """Return the cheapest plan that is predicted to fit: layers cut along time, or checkpoints."""
+    prediction, budget_bytes = candidates.prediction, candidates.budget_bytes
+    cut_bytes = prediction.cut_peak_bytes if prediction.cut_seconds else prediction.plain_peak_bytes
+    if cut_bytes <= budget_bytes < prediction.plain_peak_bytes:
+        return candidates.with_time_sections()
     with _naming_what_holds_most(candidates):
-        return candidates.with_checkpoints(candidates.prediction.cheapest_sections(budget_bytes=candidates.budget_bytes))
+        try:
+            return candidates.with_checkpoints(prediction.cheapest_sections(budget_bytes=budget_bytes))
+        except BudgetTooSmallError as refusal:
+            smallest = min(refusal.smallest_budget_bytes, cut_bytes)
+            raise BudgetTooSmallError("any plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest) from refusal
 
 
 def cheapest_proved(candidates: Candidates, needs: Needs) -> tuple[Model, MemoryPlan]:
-    """Return the cheapest plan that was found to fit: with checkpoints, or where none does with blocks inside a layer."""
+    """Return the cheapest plan that was found to fit: recurrent layers cut along time, if they are there, else with
+    checkpoints, or where none does with blocks inside a layer.
+    """
 
     def needed(sections: Sections) -> int:
         return needs.of(sections, lambda: candidates.with_checkpoints(sections)[0])
 
+    if candidates.prediction.cut_seconds and needed(_PLAIN) > candidates.budget_bytes:
+        cut, plan = candidates.with_time_sections()
+        bytes_needed = needs.of(plan.layers, lambda: cut)
+        if bytes_needed <= candidates.budget_bytes:
+            return cut, replace(plan, compiled_peak_bytes=bytes_needed)
     try:
         with _naming_what_holds_most(candidates):
             fitting = _cheapest_sections(candidates, needed, needs.known)

@@ -13,7 +13,8 @@ Convolutions, pooling, softmax and gathers take storage while they run of which 
 compiled program of the layer alone (``scratch``), and with it how much of the above the program does not keep.
 
 The cost is counted in operations: two for each multiplication and addition of a product or convolution, one for each element
-of everything else; or it is timed. Loops count once, so layers with loops inside are better timed.
+of everything else; or it is timed. Loops count once, so layers with loops inside are better timed, but for those that are
+cut along time: their steps are counted.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ..engine.passes import target_now
 from ..engine.policies import save_everything
 from ..engine.trace import Trace, trace
 from ..errors import UnsupportedError
+from ..layers.time_sections import Cut, recurrent_layers_in_sections
 from ..seams.keras.layers import takes_training
 from ..walks import reached
 from .fingerprint import Fingerprints, calls_key
@@ -50,7 +52,8 @@ class Measured:
     ``kept`` are arrays of its own that its backward pass needs, with their bytes, and ``kept_in_section`` those that a section
     keeps of them. ``reads`` and ``multiplies`` are the numbers of inputs that it computes with, or multiplies by, and ``needs``
     those of outputs it needs. ``sources`` tells for each output what it is computed from again: its own array (None), or arrays
-    of its own and numbers of inputs. ``scratch`` is what it takes beside its tensors while it runs.
+    of its own and numbers of inputs. ``scratch`` is what it takes beside its tensors while it runs. If it ``is_cut`` along time
+    in a model with checkpoints, as recurrent layers are, ``kept`` is what it keeps there, and ``scratch`` tells the rest.
     """
 
     kept: Mapping[int, int]
@@ -61,6 +64,7 @@ class Measured:
     sources: tuple[tuple[Mapping[int, int], frozenset[int]] | None, ...]
     cost: float
     scratch: Scratch
+    is_cut: bool = False
 
 
 class Measure:
@@ -99,7 +103,7 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
         Call(call.operation, call.args, {**call.kwargs, **training}, call.inputs, call.outputs).run(values)
         return [values[key] for key in call.outputs]
 
-    traced = _traced_for_xla(run, signature)
+    traced, cuts = _traced_for_xla(run, signature)
     part = partition(join(traced), save_everything)
     arrays = _Arrays(traced, len(signature), str(call.operation.name))
     multiplied, read = _Needs(), _Needs()
@@ -128,23 +132,33 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
         multiplies=frozenset(multiplied.inputs),
         needs=frozenset(read.outputs | multiplied.outputs),
         sources=tuple(sources),
-        cost=least_seconds(tf.function(run, autograph=False), signature) if timed else _operations(traced),
+        cost=least_seconds(tf.function(run, autograph=False), signature) if timed else _operations_with(traced, cuts),
         scratch=scratch(
-            run, traced, signature, kept_bytes=sum(kept.values()), kept_in_section_bytes=sum(kept_in_section.values())
+            run,
+            traced,
+            signature,
+            kept_bytes=sum(kept.values()),
+            kept_in_section_bytes=sum(kept_in_section.values()),
+            is_cut=bool(cuts),
         ),
+        is_cut=bool(cuts),
     )
 
 
-def _traced_for_xla(run: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Trace:
-    """Return the trace that a section of a compiled step is made of: with what Keras has XLA compile apart written out."""
+def _traced_for_xla(run: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> tuple[Trace, list[Cut]]:
+    """Return the trace that a section of a compiled step is made of: with what Keras has XLA compile apart written out.
+
+    And the recurrent layers in it, which are cut along time.
+    """
     found: list[Trace] = []
 
     @tf.function(jit_compile=True, autograph=False)
     def step() -> None:
         found.append(trace(run, signature, target_now()))
 
-    step.get_concrete_function()
-    return found[0]
+    with recurrent_layers_in_sections() as cuts:
+        step.get_concrete_function()
+    return found[0], cuts
 
 
 class _Needs:
@@ -174,8 +188,8 @@ class _Arrays:
             if value.dtype == tf.variant or value.shape.num_elements() is None:
                 raise UnsupportedError(
                     f"layer {self._layer!r} keeps {value.name!r} for its backward pass, whose size is only known when it runs, "
-                    f"as in the loop of a recurrent layer: use keras_recompute.LSTM or GRU, or place checkpoints yourself "
-                    f"with checkpointed(model, at=[...])"
+                    f"as in a tf.while_loop, or where a recurrent layer runs by cuDNN (use_cudnn=False): place checkpoints "
+                    f"yourself with checkpointed(model, at=[...])"
                 )
             needs.kept[id(value)] = value.shape.num_elements() * value.dtype.size
 
@@ -204,6 +218,11 @@ def _storage_of(tensor: tf.Tensor) -> tf.Tensor:
 def _is_large(tensor: tf.Tensor) -> bool:
     """Whether a tensor can matter: numbers that say shapes and steps do not."""
     return tensor.dtype == tf.variant or tensor.shape.rank != 0
+
+
+def _operations_with(traced: Trace, cuts: Sequence[Cut]) -> float:
+    """Return the number of arithmetic operations of the forward pass, the steps of what is cut along time included."""
+    return _operations(traced) + sum(cut.steps * _operations(cut.step) for cut in cuts)
 
 
 def _operations(traced: Trace) -> float:

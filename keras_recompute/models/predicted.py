@@ -8,7 +8,7 @@ carries out is one replay of each section but the last, so the best such section
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -36,12 +36,16 @@ Sections = tuple[int, ...]  # their first steps
 class Prediction:
     """``chain`` is the model in sections; without checkpoints it stands in no section, and needs ``plain_peak_bytes``.
 
-    ``places`` are the positions of the calls that end a step.
+    ``places`` are the positions of the calls that end a step. ``cut_seconds`` has the calls of recurrent layers, by position,
+    with the cost of their forward pass: cut along time, they run forward once more. Where that is all that is done, a model
+    needs ``cut_peak_bytes``.
     """
 
     chain: Chain
     plain_peak_bytes: int
     places: tuple[int, ...]
+    cut_seconds: Mapping[int, float]
+    cut_peak_bytes: int
 
     def peak_bytes(self, sections: Sections) -> int:
         """Return the peak of a step with these sections."""
@@ -52,6 +56,15 @@ class Prediction:
     def outcome(self, sections: Sections) -> Outcome:
         """Return what these sections cost, each kept whole; a section's input stays as long as it runs."""
         return simulate(self.chain, section_actions_that_keep_inputs(len(self.chain), sections))
+
+    def extra_seconds(self, sections: Sections) -> float:
+        """Return what a step with these sections costs more than one without checkpoints."""
+        if len(sections) == 1:
+            return 0.0
+        last = self.places[sections[-1] - 1]
+        # Those in front of it are replayed with their sections.
+        cut = sum(seconds for position, seconds in self.cut_seconds.items() if position > last)
+        return self.outcome(sections).seconds - self.chain.plain_seconds + cut
 
     def cheapest_sections(self, *, budget_bytes: int) -> Sections:
         """Return the sections that replay least; of those equally cheap, the ones with the smallest peak.
@@ -108,6 +121,7 @@ def predict(graph: Graph, specs: dict[Key, tf.TensorSpec], *, fixed_bytes: int, 
     last_reader = {key: n for n, call in enumerate(graph.calls) for key in call.inputs}
     made_by = {key: n for n, call in enumerate(graph.calls) for key in call.outputs}
     states, activations, plain_activations, workings, plain_workings, costs = [], [], [], [], [], []
+    cut_activations, cut_workings = [], []
     for before, end in pairwise([-1, *places]):
         calls = range(before + 1, end + 1)
         crossing = [k for k, n in made_by.items() if n <= before < last_reader.get(k, -1) and k not in lasting]
@@ -122,8 +136,14 @@ def predict(graph: Graph, specs: dict[Key, tf.TensorSpec], *, fixed_bytes: int, 
         activations.append(sum(own_bytes[n] for n in calls) + inside_bytes)
         plain_activations.append(sum(plain_own_bytes[n] for n in calls) + inside_bytes)
         in_hand = {n: sum(spec_bytes(specs[key]) for key in (*graph.calls[n].inputs, *graph.calls[n].outputs)) for n in calls}
+        # Recurrent layers cut along time, the others as in the plain model.
+        cut_own = (own_bytes[n] if measured[n].is_cut else plain_own_bytes[n] for n in calls)
+        cut_activations.append(sum(cut_own) + inside_bytes)
         workings.append(max(in_hand[n] + measured[n].scratch.section_bytes for n in calls))
         plain_workings.append(max(in_hand[n] + measured[n].scratch.plain_bytes for n in calls))
+        scratches = {n: measured[n].scratch for n in calls}
+        cut_scratch = {n: s.section_bytes if measured[n].is_cut else s.plain_bytes for n, s in scratches.items()}
+        cut_workings.append(max(in_hand[n] + cut_scratch[n] for n in calls))
         costs.append(sum(measured[n].cost for n in calls))
     chain = Chain(
         state_bytes=states,
@@ -134,7 +154,9 @@ def predict(graph: Graph, specs: dict[Key, tf.TensorSpec], *, fixed_bytes: int, 
         fixed_bytes=fixed_bytes,
     )
     plain = replace(chain, activation_bytes=plain_activations, working_bytes=plain_workings)
-    return Prediction(chain, plain.plain_peak_bytes, tuple(places))
+    cut = replace(chain, activation_bytes=cut_activations, working_bytes=cut_workings)
+    cut_seconds = {n: needs.cost for n, needs in enumerate(measured) if needs.is_cut}
+    return Prediction(chain, plain.plain_peak_bytes, tuple(places), cut_seconds, cut.plain_peak_bytes)
 
 
 def _places(calls: Sequence[Call]) -> list[int]:

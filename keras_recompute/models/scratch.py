@@ -21,6 +21,7 @@ from ..engine.partition import partition
 from ..engine.passes import target_now
 from ..engine.policies import save_nothing
 from ..engine.trace import Trace, trace
+from ..layers.time_sections import recurrent_layers_in_sections
 from ..liveness import Program, profile
 from ..liveness.program import TEMPORARY, held_per_step
 from ..phases import BACKWARD, FORWARD, RECOMPUTE
@@ -50,10 +51,14 @@ def scratch(
     *,
     kept_bytes: int,
     kept_in_section_bytes: int,
+    is_cut: bool = False,
 ) -> Scratch:
-    """Return what ``function`` of tensors like ``signature``, traced as ``traced``, takes beyond what its trace keeps."""
+    """Return what ``function`` of tensors like ``signature``, traced as ``traced``, takes beyond what its trace keeps.
+
+    Where it ``is_cut`` along time, that trace is of a section, and of a model without checkpoints the program alone tells.
+    """
     kinds = {op.type for op in traced.graph.get_operations()}
-    if kinds.isdisjoint(_TOLD_BY_THEIR_PROGRAM):
+    if kinds.isdisjoint(_TOLD_BY_THEIR_PROGRAM) and not is_cut:
         return Scratch()
     differentiable = [n for n, spec in enumerate(signature) if spec.dtype.is_floating]
     outputs = [tf.TensorSpec(t.shape, t.dtype) for t in traced.outputs if t.dtype.is_floating]
@@ -72,9 +77,13 @@ def scratch(
     def section(*arguments: tf.Tensor) -> list[tf.Tensor]:
         return lower(partition(join(trace(function, signature, target_now())), save_nothing), list(arguments), name="scratch")
 
-    in_section, plain = compiled(section), compiled(function)
+    with recurrent_layers_in_sections():
+        in_section = compiled(section)
+    plain = compiled(function)
     section_surplus_bytes = max(0, kept_in_section_bytes - _handed_on(in_section))
-    plain_surplus_bytes = max(0, kept_bytes - _handed_on(plain))
+    plain_surplus_bytes = kept_bytes - _handed_on(plain)
+    if not is_cut:
+        plain_surplus_bytes = max(0, plain_surplus_bytes)
     return Scratch(
         section_bytes=max(0, _temporaries(in_section) - kept_in_section_bytes + section_surplus_bytes),
         plain_bytes=max(0, _temporaries(plain) - kept_bytes + plain_surplus_bytes),

@@ -262,3 +262,20 @@ def test_short_sequences_are_left_alone():
         with recurrent_layers_in_sections():
             short = tf.function(lambda x: layer(x, training=True))(X[:, :3])
     np.testing.assert_allclose(short, layer(X[:, :3]), rtol=1e-6, atol=1e-7)
+
+
+def test_a_function_that_was_traced_outside_is_traced_again():
+    layer, calls = layers.LSTM(UNITS), []
+
+    @kr.checkpoint
+    def function(x):
+        calls.append(x.shape)
+        return layer(x)
+
+    layer.build(X.shape)
+    function(X)
+    with recurrent_layers_in_sections():
+        function(X)
+        function(X)
+    function(X)
+    assert len(calls) == 2

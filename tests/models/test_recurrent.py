@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.liveness import forget_free_memory, process_memory, profile
+from keras_recompute.models.proof import compiled_peak_bytes
 
 layers = keras.layers
 BATCH, TIME, FEATURES, UNITS = 4, 10, 5, 4
@@ -141,3 +142,30 @@ def test_without_jit_the_process_takes_less():
             step(x)
         taken.append(measured.over_idle_bytes)
     assert taken[1] < taken[0] / 2.5
+
+
+@pytest.mark.parametrize("kind", ["LSTM", pytest.param("Bidirectional", marks=pytest.mark.long)])
+def test_a_plan_cuts_recurrent_layers_along_time(kind):
+    plain = long_model(kind)
+    ours, plan = kr.plan(plain, memory_budget="1MiB", batch_size=8, prove=False)
+    assert plan.layers == ours.recomputed_layers == ("layer",)
+    assert plan.time_ratio > 1.2  # nearly all of the work is that of the layer, and a third of that is done twice
+    (batch,) = (tf.TensorSpec((8, LONG), tf.int32),)
+    assert plan.predicted_peak_bytes == pytest.approx(compiled_peak_bytes(ours, [batch]), rel=0.15)
+    assert plan.plain_peak_bytes == pytest.approx(compiled_peak_bytes(plain, [batch]), rel=0.25)
+    with pytest.raises(kr.planning.BudgetTooSmallError) as refusal:
+        kr.plan(plain, memory_budget=1, batch_size=8, prove=False)
+    assert refusal.value.smallest_budget_bytes == plan.predicted_peak_bytes
+
+
+@pytest.mark.long
+def test_a_plan_that_was_compiled_fits():
+    inputs = keras.Input((LONG, 8))
+    x = layers.GRU(16, return_sequences=True, name="first")(inputs)
+    x = layers.LSTM(16, return_sequences=True, name="second")(x)
+    plain = keras.Model(inputs, layers.Dense(1)(x))
+    ours, plan = kr.plan(plain, memory_budget="2MiB", batch_size=8)
+    assert plan.layers == ours.recomputed_layers == ("first", "second")
+    assert plan.predicted_peak_bytes == pytest.approx(plan.compiled_peak_bytes, rel=0.15)
+    _, plan = kr.plan(plain, memory_budget="1GiB", batch_size=8)
+    assert (plan.layers, plan.checkpoints) == ((), ())

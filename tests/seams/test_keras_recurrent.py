@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.seams.keras.recurrent import time_loops_through
+from keras_recompute.seams.keras.recurrent import time_loops_are_ours, time_loops_through
 
 X = tf.constant(np.random.default_rng(0).normal(size=(2, 5, 3)), tf.float32)
 MASK = tf.constant([[True] * 5, [True, False, True, True, False]])
@@ -64,3 +64,11 @@ def test_none_is_keras_s_own_loop_also_inside():
     with time_loops_through(noting(seen)), time_loops_through(None):
         keras.layers.LSTM(4)(X)
     assert seen == []
+
+
+def test_whose_loop_it_is_can_be_asked():
+    assert not time_loops_are_ours()
+    with time_loops_through(noting([])):
+        assert time_loops_are_ours()
+        with time_loops_through(None):
+            assert not time_loops_are_ours()

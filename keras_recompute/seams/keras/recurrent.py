@@ -37,6 +37,11 @@ def time_loops_through(run: Callable[..., Any] | None) -> Iterator[None]:
         _through.reset(token)
 
 
+def time_loops_are_ours() -> bool:
+    """Whether a function of ours runs the loops of layers that are called now."""
+    return _through.get() is not None
+
+
 @functools.wraps(_plain_rnn)
 def _rnn(step_function: Any, inputs: Any, initial_states: Any, **options: Any) -> Any:
     run, layer = _through.get(), _layer.get()
