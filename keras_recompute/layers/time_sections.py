@@ -17,7 +17,6 @@ import contextlib
 import functools
 import math
 import re
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +27,7 @@ import tensorflow as tf
 from ..engine.frozen import frozen_ports
 from ..engine.gradient import is_dissolved
 from ..engine.joint import join
+from ..engine.origin import warn_user
 from ..engine.outline import (
     Carried,
     Joined,
@@ -45,7 +45,6 @@ from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_nothing
 from ..engine.trace import Trace, trace
 from ..engine.writing import zeros
-from ..errors import RecomputeWarning
 from ..seams.keras.recurrent import time_loops_through
 
 _SHORTEST = 4  # steps: of fewer, sections would be as long as what is kept of them
@@ -113,11 +112,8 @@ def _is_sequence(inputs: Any) -> bool:
 
 
 def _warn(layer: keras.layers.RNN, reason: str) -> None:
-    warnings.warn(
-        f"the time steps of {layer.name!r} all stay in memory until their backward pass, as in the plain model: {reason}",
-        RecomputeWarning,
-        stacklevel=4,
-    )
+    uncut = f"the time steps of {layer.name!r} all stay in memory until their backward pass"
+    warn_user(f"{uncut}, as in the plain model: {reason}")
 
 
 @dataclass(frozen=True)
