@@ -63,9 +63,7 @@ def outline(
     if tf.executing_eagerly():
         function = _eager_loop(part, count, tuple(roles), tuple(requests), batch, name)
         return function(refusing(part.joint.trace.values(arguments), part.joint.refused))
-    loop = LoopPair(
-        part, count, tuple(roles), tuple(requests), batch, name, keeps_states=keeps_states
-    )
+    loop = LoopPair(part, count, tuple(roles), tuple(requests), batch, name, keeps_states=keeps_states)
     values = [in_default_graph(value) for value in part.joint.trace.values(arguments)]
     values = refusing(values, part.joint.refused)
     return with_both_gradients(

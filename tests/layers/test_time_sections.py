@@ -272,11 +272,14 @@ def test_a_function_that_was_traced_outside_is_traced_again():
         calls.append(x.shape)
         return layer(x)
 
-    layer.build(X.shape)
-    with pytest.warns(RecomputeWarning, match="changes the list 'calls'"):
+    def everywhere():
         function(X)
         with recurrent_layers_in_sections():
             function(X)
             function(X)
         function(X)
+
+    layer.build(X.shape)
+    with pytest.warns(RecomputeWarning, match="changes the list 'calls'"):
+        everywhere()
     assert len(calls) == 2
