@@ -24,6 +24,7 @@ from .advice import advise, advise_dissolved, check_names
 from .ambient import ambient
 from .arguments import Arguments, Results
 from .attributes import owners, used_by
+from .closures import Callee
 from .frozen import frozen_ports
 from .gradient import is_dissolved
 from .joint import join
@@ -34,7 +35,6 @@ from .nest import Flat, Same, check_arguments, flatten_call, is_known_here, para
 from .partition import Partition, partition
 from .passes import target_now
 from .policies import Policy, save_nothing
-from .programs import programs_of
 from .side_effects import Surroundings
 from .trace import trace
 
@@ -138,38 +138,49 @@ class Checkpointed:
         return f"checkpoint({self.__wrapped__!r}, policy={self.policy!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given = flatten_call(args, kwargs)
-        tensors, template = given.tensors, given.template
-        check_arguments(given, function=self.__name__, parameters=parameters_of(self.__wrapped__))
+        callee = Callee.of(self.__wrapped__, args, kwargs)
+        given = flatten_call(callee.args, callee.kwargs)
+        check_arguments(given, function=self.__name__, parameters=lambda: parameters_of(callee.function))
         if is_symbolic():  # no values, no gradients, and layers make their weights
             return converted(self.__wrapped__)(*args, **kwargs)
         if is_dissolved():
             advise_dissolved(f"the checkpoint of {self.__name__!r}")
             return converted(self.__wrapped__)(*args, **kwargs)
+        tensors = [*given.tensors, *callee.tensors]
         signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
-        key = (Same(self.__wrapped__), _key(self.policy), template, tuple(signature), ambient())
-        programs = programs_of(self.__wrapped__, self)
-        uses = used_by(self.__wrapped__, template.others)
-        program = programs.get(key, lambda: self._program(signature, given), uses=uses, name=self.__name__)
-        return program(given)
+        kind = (_key(self.policy), given.template, tuple(signature), ambient())
+        programs = callee.programs(self)
+        before: dict[str, Any] = {}
 
-    def _program(self, signature: Sequence[tf.TensorSpec], first: Flat) -> Callable[[Flat], Any]:
-        built = self.build(converted(self.__wrapped__), signature, first)
-        name = section_name(self.__name__)
+        def key() -> Any:
+            parts = callee.parts(programs.changed)
+            changed = {name for name in before if parts.get(name) != before[name]}
+            if changed:  # by tracing: it would be traced anew at each call
+                programs.changed |= changed
+                parts = callee.parts(programs.changed)
+            before.update(parts)
+            return tuple(parts.items()), kind
 
-        def run(given: Flat) -> Any:
-            return built.pack(lower(built.part, given.tensors, name=name), given)
+        def make() -> Callable[..., Any]:
+            callee.note_trace(kind, before, self.__name__)
+            return _program(self.build(callee, conversion(), signature, given), section_name(self.__name__))
 
-        return run
+        uses = callee_uses(callee, given)
+        return programs.get(key, make, uses=uses, name=self.__name__)(tensors, given)
 
-    def build(self, function: Callable[..., Any], signature: Sequence[tf.TensorSpec], given: Flat) -> Built:
-        """Take ``function``, the wrapped one as it is to be run, through the engine, for arguments like those ``given``."""
+    def build(self, callee: Callee, convert: Callable[[Any], Any], signature: Sequence[tf.TensorSpec], given: Flat) -> Built:
+        """Take the function of ``callee``, as ``convert`` makes it, through the engine, for arguments like those ``given``."""
         name = self.__name__
         results: list[Results] = []
         losses = Losses()
+        surroundings: list[Surroundings] = []
 
         def flat(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            arguments = Arguments(given, tensors, function=name, parameters=parameters_of(self.__wrapped__))
+            count = len(given.tensors)
+            bound = callee.bind(tensors[count:])
+            surroundings[:] = [Surroundings(bound)]
+            function = convert(bound)
+            arguments = Arguments(given, tensors[:count], function=name, parameters=parameters_of(callee.function))
             args, kwargs = arguments.value
             try:
                 with entering_bodies(arguments.body):
@@ -179,11 +190,10 @@ class Checkpointed:
             returned, packing = arguments.results(found)
             results[:] = [packing]
             # Weights, and layers, may have been made by the call.
-            return losses.take(returned, owners(used_by(self.__wrapped__, given.template.others)))
+            return losses.take(returned, owners(callee_uses(callee, given)))
 
-        surroundings = Surroundings(self.__wrapped__)
         traced = trace(flat, signature, target_now())
-        surroundings.check(traced.graph, name=name)
+        surroundings[0].check(traced.graph, name=name)
         strangers = [t.name for t in traced.captures if not is_known_here(t)]
         if strangers:
             raise InvalidArgumentError(
@@ -196,12 +206,27 @@ class Checkpointed:
                 f"function must return at least one"
             )
         check_names(self.policy, traced, name)
-        uses = used_by(self.__wrapped__, given.template.others)
+        uses = callee_uses(callee, given)
         take_left_behind(uses, traced.graph, name=name)
         unasked = frozen_ports(traced, uses)
         part = partition(join(traced, unasked=unasked), self.policy)
         advise(part, self.policy, name)
         return Built(part, results[0], losses)
+
+
+def _program(built: Built, name: str) -> Callable[[Sequence[tf.Tensor], Flat], Any]:
+    """Return what runs ``built``; it keeps neither the arguments nor the function that it was made for."""
+
+    def run(tensors: Sequence[tf.Tensor], given: Flat) -> Any:
+        return built.pack(lower(built.part, tensors, name=name), given)
+
+    return run
+
+
+def callee_uses(callee: Callee, given: Flat) -> tuple[Any, ...]:
+    """Return the objects whose attributes a call uses (see ``attributes``); not the tensors that it is fed."""
+    fed = set(map(id, callee.tensors))
+    return tuple(each for each in used_by(callee.function, given.template.others) if id(each) not in fed)
 
 
 def section_name(name: str) -> str:
@@ -217,10 +242,17 @@ def _key(policy: Policy) -> Any:
     return policy
 
 
+def conversion() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what converts the ``if`` and ``while`` on tensors of a function, unless a caller turned AutoGraph off."""
+    return (lambda function: function) if autograph.is_turned_off() else _convert
+
+
 def converted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` with its ``if`` and ``while`` on tensors converted, unless a caller turned AutoGraph off."""
-    if autograph.is_turned_off():
-        return function
+    return conversion()(function)
+
+
+def _convert(function: Callable[..., Any]) -> Callable[..., Any]:
     convert = autograph.with_autograph(function)  # the engine traces with AutoGraph turned off, for its own functions
 
     def call(*args: Any, **kwargs: Any) -> Any:

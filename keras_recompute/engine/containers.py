@@ -80,13 +80,15 @@ def has_own_attributes(value: Any) -> bool:
 
 
 def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes that are set in an object itself."""
+    """Yield the attributes that are set in an object itself, without those that we keep there."""
     for base in reversed(type(value).__mro__):
         slots = vars(base).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                 yield name, getattr(value, name)
-    yield from getattr(value, "__dict__", {}).items()
+    for name, each in getattr(value, "__dict__", {}).items():
+        if not name.startswith("_keras_recompute"):
+            yield name, each
 
 
 def _indexed(_: Any, number: int) -> str:

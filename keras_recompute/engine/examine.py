@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
-from .checkpoint import Checkpointed, converted
+from .checkpoint import Checkpointed, conversion
+from .closures import Callee
 from .nest import check_arguments, flatten_call, parameters_of
 from .partition import Partition
 from .policies import save_everything
@@ -40,12 +42,14 @@ def examine(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     fn = getattr(fn, "_keras_recompute_function", fn)  # of a checkpointed layer
     checkpointed = fn if isinstance(fn, Checkpointed) else Checkpointed(fn, save_everything)
     name = checkpointed.__name__
-    parameters = parameters_of(checkpointed.__wrapped__)
-    given = flatten_call(args, kwargs)
+    callee = Callee.of(checkpointed.__wrapped__, args, kwargs)
+    callee = dataclasses.replace(callee, tensors=())  # what it captures is told by that name
+    parameters = parameters_of(callee.function)
+    given = flatten_call(callee.args, callee.kwargs)
     tensors, template = given.tensors, given.template
-    check_arguments(given, function=name, parameters=parameters)
+    check_arguments(given, function=name, parameters=lambda: parameters)
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
-    part = checkpointed.build(converted(checkpointed.__wrapped__), signature, given).part
+    part = checkpointed.build(callee, conversion(), signature, given).part
     trace = part.joint.trace
     paths = template.paths(parameters)
     if all(dy is None for dy in part.joint.output_gradients):

@@ -70,6 +70,7 @@ class Static:
 
     key: Any
     value: Any
+    in_object: bool = False
     count = 0
 
     def __eq__(self, other: object) -> bool:
@@ -208,7 +209,10 @@ class Walk:
 
     def _leaf(self, leaf: Any) -> Leaf:
         is_array = isinstance(leaf, (np.ndarray, np.generic))
-        if isinstance(leaf, np.bool_) or (is_array and self._in_object):
+        is_stale = self._in_object and isinstance(leaf, tf.Tensor) and not is_known_here(leaf)
+        if is_stale:  # an object may hold what nobody asks for
+            self.slots.append(Static(Same(leaf), leaf, in_object=True))
+        elif isinstance(leaf, np.bool_) or (is_array and self._in_object):
             # Python asks for the truth of the first, as of True, and computes with the second.
             self.slots.append(Static(_array_key(leaf), leaf))
         elif isinstance(leaf, (tf.Tensor, np.ndarray, np.generic)):
@@ -220,7 +224,7 @@ class Walk:
             self.tensors += components
             self.slots.append(_Composite(tf.type_spec_from_value(leaf), len(components)))
         else:
-            self.slots.append(Static(_static_key(leaf), leaf))
+            self.slots.append(Static(static_key(leaf), leaf, self._in_object))
         self.leaves.append(leaf)
         return Leaf(len(self.leaves) - 1)
 
@@ -294,27 +298,30 @@ def _as_tensor(leaf: Any) -> tf.Tensor:
         ) from error
 
 
-def check_arguments(given: Flat, *, function: str, parameters: Sequence[str]) -> None:
+def check_arguments(given: Flat, *, function: str, parameters: Callable[[], Sequence[str]]) -> None:
     """Raise InvalidArgumentError for an argument that no program can be fed, naming the argument and ``function``."""
-    tensors, template = given.tensors, given.template
-    for slot, path in zip(template.slots, template.leaf_paths(parameters)):
-        if isinstance(slot, Static) and isinstance(slot.value, keras.KerasTensor):
+    for number, slot in enumerate(given.template.slots):
+        if not isinstance(slot, Static) or slot.in_object:
+            continue
+        if isinstance(slot.value, keras.KerasTensor):
             raise InvalidArgumentError(
-                f"{function!r} was called with the symbolic Keras tensor {slot.value.name!r} as {path}: a checkpointed "
-                f"function works on values. In a functional model put a RecomputationCheckpoint layer behind the layers "
-                f"and build it as a keras_recompute.Model."
+                f"{function!r} was called with the symbolic Keras tensor {slot.value.name!r} as "
+                f"{given.template.leaf_paths(parameters())[number]}: a checkpointed function works on values. In a functional "
+                f"model put a RecomputationCheckpoint layer behind the layers and build it as a keras_recompute.Model."
             )
-        if isinstance(slot, Static) and isinstance(slot.value, Iterator) and not isinstance(slot.value, io.IOBase):
+        if isinstance(slot.value, Iterator) and not isinstance(slot.value, io.IOBase):
+            path = given.template.leaf_paths(parameters())[number]
             raise InvalidArgumentError(
                 f"{function!r} was called with a {type(slot.value).__name__} as {path}: Python runs a checkpointed function "
                 f"once for each signature, so that it would take from it now and not at later calls. Give the values that it "
                 f"is to take, such as next({path}) or list({path})."
             )
-    for tensor, path in zip(tensors, template.paths(parameters)):
+    for number, tensor in enumerate(given.tensors):
         if not is_known_here(tensor):
             raise InvalidArgumentError(
-                f"{function!r} was called with {tensor.name!r} as {path}: a tensor of another graph, whose value is not known "
-                f"here. Call it where that tensor is made, or return the tensor from its tf.function first."
+                f"{function!r} was called with {tensor.name!r} as {given.template.paths(parameters())[number]}: a tensor of "
+                f"another graph, whose value is not known here. Call it where that tensor is made, or return the tensor from "
+                f"its tf.function first."
             )
 
 
@@ -344,7 +351,8 @@ def _array_key(array: Any) -> Any:
     return type(array), array.dtype.str, array.shape, array.tobytes()
 
 
-def _static_key(leaf: Any) -> Any:
+def static_key(leaf: Any) -> Any:
+    """Return what ``leaf``, which is no tensor, is equal in to others: its value, or else its identity."""
     if leaf is None or isinstance(leaf, (bool, int, str, bytes)):
         return type(leaf), leaf
     if isinstance(leaf, (float, complex, slice, tf.TensorShape)):

@@ -34,27 +34,28 @@ class Programs:
         self._lock = threading.RLock()  # a function may be called again while it is traced
         self._programs: OrderedDict[Any, Any] = OrderedDict()
         self._attributes: OrderedDict[Any, Attributes] = OrderedDict()
+        self.changed: frozenset[str] = frozenset()  # what a function captures and was seen to change (see ``closures``)
 
     def __len__(self) -> int:
         return len(self._programs)
 
-    def get(self, key: Any, make: Callable[[], Any], *, uses: tuple[Any, ...], name: str) -> Any:
-        """Return the program for ``key`` and the attributes that the objects ``uses`` have now, made by ``make()`` if there
-        is none.
+    def get(self, key: Callable[[], Any], make: Callable[[], Any], *, uses: tuple[Any, ...], name: str) -> Any:
+        """Return the program for ``key()`` and the attributes that the objects ``uses`` have now, made by ``make()`` if there
+        is none. Then ``key`` is asked again, because to trace a function may change what it is found by.
         """
         with self._lock:
             return self._get(key, make, uses=uses, name=name)
 
-    def _get(self, key: Any, make: Callable[[], Any], *, uses: tuple[Any, ...], name: str) -> Any:
+    def _get(self, key: Callable[[], Any], make: Callable[[], Any], *, uses: tuple[Any, ...], name: str) -> Any:
         used = tuple(map(Same, uses))
         attributes = self._attributes_of(used, uses)
-        found = (key, used, attributes.number())
+        found = (key(), used, attributes.number())
         program = self._programs.get(found)
         if program is not None:
             self._programs.move_to_end(found)
             return program
         program = make()
-        self._programs[key, used, attributes.number_after_trace()] = program
+        self._programs[key(), used, attributes.number_after_trace()] = program
         if len(self._programs) > LIMIT:
             self._programs.popitem(last=False)
             warn_user(

@@ -215,7 +215,7 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
         signature = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
         # What is around has ``training`` in it.
         function, aside = self._eager_training_passes.get(
-            (masked, unasked, signature, ambient()),
+            lambda: (masked, unasked, signature, ambient()),
             lambda: _eager_training_pass(plan, masked, unasked, signature, self.name),
             uses=tuple(tracked_layers(self)),
             name=self.name,

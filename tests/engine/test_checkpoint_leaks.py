@@ -62,11 +62,13 @@ def test_a_wrapper_per_call_finds_the_programs_of_its_function():
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*is made anew")
 def test_functions_that_come_and_go():
-    """A closure per call, as models write them: each is traced, and each is freed with its graphs."""
+    """A closure per call over a variable of its own: each is traced, and goes with the variable and its graphs."""
 
     def once(n):
-        step(checkpoint(lambda x: tf.exp(tf.sin(x)) * n))
+        scale = tf.Variable(float(n))
+        step(checkpoint(lambda x: tf.exp(tf.sin(x)) * scale))
 
     once(0)
     before = alive()
