@@ -17,8 +17,9 @@ import keras
 from ..engine.checkpoint import Checkpointed
 from ..engine.policies import Policy, save_nothing
 from ..errors import UnsupportedError
+from ..seams.keras.calls import layer_called_first
 from ..seams.keras.graph import nodes_made_by
-from ..seams.keras.layers import OF_CALLS
+from ..seams.keras.layers import OF_CALLS, copy_losses, layers_in, losses_of, move_losses
 from .policy_config import policy_from_config, policy_key, policy_to_config
 from .same_class import OURS, SAVED_AS, SavedAsPlain, make_class, plain_class, with_state_of
 
@@ -43,8 +44,7 @@ class _View:
 
     def __init__(self, layer: keras.layers.Layer) -> None:
         self.layer = layer
-        of_layer = {name: vars(layer)[name] for name in OF_CALLS if name in vars(layer)}
-        self.own: dict[str, Any] = {name: type(value)() for name, value in of_layer.items()}
+        self.own: dict[str, Any] = {name: kind() for name, kind in OF_CALLS.items()}
 
 
 class _Views:
@@ -102,6 +102,18 @@ class CheckpointedLayer(SavedAsPlain):
     def _keras_recompute_function(self) -> Checkpointed:
         """The layer's whole call as a checkpointed function, to be looked at."""
         return Checkpointed(self.__wrapped__, self._keras_recompute_policy)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        around = layer_called_first()
+        outputs = super().__call__(*args, **kwargs)
+        layer = self.__wrapped__
+        if around is None:
+            copy_losses(self, layer)
+        # A model sums the losses of the layers that it holds: the layer, as where ``call`` wraps
+        # it for one call, or this object. Where it holds both, one of them has the losses.
+        elif losses_of(self) and any(each is layer for each in layers_in(around)):
+            move_losses(self, layer)
+        return outputs
 
     def symbolic_call(self, *args: Any, **kwargs: Any) -> Any:
         """Take a name that is free in a functional model that the layer itself is in too."""

@@ -15,6 +15,22 @@ from ..errors import UnsupportedError
 from ..seams.keras.graph import functional_like_constructor
 from ..seams.keras.layers import layers_in
 
+_INSTEAD = "Clone the model that it was made from, and give the clone to keras_recompute.checkpointed."
+
+
+def check_class_of_clone(model: keras.Model, taken: Mapping[Any, Any], *, what: str) -> None:
+    """Raise UnsupportedError where Keras makes the clone of another class, which recomputes nothing.
+
+    ``taken`` is what was taken for each operation of ``model``, ``what`` what it recomputes.
+    """
+    is_cloned = any(own is not other for own, other in _layers_for_layers(taken))
+    if is_cloned and not functional_like_constructor(type(model)):
+        raise UnsupportedError(
+            f"keras.models.clone_model of {model.name!r} would not recompute {what}: it makes a "
+            f"plain functional model of a {type(model).__name__}, whose constructor is its own. "
+            f"{_INSTEAD}"
+        )
+
 
 def clones_of(model: keras.Model, layers: Sequence[keras.layers.Layer], taken: Mapping[Any, Any]) -> list[keras.layers.Layer]:
     """Return what stands for ``layers`` of a functional ``model`` where each of its operations was ``taken`` for another.
@@ -22,25 +38,25 @@ def clones_of(model: keras.Model, layers: Sequence[keras.layers.Layer], taken: M
     Nothing where what was taken are no layers, as in a call of the model. Raises UnsupportedError where the clone cannot
     recompute them: Keras makes it of another class, or a new layer holds others than the model's does.
     """
-    pairs = [(own, other) for own, other in taken.items() if _is_layer(own) and _is_layer(other)]
+    pairs = _layers_for_layers(taken)
     if not layers or not pairs:
         return []
+    check_class_of_clone(model, taken, what=repr(layers[0].path))
     would_not = f"keras.models.clone_model of {model.name!r} would not recompute {layers[0].path!r}"
-    instead = "Clone the model that it was made from, and give the clone to keras_recompute.checkpointed(clone, layers=...)."
-    if not functional_like_constructor(type(model)):
-        raise UnsupportedError(
-            f"{would_not}: it makes a plain functional model of a {type(model).__name__}, whose constructor is its own. "
-            f"{instead}"
-        )
     inside = {own: (layers_in(own), layers_in(other)) for own, other in pairs}
     for own, (ours, others) in inside.items():
         if len(ours) != len(others) and not set(ours).isdisjoint(layers):
             raise UnsupportedError(
                 f"{would_not}: the layer taken for {own.name!r}, which holds it or another one of {len(layers)}, has "
-                f"{len(others) - 1} layers inside in place of {len(ours) - 1}. {instead}"
+                f"{len(others) - 1} layers inside in place of {len(ours) - 1}. {_INSTEAD}"
             )
     stands_for = {each: new for ours, others in inside.values() for each, new in zip(ours, others)}
     return [stands_for[layer] for layer in layers]
+
+
+def _layers_for_layers(taken: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    """Return the layers for which layers were taken: none in a call of the model."""
+    return [(own, other) for own, other in taken.items() if _is_layer(own) and _is_layer(other)]
 
 
 def _is_layer(operation: Any) -> bool:

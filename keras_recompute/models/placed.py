@@ -13,7 +13,9 @@ from typing import Any
 import keras
 
 from ..layers.same_class import SAVED_AS, SavedAsPlain, class_config, plain_class
+from ..seams.keras.graph import TellsOfClones
 from .beside import beside
+from .clones import check_class_of_clone
 from .graph import Graph, read_graph
 from .inline import marked, opened
 from .model import Model
@@ -24,7 +26,7 @@ Places = tuple[bool, tuple[tuple[int, ...], ...]]
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class PlacedModel(SavedAsPlain, Model):
+class PlacedModel(SavedAsPlain, TellsOfClones, Model):
     """A ``Model`` of the class of another model. Its checkpoints are no layers: see ``plan`` for its sections.
 
     Its configuration is that of the other model's class, and an entry that says where the checkpoints are.
@@ -47,6 +49,9 @@ class PlacedModel(SavedAsPlain, Model):
     def _graph_to_cut(self) -> Graph:
         is_open, rounds = self._places
         return functools.reduce(marked, rounds, opened(self) if is_open else read_graph(self))
+
+    def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:  # noqa: ARG002  # as in ``TellsOfClones``
+        check_class_of_clone(self, taken, what="anything")
 
     def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:
         outputs = super().run_by_graph(inputs, plain)

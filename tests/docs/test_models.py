@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 def test_the_python_runs(capsys, tmp_path):
     names: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         exec(compile(block.replace("/tmp/", f"{tmp_path}/"), "docs/models.md", "exec"), names)
     lines = capsys.readouterr().out.splitlines()

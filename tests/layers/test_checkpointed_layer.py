@@ -199,6 +199,28 @@ def test_losses_count_once_per_call(together):
     assert_same(found[0], found[1])
 
 
+def test_losses_of_a_layer_wrapped_in_a_call_are_the_models():
+    found = []
+    for wrap in (kr.checkpoint, plain):
+
+        class Model(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.penalty = Penalty(activity_regularizer="l2")
+
+            def call(self, x):
+                return wrap(self.penalty)(wrap(self.penalty)(x))  # noqa: B023
+
+        model = Model()
+        for _ in range(2):
+            model(X)
+        found.append(np.sort(model.losses))
+        wrap(model.penalty)(2 * X)
+        assert len(model.losses) == 2, "as of the layer alone"
+    assert len(found[0]) == 4
+    assert_same(*found)
+
+
 def test_masks_arrive_and_leave():
     found = []
     for wrap in (kr.checkpoint, plain):

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from keras_recompute.seams.keras.calls import autocast_around, is_symbolic, training_around
+from keras_recompute.seams.keras.calls import autocast_around, is_symbolic, layer_called_first, training_around
 from keras_recompute.seams.keras.layers import (
     BOOKKEEPING,
     BOOKKEEPING_OF_VARIABLES,
@@ -14,10 +14,12 @@ from keras_recompute.seams.keras.layers import (
     Changed,
     arguments_from_context,
     changed_by_calls,
+    copy_losses,
     hang_mask,
     layers_in,
     losses_of,
     mask_of,
+    move_losses,
     rematerializes,
     takes_training,
     variable_of,
@@ -146,6 +148,28 @@ def test_a_call_passes_on_whether_it_trains_and_the_type_to_cast_to():
             keras.Sequential([layer])(tf.zeros((1, 1)), training=training)
             assert layer.seen[0] is training
             assert layer.seen[1] in (cast, dtype)
+
+
+def test_the_layer_called_first_is_known_and_losses_are_moved():
+    class Inner(keras.layers.Layer):
+        def call(self, x):
+            seen.append(layer_called_first())
+            self.add_loss(tf.reduce_sum(x))
+            return x
+
+    seen = []
+    inner, other = Inner(), Inner()
+    model = keras.Sequential([inner])
+    model(tf.ones((1, 2)))
+    assert seen[-1] is model
+    assert layer_called_first() is None
+    copy_losses(inner, other)
+    assert [float(loss) for loss in other.losses] == [float(loss) for loss in inner.losses] == [2.0]
+    other.losses.clear()
+    copy_losses(keras.layers.Dense(1), other)
+    move_losses(inner, other)
+    assert [float(loss) for loss in other.losses] == [2.0]
+    assert not inner.losses
 
 
 def test_a_symbolic_call_is_told():

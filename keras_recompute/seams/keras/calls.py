@@ -48,6 +48,11 @@ def autocast_around() -> Any:
     return getattr(global_state.get_global_attribute("autocast_scope"), "dtype", None)
 
 
+def layer_called_first() -> Any:
+    """Return the layer or model whose call all calls now are inside; None outside of one."""
+    return getattr(global_state.get_global_attribute("current_call_ctx"), "entry_layer", None)
+
+
 def is_symbolic() -> bool:
     """Whether Keras runs a layer to learn the shapes of its results, or to have it make its weights."""
     return bool(in_symbolic_scope())

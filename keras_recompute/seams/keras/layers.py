@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 # Attributes of every layer and model on which their calls depend.
 DECIDE_CALLS = frozenset({"_trainable", "_dtype_policy", "_trainable_variables", "_non_trainable_variables", "_layers"})
 # What calls of a layer leave in it: losses, and nodes in functional models.
-OF_CALLS = ("_losses", "_loss_ids", "_inbound_nodes", "_outbound_nodes")
+OF_CALLS = {"_losses": list, "_loss_ids": set, "_inbound_nodes": list, "_outbound_nodes": list}
 # What ``compile`` and ``fit`` put into a model.
 OF_TRAINING = frozenset({"optimizer", "history", "stop_training", "_compile_config", "_eval_epoch_iterator"})
 # What Keras notes in every layer and operation, on which no call depends unless its code reads it:
@@ -55,6 +55,21 @@ def losses_of(layer: Any) -> list[Any]:
     """Return the list in which ``layer`` keeps what ``add_loss`` gave to itself since it was called last."""
     losses: list[Any] = layer._losses
     return losses
+
+
+def move_losses(layer: Any, to: Any) -> None:
+    """Have the losses that ``layer`` added be those that ``to`` added."""
+    to._losses.extend(layer._losses)
+    to._loss_ids.update(layer._loss_ids)
+    layer._losses.clear()
+    layer._loss_ids.clear()
+
+
+def copy_losses(layer: Any, to: Any) -> None:
+    """Have ``to`` have the losses that ``layer`` added, and no others."""
+    to._losses[:] = layer._losses
+    to._loss_ids.clear()
+    to._loss_ids.update(layer._loss_ids)
 
 
 def mask_of(value: Any) -> Any:
