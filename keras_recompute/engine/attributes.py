@@ -19,13 +19,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..seams.keras.layers import DECIDE_CALLS, OF_TRAINING, layers_in
+from ..seams.keras.layers import DECIDE_CALLS, OF_TRAINING, TRACKING_PREFIX, layers_in
 from .nest import Same
-from .object_contents import mutable_contents, references, snapshot, state_key
+from .object_contents import PLAIN, mutable_contents, references, snapshot, state_key
 from .side_effects import names_held
 
 _WITHOUT_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
-_OURS = "_keras_recompute"  # what our own attributes begin with
+# What our own attributes, and TensorFlow's notes of what an object holds, begin with.
+_NOT_COUNTED = ("_keras_recompute", TRACKING_PREFIX)
 
 
 def used_by(function: Callable[..., Any], given: Iterable[Any]) -> tuple[Any, ...]:
@@ -89,7 +90,8 @@ class _Part:
         self._was_built = getattr(owner, "built", True)
         self._inside: list[tuple[str, Any]] = []  # what can be changed in place, and in which attribute it is
         for name, value in self.counted(frozenset()):
-            self._inside += [(name, each) for each in mutable_contents(value)]
+            if type(value) not in PLAIN:
+                self._inside += [(name, each) for each in mutable_contents(value)]
         self._kept = [references(each) for _, each in self._inside]  # so that no identity is used again
         self._identities = self._look()
 
@@ -116,8 +118,9 @@ class _Part:
         """Yield the attributes on which a call depends."""
         common = _common(isinstance(self.owner, keras.Model)) if isinstance(self.owner, keras.layers.Layer) else ()
         for name, value in self._now.items():
-            if name not in common and not name.startswith(_OURS) and (id(self.owner), name) not in set_by_calls:
-                yield name, value
+            if name in common or name.startswith(_NOT_COUNTED) or (id(self.owner), name) in set_by_calls:
+                continue
+            yield name, value
 
 
 def owners(roots: Iterable[Any]) -> Iterable[Any]:

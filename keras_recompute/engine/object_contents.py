@@ -21,7 +21,7 @@ from .nest import Same
 
 SMALL_ARRAY_BYTES = 2**18  # larger ones are told by identity
 MOST_VALUES = 20_000  # that are looked at in one attribute
-_PLAIN = (bool, int, float, str, bytes, type(None))
+PLAIN = (bool, int, float, str, bytes, type(None))
 _LIBRARIES = (
     "builtins", "collections", "functools", "jax", "keras", "keras_hub", "keras_recompute", "numpy",
     "tensorflow", "threading", "torch", "types", "weakref",
@@ -31,6 +31,11 @@ _OPAQUE = (type, types.ModuleType, keras.Operation, keras.Variable, tf.Module, t
 
 def mutable_contents(value: Any) -> list[Any]:
     """Return what can be changed in place in ``value``, itself included, each once."""
+    if isinstance(value, PLAIN):
+        return []
+    inner = references(value)
+    if not inner:
+        return [] if inner is None else [value]
     fixed = (tuple, types.MethodType, functools.partial)
     return [each for each, _ in _walked(value) if not isinstance(each, fixed)]
 
@@ -41,7 +46,7 @@ def _walked(value: Any) -> Iterator[tuple[Any, list[Any]]]:
     seen: dict[int, Any] = {}
     while waiting and len(seen) < MOST_VALUES:
         each = waiting.popleft()
-        if id(each) in seen or isinstance(each, _PLAIN):
+        if id(each) in seen or isinstance(each, PLAIN):
             continue
         seen[id(each)] = each
         inner = references(each)
@@ -57,6 +62,8 @@ def references(value: Any) -> list[Any] | None:
     if isinstance(value, (list, tuple, set)):
         return list(value)
     if isinstance(value, types.FunctionType):
+        if (value.__module__ or "").split(".")[0] in _LIBRARIES:
+            return None
         cells = [_held(cell) for cell in value.__closure__ or ()]
         return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()] or None
     if isinstance(value, types.MethodType):
@@ -65,7 +72,7 @@ def references(value: Any) -> list[Any] | None:
         return [value.func, *value.args, *value.keywords.values()]
     if type(value) is np.ndarray:
         return [] if value.nbytes <= SMALL_ARRAY_BYTES and not value.dtype.hasobject else None
-    return list(_state(value).values()) if _is_of_user(value) else None
+    return list(_state(value).values()) if _is_of_user(type(value)) else None  # type: ignore[arg-type]
 
 
 def snapshot(value: Any) -> Any:
@@ -84,11 +91,12 @@ def state_key(value: Any) -> Hashable:
 
     Containers are equal by what they hold, everything else by identity, and by what it holds.
     """
-    if isinstance(value, _PLAIN):
+    if isinstance(value, PLAIN):
         return _leaf(value)
+    inner = references(value)
+    if not inner:
+        return Same(value) if inner is None else (_own_form(value),)
     walked = list(_walked(value))
-    if not walked:
-        return Same(value)
     numbers = {id(each): n for n, (each, _) in enumerate(walked)}
     forms = []
     for each, inner in walked:
@@ -98,7 +106,7 @@ def state_key(value: Any) -> Hashable:
 
 
 def _leaf(value: Any) -> Hashable:
-    if isinstance(value, _PLAIN):
+    if isinstance(value, PLAIN):
         return type(value), repr(value) if isinstance(value, float) else value
     return Same(value)
 
@@ -126,9 +134,9 @@ def _slots(kind: type) -> tuple[str, ...]:
     return tuple(name for name in names if not name.startswith("__"))
 
 
-def _is_of_user(value: Any) -> bool:
-    package = type(value).__module__.split(".")[0]
-    return package not in _LIBRARIES and not isinstance(value, _OPAQUE)
+@functools.lru_cache(maxsize=1024)
+def _is_of_user(kind: type) -> bool:
+    return kind.__module__.split(".")[0] not in _LIBRARIES and not issubclass(kind, _OPAQUE)
 
 
 def _held(cell: Any) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import inspect
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,14 @@ from typing import Any
 KNOWN_PACKAGES = ("keras", "keras_recompute", "keras_hub")
 _LIBRARIES = (*KNOWN_PACKAGES, "tensorflow", "numpy", "builtins")
 _ENTRIES = ("__call__", "call", "quantized_call", "compute_mask", "stateless_call")
+_WRAPPED_IN: dict[type, str] = {
+    property: "fget",
+    functools.cached_property: "func",
+    functools.partial: "func",
+    staticmethod: "__func__",
+    classmethod: "__func__",
+    types.MethodType: "__func__",
+}
 _READ_ALL = frozenset({"vars", "__dict__", "get_config", "attrgetter"})
 
 
@@ -100,16 +107,17 @@ def _members(kinds: Iterable[type]) -> Mapping[str, list[types.FunctionType]]:
 
 def _functions_in(value: Any) -> list[types.FunctionType]:
     """Return the functions of a user's that run when ``value`` is called, or read as an attribute."""
-    for name in ("fget", "func", "__func__", "__wrapped__", "python_function"):
-        # Not of a class or a module, whose attributes are anything.
-        if not isinstance(value, (type, types.ModuleType, types.FunctionType)):
-            inner = inspect.getattr_static(value, name, None)
-            if inner is not None:
-                value = getattr(value, name, value)
+    kind = type(value)
+    while kind in _WRAPPED_IN:
+        value = getattr(value, _WRAPPED_IN[kind])
+        kind = type(value)
+    if _package(kind) == "tensorflow":  # a tf.function
+        value = getattr(value, "python_function", None)
     if not isinstance(value, types.FunctionType):
         return []
+    inner = _functions_in(getattr(value, "__wrapped__", None))
     package = (value.__module__ or "").split(".")[0]
-    return [] if package in _LIBRARIES else [value]
+    return inner if package in _LIBRARIES else [value, *inner]
 
 
 def _contents_of(cell: Any) -> Any:

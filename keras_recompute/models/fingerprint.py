@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -75,11 +75,15 @@ class Fingerprints:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, Fingerprint]] = {}
+        self._keys: dict[Hashable, Hashable] = {}
 
     def of(self, operation: Any) -> Fingerprint:
         """Return the fingerprint of ``operation``."""
         if id(operation) not in self._known:
-            self._known[id(operation)] = operation, _fingerprint(operation)
+            found = _fingerprint(operation)
+            # Equal keys become one object, so that they are compared value by value only once.
+            found = replace(found, key=self._keys.setdefault(found.key, found.key))
+            self._known[id(operation)] = operation, found
         return self._known[id(operation)][1]
 
 
