@@ -7,6 +7,7 @@ Source: ``jax.checkpoint``; Chen et al. 2016, "Training Deep Nets with Sublinear
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -14,19 +15,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
 from ..seams.keras.calls import is_symbolic
 from ..seams.tensorflow import autograph
 from ..seams.tensorflow.bodies import entering_bodies
+from ..seams.tensorflow.tensors import is_eager
 from .advice import advise, advise_dissolved, check_names
 from .ambient import ambient
 from .arguments import Arguments, Results
 from .attributes import owners, used_by
 from .closures import Callee
 from .frozen import frozen_ports
-from .gradient import is_dissolved
+from .gradient import ForwardModeError, is_dissolved
 from .joint import join
 from .left_behind import take_left_behind
 from .losses import Losses
@@ -66,7 +69,6 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
             changes an argument where no program can do it again: in a branch on a tensor, a generator of random numbers, an
             iterator, a NumPy array written in place;
             ``policy`` has a name that ``fn`` does not mark.
-        UnsupportedError: It was called under forward-mode differentiation.
 
     Examples:
         >>> twice = kr.checkpoint(lambda x: tf.sin(tf.sin(x)))
@@ -138,7 +140,7 @@ class Checkpointed:
         return f"checkpoint({self.__wrapped__!r}, policy={self.policy!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        callee = Callee.of(self.__wrapped__, args, kwargs)
+        callee = _with_plain_training(Callee.of(self.__wrapped__, args, kwargs))
         given = flatten_call(callee.args, callee.kwargs)
         check_arguments(given, function=self.__name__, parameters=lambda: parameters_of(callee.function))
         if is_symbolic():  # no values, no gradients, and layers make their weights
@@ -166,7 +168,11 @@ class Checkpointed:
             return _program(self.build(callee, conversion(), signature, given), section_name(self.__name__))
 
         uses = callee_uses(callee, given)
-        return programs.get(key, make, uses=uses, name=self.__name__)(tensors, given)
+        try:
+            return programs.get(key, make, uses=uses, name=self.__name__)(tensors, given)
+        except ForwardModeError:
+            # It has no backward pass for which anything could be kept, and follows TensorFlow's own operations.
+            return converted(self.__wrapped__)(*args, **kwargs)
 
     def build(self, callee: Callee, convert: Callable[[Any], Any], signature: Sequence[tf.TensorSpec], given: Flat) -> Built:
         """Take the function of ``callee``, as ``convert`` makes it, through the engine, for arguments like those ``given``."""
@@ -192,7 +198,15 @@ class Checkpointed:
             # Weights, and layers, may have been made by the call.
             return losses.take(returned, owners(callee_uses(callee, given)))
 
-        traced = trace(flat, signature, target_now())
+        try:
+            traced = trace(flat, signature, target_now())
+        except ValueError as error:
+            if "singleton tf.Variable" not in str(error):
+                raise
+            raise InvalidArgumentError(
+                f"{name!r} makes a variable, or a layer that has some, each time it is run: none of them would be "
+                f"trained. Make it once, outside of the function, and hold on to it."
+            ) from error
         surroundings[0].check(traced.graph, name=name)
         strangers = [t.name for t in traced.captures if not is_known_here(t)]
         if strangers:
@@ -221,6 +235,25 @@ def _program(built: Built, name: str) -> Callable[[Sequence[tf.Tensor], Flat], A
         return built.pack(lower(built.part, tensors, name=name), given)
 
     return run
+
+
+def _with_plain_training(callee: Callee) -> Callee:
+    """Return ``callee`` with a ``training`` of NumPy's, or an eager tensor, as Python's: layers ask for its truth."""
+    kwargs, args = dict(callee.kwargs), list(callee.args)
+    if _is_truth(kwargs.get("training")):
+        kwargs["training"] = bool(kwargs["training"])
+    numbers = [number for number, value in enumerate(args) if _is_truth(value)]
+    names = parameters_of(callee.function) if numbers else ()
+    for number in numbers:
+        if number < len(names) and names[number] == "training":
+            args[number] = bool(args[number])
+    return dataclasses.replace(callee, args=tuple(args), kwargs=kwargs)
+
+
+def _is_truth(value: Any) -> bool:
+    if isinstance(value, tf.Tensor):
+        return is_eager(value) and value.dtype == tf.bool and value.shape.rank == 0
+    return isinstance(value, (np.bool_, np.ndarray)) and value.dtype == bool and value.ndim == 0
 
 
 def callee_uses(callee: Callee, given: Flat) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import keras
 
+from ..errors import InvalidArgumentError
 from ..seams.tensorflow.tensors import is_trackable
 
 # Objects of these packages are what they are: their attributes are no business of a caller's.
@@ -171,7 +172,13 @@ def _mapping_parts(value: Any) -> tuple[Hashable, list[Any]]:
 
 
 def _make_mapping(kind: type, names: Any, children: Sequence[Any]) -> Any:
-    return kind(dict(zip(names[0], children)))
+    try:
+        return kind(dict(zip(names[0], children)))
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"a {kind.__name__} cannot be made from a dict, as a mapping must be that a checkpointed "
+            f"function takes or returns: give a dict"
+        ) from error
 
 
 def _make_set(kind: type, _: Any, __: Sequence[Any]) -> Any:
@@ -189,7 +196,7 @@ def _object_parts(value: Any) -> tuple[Hashable, list[Any]]:
 
 
 def _make_object(kind: type, _: Any, __: Sequence[Any]) -> Any:
-    return object.__new__(kind)
+    return kind() if kind is types.SimpleNamespace else object.__new__(kind)
 
 
 def _fill_object(value: Any, names: Any, children: Sequence[Any]) -> None:

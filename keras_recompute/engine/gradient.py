@@ -252,10 +252,14 @@ def is_checkpointed_call(operation: tf.Operation) -> bool:
     return operation.type == "IdentityN" and operation.node_def.attr[GRADIENT].s.startswith(_CHECKPOINT.encode())
 
 
+class ForwardModeError(UnsupportedError):
+    """A ``tf.autodiff.ForwardAccumulator`` watches what a gradient of our own is to be written for."""
+
+
 def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
-    """Raise UnsupportedError if a ``tf.autodiff.ForwardAccumulator`` watches one of ``inputs``."""
+    """Raise ForwardModeError if a ``tf.autodiff.ForwardAccumulator`` watches one of ``inputs``."""
     if has_tangents(inputs):
-        raise UnsupportedError(
+        raise ForwardModeError(
             f"forward-mode differentiation (tf.autodiff.ForwardAccumulator) of the checkpointed {name!r} is not supported: "
             f"a checkpoint says what to keep for a backward pass, and forward mode has none. Call the function itself, "
             f"available as __wrapped__."

@@ -46,7 +46,7 @@ def checkpoint_name(value: tf.Tensor, name: str) -> tf.Tensor:
         name: Any text. Several values may have one name.
 
     Raises:
-        InvalidArgumentError: ``name`` is no string, or empty.
+        InvalidArgumentError: ``name`` is no string, or empty; ``value`` is no tensor, nor can it be made one.
 
     Examples:
         >>> def network(x):
@@ -59,7 +59,12 @@ def checkpoint_name(value: tf.Tensor, name: str) -> tf.Tensor:
         raise InvalidArgumentError(f"checkpoint_name(value, {name!r}): give a name, a string such as 'half'")
     # An operation's name has few characters. Any other is written as its code point between dots.
     written = re.sub(r"[^A-Za-z0-9_-]", lambda found: f".{ord(found[0]):x}.", name)
-    return tf.identity(value, name=f"{_NAMED}.{written}.{_END_OF_NAME}")
+    try:
+        return tf.identity(value, name=f"{_NAMED}.{written}.{_END_OF_NAME}")
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"checkpoint_name(value, {name!r}): only a tensor can be marked, no {type(value).__name__}: mark each tensor in it"
+        ) from error
 
 
 def name_of(tensor: tf.Tensor) -> str | None:

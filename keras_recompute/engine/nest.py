@@ -214,7 +214,7 @@ class Walk:
             self.slots.append(Static(Same(leaf), leaf, in_object=True))
         elif isinstance(leaf, np.bool_) or (is_array and self._in_object):
             # Python asks for the truth of the first, as of True, and computes with the second.
-            self.slots.append(Static(_array_key(leaf), leaf))
+            self.slots.append(Static(_array_key(leaf), leaf, self._in_object))
         elif isinstance(leaf, (tf.Tensor, np.ndarray, np.generic)):
             mask = mask_of(leaf)
             self.tensors += [_as_tensor(leaf)] if mask is None else [leaf, mask]
@@ -259,7 +259,7 @@ class Packing:
 
 def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Flat:
     """Take the arguments of a call apart, as ``(args, kwargs)``."""
-    return flatten((tuple(args), types.MappingProxyType(kwargs)))
+    return flatten((tuple(args), types.MappingProxyType(dict(kwargs))))
 
 
 def flatten(nest: Any) -> Flat:
@@ -294,7 +294,8 @@ def _as_tensor(leaf: Any) -> tf.Tensor:
         return tf.convert_to_tensor(leaf)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"an argument is a NumPy array of {leaf.dtype}, which no tensor can hold: give its elements as a list or a tuple"
+            f"a NumPy array of {leaf.dtype}, {leaf!r:.60}, was given to a checkpointed function or returned by it, which no "
+            f"tensor can hold: hand its elements over as a list or a tuple"
         ) from error
 
 

@@ -235,11 +235,19 @@ def _checked(function: str, names: Iterable[str]) -> frozenset[str]:
 def either(first: Policy, second: Policy) -> Policy:
     """Return the policy that saves what ``first`` or ``second`` saves.
 
+    Raises:
+        InvalidArgumentError: One of them is no policy.
+
     Examples:
         >>> policy = kr.policies.either(kr.policies.save_matmuls, kr.policies.save_names("half"))
         >>> policy == kr.policies.either(kr.policies.save_names("half"), kr.policies.save_matmuls)
         True
     """
+    for policy in (first, second):
+        if not callable(policy):
+            raise InvalidArgumentError(
+                f"either({first!r}, {second!r}): {policy!r} is not a policy: give two of keras_recompute.policies, or callables"
+            )
     return Either(frozenset([first, second]))
 
 
