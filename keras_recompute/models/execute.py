@@ -113,19 +113,26 @@ class ExecutionPlan:
         return named
 
 
-def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Run ``plan`` on the inputs of its graph, in a graph under construction; return the values of its outputs.
+def execute(
+    plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache | None = None
+) -> list[tf.Tensor]:
+    """Run ``plan`` on the inputs of its graph, and return the values of its outputs.
 
+    In a graph under construction what it runs is written there. Called eagerly, each section runs
+    as compiled functions that belong to ``partitions``: give the same ones for calls that are alike.
     Recurrent layers of Keras are cut along time wherever they stand.
     """
     with recurrent_layers_in_sections():
-        return _execute(plan, inputs)
+        return _execute(plan, inputs, partitions or PartitionCache())
 
 
-def _execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def _execute(
+    plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache
+) -> list[tf.Tensor]:
     graph, plan = plan.graph, plan.on(target_now())
     values: Values = dict(zip(graph.inputs, inputs))
-    whole = _Context(values, PartitionCache(), plan.levels, fixed_values(graph, inputs), keeps_results=plan.keeps_results)
+    fixed = fixed_values(graph, inputs)
+    whole = _Context(values, partitions, plan.levels, fixed, keeps_results=plan.keeps_results)
     for state in graph.initial_states:
         values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=whole.batch))[state.slot]
 

@@ -14,7 +14,6 @@ from ..engine.ambient import ambient
 from ..engine.attributes import Attributes
 from ..engine.gradient import is_dissolved
 from ..engine.gradient_demand import gradient_may_be_asked
-from ..engine.left_behind import take_left_behind
 from ..engine.passes import target_now
 from ..engine.programs import Programs
 from ..engine.writing import written
@@ -24,11 +23,12 @@ from ..seams.keras.calls import passing_on, training_around
 from ..seams.keras.graph import RunsItsGraph, list_in_order, tracked_layers
 from ..seams.keras.layers import variable_of
 from ..seams.tensorflow.gradients import has_tangents, is_recorded
-from .aside import Aside, hang_masks, with_masks
+from .aside import with_masks
 from .execute import ExecutionPlan, execute
 from .fingerprint import Level
 from .graph import Graph, as_noted, read_graph
 from .listing import in_plain_order
+from .partition_cache import PartitionCache
 from .replicas import OnReplicas
 
 _OPTIONS = "_keras_recompute_options"  # attribute of a clone's outputs, since Keras hands over nothing else
@@ -70,7 +70,7 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
         self._replan()
 
     def _start(self) -> None:
-        self._eager_training_passes = Programs()
+        self._eager_partitions = Programs()
         self._attributes = Attributes(tuple(tracked_layers(self)))
         self.belong_to_strategy_of_weights()
 
@@ -132,7 +132,7 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
     def _replan(self) -> None:
         self._planned_for, self._plan = self._attributes.number(), self._make_plan()
         self._plan_as_noted = None
-        self._eager_training_passes = Programs()
+        self._eager_partitions = Programs()
         self.train_function = None
 
     def get_config(self) -> dict[str, Any]:
@@ -209,31 +209,28 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
         plan = self._plan_for(training_around())
         if not tf.executing_eagerly():
             return execute(plan, flat)
+        return self._run_sections_eagerly(plan, flat)
+
+    def _run_sections_eagerly(
+        self, plan: ExecutionPlan, flat: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """Run each section as compiled functions, which are kept for the next call like this one."""
         tensors, masked = with_masks(flat)
-        # An operation without a gradient may stand behind an input: none is asked for where nobody wants it.
-        unasked = tuple(number for number, value in enumerate(flat) if not is_recorded(value))
         signature = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
+        # Sections do not differentiate by what no tape watches.
+        watched = tuple(map(is_recorded, flat))
+        results: list[list[tf.Tensor]] = []
+
+        def make() -> PartitionCache:
+            partitions = PartitionCache()
+            results.append(execute(plan, flat, partitions))
+            return partitions
+
         # What is around has ``training`` in it.
-        function, aside = self._eager_training_passes.get(
-            lambda: (masked, unasked, signature, ambient()),
-            lambda: _eager_training_pass(plan, masked, unasked, signature, self.name),
+        partitions = self._eager_partitions.get(
+            lambda: (masked, watched, signature, ambient()),
+            make,
             uses=tuple(tracked_layers(self)),
             name=self.name,
         )
-        return aside.restore(function(*tensors))
-
-
-def _eager_training_pass(
-    plan: ExecutionPlan, masked: Sequence[int], unasked: Sequence[int], signature: Sequence[tf.TensorSpec], name: str
-) -> tuple[Any, Aside]:
-    """Return the training pass as a graph, since the engine writes graphs, from inputs and the masks of some of them."""
-    aside = Aside(plan.graph.calls)
-
-    def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        inputs = [tf.stop_gradient(t) if n in unasked else t for n, t in enumerate(tensors[: len(plan.graph.inputs)])]
-        hang_masks(inputs, masked, tensors[len(inputs) :])
-        return aside.gather(lambda: execute(plan, inputs))
-
-    function = tf.function(run, autograph=False).get_concrete_function(*signature)
-    take_left_behind((call.operation for call in plan.graph.calls), function.graph, name=name)
-    return function, aside
+        return results[0] if results else execute(plan, flat, partitions)

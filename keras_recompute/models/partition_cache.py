@@ -37,11 +37,13 @@ class _Entry:
 
 
 class PartitionCache:
-    """The partitions that were made of one model while it is traced."""
+    """The partitions of one model, for one way to call it."""
 
     def __init__(self) -> None:
         self._entries: defaultdict[Hashable, list[_Entry]] = defaultdict(list)
         self._fingerprints = Fingerprints()
+        # Called eagerly, a model runs the same steps at every call.
+        self._of_steps: dict[Hashable, tuple[Step, Traced]] = {}
 
     def get(self, step: Step, key: Hashable, build: Callable[[], Traced]) -> Traced:
         """Return the partition of an equal step, rebound to the variables of this one.
@@ -49,6 +51,13 @@ class PartitionCache:
         Calls ``build`` on a miss. ``key`` holds what a partition depends on beside the step: the
         signature of its inputs, the policy, and which inputs need no gradient.
         """
+        known = id(step), key
+        if known not in self._of_steps:
+            # With the step itself, so that no other object gets its identity.
+            self._of_steps[known] = step, self._shared(step, key, build)
+        return self._of_steps[known][1]
+
+    def _shared(self, step: Step, key: Hashable, build: Callable[[], Traced]) -> Traced:
         fingerprint = self._fingerprint(step)
         if fingerprint is None:
             return build()

@@ -1,0 +1,190 @@
+"""Weights after updates by each of Keras's optimizers: heads without a loss, embeddings, tied and frozen weights."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_recompute as kr
+
+L = keras.layers
+IDS = np.random.default_rng(0).integers(0, 12, (8, 5))  # rows are gathered several times
+TARGETS = {name: np.random.default_rng(n).random((8, 2)) for n, name in enumerate("abc")}
+
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.1),
+    "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "adam": lambda: keras.optimizers.Adam(0.05),
+    "adamw": lambda: keras.optimizers.AdamW(0.05, weight_decay=0.5),
+    "adamax": lambda: keras.optimizers.Adamax(0.05),
+    "nadam": lambda: keras.optimizers.Nadam(0.05),
+    "rmsprop": lambda: keras.optimizers.RMSprop(0.05),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.05),
+    "adadelta": lambda: keras.optimizers.Adadelta(1.0),
+    "adafactor": lambda: keras.optimizers.Adafactor(0.05),
+    "ftrl": lambda: keras.optimizers.Ftrl(0.05),
+    "lion": lambda: keras.optimizers.Lion(0.01),
+    "lamb": lambda: keras.optimizers.Lamb(0.05),
+    "clipped": lambda: keras.optimizers.Adam(0.05, global_clipnorm=0.5),
+    "averaged": lambda: keras.optimizers.AdamW(0.05, use_ema=True, ema_momentum=0.9),
+    "accumulated": lambda: keras.optimizers.Adam(0.05, gradient_accumulation_steps=2),
+}
+
+
+class TiedOutput(L.Layer):
+    """Scores of all rows of an embedding that is used in front, too."""
+
+    def __init__(self, embedding, **options):
+        super().__init__(**options)
+        self.embedding = embedding
+
+    def call(self, x):
+        return x @ keras.ops.transpose(keras.ops.convert_to_tensor(self.embedding.embeddings))
+
+
+def network():
+    """A trunk with an embedding that is used twice, and three heads, the last of which has two layers."""
+    keras.utils.set_random_seed(1)
+    ids = keras.Input((5,), dtype="int32", name="ids")
+    embedding = L.Embedding(12, 6, name="embedding")
+    x = embedding(ids) + keras.ops.flip(embedding(ids), axis=1)
+    x = L.Dense(6, "tanh", name="dense_0")(x)
+    x = L.Dense(6, "gelu", name="frozen", trainable=False)(x)
+    x = L.LayerNormalization(name="norm")(x)
+    hidden = L.Dense(6, "tanh", name="dense_1")(L.GlobalAveragePooling1D(name="pool")(x))
+    hidden_c = L.Dense(6, "tanh", name="dense_c")(hidden)
+    outputs = {
+        "a": L.Dense(2, name="a")(hidden),
+        "b": L.Dense(2, name="b")(hidden),
+        "c": L.Dense(2, name="c")(hidden_c),
+    }
+    return keras.Model(ids, outputs, name="heads")
+
+
+def tied_network():
+    keras.utils.set_random_seed(2)
+    ids = keras.Input((5,), dtype="int32", name="ids")
+    embedding = L.Embedding(12, 6, name="embedding")
+    x = L.Dense(6, "tanh", name="dense_0")(embedding(ids))
+    x = L.Dense(6, "tanh", name="dense_1")(x)
+    scores = TiedOutput(embedding, name="tied")(x)
+    pooled = L.GlobalAveragePooling1D(name="pool")(scores)
+    heads = {name: L.Dense(2, name=name)(pooled) for name in "abc"}
+    return keras.Model(ids, heads, name="tied_model")
+
+
+WRAPS = {
+    "every": lambda m: kr.checkpointed(m, every=3),
+    "at": lambda m: kr.checkpointed(m, at=["dense_0", "dense_1"]),
+    "layers": lambda m: kr.checkpointed(m, layers=[L.Dense, L.Embedding]),
+}
+LOSSES = {"one": ["a"], "two": ["a", "c"]}
+
+
+def weights_after(make, wrap, optimizer, *, losses=("a",), mode="graph", updates=3):
+    model = wrap(make())
+    model.compile(
+        OPTIMIZERS[optimizer](),
+        loss={name: "mse" if name in losses else None for name in TARGETS},
+        jit_compile=mode == "jit",
+        run_eagerly=mode == "eager",
+    )
+    for _ in range(updates):
+        model.train_on_batch(IDS, TARGETS)
+    weights = {w.path: w.numpy() for w in model.weights}
+    return {path.removeprefix(f"{model.name}/"): value for path, value in weights.items()}
+
+
+def assert_same_weights(ours, plain, atol):
+    assert ours.keys() == plain.keys()
+    off = {path: float(np.abs(ours[path] - plain[path]).max()) for path in plain}
+    assert max(off.values()) <= atol, f"weights differ from plain Keras's: {off}"
+
+
+# Keras warns of variables without gradients; the plain model and ours do so alike, which another test holds.
+pytestmark = pytest.mark.filterwarnings("ignore:Gradients do not exist", "ignore::keras_recompute.errors.RecomputeWarning")
+
+
+def some(names, quick):
+    """Return parameters, those that are not among the ``quick`` ones for the long tests."""
+    marks = {True: (), False: pytest.mark.long}
+    return [pytest.param(name, marks=marks[name in quick]) for name in names]
+
+
+@pytest.mark.parametrize("optimizer", some(OPTIMIZERS, quick=["adamw"]))
+def test_each_optimizer_makes_the_same_weights(optimizer):
+    def run(wrap):
+        return weights_after(network, wrap, optimizer)
+
+    plain = run(lambda m: m)
+    for wrap in WRAPS.values():
+        assert_same_weights(run(wrap), plain, 2e-6)
+
+
+@pytest.mark.parametrize("wrap", some(WRAPS, quick=["at"]))
+@pytest.mark.parametrize("mode", ["eager", "jit"])
+@pytest.mark.parametrize("losses", some(LOSSES, quick=["one"]))
+def test_eagerly_and_under_jit(losses, mode, wrap):
+    asked = {"losses": LOSSES[losses], "mode": mode, "updates": 2}
+    plain = weights_after(network, lambda m: m, "adamw", **asked)
+    ours = weights_after(network, WRAPS[wrap], "adamw", **asked)
+    assert_same_weights(ours, plain, 2e-6 if mode == "eager" else 2e-5)
+    start = {w.path: w.numpy() for w in network().weights}
+    # Decay moves weights that have a gradient alone.
+    np.testing.assert_array_equal(ours["b/kernel"], start["b/kernel"])
+
+
+@pytest.mark.parametrize("mode", some(["eager", "graph", "jit"], quick=["graph"]))
+def test_an_embedding_that_is_the_output_too(mode):
+    plain = weights_after(tied_network, lambda m: m, "adam", mode=mode)
+    ours = weights_after(tied_network, WRAPS["at"], "adam", mode=mode)
+    assert_same_weights(ours, plain, 2e-5 if mode == "jit" else 2e-6)
+
+
+def test_keras_warns_of_the_variables_that_it_warns_of_without_checkpoints():
+    warned = []
+    for wrap in (lambda m: m, *WRAPS.values()):
+        with pytest.warns(UserWarning, match="Gradients do not exist") as caught:
+            weights_after(network, wrap, "adam", updates=1)
+        warned.append({str(w.message) for w in caught if "Gradients do" in str(w.message)})
+    assert all(each == warned[0] for each in warned)
+
+
+@pytest.mark.parametrize("mode", some(["graph", "jit"], quick=["graph"]))
+def test_blocks_with_tables_of_their_own_are_no_loop_of_stacked_tables(mode):
+    """A stack of tables has a dense gradient, with which Adam makes other weights."""
+
+    def blocks():
+        keras.utils.set_random_seed(3)
+        ids = keras.Input((5,), dtype="int32")
+        x = L.Embedding(12, 6, name="first")(ids)
+        for n in range(4):
+            x = L.Dense(6, "tanh", name=f"dense_{n}")(x + L.Embedding(12, 6, name=f"table_{n}")(ids))
+        pooled = L.GlobalAveragePooling1D()(x)
+        return keras.Model(ids, {name: L.Dense(2, name=name)(pooled) for name in TARGETS})
+
+    def scanned(model):
+        model = kr.checkpointed(model, at=[f"dense_{n}" for n in range(4)])
+        model.scan_layers = True
+        return model
+
+    plain = weights_after(blocks, lambda m: m, "adam", mode=mode)
+    assert_same_weights(weights_after(blocks, scanned, "adam", mode=mode), plain, 2e-5)
+
+
+def test_the_gradient_of_an_embedding_in_a_model_is_sparse():
+    for wrap in (lambda m: m, *WRAPS.values()):
+        model = wrap(network())
+        embedding = model.get_layer("embedding").embeddings.value
+
+        @tf.function
+        def kind(ids, model=model, embedding=embedding):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(model(ids, training=True)["a"])
+            gradient = tape.gradient(loss, embedding)
+            assert isinstance(gradient, tf.IndexedSlices), type(gradient)
+            return gradient.values
+
+        assert kind(tf.constant(IDS)).shape == (2 * IDS.size, 6)
