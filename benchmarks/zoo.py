@@ -124,25 +124,29 @@ def memory(name: str) -> dict[str, Any]:
     import tensorflow as tf
 
     import keras_recompute as kr
-    from keras_recompute.models.proof import compiled_pass
+    from keras_recompute.models.step_peak import compiled_step
+    from keras_recompute.models.trained_step import trained_step
     from keras_recompute.planning import BudgetTooSmallError
 
     model, inputs = build(name)
     specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
-    records = [compiled_pass(model, specs), compiled_pass(kr.checkpointed(model, **place(model, name)), specs)]
+    step = trained_step(model, keras.tree.pack_sequence_as(model.input, specs))
+    records = [compiled_step(step, model), compiled_step(step, kr.checkpointed(model, **place(model, name)))]
     plain_peak_bytes = records[0].peak_bytes
     row: dict[str, Any] = {}
 
     def needed_bytes(candidate: Any) -> int:
-        records.append(compiled_pass(candidate, specs))
+        records.append(compiled_step(step, candidate))
         return records[-1].peak_bytes
 
-    how = {"sample": keras.tree.pack_sequence_as(model.input, inputs), "needed_bytes": needed_bytes}
+    sample = keras.tree.pack_sequence_as(model.input, inputs)
+    how = {"sample": sample, "needed_bytes": needed_bytes}
     try:
+        plain = kr.plan(model, memory_budget="1024GiB", sample=sample, prove=False)[1]
         kr.plan(model, memory_budget=1, **how)
     except BudgetTooSmallError as refusal:
         plan = kr.plan(model, memory_budget=refusal.smallest_budget_bytes, **how)[1]
-        row["predicted"] = [plan.plain_peak_bytes / plain_peak_bytes, plan.predicted_peak_bytes / plan.compiled_peak_bytes]
+        row["predicted"] = [plain.predicted_peak_bytes / plain_peak_bytes, plan.predicted_peak_bytes / plan.compiled_peak_bytes]
     except Exception as error:  # said in the table
         row["plan"] = f"{type(error).__name__}: {error}"
     leanest = min(records[2:], key=lambda record: record.peak_bytes, default=None)

@@ -43,6 +43,26 @@ class UnsupportedError(RecomputeError, NotImplementedError):
     """
 
 
+class XlaUnsupportedError(UnsupportedError):
+    """XLA has no way to compile an operation of a program; TensorFlow runs it without jit.
+
+    Attributes:
+        operation: The kind of the operation.
+        layer: The path of the layer that it belongs to; None where that is not known.
+
+    Examples:
+        >>> try:
+        ...     kr.liveness.profile(tf.strings.as_string, tf.TensorSpec((2,)))
+        ... except kr.errors.XlaUnsupportedError as error:
+        ...     print(error.operation)
+        AsString
+    """
+
+    def __init__(self, message: str, *, operation: str, layer: str | None = None) -> None:
+        super().__init__(message)
+        self.operation, self.layer = operation, layer
+
+
 class InvalidPlanError(RecomputeError, ValueError):
     """A plan breaks a rule of the machine that is to run it.
 

@@ -27,6 +27,7 @@ from .program import Program
 from .read_xla import STAGE, UNOPTIMIZED, read_hlo_proto
 from .source_lines import source_lines
 from .unfolded import Mark
+from .xla_refusal import refusals_in_one_line
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,9 @@ def profile(
 ) -> Program:
     """Compile ``fn(*args, **kwargs)`` with XLA and return its record; nothing is run.
 
-    Compilation takes as long as that of the first call. What TensorFlow raises for a function that XLA cannot compile passes
-    through. With ``device`` the function is traced and compiled for a GPU or TPU that need not be here, by that device's own
-    compiler, in a process of its own; what was compiled once is found on disk the next time.
+    Compilation takes as long as that of the first call. With ``device`` the function is traced and compiled for a GPU or TPU
+    that need not be here, by that device's own compiler, in a process of its own; what was compiled once is found on disk the
+    next time.
 
     Args:
         fn: A ``tf.function``, or a Python function to make one of. Its arguments follow; ``tf.TensorSpec`` may stand for a
@@ -110,6 +111,8 @@ def profile(
         DeviceError: The compiler of ``device`` is not installed, refuses the program, or takes too long.
         DoesNotFitError: It says that the program needs more memory than the device has; of TPUs.
         ReportError: The compiled program cannot be read.
+        XlaUnsupportedError: XLA does not have an operation of the function; it names the operation and the layer. What else
+            TensorFlow raises for a function that XLA cannot compile passes through.
 
     Examples:
         >>> program = kr.liveness.profile(lambda x: tf.reduce_sum(tf.sin(x) @ x), tf.TensorSpec((64, 64)), input_feed=["x"])
@@ -158,12 +161,15 @@ class _Request:
     known: CompiledProgram
 
     def compile(self, timeout_seconds: float) -> CompiledProgram:
-        compile_now = self.function.experimental_get_compiler_ir(*self.args, **self.kwargs)
-        if self.target is None or self.target.name == LOCAL:
+        is_local = self.target is None or self.target.name == LOCAL
+        with refusals_in_one_line(self.known.layers):
+            compile_now = self.function.experimental_get_compiler_ir(*self.args, **self.kwargs)
             start = time.perf_counter()
-            data = compile_now(stage=STAGE)
-            return replace(self.known, serialized=data, compile_seconds=time.perf_counter() - start)
-        made = compile_for(self.target, portable(compile_now(stage=UNOPTIMIZED)), timeout_seconds=timeout_seconds)
+            data = compile_now(stage=STAGE if is_local else UNOPTIMIZED)
+            seconds = time.perf_counter() - start
+        if self.target is None or is_local:
+            return replace(self.known, serialized=data, compile_seconds=seconds)
+        made = compile_for(self.target, portable(data), timeout_seconds=timeout_seconds)
         return replace(
             self.known,
             serialized=made.serialized,

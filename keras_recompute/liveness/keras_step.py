@@ -7,11 +7,12 @@ It looks at the models it is given and imports neither Keras nor TensorFlow. See
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Callable, Iterable, Iterator
 
 from ..errors import InvalidArgumentError
 from ..seams.keras.layers import layers_in
-from ..seams.keras.training import build_as_fit_does
+from ..seams.keras.training import build_as_fit_does, has_own_train_step
 from ..seams.tensorflow.traced import is_compiled
 
 DATA_NAMES = ("x", "y", "sample_weight")
@@ -37,21 +38,31 @@ def layer_names(model: Any) -> tuple[str, ...]:
 def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
     """Return the training step of a compiled model as a function of ``x``, ``y``, ``sample_weight``, as many as ``data``.
 
-    The model and its optimiser are built, as ``fit`` would before its first step; nothing is trained. Raises
-    InvalidArgumentError for a model that was not compiled, and for too little or too much data.
+    It is the ``train_step`` that ``fit`` would run, the class's own if it has one, on what ``fit``
+    hands it. Variables that are not there yet, of layers, metrics and optimizers, are made when it
+    is traced, as in ``fit``, if not before; nothing is trained. Raises InvalidArgumentError for a
+    model that was not compiled, and for too little or too much data.
     """
-    if not getattr(model, "compiled", False) or getattr(model, "optimizer", None) is None:
+    is_own = has_own_train_step(model)
+    has_optimizer = getattr(model, "optimizer", None) is not None
+    if not getattr(model, "compiled", False) or not (has_optimizer or is_own):
+        how = "compile(...), as its class takes it," if is_own else "compile(optimizer, loss)"
         raise InvalidArgumentError(
-            f"the model {model.name!r} has no optimizer, so it has no training step: call model.compile(optimizer, loss) first"
+            f"the model {model.name!r} is not compiled with an optimizer, so fit would run no training step: "
+            f"call model.{how} first"
         )
     if not 1 <= len(data) <= len(DATA_NAMES):
         raise InvalidArgumentError(
             f"profile(model, x, y) takes a batch as fit does, {', '.join(DATA_NAMES)}; it was given {len(data)} of them"
         )
-    build_as_fit_does(model, data)
+    if not is_own:
+        # A model whose call cannot be run for shapes alone is built by its step.
+        with contextlib.suppress(RuntimeError, ValueError):
+            build_as_fit_does(model, data)
     compiled = getattr(model, "compiled_step", model.train_step)  # on several replicas a step is not compiled as a whole
     steps: dict[int, Callable[..., Any]] = {
-        1: lambda x: compiled((x,)),
+        # fit wraps the inputs alone only where they would be taken for inputs and targets
+        1: lambda x: compiled((x,) if isinstance(x, (list, tuple)) else x),
         2: lambda x, y: compiled((x, y)),
         3: lambda x, y, sample_weight: compiled((x, y, sample_weight)),
     }

@@ -13,6 +13,7 @@ from ..errors import InvalidArgumentError
 from ..seams.keras.graph import flat_inputs, nodes_of
 from .aside import Aside
 from .graph import Graph, InitialState, Key, Values
+from .trained_step import spec_of
 
 
 def specs_of(functional: keras.Model, graph: Graph, *, batch_size: int | None, sample: Any = None) -> dict[Key, tf.TensorSpec]:
@@ -63,11 +64,7 @@ def inputs_like(functional: keras.Model, sample: Any, *, batch_size: int | None 
 
     Raises InvalidArgumentError where ``sample`` does not fit the model.
     """
-    if hasattr(sample, "__next__") or isinstance(sample, tf.data.Dataset):
-        sample = next(iter(sample))
-    elif isinstance(sample, keras.utils.PyDataset):
-        sample = sample[0]
-    x = sample[0] if isinstance(sample, tuple) else sample
+    x = first_batch(sample)[0]
     if len(keras.tree.flatten(x)) != len(functional.inputs):
         names = ", ".join(repr(t.name) for t in functional.inputs)
         raise InvalidArgumentError(
@@ -87,6 +84,31 @@ def inputs_like(functional: keras.Model, sample: Any, *, batch_size: int | None 
                 f"{wanted.shape}: give a batch of that shape"
             )
     return specs
+
+
+def first_batch(sample: Any) -> tuple[Any, ...]:
+    """Return ``(x,)``, ``(x, y)`` or ``(x, y, weights)`` of a batch, or of the first of a data set."""
+    if hasattr(sample, "__next__") or isinstance(sample, tf.data.Dataset):
+        sample = next(iter(sample))
+    elif isinstance(sample, keras.utils.PyDataset):
+        sample = sample[0]
+    return sample if isinstance(sample, tuple) else (sample,)
+
+
+def targets_in(sample: Any, *, batch_size: int | None = None) -> tuple[Any, ...]:
+    """Return types and shapes of the targets of ``sample``, and of its weights if it has any; none without a sample.
+
+    ``batch_size`` takes the place of its own.
+    """
+    if sample is None or hasattr(sample, "__next__"):  # an iterator has given its batch to the inputs
+        return ()
+
+    def spec(leaf: Any) -> tf.TensorSpec:
+        found = spec_of(leaf)
+        rest = found.shape[1:] if found.shape.rank else []
+        return tf.TensorSpec([batch_size, *rest], found.dtype) if batch_size and found.shape.rank else found
+
+    return keras.tree.map_structure(spec, tuple(part for part in first_batch(sample)[1:] if part is not None))
 
 
 def _placeholder(leaf: Any) -> tf.Tensor:

@@ -12,14 +12,14 @@ from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import Functional, functional_of_sequential, run_graph
 from ..seams.keras.layers import layers_in
-from .batch import inputs_like
+from .batch import inputs_like, targets_in
 from .blocks import Layers, chosen, with_blocks
 from .graph import Graph, read_graph
 from .inline import Entrance, opened, runs_its_graph
 from .model import Model
 from .placed import PlacedModel, placed, places_of
 from .placement import after_every
-from .proof import warn_unless_less
+from .step_peak import warn_unless_less
 
 
 def checkpointed(
@@ -49,8 +49,10 @@ def checkpointed(
             is any that is built, and the result is of its class, with ``recomputed_layers``, but no ``keras_recompute.Model``.
         sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them). Checkpoints save activations, and
             where weights or a single layer take most of the memory they may save nothing; that depends on the batch and the
-            compiler. Given a sample, both models are compiled by XLA, which takes as long as two first steps, and a
-            RecomputeWarning has both figures where the result takes no less than ``model``. Not with ``layers``.
+            compiler. Given a sample, the training step of both models is compiled by XLA, as ``fit`` runs it, which takes as
+            long as two first steps, and a RecomputeWarning has both figures where the result takes no less than ``model``.
+            Where XLA lacks an operation of the model, both steps are run without jit, twice each, and the process is measured;
+            variables keep their values. Not with ``layers``.
 
     Raises:
         InvalidArgumentError: A model of another kind or without trainable weights; more than one or none of ``every``, ``at``
@@ -72,7 +74,8 @@ def checkpointed(
                 "sample= and layers= were both given: compare the two models by keras_recompute.liveness"
             )
         functional = functional_model(model)
-        warn_unless_less(new, functional, inputs_like(functional, sample))
+        inputs = keras.tree.pack_sequence_as(functional.input, inputs_like(functional, sample))
+        warn_unless_less(new, model, inputs, targets_in(sample))
     return new
 
 
@@ -155,6 +158,11 @@ def functional_model(model: Any) -> Any:
         f"and has no call method. For any other, name its blocks: checkpointed(model, layers=...), or wrap what its call "
         f"method computes in keras_recompute.checkpoint."
     )
+
+
+def is_no_graph(model: Any) -> bool:
+    """Return whether ``model`` is a built or compiled Keras model that computes by methods of its own."""
+    return isinstance(model, keras.Model) and not isinstance(model, keras.Sequential) and not runs_its_graph(model)
 
 
 def graph_of(functional: keras.Model, *, is_open: bool = True) -> Graph:

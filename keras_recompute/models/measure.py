@@ -10,7 +10,7 @@ XLA does when it fuses (compiled programs showed it; on a CPU, with TensorFlow 2
   product alone where XLA keeps what follows from it as well, and of a block all that stands within it so.
 
 Convolutions, pooling, softmax and gathers take storage while they run of which their tensors say nothing: it is read from the
-compiled program of the layer alone (``scratch``), and with it how much of the above the program does not keep.
+compiled program of the layer alone (``layer_workspace``), and with it how much the program keeps of the above.
 
 The cost is counted in operations: two for each multiplication and addition of a product or convolution, one for each element
 of everything else; or it is timed. Loops count once, so layers with loops inside are better timed, but for those that are
@@ -39,8 +39,10 @@ from ..seams.keras.layers import takes_training
 from ..walks import reached
 from .fingerprint import Fingerprints, calls_key
 from .graph import Call
-from .scratch import Scratch, scratch
+from .layer_workspace import Workspaces, workspaces_of
 from .step_time import least_seconds
+
+Sources = tuple[Mapping[int, int], frozenset[int]]
 
 _FREE = (*SOURCES, *SHAPES, *VIEWS, "Identity")
 
@@ -52,8 +54,9 @@ class Measured:
     ``kept`` are arrays of its own that its backward pass needs, with their bytes, and ``kept_in_section`` those that a section
     keeps of them. ``reads`` and ``multiplies`` are the numbers of inputs that it computes with, or multiplies by, and ``needs``
     those of outputs it needs. ``sources`` tells for each output what it is computed from again: its own array (None), or arrays
-    of its own and numbers of inputs. ``scratch`` is what it takes beside its tensors while it runs. If it ``is_cut`` along time
-    in a model with checkpoints, as recurrent layers are, ``kept`` is what it keeps there, and ``scratch`` tells the rest.
+    of its own and numbers of inputs. ``workspaces`` are what its own programs hold, of layers that take more than their
+    tensors. If it ``is_cut`` along time in a model with checkpoints, as recurrent layers are, ``kept`` is what it keeps there,
+    and ``workspaces`` tell the rest.
     """
 
     kept: Mapping[int, int]
@@ -61,9 +64,9 @@ class Measured:
     reads: frozenset[int]
     multiplies: frozenset[int]
     needs: frozenset[int]
-    sources: tuple[tuple[Mapping[int, int], frozenset[int]] | None, ...]
+    sources: tuple[Sources | None, ...]
     cost: float
-    scratch: Scratch
+    workspaces: Workspaces | None
     is_cut: bool = False
 
 
@@ -115,7 +118,7 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
                 arrays.add_array(tensor, multiplied)
             else:
                 arrays.add_sources(tensor, read)
-    sources: list[tuple[Mapping[int, int], frozenset[int]] | None] = []
+    sources: list[Sources | None] = []
     for number, tensor in enumerate(traced.outputs):
         found = _Needs()
         arrays.add_sources(tensor, found)
@@ -133,14 +136,7 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
         needs=frozenset(read.outputs | multiplied.outputs),
         sources=tuple(sources),
         cost=least_seconds(tf.function(run, autograph=False), signature) if timed else _operations_with(traced, cuts),
-        scratch=scratch(
-            run,
-            traced,
-            signature,
-            kept_bytes=sum(kept.values()),
-            kept_in_section_bytes=sum(kept_in_section.values()),
-            is_cut=bool(cuts),
-        ),
+        workspaces=workspaces_of(run, traced, signature, is_cut=bool(cuts)),
         is_cut=bool(cuts),
     )
 

@@ -1,4 +1,4 @@
-"""``plan``: checkpoints for a Keras model chosen by a memory budget, predicted by ``predicted`` and proved by compiling."""
+"""``plan``: checkpoints for a Keras model chosen by a memory budget, predicted and then proved by compiling."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..liveness.device_compilers import Device
 from ..liveness.local import device_called, unchanged
 from ..sizes import parse_bytes
-from .batch import specs_of
-from .candidates import Candidates, Known, MemoryPlan, Needs, cheapest_predicted, cheapest_proved
-from .checkpointed import check_trainable, functional_model, graph_of
+from .batch import specs_of, targets_in
+from .checkpointed import check_trainable, functional_model, graph_of, is_no_graph
 from .measure import spec_bytes
 from .model import Model
-from .predicted import predict
-from .proof import compiled_peak_bytes, needed_bytes_on
+from .peak_prediction import predict
+from .plan_layers import plan_layers
+from .plan_search import Candidates, Known, MemoryPlan, Needs, cheapest_predicted, cheapest_proved
+from .step_peak import StepPeaks
 from .step_time import step_seconds
+from .trained_step import trained_step
 
 # What was compiled before, by the shapes of a batch and what is alive whatever the plan.
 _compiled: weakref.WeakKeyDictionary[keras.Model, dict[Any, Known]] = weakref.WeakKeyDictionary()
@@ -43,14 +45,21 @@ def plan(
 
     The two models share layers and weights, and the result is not compiled. The cheapest plan that fits is taken; a larger
     budget never costs more. A prediction is no proof: compilers keep more or less than it says (docs/choosing.md). So a few
-    plans are compiled by XLA, with a loss of squares in place of the model's own, and the one that is returned was found to
-    fit. That takes as long as that many first steps.
+    plans are compiled by XLA, and the one that is returned was found to fit. That takes as long as that many first steps. What
+    is compiled is the step that ``fit`` runs, with the optimizer that the model is compiled with, else SGD, and with its loss
+    where ``sample`` has targets, else half the sum of the squares of its outputs; ``plan.method`` says which. The plain model
+    is compiled first: where it fits it is what comes back, without checkpoints, and no plan needs more.
+
+    Where XLA lacks an operation of the model, as of RandomZoom, the step is measured in the process instead: it runs without
+    jit, twice for each plan, and all variables keep their values.
 
     Where no place for checkpoints is enough, and one layer holds more than half of the activations in equal blocks inside it,
     as the encoder of a vision transformer does, the plan is to recompute these blocks one by one, if that fits when compiled.
 
     Args:
-        model: What ``checkpointed`` takes for ``every``, without checkpoints.
+        model: What ``checkpointed`` takes for ``every``, without checkpoints. Or a model whose ``call`` is its own, such as one
+            with a ``train_step``, and a ``sample``: then the plan is which kind of layer inside is recomputed call by call, as
+            by ``checkpointed(layers=)``, and the step that is compiled is its own.
         memory_budget: A number of bytes, or a text such as ``"128MiB"``; ``"device"`` is all that ``device`` has.
         batch_size: Sequences or images of a batch. It may be left out where the inputs have a fixed one.
         sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them), by which open sizes are fixed: of
@@ -84,6 +93,15 @@ def plan(
     """
     target = _target(device, is_proved=prove and needed_bytes is None)
     budget_bytes = _budget_bytes(memory_budget, target)
+    if is_no_graph(model):
+        if not prove or timed:
+            option = "timed=True" if timed else "prove=False"
+            raise InvalidArgumentError(
+                f"{option} is for a model that runs a graph of layers: {model.name!r}, a {type(model).__name__}, is planned by "
+                f"compiling its training step"
+            )
+        device_name = target.name if target else None
+        return plan_layers(model, budget_bytes=budget_bytes, sample=sample, needed_bytes=needed_bytes, device=device_name)
     functional = functional_model(model)
     check_trainable(model)
     graph = graph_of(functional)
@@ -97,24 +115,30 @@ def plan(
     candidates = Candidates(model, graph, prediction, budget_bytes)
     inputs = tuple(specs[key] for key in graph.inputs)
 
-    def by_compiling(candidate: Model) -> int:
-        if target:
-            return needed_bytes_on(target.name, candidate, inputs, optimizer_bytes=optimizer_bytes)
-        return compiled_peak_bytes(candidate, inputs, optimizer_bytes=optimizer_bytes)
-
     if needed_bytes is not None:
         candidate, found = cheapest_proved(candidates, Needs(needed_bytes, {}))
     elif prove:
-        # With another optimiser, or layers frozen, programs need something else.
-        now = inputs, fixed_bytes, target and target.name
+        structured = keras.tree.pack_sequence_as(functional.input, inputs)
+        step = trained_step(model, structured, targets_in(sample, batch_size=inputs[0].shape[0]))
+        peaks = StepPeaks(step, target.name if target else None, expected_bytes=prediction.plain_peak_bytes)
+        # With another optimiser or loss, or layers frozen, programs need something else.
+        loss = repr(model.loss) if step.targets else None
+        now = inputs, fixed_bytes, target and target.name, type(step.optimizer), repr(step.targets), loss
         known = _compiled.setdefault(model, {}).setdefault(now, {})
-        candidate, found = cheapest_proved(candidates, Needs(by_compiling, known))
+        candidate, found = cheapest_proved(candidates, Needs(peaks.of, known, peaks))
     else:
         candidate, found = cheapest_predicted(candidates)
     if timed:
-        jit, without = (step_seconds(candidate, inputs, jit=jit) for jit in (True, False))
+        jit, without = _jit_seconds(candidate, inputs), step_seconds(candidate, inputs, jit=False)
         found = replace(found, jit_seconds=jit, graph_seconds=without)
     return candidate, found
+
+
+def _jit_seconds(model: Model, inputs: Sequence[tf.TensorSpec]) -> float | None:
+    try:
+        return step_seconds(model, inputs, jit=True)
+    except tf.errors.InvalidArgumentError:  # XLA lacks an operation, which the proof says
+        return None
 
 
 def _target(device: str | None, *, is_proved: bool) -> Device | None:

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from ..liveness.local import unchanged, with_zeros
-from .proof import training_pass
+from .trained_step import loss_of_squares
 
 _RUNS = 3
 
@@ -21,7 +21,20 @@ def step_seconds(model: keras.Model, specs: Sequence[tf.TensorSpec], *, jit: boo
     What the passes change, such as statistics and the state of random generators, is as before afterwards.
     """
     with unchanged(model.non_trainable_variables):
-        return least_seconds(tf.function(training_pass(model), jit_compile=jit, autograph=False), specs)
+        return least_seconds(tf.function(_training_pass(model), jit_compile=jit, autograph=False), specs)
+
+
+def _training_pass(model: keras.Model) -> Callable[..., Any]:
+    """Return the function of flat inputs that returns a loss of ``model`` and its gradients of all weights."""
+    variables = [v.value for v in model.trainable_variables]
+
+    def run(*inputs: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            outputs = model(keras.tree.pack_sequence_as(model.input, inputs), training=True)
+            loss = loss_of_squares(model, outputs)
+        return loss, tape.gradient(loss, variables)
+
+    return run
 
 
 def least_seconds(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> float:

@@ -205,7 +205,7 @@ def test_a_sample_shows_whether_memory_is_saved(batch, saves):
     said = [str(each.message) for each in caught if each.category is RecomputeWarning]
     assert len(said) == (not saves)
     for message in said:
-        assert re.search(r"of 'weighty' takes [\d.]+ MiB with these .* and [\d.]+ MiB without, on float32\(1, 128\)", message)
+        assert re.search(r"of 'weighty' takes [\d.]+ KiB with these .* and [\d.]+ KiB without, on float32\(1, 128\)", message)
 
 
 def test_a_sample_that_does_not_fit_is_refused():

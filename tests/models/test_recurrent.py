@@ -9,7 +9,8 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.liveness import forget_free_memory, process_memory, profile
-from keras_recompute.models.proof import compiled_peak_bytes
+from keras_recompute.models.step_peak import compiled_step
+from keras_recompute.models.trained_step import trained_step
 
 layers = keras.layers
 BATCH, TIME, FEATURES, UNITS = 4, 10, 5, 4
@@ -151,8 +152,9 @@ def test_a_plan_cuts_recurrent_layers_along_time(kind):
     assert plan.layers == ours.recomputed_layers == ("layer",)
     assert plan.time_ratio > 1.2  # nearly all of the work is that of the layer, and a third of that is done twice
     (batch,) = (tf.TensorSpec((8, LONG), tf.int32),)
-    assert plan.predicted_peak_bytes == pytest.approx(compiled_peak_bytes(ours, [batch]), rel=0.15)
-    assert plan.plain_peak_bytes == pytest.approx(compiled_peak_bytes(plain, [batch]), rel=0.25)
+    step = trained_step(plain, batch)
+    assert plan.predicted_peak_bytes == pytest.approx(compiled_step(step, ours).peak_bytes, rel=0.15)
+    assert plan.plain_peak_bytes == pytest.approx(compiled_step(step, plain).peak_bytes, rel=0.25)
     with pytest.raises(kr.planning.BudgetTooSmallError) as refusal:
         kr.plan(plain, memory_budget=1, batch_size=8, prove=False)
     assert refusal.value.smallest_budget_bytes == plan.predicted_peak_bytes

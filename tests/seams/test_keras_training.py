@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_recompute as kr
 from keras_recompute.seams.keras.training import (
     build_as_fit_does,
+    has_own_train_step,
     index_of,
     is_within_fit,
     note_loss,
@@ -36,6 +38,19 @@ def test_variables_are_made_as_for_fit():
     assert model.optimizer.built
     assert len(model.metrics_variables) == 4  # a total and a count, of the loss and of mae
     assert int(model.optimizer.iterations) == 0
+
+
+def test_a_train_step_of_its_own_is_told():
+    class Trainer(keras.Model):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    inputs = keras.Input((3,))
+    outputs = kr.RecomputationCheckpoint()(keras.layers.Dense(1)(inputs))
+    assert not has_own_train_step(keras.Model(inputs, outputs))
+    assert not has_own_train_step(kr.checkpointed(keras.Model(inputs, outputs), layers="dense*"))
+    assert has_own_train_step(Trainer(inputs, outputs))
+    assert has_own_train_step(kr.checkpointed(Trainer(inputs, outputs), layers="dense*"))
 
 
 def test_a_loss_is_noted_in_the_metric_that_is_reported():

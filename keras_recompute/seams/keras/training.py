@@ -12,6 +12,13 @@ def build_as_fit_does(model: Any, batch: tuple[Any, ...]) -> None:
         model._symbolic_build(data_batch=batch)
 
 
+def has_own_train_step(model: Any) -> bool:
+    """Whether the class of ``model`` trains by a ``train_step`` of its own, this package's aside."""
+    classes = (cls for cls in type(model).__mro__ if "train_step" in vars(cls))
+    modules = (cls.__module__.split(".")[0] for cls in classes)
+    return next((module for module in modules if module != "keras_recompute"), "") != "keras"
+
+
 def note_loss(model: Any, loss: Any, samples: Any) -> None:
     """Note the ``loss`` of a batch of so many ``samples`` in the metric that Keras reports as the loss."""
     model._loss_tracker.update_state(loss, sample_weight=samples)

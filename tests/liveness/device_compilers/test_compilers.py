@@ -16,7 +16,8 @@ import keras_recompute as kr
 from keras_recompute.engine.passes import leaving_out
 from keras_recompute.liveness.device_compilers import find_device
 from keras_recompute.liveness.device_compilers.compiler import PYTHON, versions_of
-from keras_recompute.models.proof import compiled_pass
+from keras_recompute.models.step_peak import compiled_step
+from keras_recompute.models.trained_step import trained_step
 
 ROOT = Path(__file__).parents[3]
 ALL = [device.name for device in kr.liveness.devices()]
@@ -102,7 +103,7 @@ def test_a_plan_is_proved_on_the_device_that_it_is_for():
     model, found = kr.plan(plain, memory_budget=int(0.85 * whole.compiled_peak_bytes), device="h100", batch_size=4096)
     assert found.checkpoints
     assert found.compiled_peak_bytes <= found.budget_bytes
-    compiled = compiled_pass(model, [tf.TensorSpec((4096, 256))], device="h100")
+    compiled = compiled_step(trained_step(plain, tf.TensorSpec((4096, 256))), model, device="h100")
     assert compiled.needed_bytes == found.compiled_peak_bytes
 
 

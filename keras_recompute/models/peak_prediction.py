@@ -8,7 +8,7 @@ carries out is one replay of each section but the last, so the best such section
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -24,7 +24,7 @@ from ..planning.twice import (
     smallest_room_bytes,
 )
 from .graph import Call, Graph, Key, ancestors
-from .measure import Measure, Measured, spec_bytes
+from .measure import Measure, Measured, Sources, spec_bytes
 
 _BACKWARD = 2.0  # a backward pass costs two forward passes: one product for each operand
 _STEP = 0.9  # the budgets to try are this much apart
@@ -107,7 +107,7 @@ class Prediction:
             budget_bytes = fixed_bytes + int((min(self.peak_bytes(sections), budget_bytes) - fixed_bytes) * _STEP)
 
 
-def predict(graph: Graph, specs: dict[Key, tf.TensorSpec], *, fixed_bytes: int, timed: bool) -> Prediction:
+def predict(graph: Graph, specs: Mapping[Key, tf.TensorSpec], *, fixed_bytes: int, timed: bool) -> Prediction:
     """Measure the calls of ``graph``, whose values have the types and shapes of ``specs``.
 
     ``fixed_bytes`` are alive whatever the plan. So are results, and their gradients, until the step that makes them has run
@@ -116,47 +116,46 @@ def predict(graph: Graph, specs: dict[Key, tf.TensorSpec], *, fixed_bytes: int, 
     places = _places(graph.calls)
     measure = Measure(specs, timed=timed)
     measured = [measure(call) for call in graph.calls]
-    lasting = {*graph.inputs, *graph.outputs, *graph.initial_states}  # alive whatever the plan
-    kept, own_bytes, plain_own_bytes = _kept(graph.calls, measured)
-    last_reader = {key: n for n, call in enumerate(graph.calls) for key in call.inputs}
-    made_by = {key: n for n, call in enumerate(graph.calls) for key in call.outputs}
-    states, activations, plain_activations, workings, plain_workings, costs = [], [], [], [], [], []
-    cut_activations, cut_workings = [], []
+    values = _Values(graph, specs)
+    section = _held(graph.calls, measured, values, in_section=True)
+    plain = _held(graph.calls, measured, values, in_section=False)
+    states, activations, plain_activations, cut_activations, costs = [], [], [], [], []
     for before, end in pairwise([-1, *places]):
-        calls = range(before + 1, end + 1)
-        crossing = [k for k, n in made_by.items() if n <= before < last_reader.get(k, -1) and k not in lasting]
-        inside = [k for k, n in made_by.items() if before < n <= end and k in kept and k not in lasting]
-        states.append(sum(spec_bytes(specs[key]) for key in crossing))
-        inside_bytes = sum(spec_bytes(specs[key]) for key in inside)
-        results_bytes = 2 * sum(spec_bytes(specs[key]) for key in graph.outputs if before < made_by.get(key, -1) <= end)
-        if end == places[-1]:
-            inside_bytes += results_bytes
-        else:
+        states.append(values.crossing_bytes(before))
+        results_bytes = 2 * values.result_bytes(before, end)
+        if end != places[-1]:
             fixed_bytes += results_bytes
-        activations.append(sum(own_bytes[n] for n in calls) + inside_bytes)
-        plain_activations.append(sum(plain_own_bytes[n] for n in calls) + inside_bytes)
-        in_hand = {n: sum(spec_bytes(specs[key]) for key in (*graph.calls[n].inputs, *graph.calls[n].outputs)) for n in calls}
-        # Recurrent layers cut along time, the others as in the plain model.
-        cut_own = (own_bytes[n] if measured[n].is_cut else plain_own_bytes[n] for n in calls)
-        cut_activations.append(sum(cut_own) + inside_bytes)
-        workings.append(max(in_hand[n] + measured[n].scratch.section_bytes for n in calls))
-        plain_workings.append(max(in_hand[n] + measured[n].scratch.plain_bytes for n in calls))
-        scratches = {n: measured[n].scratch for n in calls}
-        cut_scratch = {n: s.section_bytes if measured[n].is_cut else s.plain_bytes for n, s in scratches.items()}
-        cut_workings.append(max(in_hand[n] + cut_scratch[n] for n in calls))
+            results_bytes = 0
+        kept_bytes = results_bytes + values.made_bytes(section.kept, before, end)
+        plain_kept_bytes = results_bytes + values.made_bytes(plain.kept, before, end)
+        calls = range(before + 1, end + 1)
+        own = min(sum(section.own_bytes[n] for n in calls), sum(plain.own_bytes[n] for n in calls))
+        activations.append(own + kept_bytes)
+        plain_activations.append(sum(plain.own_bytes[n] for n in calls) + plain_kept_bytes)
+        cut_own = sum(_cut(measured, section, plain, n).own_bytes[n] for n in calls)
+        cut_activations.append(cut_own + plain_kept_bytes)
         costs.append(sum(measured[n].cost for n in calls))
+    steps = [range(before + 1, end + 1) for before, end in pairwise([-1, *places])]
     chain = Chain(
         state_bytes=states,
         activation_bytes=activations,
-        working_bytes=workings,
+        working_bytes=[max(section.working_bytes[n] for n in step) for step in steps],
         forward_seconds=costs,
         backward_seconds=[_BACKWARD * cost for cost in costs],
         fixed_bytes=fixed_bytes,
     )
-    plain = replace(chain, activation_bytes=plain_activations, working_bytes=plain_workings)
-    cut = replace(chain, activation_bytes=cut_activations, working_bytes=cut_workings)
+    plain_chain = replace(
+        chain,
+        activation_bytes=plain_activations,
+        working_bytes=[max(plain.working_bytes[n] for n in step) for step in steps],
+    )
+    cut_peak_bytes = replace(
+        chain,
+        activation_bytes=cut_activations,
+        working_bytes=[max(_cut(measured, section, plain, n).working_bytes[n] for n in step) for step in steps],
+    ).plain_peak_bytes
     cut_seconds = {n: needs.cost for n, needs in enumerate(measured) if needs.is_cut}
-    return Prediction(chain, plain.plain_peak_bytes, tuple(places), cut_seconds, cut.plain_peak_bytes)
+    return Prediction(chain, plain_chain.plain_peak_bytes, tuple(places), cut_seconds, cut_peak_bytes)
 
 
 def _places(calls: Sequence[Call]) -> list[int]:
@@ -165,27 +164,84 @@ def _places(calls: Sequence[Call]) -> list[int]:
     return [*(n for n in found if n < len(calls) - 1), len(calls) - 1]
 
 
-def _kept(calls: Sequence[Call], measured: Sequence[Measured]) -> tuple[set[Key], list[int], list[int]]:
-    """Return the values of the model that stay for the backward pass, and the bytes that each call keeps of its own.
+class _Values:
+    """The values of a graph with their sizes, and between which calls they are there."""
 
-    Those first in a section, then in a model without checkpoints.
-    What a backward pass computes with again is followed, through the calls that make it, to the arrays it comes from.
+    def __init__(self, graph: Graph, specs: Mapping[Key, tf.TensorSpec]) -> None:
+        self.bytes_of = {key: spec_bytes(spec) for key, spec in specs.items()}
+        self._results = graph.outputs
+        self._lasting = {*graph.inputs, *graph.outputs, *graph.initial_states}  # whatever the plan
+        self._last_reader = {key: n for n, call in enumerate(graph.calls) for key in call.inputs}
+        self._made_by = {key: n for n, call in enumerate(graph.calls) for key in call.outputs}
+
+    def crossing_bytes(self, before: int) -> int:
+        """Return the bytes that calls up to ``before`` make and later ones read."""
+        made = (key for key, n in self._made_by.items() if n <= before < self._last_reader.get(key, -1))
+        return sum(self.bytes_of[key] for key in made if key not in self._lasting)
+
+    def made_bytes(self, kept: Set[Key], before: int, end: int) -> int:
+        """Return the bytes of ``kept`` values that are made behind call ``before``, up to ``end``."""
+        made = (key for key in kept if before < self._made_by.get(key, -1) <= end)
+        return sum(self.bytes_of[key] for key in made if key not in self._lasting)
+
+    def result_bytes(self, before: int, end: int) -> int:
+        """Return the bytes of the model's results that are made there."""
+        made = (key for key in self._results if before < self._made_by.get(key, -1) <= end)
+        return sum(self.bytes_of[key] for key in made)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """``kept`` values stay for the backward pass; of each call bytes of its own, and working bytes."""
+
+    kept: Set[Key]
+    own_bytes: Sequence[int]
+    working_bytes: Sequence[int]
+
+
+def _cut(measured: Sequence[Measured], section: _Held, plain: _Held, number: int) -> _Held:
+    """Return what a call holds where only recurrent layers are cut along time."""
+    return section if measured[number].is_cut else plain
+
+
+def _held(calls: Sequence[Call], measured: Sequence[Measured], values: _Values, *, in_section: bool) -> _Held:
+    """Return what the ``calls`` hold in a section, or in a model without checkpoints.
+
+    What a backward pass computes with again is followed, through the calls that make it, to the
+    arrays it comes from.
     """
     arrays: set[Key] = set()  # operands of products
     again: set[Key] = set()  # values that are computed again
     kept: set[Key] = set()
-    own_bytes, plain_own_bytes = [0] * len(calls), [0] * len(calls)
+    own_bytes, working_bytes = [0] * len(calls), [0] * len(calls)
+    size = values.bytes_of
     for n, (call, needs) in reversed(list(enumerate(zip(calls, measured)))):
-        own, own_in_section = dict(needs.kept), dict(needs.kept_in_section)
+        own = dict(needs.kept_in_section if in_section else needs.kept)
+        own_results = sum(size[call.outputs[number]] for number in needs.needs)
+        traced_bytes = sum(own.values()) + own_results
         arrays.update(call.inputs[i] for i in needs.multiplies)
         again.update(call.inputs[i] for i in needs.reads)
         for number, (key, sources) in enumerate(zip(call.outputs, needs.sources)):
-            if key in arrays or number in needs.needs or (key in again and sources is None):
+            is_array = sources is None or (not in_section and _is_made_of_several(size[key], sources))
+            if key in arrays or number in needs.needs or (key in again and is_array):
                 kept.add(key)
-            if key in again and sources is not None:
+            if key in again and not is_array and sources is not None:
                 own.update(sources[0])
-                own_in_section.update(sources[0])
                 again.update(call.inputs[i] for i in sources[1])
-        plain_own_bytes[n] = sum(own.values()) - needs.scratch.plain_surplus_bytes
-        own_bytes[n] = min(sum(own_in_section.values()) - needs.scratch.section_surplus_bytes, plain_own_bytes[n])
-    return kept, own_bytes, plain_own_bytes
+        given_bytes = sum(size[key] for key in call.inputs)
+        working_bytes[n] = given_bytes + sum(size[key] for key in call.outputs)
+        own_bytes[n] = sum(own.values())
+        if needs.workspaces is not None:
+            found = needs.workspaces.section if in_section else needs.workspaces.plain
+            own_bytes[n] = max(0, own_bytes[n] + found.handed_on_bytes - traced_bytes)
+            working_bytes[n] = max(given_bytes + found.forward_bytes, found.backward_bytes)
+    return _Held(kept, own_bytes, working_bytes)
+
+
+def _is_made_of_several(value_bytes: int, sources: Sources) -> bool:
+    """Whether a layer computes a value from more than one array of its own as large as the value.
+
+    A gelu is made of the product and of its error function. XLA repeats no such computation in
+    kernels that read the result, which would read more that way, so the result is an array.
+    """
+    return sum(own_bytes >= value_bytes for own_bytes in sources[0].values()) > 1

@@ -16,18 +16,19 @@ from ..sizes import format_bytes
 from .checkpointed import checkpointed, with_checkpoints
 from .graph import Graph
 from .model import Model
-from .predicted import Prediction, Sections
+from .peak_prediction import Prediction, Sections
+from .step_peak import StepPeaks
 
+PLAIN: Sections = (0,)  # one section, which is not recomputed
 Known = dict[Any, int]  # by sections, or by the paths of layers
-_PLAIN: Sections = (0,)  # one section, in which nothing is recomputed
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
     """Where the checkpoints are and what they are predicted to do.
 
-    Peaks are of a training step, in bytes: weights, their gradients, what the optimiser keeps if the model is compiled,
-    activations; the batch that is fed in is not among them.
+    Peaks are of the training step that ``fit`` runs, in bytes: weights, gradients, what the optimiser keeps, activations; the
+    batch that is fed in is not among them. Of a model that is not compiled the optimiser is SGD; ``method`` says so.
 
     Attributes:
         checkpoints: Names of the layers behind which they stand.
@@ -36,11 +37,15 @@ class MemoryPlan:
             activations in the equal blocks inside it.
         budget_bytes: The budget that was given, or the memory of the device.
         predicted_peak_bytes: The peak with these checkpoints; with blocks in ``layers`` what was compiled.
-        plain_peak_bytes: The peak without any.
-        time_ratio: The cost of a step over that of a step without checkpoints.
-        chain: What was measured, one step per place where a checkpoint could stand.
+        plain_peak_bytes: The peak without any: found like that of the plan where one was, else predicted.
+        time_ratio: The cost of a step over that of a step without checkpoints. Of a model that is no graph of layers, what it
+            is at most: one forward pass more.
+        chain: What was measured, one step per place where a checkpoint could stand; None for a model that is no
+            graph of layers.
         compiled_peak_bytes: The peak that was found by compiling, or with ``device`` what a run needs there; None where nothing
             was compiled.
+        measured_peak_bytes: The peak that was measured in the process, without jit, where XLA cannot compile the model.
+        method: How the peak was found: compiled or measured, and with which loss and optimiser; empty for a prediction alone.
         jit_seconds: What a step takes on this machine with ``jit_compile=True``, and
         graph_seconds: with ``jit_compile=False``, both without the optimiser; None where nothing was timed.
     """
@@ -50,24 +55,28 @@ class MemoryPlan:
     predicted_peak_bytes: int
     plain_peak_bytes: int
     time_ratio: float
-    chain: Chain = field(repr=False)
+    chain: Chain | None = field(repr=False)
     compiled_peak_bytes: int | None = None
     jit_seconds: float | None = None
     graph_seconds: float | None = None
     layers: tuple[str, ...] = ()
+    measured_peak_bytes: int | None = None
+    method: str = ""
 
     def __str__(self) -> str:
-        where = f"{len(self.checkpoints)} checkpoints" if self.checkpoints else "no checkpoints"
+        where = f"{len(self.checkpoints)} checkpoints" if self.checkpoints else "no checkpoints, the plain model fits"
         if self.layers:
             where = f"{len(self.layers)} layers recomputed one by one"
         compiled = "" if self.compiled_peak_bytes is None else f", compiled {format_bytes(self.compiled_peak_bytes)}"
+        if self.measured_peak_bytes is not None:
+            compiled = f", measured in the process {format_bytes(self.measured_peak_bytes)}"
         timed = ""
         if self.jit_seconds is not None and self.graph_seconds is not None:
             timed = f"; a step takes {self.jit_seconds:.2g} s with jit, {self.graph_seconds:.2g} s without"
         return (
             f"{where}: predicted peak {format_bytes(self.predicted_peak_bytes)}{compiled} within "
             f"{format_bytes(self.budget_bytes)}, {format_bytes(self.plain_peak_bytes)} without; time x {self.time_ratio:.2f}"
-            f"{timed}"
+            f"{timed}{f' ({self.method})' if self.method else ''}"
         )
 
 
@@ -79,6 +88,7 @@ class Candidates:
     graph: Graph
     prediction: Prediction
     budget_bytes: int
+    plain_peak_bytes: int | None = None  # as far as it was found, and not only predicted
 
     def with_checkpoints(self, sections: Sections) -> tuple[Model, MemoryPlan]:
         """Return the plan with a checkpoint in front of each section but the first."""
@@ -112,7 +122,7 @@ class Candidates:
         candidate = checkpointed(self.model, layers=lambda each: each in blocks)
         bytes_needed = needs.of(layers, lambda: candidate)
         plan = self._plan(layers=layers, peak_bytes=bytes_needed, extra_seconds=self.prediction.chain.forward_seconds[number])
-        return candidate, replace(plan, compiled_peak_bytes=bytes_needed)
+        return candidate, needs.found(plan, bytes_needed)
 
     def largest(self) -> tuple[int, Any]:
         """Return the step that holds more than half of the activations, and its layer if there are layers inside; else None."""
@@ -133,7 +143,7 @@ class Candidates:
             checkpoints=checkpoints,
             budget_bytes=self.budget_bytes,
             predicted_peak_bytes=peak_bytes,
-            plain_peak_bytes=self.prediction.plain_peak_bytes,
+            plain_peak_bytes=self.plain_peak_bytes or self.prediction.plain_peak_bytes,
             time_ratio=1 + extra_seconds / chain.plain_seconds if chain.plain_seconds else 1.0,
             chain=chain,
             layers=layers,
@@ -141,16 +151,27 @@ class Candidates:
 
 
 class Needs:
-    """What the programs of plans need, found once for each."""
+    """What the programs of plans need, found once for each.
 
-    def __init__(self, needed_bytes: Callable[[Model], int], known: Known) -> None:
-        self._needed_bytes, self.known = needed_bytes, known
+    ``peaks`` are the ``needed_bytes`` by the programs of the training step; None where the user says what counts.
+    """
+
+    def __init__(self, needed_bytes: Callable[[Model], int], known: Known, peaks: StepPeaks | None = None) -> None:
+        self._needed_bytes, self.known, self._peaks = needed_bytes, known, peaks
 
     def of(self, where: Any, candidate: Callable[[], Model]) -> int:
         """Return what the program needs that recomputes at ``where``, which are sections or paths of layers."""
         if where not in self.known:
             self.known[where] = self._needed_bytes(candidate())
         return self.known[where]
+
+    def found(self, plan: MemoryPlan, bytes_needed: int) -> MemoryPlan:
+        """Return ``plan`` with what was found to be its peak, and how."""
+        if self._peaks is None:
+            return replace(plan, compiled_peak_bytes=bytes_needed)
+        if self._peaks.refusal is None:
+            return replace(plan, compiled_peak_bytes=bytes_needed, method=self._peaks.method)
+        return replace(plan, measured_peak_bytes=bytes_needed, method=self._peaks.method)
 
 
 def cheapest_predicted(candidates: Candidates) -> tuple[Model, MemoryPlan]:
@@ -168,30 +189,35 @@ def cheapest_predicted(candidates: Candidates) -> tuple[Model, MemoryPlan]:
 
 
 def cheapest_proved(candidates: Candidates, needs: Needs) -> tuple[Model, MemoryPlan]:
-    """Return the cheapest plan that was found to fit: recurrent layers cut along time, if they are there, else with
-    checkpoints, or where none does with blocks inside a layer.
+    """Return the cheapest plan that was found to fit: the plain model, recurrent layers cut along time if there are any,
+    checkpoints, or blocks inside a layer.
+
+    The plain model is asked first. Where it fits nothing is recomputed; where it does not, whatever fits needs less.
     """
 
     def needed(sections: Sections) -> int:
         return needs.of(sections, lambda: candidates.with_checkpoints(sections)[0])
 
-    if candidates.prediction.cut_seconds and needed(_PLAIN) > candidates.budget_bytes:
-        cut, plan = candidates.with_time_sections()
-        bytes_needed = needs.of(plan.layers, lambda: cut)
-        if bytes_needed <= candidates.budget_bytes:
-            return cut, replace(plan, compiled_peak_bytes=bytes_needed)
-    try:
-        with _naming_what_holds_most(candidates):
-            fitting = _cheapest_sections(candidates, needed, needs.known)
-    except BudgetTooSmallError as refusal:
-        found = candidates.with_blocks(needs)
-        if found is None:
-            raise
-        if found[1].predicted_peak_bytes > candidates.budget_bytes:
-            raise _too_small(candidates.budget_bytes, needs.known) from refusal
-        return found
+    candidates = replace(candidates, plain_peak_bytes=needed(PLAIN))
+    fitting = PLAIN
+    if needed(PLAIN) > candidates.budget_bytes:
+        if candidates.prediction.cut_seconds:
+            cut, plan = candidates.with_time_sections()
+            bytes_needed = needs.of(plan.layers, lambda: cut)
+            if bytes_needed <= candidates.budget_bytes:
+                return cut, needs.found(plan, bytes_needed)
+        try:
+            with _naming_what_holds_most(candidates):
+                fitting = _cheapest_sections(candidates, needed, needs.known)
+        except BudgetTooSmallError as refusal:
+            found = candidates.with_blocks(needs)
+            if found is None:
+                raise
+            if found[1].predicted_peak_bytes > candidates.budget_bytes:
+                raise too_small(candidates.budget_bytes, needs.known) from refusal
+            return found
     candidate, plan = candidates.with_checkpoints(fitting)
-    return candidate, replace(plan, compiled_peak_bytes=needed(fitting))
+    return candidate, needs.found(plan, needed(fitting))
 
 
 def _cheapest_sections(candidates: Candidates, needed: Callable[[Sections], int], known: Known) -> Sections:
@@ -201,13 +227,15 @@ def _cheapest_sections(candidates: Candidates, needed: Callable[[Sections], int]
     those found here. Raises BudgetTooSmallError with the smallest budget that was found to do.
     """
     prediction, budget_bytes = candidates.prediction, candidates.budget_bytes
-    options = prediction.sections_for_all_budgets()
+    options = [sections for sections in prediction.sections_for_all_budgets() if sections != PLAIN]
+    if not options:
+        raise too_small(budget_bytes, known)
     enough = min((n for n, s in enumerate(options) if known.get(s, budget_bytes + 1) <= budget_bytes), default=len(options))
     predicted = (n for n, sections in enumerate(options) if prediction.peak_bytes(sections) <= budget_bytes)
     guess = next(predicted, len(options) - 1)
     chosen = least(enough, lambda n: needed(options[n]) <= budget_bytes, guesses=[guess, guess - 1, guess + 1])
     if chosen == len(options):
-        raise _too_small(budget_bytes, known)
+        raise too_small(budget_bytes, known)
     return options[chosen]
 
 
@@ -237,6 +265,10 @@ def _blocks(layer: Any) -> list[Any]:
     return max(several, key=lambda alike: len(layers_in(alike[0])), default=[])
 
 
-def _too_small(budget_bytes: int, known: Known) -> BudgetTooSmallError:
+def too_small(budget_bytes: int, known: Known) -> BudgetTooSmallError:
+    """Return the refusal that names the least that was found to do, which may be what the plain model needs."""
     smallest = min(known.values())
-    return BudgetTooSmallError("any plan that was compiled", budget_bytes=budget_bytes, smallest_budget_bytes=smallest)
+    what = "any plan that was compiled"
+    if smallest == known.get(PLAIN):
+        what = "the plain model, which needs no more than any plan with recomputation that was compiled,"
+    return BudgetTooSmallError(what, budget_bytes=budget_bytes, smallest_budget_bytes=smallest)

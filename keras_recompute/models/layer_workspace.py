@@ -1,0 +1,167 @@
+"""Memory of one layer, read from the program that XLA compiles for the layer alone.
+
+XLA copies images and gradients to bring convolutions into another form, searches through arrays
+to find what pooling chose, and so on. How much that takes depends on the kind, the shapes and the
+version of the compiler, and on whether the operations stand in a section, where some are written
+otherwise (``engine.passes``). A layer with many operations inside keeps fewer arrays than its
+trace has, where XLA fuses further than the trace shows, and more where XLA computes early what
+only the backward pass reads. So both programs are asked: a section's, and the plain model's.
+
+In a model, everything behind a layer runs between its forward and its backward pass. The probe
+puts a turn there: a number that depends on all results, and the gradient of the results depends
+on it. What is held at the turn is what the forward pass hands on to the backward pass. The
+gradient comes out of a product, as behind a layer it does: an array of its own, not a part of
+the first kernel of the backward pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ..engine.joint import join
+from ..engine.kinds import CONVOLUTIONS
+from ..engine.lower import lower
+from ..engine.partition import partition
+from ..engine.passes import target_now
+from ..engine.policies import save_nothing
+from ..engine.trace import Trace, trace
+from ..layers.time_sections import recurrent_layers_in_sections
+from ..liveness import Program, profile
+from ..liveness.program import RESULT, TEMPORARY, Buffer, held_per_step
+from ..phases import FORWARD, RECOMPUTE
+
+# Kinds of operations that take storage of which their tensors say nothing.
+_TOLD_BY_THEIR_PROGRAM = (
+    *CONVOLUTIONS,
+    *("AvgPool", "AvgPool3D", "GatherV2", "MaxPool", "MaxPool3D"),
+    *("ResizeBilinear", "ResourceGather", "Softmax"),
+)
+_TURN = "layer_turn"
+_MIXED = 64  # elements that are mixed by the product at the turn; few, so that it is small
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What one pass forward and backward of a layer holds, in bytes.
+
+    Attributes:
+        handed_on_bytes: Held between the two: made by the forward pass, for the backward pass.
+        forward_bytes: Held at most in the forward pass beyond that, results included.
+        backward_bytes: The same of the backward pass, with the gradients of results and inputs.
+    """
+
+    handed_on_bytes: int
+    forward_bytes: int
+    backward_bytes: int
+
+
+@dataclass(frozen=True)
+class Workspaces:
+    """What a layer holds in a section, and in a model without checkpoints."""
+
+    section: Workspace
+    plain: Workspace
+
+
+def workspaces_of(
+    layer: Callable[..., Any], traced: Trace, signature: Sequence[tf.TensorSpec], *, is_cut: bool = False
+) -> Workspaces | None:
+    """Return what ``layer``, a function of tensors like ``signature``, holds by its programs.
+
+    ``traced`` is its trace, of a section where the layer ``is_cut`` along time. None where its
+    tensors say all there is to say.
+    """
+    kinds = {op.type for op in traced.graph.get_operations()}
+    results = [tf.TensorSpec(t.shape, t.dtype) for t in traced.outputs if t.dtype.is_floating]
+    if (kinds.isdisjoint(_TOLD_BY_THEIR_PROGRAM) and not is_cut) or not results:
+        return None
+    sizes = [math.gcd(spec.shape.num_elements() or 1, _MIXED) for spec in results]
+    mixers = [tf.TensorSpec((size, size), spec.dtype) for size, spec in zip(sizes, results)]
+    given = [*signature, *mixers]
+    weights = [v for v in traced.variables if v.trainable]
+
+    def turned(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        outputs = layer(*tensors[: len(signature)])
+        return _turn([y for y in outputs if y.dtype.is_floating], tensors[len(signature) :])
+
+    def section(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        part = partition(join(trace(turned, given, target_now())), save_nothing)
+        return lower(part, list(tensors), name="workspace")
+
+    def measured(called: Callable[..., Any]) -> Workspace:
+        step = _step_of(called, given, weights, inputs=len(signature))
+        program = profile(tf.function(step, jit_compile=True, autograph=False), *given, *results)
+        return _read(program, input_bytes=_floating_bytes(signature))
+
+    with recurrent_layers_in_sections():
+        in_section = measured(section)
+    return Workspaces(section=in_section, plain=measured(turned))
+
+
+def _turn(results: Sequence[tf.Tensor], mixers: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return what depends on ``results`` by a product with ``mixers`` and a number made of all."""
+    with tf.name_scope(_TURN):
+        mixers = [tf.stop_gradient(m) for m in mixers]  # their gradient would read the results
+        total = tf.add_n([tf.cast(tf.reduce_sum(y), tf.float32) for y in results])
+        # A second sum, of which every term needs the first: what made the results is done.
+        turns = [tf.reduce_sum(tf.maximum(m, tf.cast(total, m.dtype))) for m in mixers]
+        turn = tf.stop_gradient(tf.add_n([tf.cast(t, tf.float32) for t in turns]))
+        return [tf.matmul(tf.reshape(y, (-1, m.shape[0])), m + tf.cast(turn, m.dtype)) for y, m in zip(results, mixers)]
+
+
+def _step_of(
+    called: Callable[..., Any], given: Sequence[tf.TensorSpec], weights: Sequence[Any], *, inputs: int
+) -> Callable[..., Any]:
+    """Return the gradients of ``called`` as a function of what is ``given`` and of gradients."""
+    differentiable = [n for n, spec in enumerate(given[:inputs]) if spec.dtype.is_floating]
+
+    def step(*tensors: tf.Tensor) -> Any:
+        arguments, gradients = tensors[: len(given)], tensors[len(given) :]
+        with tf.GradientTape() as tape:
+            tape.watch([arguments[n] for n in differentiable])
+            results = called(*arguments)
+        shaped = [tf.reshape(g, y.shape) for g, y in zip(gradients, results)]
+        sources = [*(arguments[n] for n in differentiable), *weights]
+        return tape.gradient(results, sources, output_gradients=shaped)
+
+    return step
+
+
+def _read(program: Program, *, input_bytes: int) -> Workspace:
+    """Return what the ``program`` of the probe holds before, at and after the turn.
+
+    ``input_bytes`` is the size of the gradients of inputs; the others among the results are
+    those of weights, which are counted elsewhere.
+    """
+    count = program.program_steps
+    own = [b for b in program.buffers if not _is_of_turn(b)]
+    temporary = held_per_step(own, (TEMPORARY,), count)
+    results = held_per_step(own, (RESULT,), count)
+    held = [t + min(r, input_bytes) for t, r in zip(temporary, results)]
+    turns = [n for n, step in enumerate(program.steps) if _TURN in (step.op_name or "")]
+    # At the last of these steps the gradient is made: it counts as one of the backward pass.
+    last = turns[-1]
+    made_before = [b for b in own if b.phase in (FORWARD, RECOMPUTE) and b.is_live_at(last)]
+    handed_on = sum(b.size_bytes for b in made_before if b.lifetime in (TEMPORARY, RESULT))
+    gradients = [b for b in program.buffers if _is_of_turn(b) and b.last_step > last]
+    with_gradients = held_per_step(gradients, (TEMPORARY, RESULT), count)
+    backward = max(h + g for h, g in zip(held[last:], with_gradients[last:]))
+    return Workspace(
+        handed_on_bytes=handed_on,
+        forward_bytes=max(0, max(held[: last + 1]) - handed_on),
+        backward_bytes=max(0, backward - handed_on),
+    )
+
+
+def _is_of_turn(buffer: Buffer) -> bool:
+    return _TURN in (buffer.op_name or "")
+
+
+def _floating_bytes(specs: Sequence[tf.TensorSpec]) -> int:
+    floating = [spec for spec in specs if spec.dtype.is_floating]
+    return sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in floating)

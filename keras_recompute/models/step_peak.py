@@ -1,0 +1,120 @@
+"""The peak of the training step of a model: read from XLA's program, or measured in the process.
+
+XLA compiles the whole step that ``fit`` runs, with the optimizer: gradients that wait for their
+update count, and those that are used at once do not. Where XLA lacks an operation, as of
+RandomZoom, the step is run twice without jit, as ``fit`` runs it then, and the process is
+measured; variables keep their values.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..errors import DoesNotFitError, RecomputeWarning, UnsupportedError, XlaUnsupportedError
+from ..liveness import Program, compile_program
+from ..liveness.local import run_measured
+from ..sizes import format_bytes
+from .trained_step import trained_step
+
+
+@dataclass
+class StepPeaks:
+    """Finds the peaks of the ``step`` of a model and of those that share its layers.
+
+    Attributes:
+        step: A ``TrainedStep``, or what has ``specs``, ``of`` and a ``description`` as well.
+        device: The device for which XLA compiles; None is what TensorFlow runs on here.
+        expected_bytes: What the process gives back to the system before it is measured.
+        layers_of: The model whose layers are named; by default the candidate.
+        refusal: Why peaks are measured and not compiled; None as long as XLA can compile.
+    """
+
+    step: Any
+    device: str | None = None
+    expected_bytes: int = 2**28
+    layers_of: Any = None
+    refusal: XlaUnsupportedError | None = field(default=None, init=False)
+
+    def of(self, candidate: Any) -> int:
+        """Return the bytes at the peak: weights, what the optimizer keeps, gradients, activations.
+
+        The batch is not among them, but with ``device``, where all that a run needs counts.
+        """
+        if self.refusal is None:
+            try:
+                return self._compiled(candidate)
+            except XlaUnsupportedError as error:
+                if self.device is not None:
+                    raise
+                self.refusal = error
+        return self._measured(candidate)
+
+    @property
+    def method(self) -> str:
+        """How the peaks were found, in words."""
+        if self.refusal is None:
+            return f"compiled: {self.step.description}"
+        lacking = f"XLA has no {self.refusal.operation}"
+        of_layer = f" of {self.refusal.layer!r}" if self.refusal.layer else ""
+        return f"measured in the process without jit, as {lacking}{of_layer}: {self.step.description}"
+
+    def _compiled(self, candidate: Any) -> int:
+        named = self.layers_of or candidate
+        try:
+            program = compiled_step(self.step, candidate, device=self.device, layers_of=named)
+        except DoesNotFitError as error:
+            return int(error.needed_bytes or 0)
+        return program.peak_bytes if self.device is None else int(program.needed_bytes or 0)
+
+    def _measured(self, candidate: Any) -> int:
+        function = tf.function(self.step.of(candidate), jit_compile=False, autograph=False)
+        concrete = function.get_concrete_function(*self.step.specs)
+        found, _ = run_measured(function, tuple(self.step.specs), {}, concrete.variables, reserved_bytes=self.expected_bytes)
+        if found is None:
+            raise UnsupportedError(
+                f"{self.refusal} And this system does not tell what a process holds: plan by prove=False, or give needed_bytes="
+            ) from self.refusal
+        return found + sum(_bytes_of(variable) for variable in concrete.variables)
+
+
+def compiled_step(step: Any, candidate: Any, *, device: str | None = None, layers_of: Any = None) -> Program:
+    """Return the record of the ``step`` that trains ``candidate``, compiled by XLA."""
+    function = tf.function(step.of(candidate), jit_compile=True, autograph=False)
+    specs = step.specs
+    compiled = compile_program(
+        function,
+        *specs,
+        input_feed=range(len(specs)),
+        layers_of=candidate if layers_of is None else layers_of,
+        device=device,
+    )
+    return compiled.program()
+
+
+def _bytes_of(variable: Any) -> int:
+    return int(variable.shape.num_elements() or 0) * tf.as_dtype(variable.dtype).size
+
+
+def warn_unless_less(checkpointed: keras.Model, plain: keras.Model, inputs: Any, targets: tuple[Any, ...] = ()) -> None:
+    """Warn where a step of ``checkpointed`` takes no less memory than one of ``plain``.
+
+    Both are compiled on ``inputs``, a nest of types and shapes,, or measured where XLA cannot compile them.
+    """
+    peaks = StepPeaks(trained_step(plain, inputs, targets))
+    needed, plain_needed = peaks.of(checkpointed), peaks.of(plain)
+    if needed >= plain_needed:
+        shapes = ", ".join(f"{spec.dtype.name}{spec.shape}" for spec in keras.tree.flatten(inputs))
+        warnings.warn(
+            f"a training step of {plain.name!r} takes {format_bytes(needed)} with these "
+            f"checkpoints and {format_bytes(plain_needed)} without, on {shapes} "
+            f"({peaks.method}): what is replayed is no more than what weights and a single layer "
+            f"need. Take larger batches, place checkpoints by keras_recompute.plan, or train the "
+            f"plain model.",
+            RecomputeWarning,
+            stacklevel=3,
+        )
