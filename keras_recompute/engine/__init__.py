@@ -9,7 +9,7 @@ the steps                                              ``checkpoint``, ``trace``
                                                        ``decisions``, ``program`` with ``renames`` and ``split``, ``lower``,
                                                        ``outline``, ``levels``
 what may be replayed, and by which value               ``purity``, ``by_value``, ``undifferentiable``, ``side_effects``,
-                                                       ``as_traced``, ``losses``
+                                                       ``as_traced``, ``losses``, ``stateless``
 which program a call belongs to                        ``programs`` with ``nest``, ``ambient``, ``attributes``
 gradients of our own, and their derivatives            ``gradient``, ``higher``, ``dense``
 what a user says                                       ``policies``, ``scopes``, ``marks``, ``offload``

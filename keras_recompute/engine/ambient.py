@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..seams.keras.calls import autocast_around, training_around
+from ..seams.keras.calls import autocast_around, stateless_scope, training_around
 from ..seams.keras.recurrent import time_loops_are_ours
 from .nest import Same
 from .passes import target_now
@@ -25,6 +25,7 @@ def ambient() -> Any:
     return (
         training if training is None or isinstance(training, (bool, int)) else Same(training),
         autocast_around(),
+        Same(stateless_scope()),  # in one, variables have other values
         time_loops_are_ours(),
         keras.config.floatx(),
         keras.config.image_data_format(),

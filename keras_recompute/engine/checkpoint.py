@@ -39,6 +39,7 @@ from .partition import Partition, partition
 from .passes import target_now
 from .policies import Policy, save_nothing
 from .side_effects import Surroundings
+from .stateless import StatelessUpdates
 from .trace import trace
 
 
@@ -97,10 +98,11 @@ class Built:
     part: Partition
     results: Results
     losses: Losses
+    updates: StatelessUpdates
 
     def pack(self, outputs: Sequence[tf.Tensor], given: Flat) -> Any:
         """Return what the function returned, add to its layers the losses that it added, and change what was ``given``."""
-        return self.results.pack(self.losses.leave(outputs), given)
+        return self.results.pack(self.losses.leave(self.updates.leave(outputs)), given)
 
 
 class Checkpointed:
@@ -178,7 +180,7 @@ class Checkpointed:
         """Take the function of ``callee``, as ``convert`` makes it, through the engine, for arguments like those ``given``."""
         name = self.__name__
         results: list[Results] = []
-        losses = Losses()
+        losses, updates = Losses(), StatelessUpdates()
         surroundings: list[Surroundings] = []
 
         def flat(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -196,7 +198,7 @@ class Checkpointed:
             returned, packing = arguments.results(found)
             results[:] = [packing]
             # Weights, and layers, may have been made by the call.
-            return losses.take(returned, owners(callee_uses(callee, given)))
+            return updates.take(losses.take(returned, owners(callee_uses(callee, given))))
 
         try:
             traced = trace(flat, signature, target_now())
@@ -214,7 +216,7 @@ class Checkpointed:
                 f"{name!r} uses {strangers[0]!r}, a tensor of another graph that it was not given: pass the tensor as an "
                 f"argument, and keep none from one tf.function to the next"
             )
-        if len(traced.outputs) == losses.count:
+        if len(traced.outputs) == losses.count + updates.count:
             raise InvalidArgumentError(
                 f"{name!r} returned {results[0].pack([], given)!r}, which has no tensor: a checkpointed "
                 f"function must return at least one"
@@ -225,7 +227,7 @@ class Checkpointed:
         unasked = frozen_ports(traced, uses)
         part = partition(join(traced, unasked=unasked), self.policy)
         advise(part, self.policy, name)
-        return Built(part, results[0], losses)
+        return Built(part, results[0], losses, updates)
 
 
 def _program(built: Built, name: str) -> Callable[[Sequence[tf.Tensor], Flat], Any]:

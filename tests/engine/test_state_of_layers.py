@@ -123,3 +123,40 @@ def test_a_function_that_returns_losses_alone_is_refused():
 
     with pytest.raises(InvalidArgumentError, match="which has no tensor"):
         checkpoint(nothing)(X)
+
+
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+def test_stateless_calls_have_the_values_that_they_are_given(in_graph):
+    """Twice with other values: they must not be those of the variables, nor those of the first call."""
+    found = []
+    for wrap in (checkpoint, lambda function: function):
+        dense, norm = keras.layers.Dense(4, "gelu"), keras.layers.BatchNormalization(momentum=0.5)
+
+        class Model(keras.layers.Layer):
+            def __init__(self):
+                super().__init__()
+                self.parts = [dense, norm]  # noqa: B023
+
+            def call(self, x, training=None):
+                return wrap(lambda x: tf.sin(norm(dense(x), training=training)))(x)  # noqa: B023
+
+        model = Model()
+        model(X)
+        rng = np.random.default_rng(1)
+        trained = [tf.constant(rng.normal(size=v.shape), tf.float32) for v in model.trainable_variables]
+        state = [tf.constant(v) for v in model.non_trainable_variables]
+
+        def step(trained, state):
+            with tf.GradientTape() as tape:
+                tape.watch(trained)
+                y, state = model.stateless_call(trained, state, X, training=True)  # noqa: B023
+                loss = tf.reduce_sum(y**2)
+            return tape.gradient(loss, trained), state
+
+        run = tf.function(step) if in_graph else step
+        for _ in range(2):
+            gradients, state = run(trained, state)
+            trained = [value - 0.1 * gradient for value, gradient in zip(trained, gradients, strict=True)]
+        found.append([*trained, *state, *model.get_weights()[2:4]])
+    for ours, plain in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-3, atol=1e-5)

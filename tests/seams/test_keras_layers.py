@@ -3,7 +3,14 @@
 import keras
 import tensorflow as tf
 
-from keras_recompute.seams.keras.calls import autocast_around, is_symbolic, layer_called_first, training_around
+from keras_recompute.seams.keras.calls import (
+    autocast_around,
+    is_symbolic,
+    layer_called_first,
+    stateless_scope,
+    training_around,
+    values_in_scope,
+)
 from keras_recompute.seams.keras.layers import (
     BOOKKEEPING,
     BOOKKEEPING_OF_VARIABLES,
@@ -184,3 +191,15 @@ def test_a_symbolic_call_is_told():
     layer(keras.Input((2,)))
     layer(tf.zeros((1, 2)))
     assert seen == [True, False]
+
+
+def test_the_values_of_a_stateless_scope_are_known():
+    variable = keras.Variable(1.0)
+    assert stateless_scope() is None
+    assert values_in_scope() == {}
+    with keras.StatelessScope(state_mapping=[(variable, tf.constant(2.0))]) as scope:
+        assert stateless_scope() is scope
+        (key,) = values_in_scope()
+        values_in_scope()[key] = tf.constant(3.0)
+        assert float(variable.value) == 3.0
+    assert float(variable.value) == 1.0

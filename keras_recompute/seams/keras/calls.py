@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from keras.src.backend.common import global_state
+from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 
@@ -46,6 +47,17 @@ def called_first() -> Any:
 def autocast_around() -> Any:
     """Return the type that variables are cast to by the call around; None where they are not."""
     return getattr(global_state.get_global_attribute("autocast_scope"), "dtype", None)
+
+
+def stateless_scope() -> Any:
+    """Return the ``keras.StatelessScope`` around; None outside of one."""
+    return get_stateless_scope()
+
+
+def values_in_scope() -> Any:
+    """Return the values of variables in the ``keras.StatelessScope`` around, by what it knows them by."""
+    scope = get_stateless_scope()
+    return {} if scope is None else scope.state_mapping
 
 
 def layer_called_first() -> Any:

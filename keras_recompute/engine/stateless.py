@@ -1,0 +1,44 @@
+"""Variables that a traced function changes inside ``keras.StatelessScope``, as ``stateless_call`` does.
+
+There Keras keeps new values in the scope, not in the variables. Of a traced function they have no
+value outside, so they leave it as results, and the scope is given those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from ..seams.keras.calls import values_in_scope
+from ..seams.tensorflow.tensors import is_eager
+
+
+class StatelessUpdates:
+    """The variables that one trace changed in the scope around it."""
+
+    def __init__(self) -> None:
+        self._before = dict(values_in_scope())
+        self._changed: list[int] = []
+
+    @property
+    def count(self) -> int:
+        """How many variables were changed."""
+        return len(self._changed)
+
+    def take(self, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return ``results`` and, behind them, the new values; the scope has the old ones again."""
+        values = values_in_scope()
+        graph = tf.compat.v1.get_default_graph()
+        self._changed = [key for key, value in values.items() if not is_eager(value) and value.graph is graph]
+        outputs = [*results, *(values[key] for key in self._changed)]
+        if self._changed:
+            values.clear()
+            values.update(self._before)
+        return outputs
+
+    def leave(self, outputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Return the results among ``outputs``, and give the new values to the scope."""
+        end = len(outputs) - self.count
+        values_in_scope().update(zip(self._changed, outputs[end:]))
+        return outputs[:end]
