@@ -21,8 +21,10 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
 
     Python runs ``fn`` once per signature (types and shapes of tensors, values of everything else), not at every call, as
     under ``tf.function``: what it should do each time must be done by TensorFlow. It is run again once an attribute was set
-    of a layer, of an object that it is given, or of the object that it is or is a method of (see ``attributes``). A change
-    that ``fn`` makes to a variable or container around it is noticed with a RecomputeWarning.
+    of a layer, of an object that it is given, or of the object that it is or is a method of (see ``attributes``). Lists,
+    dicts, sets, data classes and other objects that ``fn`` is given and changes come back changed at every call, with the
+    gradients of what was put into them. A change that ``fn`` makes to a variable or container around it is noticed with a
+    RecomputeWarning. A function made anew at each call finds the program of its code and of what it captures.
 
     Args:
         fn: A function, a method, a Keras layer or model, or any callable, from and to any nest of tensors and other values.
@@ -38,8 +40,9 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
     Raises:
         InvalidArgumentError: ``fn`` or ``policy`` is not callable. When called: a result has no tensor; an argument is a tensor
             of another graph, or a symbolic Keras tensor and ``fn`` is no layer; ``fn`` leaves a tensor behind in a variable or
-            container around it; ``policy`` has a name that ``fn`` does not mark.
-        UnsupportedError: It was called under forward-mode differentiation. When a layer is saved: its policy cannot be.
+            container around it, makes a variable each time, or changes an argument where no program can do it again: in a
+            branch on a tensor, a random generator, an iterator, a NumPy array; ``policy`` has a name that ``fn`` does not mark.
+        UnsupportedError: When a layer is saved: its policy cannot be.
 
     Examples:
         >>> twice = kr.checkpoint(lambda x: tf.sin(tf.sin(x)))
