@@ -30,7 +30,7 @@ from .distribute import distributed
 from .fingerprint import Fingerprints, Level
 from .fixed import fixed_values
 from .graph import Graph, Key, Values
-from .isomorphic_layers import stacked_weights, substituted_weights
+from .isomorphic_layers import sharing_changes, stacked_weights, substituted_weights
 from .partition_cache import PartitionCache
 from .repeated_blocks import inner_loops
 from .section_loops import SectionLoop, find_loops
@@ -300,8 +300,9 @@ def _partition(
 
         return aside.gather(run)
 
-    traced = trace(section, signature, target_now())
     operations = [call.operation for call in graph.calls]
-    take_left_behind(operations, traced.graph, name=name)
+    with sharing_changes(isomorphic):
+        traced = trace(section, signature, target_now())
+        take_left_behind(operations, traced.graph, name=name)
     frozen = frozen_ports(traced, operations)
     return partition(join(traced, unasked={*unasked, *frozen}), policy, at_hand=at_hand), aside

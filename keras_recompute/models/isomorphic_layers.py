@@ -5,12 +5,16 @@ One of them can stand for all, given the weights of the one that it stands for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from ..engine.left_behind import LeftBehind
+from ..engine.object_contents import PLAIN
+from ..seams.keras.layers import BOOKKEEPING, layers_in
 from .fingerprint import Fingerprint, Fingerprints, same_object
 
 
@@ -65,3 +69,26 @@ def substituted_weights(groups: Sequence[Sequence[keras.layers.Layer]], weights:
     variables = [variable for layers in groups for variable in layers[0].variables]
     shares = [(v, tf.squeeze(w, axis=0)) for v, w in zip(variables, weights)]
     return keras.StatelessScope(state_mapping=shares)
+
+
+@contextmanager
+def sharing_changes(groups: Sequence[Sequence[keras.layers.Layer]]) -> Iterator[None]:
+    """Give what calls of the first layers set in themselves to the layers that they stand for.
+
+    A layer that counts its calls would differ from the others once the loop is traced. Only values
+    without contents are given, and those in place of tensors that have no value outside.
+    """
+    firsts = [layers_in(layers[0]) for layers in groups]
+    before = [[dict(vars(each)) for each in inside] for inside in firsts]
+    yield
+    for layers, inside, states in zip(groups, firsts, before):
+        others = [layers_in(layer) for layer in layers[1:]]
+        for number, (each, state) in enumerate(zip(inside, states)):
+            changed = {n: v for n, v in vars(each).items() if state.get(n, each) is not v}
+            given = {n: v for n, v in changed.items() if _can_be_given(n, v)}
+            for other in others:
+                vars(other[number]).update(given)
+
+
+def _can_be_given(name: str, value: Any) -> bool:
+    return name not in BOOKKEEPING and (type(value) in PLAIN or isinstance(value, LeftBehind))

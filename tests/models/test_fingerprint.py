@@ -256,3 +256,27 @@ def test_a_symbolic_tensor_that_a_layer_keeps_does_not_count():
     model, plain = models(lambda _: Keeps(2.0), checkpoints=True)
     assert has_loop(model)
     assert_trains_as(plain, model, "graph")
+
+
+class Counts(Scale):
+    def __init__(self, **kwargs):
+        super().__init__(2.0, **kwargs)
+        self.calls = 0
+
+    def call(self, x):
+        self.calls += 1
+        self.seen = super().call(x)
+        return self.seen
+
+
+def test_layers_that_count_their_calls_and_keep_results_stay_a_loop():
+    """The first of them is traced for all, and all have counted that call."""
+    model, plain = models(lambda _: Counts(), checkpoints=True)
+    before = [layer.calls for layer in model.layers if isinstance(layer, Counts)]
+    assert has_loop(model)
+    found = loss_and_gradients(model, tf.constant(X))
+    assert has_loop(model)
+    counted = [layer.calls for layer in model.layers if isinstance(layer, Counts)]
+    assert np.subtract(counted, before).tolist() == [1] * COUNT
+    for a, b in zip(found, loss_and_gradients(plain, tf.constant(X)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
