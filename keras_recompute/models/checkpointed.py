@@ -51,8 +51,8 @@ def checkpointed(
             where weights or a single layer take most of the memory they may save nothing; that depends on the batch and the
             compiler. Given a sample, the training step of both models is compiled by XLA, as ``fit`` runs it, which takes as
             long as two first steps, and a RecomputeWarning has both figures where the result takes no less than ``model``.
-            Where XLA lacks an operation of the model, both steps are run without jit, twice each, and the process is measured;
-            variables keep their values. Not with ``layers``.
+            Where XLA lacks an operation of the model, or ``model`` is compiled with ``jit_compile=False``, both steps are run
+            without jit, twice each, and the process is measured; variables keep their values. Not with ``layers``.
 
     Raises:
         InvalidArgumentError: A model of another kind or without trainable weights; more than one or none of ``every``, ``at``

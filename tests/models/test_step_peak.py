@@ -13,6 +13,8 @@ import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError, XlaUnsupportedError
 from keras_recompute.liveness import profile
 from keras_recompute.models.planned import plan as plan_and_prove
+from keras_recompute.models.step_peak import StepPeaks
+from keras_recompute.models.trained_step import trained_step
 from keras_recompute.planning import BudgetTooSmallError
 
 from .test_planned import BATCH, LAYERS, dense, encoder
@@ -154,3 +156,35 @@ def test_what_xla_lacks_is_one_line_that_names_the_layer():
     with pytest.raises(XlaUnsupportedError, match=says) as refusal:
         profile(model, tf.TensorSpec((2, 16, 16, 3)), tf.TensorSpec((2, 1)))
     assert (refusal.value.operation, refusal.value.layer) == ("ImageProjectiveTransformV3", "zoom")
+
+
+@pytest.mark.long
+def test_a_step_without_jit_is_measured_in_the_process():
+    """Twelve gelus on 16384 rows of 64, 4 MiB an array; recomputed, those of three are there at a time."""
+    deep = x = keras.Input((64,))
+    for _ in range(12):
+        x = LAYERS.Dense(64, activation="gelu")(x)
+    model = keras.Model(deep, x)
+    model.compile("adam", "mse", jit_compile=False)
+    before = [v.numpy() for v in [*model.variables, *model.optimizer.variables]]
+    spec = tf.TensorSpec((16384, 64))
+    peaks = StepPeaks(trained_step(model, spec, (spec,)), is_compiled=False)
+    plain, ours = peaks.of(model), peaks.of(kr.checkpointed(model, every=3))
+    assert plain > 24 * 4 * 2**20
+    assert ours < 0.7 * plain
+    assert peaks.method == "measured in the process without jit: a step with its Adam, and its loss"
+    now = [v.numpy() for v in [*model.variables, *model.optimizer.variables]]
+    for after, then in zip(now, before, strict=False):  # the moments were made by measuring
+        np.testing.assert_array_equal(after, then)
+
+
+def test_more_without_jit_than_the_plain_model_is_said_with_both_figures(monkeypatch):
+    model = dense(6)
+    model.compile("sgd", "mse", jit_compile=False)
+    sample = np.zeros((BATCH, 8)), np.zeros((BATCH, 1))
+    figures = iter([52 * 2**20, 39 * 2**20, 40 * 2**20, 39 * 2**20])  # the second pair is within what a measurement tells
+    monkeypatch.setattr(StepPeaks, "_measured", lambda *_: next(figures))
+    says = r"takes 52.0 MiB with these checkpoints and 39.0 MiB without, .* \(measured in the process without jit: "
+    with pytest.warns(kr.errors.RecomputeWarning, match=says):
+        kr.checkpointed(model, every=2, sample=sample)
+    kr.checkpointed(model, every=2, sample=sample)  # a warning would be an error
