@@ -113,9 +113,7 @@ class ExecutionPlan:
         return named
 
 
-def execute(
-    plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache | None = None
-) -> list[tf.Tensor]:
+def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache | None = None) -> list[tf.Tensor]:
     """Run ``plan`` on the inputs of its graph, and return the values of its outputs.
 
     In a graph under construction what it runs is written there. Called eagerly, each section runs
@@ -126,9 +124,7 @@ def execute(
         return _execute(plan, inputs, partitions or PartitionCache())
 
 
-def _execute(
-    plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache
-) -> list[tf.Tensor]:
+def _execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache) -> list[tf.Tensor]:
     graph, plan = plan.graph, plan.on(target_now())
     values: Values = dict(zip(graph.inputs, inputs))
     fixed = fixed_values(graph, inputs)

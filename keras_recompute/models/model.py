@@ -211,9 +211,7 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
             return execute(plan, flat)
         return self._run_sections_eagerly(plan, flat)
 
-    def _run_sections_eagerly(
-        self, plan: ExecutionPlan, flat: Sequence[tf.Tensor]
-    ) -> list[tf.Tensor]:
+    def _run_sections_eagerly(self, plan: ExecutionPlan, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Run each section as compiled functions, which are kept for the next call like this one."""
         tensors, masked = with_masks(flat)
         signature = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)

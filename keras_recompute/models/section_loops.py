@@ -199,8 +199,8 @@ def _longest(shapes: Sequence[_SectionPattern]) -> tuple[int, tuple[Role, ...]]:
 def _roles(shapes: Sequence[_SectionPattern]) -> tuple[Role, ...] | None:
     """Return the role of each slot if all ``shapes`` are equal, else None."""
     head = shapes[0]
-    alike = (s.section.recomputed == head.section.recomputed and s.key == head.key for s in shapes)
-    if not all(alike) or not all(s.can_repeat and len(s.slots) == len(head.slots) for s in shapes):
+    are_equal = (s.section.recomputed == head.section.recomputed and s.key == head.key for s in shapes)
+    if not all(are_equal) or not all(s.can_repeat and len(s.slots) == len(head.slots) for s in shapes):
         return None
     roles = [_role(i, shapes) for i in range(len(head.slots))]
     return None if any(role is None for role in roles) else tuple(role for role in roles if role is not None)
