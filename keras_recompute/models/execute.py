@@ -118,9 +118,9 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: Partit
 
     In a graph under construction what it runs is written there. Called eagerly, each section runs
     as compiled functions that belong to ``partitions``: give the same ones for calls that are alike.
-    Recurrent layers of Keras are cut along time wherever they stand.
+    Where anything is recomputed, recurrent layers of Keras are cut along time wherever they stand.
     """
-    with recurrent_layers_in_sections():
+    with recurrent_layers_in_sections() if plan.recomputes else contextlib.nullcontext():
         return _execute(plan, inputs, partitions or PartitionCache())
 
 

@@ -11,6 +11,7 @@ import keras_recompute as kr
 from keras_recompute.liveness import forget_free_memory, process_memory, profile
 from keras_recompute.models.step_peak import compiled_step
 from keras_recompute.models.trained_step import trained_step
+from keras_recompute.seams.keras.recurrent import time_loops_are_ours
 
 layers = keras.layers
 BATCH, TIME, FEATURES, UNITS = 4, 10, 5, 4
@@ -86,6 +87,30 @@ def test_three_updates_are_those_of_the_plain_model(network, name, mode):
     np.testing.assert_allclose(losses, plain_losses, rtol=1e-6)
     for found, plain in zip(weights, plain_weights, strict=True):
         np.testing.assert_allclose(found, plain, rtol=1e-5, atol=2e-6)
+
+
+def test_without_checkpoints_nothing_is_cut():
+    """Not in a model whose equal blocks are one loop either: there nothing is recomputed."""
+    cut = []
+
+    class Noting(layers.LSTM):
+        def call(self, sequences, initial_state=None, mask=None, training=False):
+            cut.append(time_loops_are_ours())
+            return super().call(sequences, initial_state, mask, training)
+
+    inputs = keras.Input((TIME, FEATURES))
+    x = Noting(UNITS, return_sequences=True)(inputs)
+    for _ in range(3):
+        x = layers.Dense(UNITS, "tanh")(x)
+    model = kr.Model(inputs, x)
+    model.scan_layers = True
+    assert any(step.inside for step in model.plan.steps)
+    cut.clear()
+    tf.function(gradients_of(model), autograph=False)(data()[0])
+    assert cut == [False]
+    cut.clear()
+    tf.function(gradients_of(kr.checkpointed(model, every=2)), autograph=False)(data()[0])
+    assert cut == [True]
 
 
 LONG = 256
