@@ -32,7 +32,11 @@ class CompiledFunctions:
         with self._lock:
             if key not in self._compiled:
                 signature = [tf.TensorSpec(t.shape, t.dtype) for t in inputs]
-                compiled = tf.function(lambda *given: function(given), autograph=False)
+
+                def call(*given: tf.Tensor) -> Any:  # a lambda's name hides tracebacks from errors
+                    return function(given)
+
+                compiled = tf.function(call, autograph=False)
                 self._compiled[key] = compiled.get_concrete_function(*signature)
         return self._compiled[key](*inputs)
 
