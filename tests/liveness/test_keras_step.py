@@ -83,6 +83,41 @@ def test_what_cannot_be_profiled_is_refused():
         profile(keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(1)]), x, y)
 
 
+class Adversary(keras.Model):
+    """Has no ``call``, a ``compile`` of its own, two optimizers, and layers without weights yet."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = keras.layers.Dense(UNITS, "tanh"), keras.layers.Dense(1)
+
+    def compile(self, first, second, **options):
+        super().compile(**options)
+        self.optimizers = [keras.optimizers.get(first), keras.optimizers.get(second)]
+
+    def train_step(self, data):
+        for layer, optimizer in zip((self.first, self.second), self.optimizers, strict=True):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(self.second(self.first(data["x"])) ** 2)
+            weights = layer.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return {"loss": loss}
+
+
+def test_a_train_step_of_its_own_is_profiled_as_fit_runs_it():
+    _, x, _ = dense()
+    profiled, fitted, capture = Adversary(), Adversary(), capture_fit()
+    for model in (profiled, fitted):
+        with pytest.raises(InvalidArgumentError, match=r"not compiled .* model\.compile\(\.\.\.\)"):
+            profile(model, {"x": x})
+        model.compile("sgd", "adam", jit_compile=True)
+    program = profile(profiled, {"x": x})
+    assert len(profiled.trainable_variables) == 4
+    assert [int(optimizer.iterations) for optimizer in profiled.optimizers] == [0, 0]
+    fitted.fit({"x": x.astype(np.float32)}, batch_size=BATCH, verbose=0, callbacks=[capture])
+    assert figures(capture.program)[:4] == figures(program)[:4]
+    profiled.fit({"x": x}, batch_size=BATCH, verbose=0)
+
+
 def test_the_callback_reads_the_program_that_fit_ran():
     model, x, y = dense()
     capture = capture_fit(capacity_bytes=2**20)
