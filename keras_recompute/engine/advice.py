@@ -42,7 +42,7 @@ def advise(part: Partition, policy: Policy, function: str) -> None:
     if isinstance(policy, SaveReplaySources) and any(map(is_replay_source, kept)):
         return  # a layer inside saves memory by itself, and keeps what its replay begins with
     plain = partition(part.joint, save_everything)
-    if not set(_refs(plain)) - set(_refs(part)):
+    if not saves_memory(part, plain):
         warn_user(
             f"the checkpoint of {function!r} saves no memory: its gradient needs "
             + ("no intermediate value anyway" if not plain.saved else "what the policy saves, and nothing else")
@@ -55,6 +55,12 @@ def advise(part: Partition, policy: Policy, function: str) -> None:
             f"policy {policy!r} matches nothing that the gradient of {function!r} reads: all of it is recomputed, as "
             f"without a policy. Values that could be saved: {_list(plain)}"
         )
+
+
+def saves_memory(part: Partition, plain: Partition | None = None) -> bool:
+    """Whether ``part`` keeps less than the ``plain`` partition of the same function, which keeps everything."""
+    plain = plain or partition(part.joint, save_everything)
+    return bool(set(_refs(plain)) - set(_refs(part)))
 
 
 def _refs(part: Partition) -> list[object]:

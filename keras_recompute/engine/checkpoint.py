@@ -108,6 +108,7 @@ class Built:
 class Checkpointed:
     """What ``checkpoint`` returns."""
 
+    advise = staticmethod(advise)  # who checkpoints several functions together has their advice together
     autograph_info__ = True  # AutoGraph leaves this object alone and converts the function inside: see ``converted``
 
     def __init__(self, fn: Callable[..., Any], policy: Policy) -> None:
@@ -226,7 +227,7 @@ class Checkpointed:
         take_left_behind(uses, traced.graph, name=name)
         unasked = frozen_ports(traced, uses)
         part = partition(join(traced, unasked=unasked), self.policy)
-        advise(part, self.policy, name)
+        self.advise(part, self.policy, name)
         return Built(part, results[0], losses, updates)
 
 

@@ -20,8 +20,11 @@ from typing import Any, Union
 
 import keras
 
+from ..engine.advice import saves_memory
 from ..engine.checkpoint import checkpoint
 from ..engine.gradient_demand import gradient_may_be_asked
+from ..engine.origin import warn_user
+from ..engine.partition import Partition
 from ..engine.policies import save_replay_sources
 from ..errors import InvalidArgumentError
 from ..layers.checkpointed_layer import CheckpointedLayer
@@ -48,6 +51,8 @@ class Blocks:
         self._users = 0
         self._before: dict[Any, Any] = {}
         self._here = threading.local()
+        self._saves: dict[Any, bool] = {}  # of the layers that were traced, which save memory
+        self.is_advised = False  # or it is measured whether they do
         plain = [layer for layer in self.layers if not isinstance(layer, CheckpointedLayer)]
         self._calls = {(layer, name): self._recomputed(layer, name) for layer in plain for name in _METHODS}
 
@@ -71,6 +76,20 @@ class Blocks:
                     vars(layer).pop(name)
                     if own is not None:
                         vars(layer)[name] = own
+            self._advise()
+
+    def _advise(self) -> None:
+        """Warn once where none of the layers saves memory; one that does not is no matter beside others."""
+        if self.is_advised or not self._saves or any(self._saves.values()):
+            return
+        self.is_advised = True
+        names = [layer.name for layer in self._saves]
+        shown = ", ".join([*map(repr, names[:5]), *(["..."] if len(names) > 5 else [])])
+        warn_user(
+            f"recomputing {shown} saves no memory: of {len(names)} layers none keeps more for its gradient than what it "
+            f"is given and hands on. Name layers that hold several others, such as blocks, or put checkpoints between "
+            f"layers by every="
+        )
 
     def _recomputed(self, layer: keras.layers.Layer, name: str) -> Callable[..., Any]:
         plain = getattr(layer, name)
@@ -82,6 +101,11 @@ class Blocks:
 
         work.__name__ = layer.name
         recomputed = checkpoint(work, policy=save_replay_sources)
+
+        def note(part: Partition, *_: Any) -> None:
+            self._saves[layer] = self._saves.get(layer, False) or saves_memory(part)
+
+        recomputed.advise = note
 
         @functools.wraps(plain)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -211,6 +235,6 @@ def _none_found(model: keras.Model, layers: Any, wanted: Sequence[Any], inside: 
     asked = [each.__name__ if isinstance(each, type) else each for each in wanted if isinstance(each, (type, str))]
     near = [name for each in asked for name in difflib.get_close_matches(each, names, n=3)]
     shown = ", ".join(map(repr, dict.fromkeys(near or names[:20])))
-    built = "" if model.built else " It is not built yet, and a layer may make its layers only then: call it on data first."
+    built = "" if model.built else " It is not built yet, and a layer may make its layers only then: give sample=, a batch."
     hint = f"Near are {shown}" if near else f"It has {shown}{', ...' if len(names) > 20 else ''}"
     return f"layers={layers!r} means no layer of {model.name!r}, a {type(model).__name__}. {hint}.{built}"

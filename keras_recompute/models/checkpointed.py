@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -12,13 +12,15 @@ from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import Functional, functional_of_sequential, run_graph
 from ..seams.keras.layers import layers_in
+from ..seams.keras.training import has_own_train_step
 from .batch import inputs_like, targets_in
 from .blocks import Layers, chosen, with_blocks
-from .graph import Graph, read_graph
+from .graph import Call, Graph, read_graph
 from .inline import Entrance, opened, runs_its_graph
 from .model import Model
 from .placed import PlacedModel, placed, places_of
 from .placement import after_every
+from .sampled_steps import batch_of, build_on, require_whole, warn_unless_blocks_save
 from .step_peak import warn_unless_less
 
 
@@ -45,17 +47,20 @@ def checkpointed(
         at: Names of layers: a checkpoint after each use of each of them.
         layers: A class of layers or several, a pattern of names such as ``"block_*"``, or a function that takes a layer and
             says whether it is meant. Each call of such a layer in training is recomputed on its own, wherever it is: in a model
-            or layer inside, in a model whose ``call`` is its own. Of layers in each other the outermost counts. Here ``model``
-            is any that is built, and the result is of its class, with ``recomputed_layers``, but no ``keras_recompute.Model``.
+            or layer inside, in a model whose ``call`` or ``train_step`` is its own. Of layers in each other the outermost
+            counts. Here ``model`` is any whose layers have their weights, or make them on ``sample``, and the result is of its
+            class, with ``recomputed_layers``, but no ``keras_recompute.Model``.
         sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them). Checkpoints save activations, and
             where weights or a single layer take most of the memory they may save nothing; that depends on the batch and the
             compiler. Given a sample, the training step of both models is compiled by XLA, as ``fit`` runs it, which takes as
             long as two first steps, and a RecomputeWarning has both figures where the result takes no less than ``model``.
             Where XLA lacks an operation of the model, or ``model`` is compiled with ``jit_compile=False``, both steps are run
-            without jit, twice each, and the process is measured; variables keep their values. Not with ``layers``.
+            without jit, twice each, and the process is measured; variables keep their values.
+            With ``layers`` a model that was not called yet is built too: one with a ``train_step`` of its own as ``fit`` does,
+            by its step, for which it has to be compiled.
 
     Raises:
-        InvalidArgumentError: A model of another kind or without trainable weights; more than one or none of ``every``, ``at``
+        InvalidArgumentError: A model of another kind; more than one or none of ``every``, ``at``
             and ``layers``; a name, class or pattern that no layer has; an ``every`` that leaves no place for a checkpoint; a
             ``sample`` that does not fit.
 
@@ -67,27 +72,29 @@ def checkpointed(
         >>> model.weights[0] is plain.weights[0]
         True
     """
-    new = _checkpointed(model, every=every, at=at, layers=layers)
-    if sample is not None:
-        if layers is not None:
-            raise InvalidArgumentError(
-                "sample= and layers= were both given: compare the two models by keras_recompute.liveness"
-            )
+    new = _checkpointed(model, every=every, at=at, layers=layers, sample=sample)
+    if sample is not None and layers is None:
         functional = functional_model(model)
         inputs = keras.tree.pack_sequence_as(functional.input, inputs_like(functional, sample))
         warn_unless_less(new, model, inputs, targets_in(sample))
     return new
 
 
-def _checkpointed(model: keras.Model, *, every: int | None, at: Iterable[str] | None, layers: Layers | None) -> Model:
+def _checkpointed(
+    model: keras.Model,
+    *,
+    every: int | None,
+    at: Iterable[str] | None,
+    layers: Layers | None,
+    sample: Any,
+) -> Model:
     given = {name: value for name, value in (("every", every), ("at", at), ("layers", layers)) if value is not None}
     if len(given) > 1:
         both = " and ".join(f"{name}={value!r}" for name, value in given.items())
         raise InvalidArgumentError(f"{both} were both given: choose one of them")
     if layers is not None:
-        return _with_layers(model, layers)
+        return _with_layers(model, layers, sample)
     functional = functional_model(model)
-    check_trainable(model)
     if at is not None:
         return with_checkpoints(model, _positions_of(_names(at), functional, model), is_open=False)
     calls = graph_of(functional).calls
@@ -96,10 +103,7 @@ def _checkpointed(model: keras.Model, *, every: int | None, at: Iterable[str] | 
             raise InvalidArgumentError(f"every={every!r}: it counts layers, so give a whole number from 1 on")
         positions = after_every(every, calls)
         if not positions:
-            raise InvalidArgumentError(
-                f"every={every} leaves no place for a checkpoint in {model.name!r}, which has {len(calls)} layers: give a "
-                f"smaller number, such as {max(1, round(len(calls) ** 0.5))}"
-            )
+            raise InvalidArgumentError(_no_place(every, calls, model))
         return with_checkpoints(model, positions)
     if not any(isinstance(call.operation, RecomputationCheckpoint) for call in calls):
         raise InvalidArgumentError(
@@ -107,6 +111,20 @@ def _checkpointed(model: keras.Model, *, every: int | None, at: Iterable[str] | 
             f"nor at=[names] (after the named layers) was given: say where to put them"
         )
     return with_checkpoints(model, ())
+
+
+def _no_place(every: int, calls: Sequence[Call], model: keras.Model) -> str:
+    """Return why there is no checkpoint ``every`` so many ``calls`` of ``model``, and what there is."""
+    count = len(calls)
+    shorter = [n for n in (round(count**0.5), 1) if 1 <= n < every and after_every(n, calls)]
+    advice = (
+        f"give a smaller number, such as {shorter[0]}"
+        if shorter
+        else "nothing of it lies between two places where few values are handed on, so train it as it is, or name "
+        "what is to be recomputed on its own by layers="
+    )
+    layers = "1 layer" if count == 1 else f"{count} layers"
+    return f"every={every} leaves no place for a checkpoint in {model.name!r}, which has {layers}: {advice}"
 
 
 def with_checkpoints(model: keras.Model, positions: Collection[int], *, is_open: bool = True) -> Model:
@@ -152,6 +170,14 @@ def functional_model(model: Any) -> Any:
         return model
     what = f"{model.name!r} is a {type(model).__name__}" if isinstance(model, keras.Model) else f"{model!r} is no Keras model"
     own = ", whose call method is its own" if isinstance(model, Functional) else ""
+    if isinstance(model, keras.Model) and has_own_train_step(model):
+        inside = [layer.name for layer in model.layers if isinstance(layer, (Functional, keras.Sequential))]
+        if inside:
+            raise InvalidArgumentError(
+                f"{what}{own}: it trains {', '.join(map(repr, inside))}: give it those with checkpoints in them, as by "
+                f"keras_recompute.checkpointed(network, every=...), or name the layers that are to be recomputed in "
+                f"all of them: checkpointed({model.name}, layers=...)"
+            )
     raise InvalidArgumentError(
         f"{what}{own}: every= and at= take a model that runs a graph of layers: a functional model, keras.Model(inputs, "
         f"outputs), a keras.Sequential, or a class derived from keras.Model that is built by super().__init__(inputs, outputs) "
@@ -181,14 +207,22 @@ def check_trainable(model: keras.Model) -> None:
         )
 
 
-def _with_layers(model: Any, layers: Layers) -> Any:
+def _with_layers(model: Any, layers: Layers, sample: Any) -> Any:
+    if not isinstance(model, keras.Model):
+        raise InvalidArgumentError(f"{model!r} is no Keras model: give one whose layers are to be recomputed")
+    batch = None if sample is None else batch_of(sample)
+    if batch is not None:
+        build_on(model, batch)
     if isinstance(model, keras.Sequential):
         model = functional_model(model)
-    if not isinstance(model, keras.Model) or not model.built:
-        what = f"{model.name!r} is not built" if isinstance(model, keras.Model) else f"{model!r} is no Keras model"
-        raise InvalidArgumentError(f"{what}: give a Keras model that has its weights; call it on data or build(shape) first")
-    check_trainable(model)
-    return with_blocks(model, chosen(model, layers))
+    if not model.built and not layers_in(model, include_self=False):
+        require_whole(model, ())
+    found = chosen(model, layers)
+    require_whole(model, found)
+    new = with_blocks(model, found)
+    if batch is not None:
+        warn_unless_blocks_save(model, new._keras_recompute_blocks, batch)
+    return new
 
 
 def _names(at: Iterable[str]) -> list[str]:

@@ -159,12 +159,6 @@ def with_call() -> WithCall:
     return WithCall(plain.inputs, plain.outputs, name="mine")
 
 
-def frozen() -> keras.Model:
-    model = chain()
-    model.trainable = False
-    return model
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -177,7 +171,6 @@ def frozen() -> keras.Model:
         (lambda: kr.checkpointed(chain(), every=True), "every=True"),
         (lambda: kr.checkpointed(chain(), every=9), "every=9 leaves no place .* has 9 layers: .* such as 3$"),
         (lambda: kr.checkpointed(with_call(), every=2), "'mine' is a WithCall, whose call .* checkpointed\\(model, layers="),
-        (lambda: kr.checkpointed(frozen(), every=2), "'chain' has no trainable weights, .* set layer.trainable = True"),
         (lambda: kr.checkpointed(chain(12), at="d11x"), r"no layer 'd11x' .* Did you mean 'd11'"),
         (lambda: kr.checkpointed(tuple, every=2), "is no Keras model"),
     ],
@@ -211,5 +204,3 @@ def test_a_sample_shows_whether_memory_is_saved(batch, saves):
 def test_a_sample_that_does_not_fit_is_refused():
     with pytest.raises(InvalidArgumentError, match="sample= has shape"):
         kr.checkpointed(chain(), every=3, sample=np.zeros((2, FEATURES + 1)))
-    with pytest.raises(InvalidArgumentError, match="sample= and layers= were both given"):
-        kr.checkpointed(chain(), layers="d1", sample=np.zeros((2, FEATURES)))

@@ -1,0 +1,132 @@
+"""What a sample batch is for where layers are recomputed one by one: building the model, comparing its step.
+
+A model with a ``train_step`` of its own may have no ``call``; its step is what builds it, as in
+``fit``. Chosen layers are shared between the model and the one made of it, so the step of the one is
+that of the other run while they are active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..engine.origin import warn_user
+from ..errors import InvalidArgumentError
+from ..liveness import profile
+from ..liveness.keras_step import training_step
+from ..seams.keras.layers import layers_in, takes_training
+from ..seams.keras.training import build_as_fit_does, has_own_train_step
+from ..sizes import format_bytes
+from .blocks import Blocks
+
+Batch = tuple[Any, ...]
+
+
+def batch_of(sample: Any) -> Batch:
+    """Return ``sample``, data as ``fit`` takes them or a data set of such, as one batch of specs."""
+    if hasattr(sample, "__next__") or isinstance(sample, tf.data.Dataset):
+        sample = next(iter(sample))
+    elif isinstance(sample, keras.utils.PyDataset):
+        sample = sample[0]
+    parts = sample if isinstance(sample, tuple) else (sample,)
+    return tuple(keras.tree.map_structure(_spec, part) for part in parts if part is not None)
+
+
+def _spec(leaf: Any) -> tf.TensorSpec:
+    if isinstance(leaf, tf.TensorSpec):
+        return leaf
+    array = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
+    dtype = tf.as_dtype(array.dtype)
+    is_double = dtype.is_floating and not isinstance(leaf, tf.Tensor)
+    return tf.TensorSpec(array.shape, keras.config.floatx() if is_double else dtype)
+
+
+def is_whole(layer: keras.layers.Layer) -> bool:
+    """Whether ``layer`` and the layers inside it have their weights."""
+    return all(each.built for each in layers_in(layer))
+
+
+def require_whole(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> None:
+    """Raise InvalidArgumentError where ``layers`` of a ``model`` that was never called have no weights."""
+    if model.built or (layers and all(map(is_whole, layers))):
+        return
+    how = (
+        "compile it as for fit, and give sample=, a batch as it is given to fit, on which its train_step makes them"
+        if has_own_train_step(model)
+        else "give sample=, a batch as it is given to fit, or call it on data first"
+    )
+    raise InvalidArgumentError(
+        f"{model.name!r} is not built: its layers are made, or make their weights, when it first runs. So {how}"
+    )
+
+
+def build_on(model: keras.Model, batch: Batch) -> None:
+    """Have ``model`` make its layers and weights for ``batch``, as ``fit`` would; nothing is trained.
+
+    Raises InvalidArgumentError where it cannot be built so.
+    """
+    if all(is_whole(layer) for layer in layers_in(model, include_self=False)) and model.layers:
+        return
+    if has_own_train_step(model):
+        _require_compiled(model)
+        step = training_step(model, batch)
+        tf.function(step, autograph=False).get_concrete_function(*batch)
+        return
+    try:
+        build_as_fit_does(model, batch)
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        if not model.built:
+            raise InvalidArgumentError(
+                f"{model.name!r} could not be built on sample=: {error}. Give a batch as it is given to fit, or call "
+                f"the model on data first"
+            ) from error
+
+
+def warn_unless_blocks_save(model: keras.Model, blocks: Blocks, batch: Batch) -> None:
+    """Compile a training step of ``model`` with and without ``blocks``, and warn where it takes no less with."""
+    plain_needed = _peak_bytes(model, batch)
+    blocks.is_advised = True
+    with blocks.active():
+        needed = _peak_bytes(model, batch)
+    if needed < plain_needed:
+        return
+    shapes = ", ".join(f"{spec.dtype.name}{spec.shape}" for spec in tf.nest.flatten(batch))
+    warn_user(
+        f"a compiled training step of {model.name!r} takes {format_bytes(needed)} with {len(blocks.layers)} layers "
+        f"recomputed and {format_bytes(plain_needed)} without, on {shapes}: what each of them keeps is no more than "
+        f"what is handed on. Name layers that hold more, take larger batches, or train the plain model."
+    )
+
+
+def _peak_bytes(model: keras.Model, batch: Batch) -> int:
+    if has_own_train_step(model):
+        _require_compiled(model)
+    if getattr(model, "compiled", False):
+        return profile(model, *batch).peak_bytes
+    return profile(_pass_of(model), batch[0], input_feed=["x"], layers_of=model).peak_bytes
+
+
+def _pass_of(model: keras.Model) -> Any:
+    """Return a function of inputs that returns the gradients of half the sum of squares of the outputs."""
+    training = {"training": True} if takes_training(model) else {}
+
+    def run(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            results = keras.tree.flatten(model(x, **training))
+            outputs = [tf.cast(y, tf.float32) for y in results if y.dtype.is_floating]
+            added = [tf.cast(loss, tf.float32) for loss in model.losses]
+            loss = tf.add_n([*map(tf.nn.l2_loss, outputs), *added])
+        return loss, tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+    return tf.function(run, jit_compile=True, autograph=False)
+
+
+def _require_compiled(model: keras.Model) -> None:
+    if not getattr(model, "compiled", False):
+        raise InvalidArgumentError(
+            f"{model.name!r} has a train_step of its own and is not compiled, so no step of it can be made for sample=: "
+            f"call {model.name}.compile(...) before, as for fit"
+        )
