@@ -14,6 +14,7 @@ import contextlib
 import difflib
 import fnmatch
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Union
@@ -39,6 +40,7 @@ from .replicas import OnReplicas
 
 Layers = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
 _CLONED = "_keras_recompute_blocks"  # attribute of a clone's outputs, since Keras hands over nothing else
+_numbers = itertools.count()
 _METHODS = ("call", "quantized_call")  # what Keras runs of a layer
 
 
@@ -100,6 +102,8 @@ class Blocks:
             return with_losses(inner, lambda: plain(*args, **kwargs))
 
         work.__name__ = layer.name
+        # One code for each layer: the engine takes many functions of one code for one that is made at each call.
+        work.__code__ = work.__code__.replace(co_name=f"{layer.name} {next(_numbers)}")
         recomputed = checkpoint(work, policy=save_replay_sources)
 
         def note(part: Partition, *_: Any) -> None:
