@@ -25,4 +25,4 @@ def test_the_python_runs(capsys, tmp_path):
     assert sizes[1] < sizes[0] / 2
     assert sizes[4] < sizes[3] < sizes[2] / 2
     assert sizes[6] < sizes[5] / 2
-    assert "checkpoints: predicted peak" in lines[-1]
+    assert "predicted peak" in lines[-1]
