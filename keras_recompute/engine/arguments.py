@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import array
 import contextlib
+import dis
 import random
+import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,10 +91,26 @@ class Arguments:
 
     def explained(self, error: TypeError) -> Exception:
         """Return what to raise for ``error``: another one if the function wrote into an array that it was given."""
-        paths = self._given.template.leaf_paths(self._parameters)
-        arrays = [path for path, leaf in zip(paths, self._given.leaves) if isinstance(leaf, np.ndarray)]
+        arrays = self._arrays()
         if not arrays or "does not support item assignment" not in str(error):
             return error
+        return self._writes_into(arrays)
+
+    def refuse_augmented(self, function: Any) -> None:
+        """Raise InvalidArgumentError if ``function`` writes into an array by ``+=`` or the like.
+
+        To a tensor, which the array is in the program, that only gives the name to another tensor.
+        """
+        code = getattr(function, "__code__", None)
+        written = [] if code is None else [a for a in self._arrays() if a in _augmented(code)]
+        if written:
+            raise self._writes_into(written)
+
+    def _arrays(self) -> list[str]:
+        paths = self._given.template.leaf_paths(self._parameters)
+        return [path for path, leaf in zip(paths, self._given.leaves) if isinstance(leaf, np.ndarray)]
+
+    def _writes_into(self, arrays: Sequence[str]) -> InvalidArgumentError:
         return InvalidArgumentError(
             f"{self._function!r} writes into a NumPy array that it is given ({', '.join(arrays)}): in a checkpointed function "
             f"that is a tensor, which cannot be written. Return what is to be in it, as of tf.tensor_scatter_nd_update or "
@@ -143,6 +161,19 @@ class Results:
         for (number, node), children in zip(self.changes, found):
             node.kind.fill(given.containers[number], node.names, children)
         return returned
+
+
+def _augmented(code: types.CodeType) -> set[str]:
+    """Return the local names of ``code`` that stand before an augmented assignment such as ``+=``."""
+    found = set()
+    operation = None
+    for instruction in dis.get_instructions(code):
+        if operation is not None and instruction.opname == "STORE_FAST":
+            found.add(instruction.argval)
+        # Python 3.10 has an instruction for each operator, later ones name it.
+        is_binary = instruction.opname == "BINARY_OP" and instruction.argrepr.endswith("=")
+        operation = instruction if is_binary or instruction.opname.startswith("INPLACE_") else None
+    return found
 
 
 def _numbered(tree: Tree) -> Iterator[tuple[int, Node]]:

@@ -190,6 +190,7 @@ class Checkpointed:
             surroundings[:] = [Surroundings(bound)]
             function = convert(bound)
             arguments = Arguments(given, tensors[:count], function=name, parameters=parameters_of(callee.function))
+            arguments.refuse_augmented(callee.function)
             args, kwargs = arguments.value
             try:
                 with entering_bodies(arguments.body):

@@ -18,6 +18,7 @@ from .blocks import Layers, chosen, with_blocks
 from .graph import Call, Graph, read_graph
 from .inline import Entrance, opened, runs_its_graph
 from .model import Model
+from .new_heads import watch_for_new_heads
 from .placed import PlacedModel, placed, places_of
 from .placement import after_every
 from .sampled_steps import batch_of, build_on, require_whole, warn_unless_blocks_save
@@ -73,6 +74,7 @@ def checkpointed(
         True
     """
     new = _checkpointed(model, every=every, at=at, layers=layers, sample=sample)
+    watch_for_new_heads(new)
     if sample is not None and layers is None:
         functional = functional_model(model)
         inputs = keras.tree.pack_sequence_as(functional.input, inputs_like(functional, sample))

@@ -286,6 +286,17 @@ def writes(x, array):
     return x * array
 
 
+def adds_to(x, array):
+    array += 3.0
+    return tf.sin(x * array)
+
+
+def takes_from(x, arrays):
+    array = arrays[0]
+    array = array - 3.0  # another array: the one that was given stays as it is
+    return tf.sin(x * array)
+
+
 def grows(x, data):
     data.extend(b"x")
     return x * len(data)
@@ -304,6 +315,7 @@ def grows(x, data):
         (takes_next, lambda: iter([1.0, 2.0]), "list_iterator as values: .* next\\(values\\)"),
         (takes_next, lambda: (n for n in (1.0, 2.0)), "generator as values: .* list\\(values\\)"),
         (writes, lambda: np.zeros(2, np.float32), "writes into a NumPy array that it is given \\(array\\)"),
+        (adds_to, lambda: np.zeros(2, np.float32), "writes into a NumPy array that it is given \\(array\\)"),
         (grows, lambda: bytearray(b"a"), "changes its argument data, a bytearray"),
     ],
 )
@@ -315,6 +327,11 @@ def test_what_cannot_come_back_is_refused(function, make, says, mode):
 
     with pytest.raises(ValueError, match=says):
         (call if mode == "eager" else tf.function(call))(tf.constant([0.5, 1.0]))
+
+
+def test_an_array_that_is_only_read_may_be_given():
+    found = kr.checkpoint(takes_from)(tf.constant([0.5]), [np.ones(1, np.float32)])
+    np.testing.assert_allclose(found, np.sin([0.5 * -2.0]), rtol=1e-6)
 
 
 def test_a_refused_call_leaves_the_argument_as_it_was():

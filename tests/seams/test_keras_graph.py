@@ -1,6 +1,7 @@
 """The graph of a functional Keras model."""
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -18,6 +19,8 @@ from keras_recompute.seams.keras.graph import (
     node_of,
     nodes_made_by,
     nodes_of,
+    note_new_models,
+    note_runs,
     run_graph,
     runs_its_graph,
     tracked_layers,
@@ -166,3 +169,31 @@ def test_a_constructor_with_inputs_and_outputs_is_told():
 
     assert functional_like_constructor(keras.Model)
     assert not functional_like_constructor(OwnArguments)
+
+
+def test_new_models_and_their_runs_are_noted(monkeypatch):
+    monkeypatch.setattr(Functional, "__init__", Functional.__init__)
+    made, runs = [], []
+    note_new_models(made.append)
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    inside = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    assert model in made
+    assert functional_of_sequential(inside) in made
+    note_runs(model, lambda: runs.append(1))
+    model(np.ones((1, 2)))
+    model.predict(np.ones((1, 2)), verbose=0)
+    assert len(runs) == 2
+
+
+def test_a_constructor_is_as_much_like_keras_own_as_before(monkeypatch):
+    class WithoutArguments(keras.Model):
+        def __init__(self):
+            inputs = keras.Input((2,))
+            super().__init__(inputs, keras.layers.Dense(1)(inputs))
+
+    monkeypatch.setattr(Functional, "__init__", Functional.__init__)
+    note_new_models(lambda _: None)
+    assert functional_like_constructor(keras.Model)
+    assert functional_like_constructor(Functional)
+    assert not functional_like_constructor(WithoutArguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -65,6 +66,30 @@ def list_in_order(model: keras.Model, operations: Sequence[Any]) -> None:
 def tracked_layers(model: keras.Model) -> list[Any]:
     """Return the layers that ``model`` tracks: those of its graph, and since Keras 3.15 those in its attributes too."""
     return list(model._layers)
+
+
+def note_new_models(note: Callable[[Any], None]) -> None:
+    """Have ``note`` called with each functional model that is made from now on."""
+    plain = Functional.__init__
+
+    # With the parameters that Keras looks for in constructors (see ``functional_like_constructor``).
+    @functools.wraps(plain)
+    def init(self: Any, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
+        plain(self, inputs, outputs, name=name, **kwargs)
+        note(self)
+
+    Functional.__init__ = init
+
+
+def note_runs(model: Any, note: Callable[[], None]) -> None:
+    """Have ``note`` called whenever the functional ``model`` runs its graph, also inside of another model."""
+    plain = model._standardize_inputs
+
+    def standardize_inputs(inputs: Any) -> Any:
+        note()
+        return plain(inputs)
+
+    model._standardize_inputs = standardize_inputs
 
 
 class RunsItsGraph:

@@ -1,0 +1,59 @@
+"""Functional models that are made of the layers of a checkpointed model, such as a new head on one of its layers.
+
+Of a layer Keras knows the first of its calls, ``layer.output``, which is that in the plain model. What is built
+on that runs the plain graph: the checkpoints are not in it, and nothing is recomputed.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+import weakref
+from typing import Any
+
+import keras
+
+from ..engine.gradient_demand import gradient_may_be_asked
+from ..errors import RecomputeWarning
+from ..seams.keras.graph import note_new_models, note_runs
+from .replicas import OnReplicas
+
+_checkpointed: weakref.WeakKeyDictionary[keras.layers.Layer, str] = weakref.WeakKeyDictionary()
+
+
+def watch_for_new_heads(model: keras.Model) -> None:
+    """Warn once of each plain model that is made of layers of ``model`` from now on, when it trains."""
+    _look_at_new_models()
+    for layer in model.layers:
+        if layer.variables:
+            _checkpointed[layer] = model.name
+
+
+@functools.cache
+def _look_at_new_models() -> None:
+    note_new_models(_look_at)
+
+
+def _look_at(new: Any) -> None:
+    taken = [layer for layer in new.layers if layer in _checkpointed]
+    # A single layer that is shared, such as an embedding, is no part of a model.
+    if len(taken) < 2 or isinstance(new, OnReplicas):
+        return
+    owner, reference = _checkpointed[taken[0]], weakref.ref(new)
+    is_said: list[bool] = []
+
+    def note() -> None:
+        model = reference()
+        if is_said or model is None or not gradient_may_be_asked():
+            return
+        is_said.append(True)
+        warnings.warn(
+            f"{model.name!r} runs {len(taken)} layers of {owner!r} without its checkpoints and recomputes nothing: it is "
+            f"built on the outputs of layers, which are those of the plain model. Make the new model recompute by "
+            f"keras_recompute.checkpointed(model, ...), or build it on {owner!r}'s own output by "
+            f"keras_recompute.Model(inputs, outputs)",
+            RecomputeWarning,
+            stacklevel=2,
+        )
+
+    note_runs(new, note)
