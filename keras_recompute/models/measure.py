@@ -20,14 +20,14 @@ cut along time: their steps are counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
 from ..engine.joint import join
-from ..engine.kinds import CHEAP, CONVOLUTIONS, MATMULS, SHAPES, SOURCES, VIEWS
+from ..engine.kinds import CHEAP, CONVOLUTIONS, ELEMENTWISE, MATMULS, SHAPES, SOURCES, VIEWS
 from ..engine.marks import original
 from ..engine.partition import partition
 from ..engine.passes import target_now
@@ -54,9 +54,10 @@ class Measured:
     ``kept`` are arrays of its own that its backward pass needs, with their bytes, and ``kept_in_section`` those that a section
     keeps of them. ``reads`` and ``multiplies`` are the numbers of inputs that it computes with, or multiplies by, and ``needs``
     those of outputs it needs. ``sources`` tells for each output what it is computed from again: its own array (None), or arrays
-    of its own and numbers of inputs. ``workspaces`` are what its own programs hold, of layers that take more than their
-    tensors. If it ``is_cut`` along time in a model with checkpoints, as recurrent layers are, ``kept`` is what it keeps there,
-    and ``workspaces`` tell the rest.
+    of its own and numbers of inputs. ``sources_in_section`` tell the same of a section, which makes functions again too, such
+    as the sigmoid of a swish. ``workspaces`` are what its own programs hold, of layers that take more than their tensors. If it
+    ``is_cut`` along time in a model with checkpoints, as recurrent layers are, ``kept`` is what it keeps there, and
+    ``workspaces`` tell the rest.
     """
 
     kept: Mapping[int, int]
@@ -65,6 +66,7 @@ class Measured:
     multiplies: frozenset[int]
     needs: frozenset[int]
     sources: tuple[Sources | None, ...]
+    sources_in_section: tuple[Sources | None, ...]
     cost: float
     workspaces: Workspaces | None
     is_cut: bool = False
@@ -118,11 +120,11 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
                 arrays.add_array(tensor, multiplied)
             else:
                 arrays.add_sources(tensor, read)
-    sources: list[Sources | None] = []
-    for number, tensor in enumerate(traced.outputs):
-        found = _Needs()
-        arrays.add_sources(tensor, found)
-        sources.append(None if number in found.outputs else (found.kept, frozenset(found.inputs)))
+    numbers = range(len(traced.outputs))
+    sources = tuple(arrays.sources_of_output(n, CHEAP) for n in numbers)
+    # A result that is a function itself, as of a tanh, is as large as what it follows from: it is
+    # kept, as its slope reads it.
+    sources_in_section = tuple(sources[n] and arrays.sources_of_output(n, CHEAP | ELEMENTWISE) for n in numbers)
     kept = {**multiplied.kept, **read.kept}
     cut = _Needs()
     for tensor in partition(part.joint, None).saved:
@@ -134,7 +136,8 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
         reads=frozenset(read.inputs),
         multiplies=frozenset(multiplied.inputs),
         needs=frozenset(read.outputs | multiplied.outputs),
-        sources=tuple(sources),
+        sources=sources,
+        sources_in_section=sources_in_section,
         cost=least_seconds(tf.function(run, autograph=False), signature) if timed else _operations_with(traced, cuts),
         workspaces=workspaces_of(run, traced, signature, is_cut=bool(cuts)),
         is_cut=bool(cuts),
@@ -172,6 +175,7 @@ class _Arrays:
         self._inputs = {t.ref(): n for n, port in enumerate(traced.ports[:arguments]) for t in port}
         self._weights = {t.ref() for port in traced.ports[arguments:] for t in port}
         self._outputs = {_storage_of(t).ref(): n for n, t in enumerate(traced.outputs)}
+        self._results = traced.outputs
 
     def add_array(self, tensor: tf.Tensor, needs: _Needs) -> None:
         """Add the array that holds ``tensor``, whatever makes it."""
@@ -189,15 +193,24 @@ class _Arrays:
                 )
             needs.kept[id(value)] = value.shape.num_elements() * value.dtype.size
 
-    def add_sources(self, tensor: tf.Tensor, needs: _Needs) -> None:
-        """Add the arrays that ``tensor`` is computed from again."""
+    def sources_of_output(self, number: int, again: Set[str]) -> Sources | None:
+        """Return what an output is computed from by kinds of operations that are done ``again``.
+
+        None for its own array.
+        """
+        found = _Needs()
+        self.add_sources(self._results[number], found, again)
+        return None if number in found.outputs else (found.kept, frozenset(found.inputs))
+
+    def add_sources(self, tensor: tf.Tensor, needs: _Needs, again: Set[str] = CHEAP) -> None:
+        """Add the arrays that ``tensor`` is computed from by kinds of operations done ``again``."""
         waiting, seen = [tensor], set()
         while waiting:
             value = _storage_of(waiting.pop())
             if value.ref() in seen or not _is_large(value):
                 continue
             seen.add(value.ref())
-            if value.op.type in CHEAP and value.ref() not in self._inputs:
+            if value.op.type in again and value.ref() not in self._inputs:
                 waiting.extend(value.op.inputs)
             else:
                 self.add_array(value, needs)

@@ -221,7 +221,8 @@ def _held(calls: Sequence[Call], measured: Sequence[Measured], values: _Values, 
         traced_bytes = sum(own.values()) + own_results
         arrays.update(call.inputs[i] for i in needs.multiplies)
         again.update(call.inputs[i] for i in needs.reads)
-        for number, (key, sources) in enumerate(zip(call.outputs, needs.sources)):
+        sources_of_outputs = needs.sources_in_section if in_section else needs.sources
+        for number, (key, sources) in enumerate(zip(call.outputs, sources_of_outputs)):
             is_array = sources is None or (not in_section and _is_made_of_several(size[key], sources))
             if key in arrays or number in needs.needs or (key in again and is_array):
                 kept.add(key)

@@ -30,10 +30,10 @@ def layers(activation):
     return run
 
 
-def of_products(function):
+def of_products(function, shape=(ROWS, WIDTH)):
     """Return what a gradient without checkpoints makes apart: the types of the operations that make it."""
     with tf.Graph().as_default():
-        joint = join(trace(function, [tf.TensorSpec((ROWS, WIDTH))], target_now()))
+        joint = join(trace(function, [tf.TensorSpec(shape)], target_now()))
         program = with_operands_apart(partition(joint, None).backward, joint)
         return [t.op.type for t in program.first.outputs] if isinstance(program, OperandsApart) else []
 
@@ -45,8 +45,10 @@ def of_products(function):
         (tf.nn.gelu, ["Mul"] * (LAYERS - 1)),
         (lambda x: x * tf.math.erf(x), ["Mul"] * (LAYERS - 1)),
         (lambda x: tf.nn.gelu(x, approximate=True), ["Mul"] * (LAYERS - 1)),
+        # Its gradient is written by hand and makes the sigmoid once more.
+        (tf.nn.silu, ["IdentityN"] * (LAYERS - 1)),
     ],
-    ids=["gelu", "erf", "gelu by tanh"],
+    ids=["gelu", "erf", "gelu by tanh", "silu"],
 )
 def test_a_function_that_the_slope_reads_too_is_made_twice(activation, kinds):
     assert of_products(layers(activation)) == kinds
@@ -59,17 +61,32 @@ def test_what_costs_nothing_or_is_read_itself_is_made_once(activation):
     assert of_products(layers(activation)) == []
 
 
+@pytest.mark.parametrize(("activation", "kind"), [(tf.nn.gelu, "Mul"), (tf.nn.silu, "IdentityN")], ids=["gelu", "silu"])
+def test_operands_of_convolutions_are_made_apart_too(activation, kind):
+    """Whose gradient asks the shape of the operand, which is no use of its elements."""
+    kernels = [tf.Variable(numbers(3, 3, 4, 4, seed=i)) for i in range(LAYERS)]
+
+    def run(x):
+        for kernel in kernels:
+            x = activation(tf.nn.conv2d(x, kernel, 1, "SAME"))
+        return x
+
+    assert of_products(run, shape=(8, 6, 6, 4)) == [kind] * (LAYERS - 1)
+
+
 @pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
-def test_gradients_are_those_of_the_plain_function(jit):
+@pytest.mark.parametrize("activation", [tf.nn.gelu, tf.nn.silu], ids=["gelu", "silu"])
+def test_gradients_are_those_of_the_plain_function(activation, jit):
     x = numbers(6, WIDTH)
-    ours = differentiate(kr.checkpoint(layers(tf.nn.gelu)), [x], W, jit=jit)
-    assert_same(ours, differentiate(layers(tf.nn.gelu), [x], W), relative=5e-6)
+    ours = differentiate(kr.checkpoint(layers(activation)), [x], W, jit=jit)
+    assert_same(ours, differentiate(layers(activation), [x], W), relative=5e-6)
 
 
-def test_the_slope_of_a_gelu_takes_one_array_beside_its_input_and_gradient():
+@pytest.mark.parametrize("activation", [tf.nn.gelu, tf.nn.silu], ids=["gelu", "silu"])
+def test_a_slope_takes_one_array_beside_its_input_and_gradient(activation):
     def step(x):
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(kr.checkpoint(layers(tf.nn.gelu))(x) ** 2)
+            loss = tf.reduce_sum(kr.checkpoint(layers(activation))(x) ** 2)
         return tape.gradient(loss, W)
 
     program = profile(step, tf.TensorSpec((ROWS, WIDTH)))

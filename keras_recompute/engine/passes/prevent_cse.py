@@ -20,10 +20,12 @@ import tensorflow as tf
 from ...seams.tensorflow.xla import xla_optimization_barrier
 from ...walks import reached
 from ..joint import Joint
-from ..kinds import CHEAP, ELEMENTWISE, PRODUCTS
+from ..kinds import CHEAP, ELEMENTWISE, PRODUCTS, SHAPES
 from ..marks import equal_values, passes_on
 from ..program import GraphProgram, inputs_of, operations_between, program_between
 from ..split import Split
+
+_NO_ARITHMETIC = PRODUCTS.union(SHAPES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +61,25 @@ class _Chains:
         self._readers: dict[Any, list[tf.Operation]] = {}
         given = {t.ref() for port in program.ports for t in port}
         self._made: set[Any] = set()
+        # Ports that what is made by arithmetic follows from, gradients included.
+        self._origins: dict[Any, frozenset[Any]] = {port: frozenset([port]) for port in given}
+        self._functions_of_slopes: set[tuple[str, frozenset[Any]]] = set()
         for operation in program.operations:
             inputs = inputs_of(operation, program.replays)
             for tensor in inputs:
                 self._readers.setdefault(tensor.ref(), []).append(operation)
-            is_made = operation not in backward and (operation.type in CHEAP | ELEMENTWISE or passes_on(operation))
-            if is_made and all(t.ref() in given or t.ref() in self._made or t.op.type == "Const" for t in inputs):
-                self._made.update(t.ref() for t in operation.outputs)
+            self._enter(operation, [t.ref() for t in inputs if t.op.type != "Const"])
+
+    def _enter(self, operation: tf.Operation, inputs: list[Any]) -> None:
+        is_arithmetic = operation.type in CHEAP | ELEMENTWISE or passes_on(operation)
+        if not is_arithmetic or not all(reference in self._origins for reference in inputs):
+            return
+        origins = frozenset[Any]().union(*(self._origins[reference] for reference in inputs))
+        self._origins.update((t.ref(), origins) for t in operation.outputs)
+        if operation not in self._backward:
+            self._made.update(t.ref() for t in operation.outputs)
+        elif operation.type in ELEMENTWISE:
+            self._functions_of_slopes.add((operation.type, origins))
 
     def operands(self) -> list[tf.Tensor]:
         """Return what is made for products, once each."""
@@ -77,11 +91,21 @@ class _Chains:
         if any(self._is_read_by_arithmetic(t) for t in equal_values(operand)):
             return False
         contained = reached([operand.ref()], self._made_from)
-        return any(r.deref().op.type in ELEMENTWISE and self._is_read_by_arithmetic(r.deref()) for r in contained)
+        functions = [r.deref() for r in contained if r.deref().op.type in ELEMENTWISE]
+        return any(self._is_made_by_a_slope(f) or self._is_read_by_arithmetic(f) for f in functions)
+
+    def _is_made_by_a_slope(self, function: tf.Tensor) -> bool:
+        """Whether a gradient makes such a function of the same ports, as that of a silu does.
+
+        A compiler merges the two if they are equal. If they only look so, an operand is made
+        apart for nothing, and no value changes.
+        """
+        return (function.op.type, self._origins[function.ref()]) in self._functions_of_slopes
 
     def _made_from(self, reference: Any) -> list[Any]:
         return [t.ref() for t in inputs_of(reference.deref().op, self._replays) if t.ref() in self._made]
 
     def _is_read_by_arithmetic(self, tensor: tf.Tensor) -> bool:
         readers = self._readers.get(tensor.ref(), ())
-        return any(op in self._backward and op.type not in PRODUCTS for op in readers)
+        # The gradient of a convolution asks for the shape of its operand, and reads no element so.
+        return any(op in self._backward and op.type not in _NO_ARITHMETIC for op in readers)
