@@ -52,8 +52,10 @@ def program(*, batch=2048, quick=False, tolerance=1e-6, saves_memory=True):
 
 
 def adam():
-    # A gradient of nothing but rounding would otherwise move its weight by a whole step.
-    return keras.optimizers.Adam(0.01, epsilon=1e-3)
+    """Return an optimizer under which what is wrong with a gradient shows in the weights."""
+    # Without epsilon a gradient of nothing but rounding moves its weight by a whole step. Without
+    # decay a gradient of zeros in the place of none moves nothing.
+    return keras.optimizers.Adam(0.01, epsilon=1e-3, weight_decay=0.1)
 
 
 def numbers(*shape, seed=0):

@@ -43,8 +43,8 @@ class Vae(Trainer):
 
 @program(quick=True)
 def variational_autoencoder(wrap, batch):
-    encoder = wrap.model(stack(8, outputs=6), every=2)
-    decoder = wrap.model(stack(3, outputs=8), every=2)
+    encoder = wrap.model(stack(8, depth=4, outputs=6), every=2)
+    decoder = wrap.model(stack(3, depth=4, outputs=8), every=2)
     x = numbers(batch, 8)
     return Ready(Vae(encoder, decoder), x, network=encoder, network_input=x)
 
@@ -66,8 +66,8 @@ class Gan(Trainer):
 
 @program()
 def adversarial_networks(wrap, batch):
-    generator = wrap.model(stack(4, outputs=6, activation="silu"), every=2)
-    critic = wrap.model(stack(6, outputs=1, activation="tanh"), every=2)
+    generator = wrap.model(stack(4, depth=4, outputs=6, activation="silu"), every=2)
+    critic = wrap.model(stack(6, depth=4, outputs=1, activation="tanh"), every=2)
     model = Gan(generator, critic)
     return Ready(model, numbers(batch, 6), network=generator, network_input=numbers(8, 4))
 
@@ -88,7 +88,7 @@ class SimSiam(Trainer):
 # The gradients of the two views, rounding too, are added in another order.
 @program(tolerance=5e-6)
 def two_views(wrap, batch):
-    encoder = wrap.model(stack(8), every=2)
+    encoder = wrap.model(stack(8, depth=4), every=2)
     predictor = wrap.model(stack(8, depth=4), every=2)
     x = numbers(batch, 8)
     return Ready(SimSiam(encoder, predictor), x, network=encoder, network_input=x)
@@ -116,7 +116,7 @@ class Diffusion(Trainer):
 def diffusion(wrap, batch):
     images, time = keras.Input((8,)), keras.Input((1,))
     x = down = L.Dense(16)(L.Concatenate()([images, L.Dense(4, "silu")(time)]))
-    for _ in range(4):
+    for _ in range(3):
         x = L.BatchNormalization(epsilon=0.1)(x)
         x = L.Add()([L.Dense(16)(L.Dense(16, "silu")(x)), x])
     network = keras.Model([images, time], L.Dense(8)(L.Concatenate()([x, down])))
