@@ -122,9 +122,12 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
                 arrays.add_sources(tensor, read)
     numbers = range(len(traced.outputs))
     sources = tuple(arrays.sources_of_output(n, CHEAP) for n in numbers)
-    # A result that is a function itself, as of a tanh, is as large as what it follows from: it is
-    # kept, as its slope reads it.
-    sources_in_section = tuple(sources[n] and arrays.sources_of_output(n, CHEAP | ELEMENTWISE) for n in numbers)
+    needs = frozenset(read.outputs | multiplied.outputs)
+    # A result that is a function itself is made again as well, as a softplus is, except where the
+    # slope reads it, as that of a tanh does: it is kept, as large as what it follows from.
+    sources_in_section = tuple(
+        None if n in needs and sources[n] is None else arrays.sources_of_output(n, CHEAP | ELEMENTWISE) for n in numbers
+    )
     kept = {**multiplied.kept, **read.kept}
     cut = _Needs()
     for tensor in partition(part.joint, None).saved:
@@ -135,7 +138,7 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
         kept_in_section=kept_in_section,
         reads=frozenset(read.inputs),
         multiplies=frozenset(multiplied.inputs),
-        needs=frozenset(read.outputs | multiplied.outputs),
+        needs=needs,
         sources=sources,
         sources_in_section=sources_in_section,
         cost=least_seconds(tf.function(run, autograph=False), signature) if timed else _operations_with(traced, cuts),

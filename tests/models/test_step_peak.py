@@ -130,8 +130,14 @@ def convolutions(activation, count=8):
 
 @pytest.mark.parametrize(
     ("activation", "kept"),
-    # Of a gelu the product, its exponential, its error function, and the result, which is made of two of them.
-    [("relu", 1), pytest.param("gelu", 4, marks=pytest.mark.long), pytest.param("swish", 3, marks=pytest.mark.long)],
+    # Of a softplus the product and the result. Of a gelu the product, its exponential, its error
+    # function, and the result, which is made of two of them.
+    [
+        ("relu", 1),
+        pytest.param("gelu", 4, marks=pytest.mark.long),
+        pytest.param("swish", 3, marks=pytest.mark.long),
+        pytest.param("softplus", 2, marks=pytest.mark.long),
+    ],
 )
 def test_the_prediction_of_a_convolution_with_its_activation(activation, kept):
     """Read from the layer's own program at the turn: earlier what shares storage with a result was taken for nothing kept."""
