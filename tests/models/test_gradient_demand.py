@@ -216,10 +216,10 @@ def test_a_call_without_a_tape_makes_no_program():
     ours = WAYS["every"](network())
     ours(X)
     ours(X, training=True)
-    assert len(ours._eager_training_passes) == 0
+    assert len(ours._eager_partitions) == 0
     with tf.GradientTape():
         ours(X)
-    assert len(ours._eager_training_passes) == 1
+    assert len(ours._eager_partitions) == 1
 
 
 def test_forward_mode_is_the_plain_models():

@@ -24,7 +24,7 @@ def test_a_model_that_threads_call_first():
         return tape.gradient(loss, model.trainable_variables)
 
     found = together(lambda n: gradients(model, n))
-    assert len(model._eager_training_passes) == 1  # all of them were recomputed, by one program
+    assert len(model._eager_partitions) == 1  # all of them were recomputed, by one program
     for n, ours in enumerate(found):
         for one, other in zip(ours, gradients(plain, n)):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)

@@ -187,13 +187,13 @@ def test_new_models_and_their_runs_are_noted(monkeypatch):
 
 
 def test_a_constructor_is_as_much_like_keras_own_as_before(monkeypatch):
-    class WithoutArguments(keras.Model):
-        def __init__(self):
+    class OfOneArgument(keras.Model):
+        def __init__(self, units):
             inputs = keras.Input((2,))
-            super().__init__(inputs, keras.layers.Dense(1)(inputs))
+            super().__init__(inputs, keras.layers.Dense(units)(inputs))
 
+    kinds = (keras.Model, Functional, keras.Sequential, OfOneArgument)
+    before = [functional_like_constructor(kind) for kind in kinds]
     monkeypatch.setattr(Functional, "__init__", Functional.__init__)
     note_new_models(lambda _: None)
-    assert functional_like_constructor(keras.Model)
-    assert functional_like_constructor(Functional)
-    assert not functional_like_constructor(WithoutArguments)
+    assert [functional_like_constructor(kind) for kind in kinds] == before

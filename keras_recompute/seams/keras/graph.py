@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -72,12 +73,15 @@ def note_new_models(note: Callable[[Any], None]) -> None:
     """Have ``note`` called with each functional model that is made from now on."""
     plain = Functional.__init__
 
-    # With the parameters that Keras looks for in constructors (see ``functional_like_constructor``).
     @functools.wraps(plain)
-    def init(self: Any, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
-        plain(self, inputs, outputs, name=name, **kwargs)
-        note(self)
+    def init(*args: Any, **kwargs: Any) -> None:
+        plain(*args, **kwargs)
+        note(args[0])
 
+    # Keras compares the parameters of constructors with these (see ``functional_like_constructor``).
+    # Up to Keras 3.12 they are those of a decorator, as are those of ``init``.
+    if not hasattr(plain, "__wrapped__"):
+        init.__signature__ = inspect.signature(plain)  # type: ignore[attr-defined]
     Functional.__init__ = init
 
 
