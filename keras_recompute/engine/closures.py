@@ -106,8 +106,11 @@ class Callee:
             return by_code[code]
 
     def note_trace(self, kind: Any, parts: Mapping[str, Any], name: str) -> None:
-        """Warn if the function was often traced for calls of one ``kind``, because what it captures is not the same."""
-        if not inspect.isfunction(self.function):
+        """Warn if the function was often traced for calls of one ``kind``, because what it captures is not the same.
+
+        In eager code alone: in a graph each call is written once, as of a closure for each of many blocks.
+        """
+        if not inspect.isfunction(self.function) or not tf.executing_eagerly():
             return
         now = {each: hash(part) for each, part in parts.items() if each}
         with _lock:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ..walks import reached
 from .as_traced import remember
-from .sparse_gradients import Gradient, dense_behind_branches, slices, sparse_or_dense, values_of
+from .sparse_gradients import Gradient, dense, dense_behind_branches, slices, sparse_or_dense, values_of
 from .trace import Trace
 from .undifferentiable import in_front_of, without_gradient
 
@@ -89,7 +89,7 @@ def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
     pairs = [(y, dy) for y, dy in zip(trace.outputs, output_gradients) if dy is not None]
     with graph.as_default():
         found, refused = _differentiate(trace, pairs)
-        gradients = tuple(None if g is None else sparse_or_dense(g) for g in found)
+        gradients = tuple(_as_exchanged(g, output_gradients) for g in found)
     for order in trace.target.at("joined"):
         with graph.as_default():
             asked = [g for port, g in enumerate(gradients) if g is not None and port not in unasked]
@@ -118,6 +118,18 @@ def _differentiate(trace: Trace, pairs: Sequence[tuple[tf.Tensor, tf.Tensor]]) -
             break
     # Of what is refused a part of the gradient may be known, which is of no use.
     return [None if port in refused else g for port, g in enumerate(found)], refused
+
+
+def _as_exchanged(gradient: Any, output_gradients: Sequence[tf.Tensor | None]) -> Gradient | None:
+    """Return a gradient in the form in which programs exchange it: sparse if its rows can be computed first.
+
+    What a loop inside the function stacks as rows is a result of its backward loop.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    needed = reached([gradient.indices.op], lambda op: (t.op for t in op.inputs))
+    waits = any(dy is not None and dy.op in needed for dy in output_gradients)
+    return dense(gradient) if waits else sparse_or_dense(gradient)
 
 
 def _added(graph: Any, forward: Sequence[tf.Operation]) -> frozenset[tf.Operation]:

@@ -10,7 +10,6 @@ samples, so that their sum is that of the whole batch; a replica that has no sam
 
 from __future__ import annotations
 
-import functools
 import inspect
 import warnings
 from collections.abc import Callable
@@ -166,8 +165,20 @@ class OnReplicas(StepsOnReplicas, _Model):
         if tf.get_static_value(samples) is not None:
             return function(data)
         like = function.get_concrete_function(data).structured_outputs
-        zeros = functools.partial(tf.nest.map_structure, _zeros, like, expand_composites=True)
-        return tf.cond(samples > 0, lambda: function(data), zeros)
+        leaves = tf.nest.flatten(like)
+        # A weight that no loss depends on has no gradient, and a branch returns tensors alone.
+        there = [number for number, leaf in enumerate(leaves) if leaf is not None]
+
+        def computed() -> list[Any]:
+            results = tf.nest.flatten(function(data))
+            return [results[number] for number in there]
+
+        def zeros() -> list[Any]:
+            return [_zeros(leaves[number]) for number in there]
+
+        results = tf.cond(samples > 0, computed, zeros)
+        found = dict(zip(there, results if isinstance(results, (list, tuple)) else [results]))
+        return tf.nest.pack_sequence_as(like, [found.get(n) for n in range(len(leaves))])
 
     def _share(self, samples: tf.Tensor) -> tf.Tensor | None:
         """Return the number of ``samples`` of this replica over the mean of all; None where losses are sums."""
@@ -196,5 +207,11 @@ def _scaled(gradient: Any, factor: tf.Tensor | None) -> Any:
     return gradient * tf.cast(factor, gradient.dtype)
 
 
-def _zeros(like: tf.Tensor) -> tf.Tensor:
+def _zeros(like: Any) -> Any:
+    """Return zeros in the shape of ``like``, without samples; of a sparse gradient no slices."""
+    if isinstance(like, tf.IndexedSlices):
+        kind = like.dense_shape.dtype
+        is_known = like.shape.is_fully_defined()
+        shape = tf.constant(like.shape.as_list(), kind) if is_known else _zeros(like.dense_shape)
+        return tf.IndexedSlices(_zeros(like.values), _zeros(like.indices), shape)
     return tf.zeros([size or 0 for size in like.shape], like.dtype)
