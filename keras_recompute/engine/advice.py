@@ -38,9 +38,6 @@ def advise(part: Partition, policy: Policy, function: str) -> None:
     """Warn where the checkpoint of ``function`` cannot do what it was put there for."""
     if isinstance(policy, SaveEverything):
         return
-    kept = (each for value in part.saved for each in copies(value))
-    if isinstance(policy, SaveReplaySources) and any(map(is_replay_source, kept)):
-        return  # a layer inside saves memory by itself, and keeps what its replay begins with
     plain = partition(part.joint, save_everything)
     if not saves_memory(part, plain):
         warn_user(
@@ -58,7 +55,13 @@ def advise(part: Partition, policy: Policy, function: str) -> None:
 
 
 def saves_memory(part: Partition, plain: Partition | None = None) -> bool:
-    """Whether ``part`` keeps less than the ``plain`` partition of the same function, which keeps everything."""
+    """Whether ``part`` keeps less than the ``plain`` partition of the same function, which keeps everything.
+
+    So does a part that keeps what a replay begins with: there a loop inside saves memory by itself.
+    """
+    kept = (each for value in part.saved for each in copies(value))
+    if any(map(is_replay_source, kept)):
+        return True
     plain = plain or partition(part.joint, save_everything)
     return bool(set(_refs(plain)) - set(_refs(part)))
 

@@ -148,7 +148,7 @@ def test_the_compiled_step_keeps_a_state_per_section(kind):
     whole = temporary_bytes(plain)
     # The inputs of the layer, (8, 256, 8), and their gradient are 64 KiB each; the steps were what was kept.
     for cut in ({"at": ["embedding"]}, {"at": ["layer"]}, {"layers": "layer"}):
-        assert temporary_bytes(kr.checkpointed(plain, **cut)) < whole / 5, cut
+        assert temporary_bytes(kr.checkpointed(plain, **cut)) < whole / 4.5, cut
 
 
 @pytest.mark.long
