@@ -89,3 +89,10 @@ def test_what_was_compiled_outside_of_the_scope_is_refused():
     with strategy.scope():
         model.compile("sgd", "mse")
     assert model.fit(x, x, verbose=0).history["loss"] == [0]
+
+
+@pytest.mark.long
+def test_weights_without_a_gradient_and_sparse_ones_are_those_of_one_process():
+    """Of five samples and one, the last is for one replica alone: the other has no gradients and no slices."""
+    [[found]] = results(run("tests.distribute.heads")).values()
+    assert found["difference"] <= 1e-6
