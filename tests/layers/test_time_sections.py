@@ -217,8 +217,8 @@ def test_a_second_derivative():
                 with tf.GradientTape() as inner, around:
                     inner.watch(x)
                     y = tf.reduce_sum(tf.sin(layer(x, training=True)))
-                first = inner.gradient(y, x)
-            return outer.gradient(tf.reduce_sum(first**2), x)
+                squares = tf.reduce_sum(inner.gradient(y, x) ** 2)
+            return outer.gradient(squares, x)
 
         return step(X)
 
