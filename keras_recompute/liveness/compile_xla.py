@@ -233,25 +233,29 @@ def _packages() -> tuple[str, ...]:
     return tuple(f"{folder}{os.sep}" for folder in folders)
 
 
-def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return a batch as specs, with the types that ``fit`` would hand on: Keras trains in its own floating type."""
+def batch_spec(leaf: Any) -> Any:
+    """Return type and shape of a part of a batch as ``fit`` hands it on: in Keras's own floating type."""
     import keras
     import tensorflow as tf
 
-    def spec(leaf: Any) -> Any:
-        if isinstance(leaf, tf.TensorSpec):
-            return leaf
-        tensor = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
-        dtype = tf.as_dtype(tensor.dtype)
-        if dtype.is_floating and not isinstance(leaf, tf.Tensor):
-            dtype = tf.as_dtype(keras.config.floatx())
-        return tf.TensorSpec(tensor.shape, dtype)
+    if isinstance(leaf, tf.TensorSpec):
+        return leaf
+    tensor = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
+    dtype = tf.as_dtype(tensor.dtype)
+    if dtype.is_floating and not isinstance(leaf, tf.Tensor):
+        dtype = tf.as_dtype(keras.config.floatx())
+    return tf.TensorSpec(tensor.shape, dtype)
+
+
+def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return a batch as specs, with the types that ``fit`` would hand on: Keras trains in its own floating type."""
+    import tensorflow as tf
 
     unknown = kwargs.keys() - set(DATA_NAMES[len(args) :])
     if unknown:
         raise InvalidArgumentError(f"profile(model, x, y) got {sorted(unknown)}; a batch is {', '.join(DATA_NAMES)}")
     data = [*args, *(kwargs[name] for name in DATA_NAMES[len(args) :] if kwargs.get(name) is not None)]
-    return tuple(tf.nest.map_structure(spec, part) for part in data if part is not None)
+    return tuple(tf.nest.map_structure(batch_spec, part) for part in data if part is not None)
 
 
 def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = None) -> Any:

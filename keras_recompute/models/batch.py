@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
+from ..liveness.compile_xla import batch_spec
 from ..seams.keras.graph import flat_inputs, nodes_of
 from .aside import Aside
 from .graph import Graph, InitialState, Key, Values
-from .trained_step import spec_of
 
 
 def specs_of(functional: keras.Model, graph: Graph, *, batch_size: int | None, sample: Any = None) -> dict[Key, tf.TensorSpec]:
@@ -104,7 +104,7 @@ def targets_in(sample: Any, *, batch_size: int | None = None) -> tuple[Any, ...]
         return ()
 
     def spec(leaf: Any) -> tf.TensorSpec:
-        found = spec_of(leaf)
+        found = batch_spec(leaf)
         rest = found.shape[1:] if found.shape.rank else []
         return tf.TensorSpec([batch_size, *rest], found.dtype) if batch_size and found.shape.rank else found
 

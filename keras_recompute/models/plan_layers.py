@@ -18,6 +18,7 @@ import keras
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError, RecomputeWarning
+from ..liveness.compile_xla import batch_spec
 from ..liveness.keras_step import training_step
 from ..seams.keras.layers import layers_in
 from ..seams.keras.training import has_own_train_step
@@ -26,7 +27,7 @@ from .blocks import Blocks, with_blocks
 from .checkpointed import check_trainable
 from .plan_search import PLAIN, Known, MemoryPlan, Needs, too_small
 from .step_peak import StepPeaks
-from .trained_step import spec_of, trained_step
+from .trained_step import trained_step
 
 _MOST_KINDS = 6  # each is compiled
 _AT_MOST = 4 / 3  # a backward pass costs two forward passes; all that is replayed costs one more
@@ -73,7 +74,7 @@ def plan_layers(
             f"{model.name!r}, a {type(model).__name__}, computes by methods of its own: what its step needs is found by "
             f"compiling it, so give sample=, a batch as it is given to fit"
         )
-    data = keras.tree.map_structure(spec_of, first_batch(sample))
+    data = keras.tree.map_structure(batch_spec, first_batch(sample))
     peaks = _peaks(model, data, device)
     known: Known = {}
     needs = Needs(needed_bytes or peaks.of, known, None if needed_bytes else peaks)

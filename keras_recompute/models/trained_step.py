@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..liveness.compile_xla import batch_spec
 from ..seams.keras.replicas import strategy_of
 from ..seams.keras.training import build_as_fit_does, note_loss
 
@@ -104,18 +105,7 @@ def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ())
             optimizer.build(model.trainable_variables)
         kind = type(optimizer).__name__
         how = f"with its {kind}" if compiled else f"with {kind}, as it is not compiled"
-    specs = keras.tree.map_structure(spec_of, targets)
+    specs = keras.tree.map_structure(batch_spec, targets)
     if specs:
         build_as_fit_does(model, (inputs, *specs))  # its metrics
     return TrainedStep(model, inputs, specs, optimizer, f"a step {how}, and {loss}")
-
-
-def spec_of(leaf: Any) -> tf.TensorSpec:
-    """Return type and shape of targets as ``fit`` hands them on: in Keras's own floating type."""
-    if isinstance(leaf, tf.TensorSpec):
-        return leaf
-    value = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
-    dtype = tf.as_dtype(value.dtype)
-    if dtype.is_floating and not isinstance(leaf, tf.Tensor):
-        dtype = tf.as_dtype(keras.config.floatx())
-    return tf.TensorSpec(value.shape, dtype)
