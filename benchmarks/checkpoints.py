@@ -1,7 +1,7 @@
-"""Sweep the number of checkpoints of the example, and make the README's table and figures from what comes out.
+"""Sweep the number of checkpoints of the example, and make the table of docs/benchmarks.md and figures from what comes out.
 
     python3 benchmarks/checkpoints.py               run all, write results/checkpoints.json, print the table
-    python3 benchmarks/checkpoints.py --figures     also write static/*.png and the README's table
+    python3 benchmarks/checkpoints.py --figures     also write static/*.png and the table of docs/benchmarks.md
 
 Each run is a process of its own, so that measured memory starts from nothing. Rounds are interleaved, and the seconds
 per step are medians over them: on a busy machine only the ratios within one sweep mean anything.
@@ -38,7 +38,7 @@ def run(folder, checkpoints, recompute):
 
 
 def table(rows):
-    """Return the README's table, in Markdown."""
+    """Return the table of docs/benchmarks.md, in Markdown."""
     lines = [
         "| checkpoints | predicted peak | compiled peak | measured in the process | seconds per step |",
         "|---|---|---|---|---|",
@@ -54,7 +54,7 @@ def main():
     """Run the sweep."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=2, help="runs of each configuration (2)")
-    parser.add_argument("--figures", action="store_true", help="write static/*.png and the README's table")
+    parser.add_argument("--figures", action="store_true", help="write static/*.png and the table of docs/benchmarks.md")
     arguments = parser.parse_args()
     rows, programs, seconds = {}, {}, {}
     with tempfile.TemporaryDirectory() as folder:
@@ -72,7 +72,7 @@ def main():
     RESULTS.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
     print(table(rows.values()))
     if arguments.figures:
-        replace_table(ROOT / "README.md", "checkpoints", table(rows.values()))
+        replace_table(ROOT / "docs" / "benchmarks.md", "checkpoints", table(rows.values()))
         static = ROOT / "static"
         static.mkdir(exist_ok=True)
         plain, seven = programs[0, True], programs[7, True]

@@ -13,6 +13,22 @@ from workloads import WORKLOADS
 
 from keras_recompute.sizes import format_bytes
 
+# The README's table: a workload and a number of checkpoints for each row, and the peer of each column.
+SUMMARY_ROWS = {
+    ("lstm", 0): "LSTM(256), 2048 steps, batch 16",
+    ("lstm", 7): "the same LSTM",
+    ("transformer", 0): "transformer, 12 blocks of 256, batch 4",
+    ("transformer", 3): "the same transformer",
+    ("transformer", 11): "the same transformer",
+    ("resnet50", 3): "ResNet-50, 64 x 64, batch 16, ours without jit",
+}
+SUMMARY_COLUMNS = {
+    "PyTorch": ("torch",),
+    "JAX": ("jax",),
+    "keras.remat": ("remat", "keras"),  # without checkpoints it is plain Keras
+    "keras-recompute": ("ours-without-jit", "ours"),  # the former ran networks of convolutions only
+}
+
 AGREEMENT = 1e-4  # relative, of loss and gradient norm of the first step: float32 over a hundred thousand additions
 NORM_AGREEMENT = 1e-3  # of the gradient norm of a deep network: rounding takes a number near zero to the other side of a relu
 COLUMNS = "peer | seconds per step | first step | of the machine's matrix rate | compiled temporaries | measured in the process"
@@ -63,6 +79,19 @@ def table(comparison: Comparison, *, main_only: bool = False) -> str:
     return "\n".join([*lines, *(f"\n{failure}" for failure in comparison.failures if not main_only)])
 
 
+def summary(found: dict[str, Comparison]) -> str:
+    """Return the README's table, in Markdown: seconds and measured memory of a few rows, a column for each framework."""
+    lines = [f"| network | checkpoints | {' | '.join(SUMMARY_COLUMNS)} |", "|---" * (2 + len(SUMMARY_COLUMNS)) + "|"]
+    for (workload, checkpoints), name in SUMMARY_ROWS.items():
+        rows = {row["peer"]: row for row in found[workload].rows if row["checkpoints"] == checkpoints}
+        cells = []
+        for peers in SUMMARY_COLUMNS.values():
+            row = next(rows[peer] for peer in peers if peer in rows)
+            cells.append(f"{_seconds(row['step_seconds'])} s, {format_bytes(int(row['measured_bytes']))}")
+        lines.append(f"| {name} | {checkpoints} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _seconds(value: float) -> str:
     return f"{value:.2f}" if value >= 0.2 else f"{value:.3f}"  # two digits that count
 
@@ -84,7 +113,7 @@ def disagreements(comparison: Comparison) -> list[str]:
 
 
 def write_readme(results: Path, root: Path) -> None:
-    """Write the plots, all tables into benchmarks/README.md, and the main rows of the first into the project's."""
+    """Write the plots, all tables into benchmarks/README.md, and excerpts into the README and docs/benchmarks.md."""
     found = {path.stem.removeprefix("compare-"): Comparison.read(path) for path in results.glob("compare-*.json")}
     tables = []
     for name in (name for name in WORKLOADS if name in found):
@@ -93,4 +122,6 @@ def write_readme(results: Path, root: Path) -> None:
         tables.append(f"### {name}\n\nMatrix products at {rate:.0f} GFLOP/s, by {found[name].device}.\n\n{table(found[name])}")
     replace_table(root / "benchmarks" / "README.md", "compare", "\n\n".join(tables))
     if "lstm" in found:
-        replace_table(root / "README.md", "compare", table(found["lstm"], main_only=True))
+        replace_table(root / "docs" / "benchmarks.md", "compare", table(found["lstm"], main_only=True))
+    if {workload for workload, _ in SUMMARY_ROWS} <= set(found):
+        replace_table(root / "README.md", "compare", summary(found))

@@ -1,6 +1,6 @@
 """What a training step takes on GPUs and TPUs that are not here: ours, plain Keras and JAX, by the devices' own compilers.
 
-    python3 benchmarks/devices.py                                    all; writes results/devices.json and the README's table
+    python3 benchmarks/devices.py                                    all; writes results/devices.json and docs/benchmarks.md
     python3 benchmarks/devices.py --device h100 --workload lstm      some, printed alone
 
 Needs JAX with the compilers, here or in the environment of KERAS_RECOMPUTE_DEVICES_PYTHON. The networks are those of
@@ -91,7 +91,7 @@ def rows_of(workload: Workload, device: str) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]], devices: tuple[str, ...]) -> str:
-    """Return the README's table, in Markdown: temporaries on each device."""
+    """Return the table of docs/benchmarks.md, in Markdown: temporaries on each device."""
     found = {(r["workload"], r["checkpoints"], r["peer"], r["device"]): r["temporary_bytes"] for r in rows}
     where = " / ".join(find_device(device).title.removeprefix("NVIDIA ").split(" 80GB")[0] for device in devices)
     lines = [f"| temporaries on {where} | checkpoints | {' | '.join(PEERS)} |", "|---|---|" + "---|" * len(PEERS)]
@@ -117,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
     print(table(rows, devices))
     if not options.device and not options.workload:
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-        replace_table(ROOT / "README.md", "devices", table(rows, devices))
+        replace_table(ROOT / "docs" / "benchmarks.md", "devices", table(rows, devices))
     return 0
 
 

@@ -4,7 +4,7 @@
     python3 benchmarks/published_memory.py --figures    also write static/LSTM_grouped*.png and the table of docs/ipu.md
 
 The programs are compiled and not run. Two are the example's, ``--data constant``. Two are of the network that the published
-script trains: its sections hand on their last outputs alone (see "What differs from the published example" in README.md).
+script trains: its sections hand on their last outputs alone (see "What differs from the published example" in docs/example.md).
 """
 
 import argparse

@@ -1,23 +1,72 @@
-"""Hooks of mkdocs: the pictures in ``static``, which pages refer to as they lie in the repository, belong to the site too."""
+"""Hooks of mkdocs: the site shows the repository's documents, with ``docs`` as its root.
+
+The README is the home page, so the two cannot differ. ``PAGES`` lists the other documents that lie outside of
+``docs``. Links are written as they lead in the repository; here they are rewritten to where the site has
+the same document or picture.
+"""
 
 from __future__ import annotations
 
+import os.path
+import posixpath
+import re
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File, Files
+ROOT = Path(__file__).resolve().parents[1]
+STATIC = ROOT / "static"
+LINK = re.compile(r"\]\(([^)\s#:]+)(#[^)\s]*)?\)")
+CODE = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 
-STATIC = Path(__file__).resolve().parents[1] / "static"
+# Documents outside of docs: where they lie in the repository, and where in the site.
+PAGES = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "ARCHITECTURE.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    # Not benchmarks/README.md: that would be the address of docs/benchmarks.md.
+    "benchmarks/README.md": "measured/index.md",
+    "benchmarks/NOTES.md": "measured/NOTES.md",
+}
 
 
-def on_files(files: Files, config: Any) -> Files:
-    """Add the pictures."""
-    for picture in sorted(STATIC.rglob("*.png")):
-        name = picture.relative_to(STATIC.parent).as_posix()
-        files.append(File.generated(config, name, abs_src_path=str(picture)))
+def site_path(path: str) -> str:
+    """Return where the site has a document or picture of the repository."""
+    return PAGES.get(path, path.removeprefix("docs/"))
+
+
+def repository_path(page: str) -> str:
+    """Return where the repository has a page of the site."""
+    places = {place: path for path, place in PAGES.items()}
+    return places.get(page, f"docs/{page}")
+
+
+def rewrite_links(markdown: str, path: str) -> str:
+    """Return the document at ``path`` of the repository with its links as the site has them."""
+    folder = posixpath.dirname(path)
+    page_folder = posixpath.dirname(site_path(path))
+
+    def rewritten(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(folder, link[1]))
+        place = os.path.relpath(site_path(target), page_folder or ".")
+        return f"]({place}{link[2] or ''})"
+
+    parts = CODE.split(markdown)  # every second one is code
+    parts[::2] = [LINK.sub(rewritten, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages and pictures that lie outside of docs."""
+    from mkdocs.structure.files import File
+
+    pictures = [picture.relative_to(ROOT).as_posix() for picture in sorted(STATIC.rglob("*.png"))]
+    places = {**PAGES, **{picture: picture for picture in pictures}}
+    for path, place in places.items():
+        files.append(File.generated(config, place, abs_src_path=str(ROOT / path)))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Let a page refer to the pictures as the site has them."""
-    return markdown.replace("](../static/", "](static/")
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Have the links of a page lead to where the site has their targets."""
+    return rewrite_links(markdown, repository_path(page.file.src_uri))

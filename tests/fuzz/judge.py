@@ -32,7 +32,7 @@ FAULTS = (
     "Required handle data not set",  # what a branch hands to its gradient, vectorised
 )
 
-# Errors of TensorFlow's that only checkpointed programs meet, as the README says: a part of the message, and of which cases.
+# Errors of TensorFlow's that only checkpointed programs meet, see docs/limits.md: a part of the message, and of which cases.
 LIMITS: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     # A tf.recompute_grad of a variable in a bounded loop has no derivative in a traced function, which a checkpoint asks for
     # when it is traced, and a tf.function only where the result matters.

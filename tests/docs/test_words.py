@@ -1,0 +1,144 @@
+"""The documents as such: length and order of the README, its copy on the site, links."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+# In this order a newcomer looks for them.
+ORDER = [
+    "# keras-recompute",
+    "python3 recompute_lstm.py --checkpoints 7",
+    "pip install -r tests/requirements.txt && python3 -m pytest",
+    "`pip install keras-recompute`",
+    "kr.checkpointed(",
+    "model.fit(",
+    "kr.plan(",
+    "![",
+    "| network | checkpoints | PyTorch | JAX | keras.remat | keras-recompute |",
+    "## In any function",
+    "## What memory a program takes",
+    "## Does it fit?",
+    "## Limits",
+    "## More",
+]
+HIDDEN = {".git", ".venv", "build", "node_modules", ".pytest_cache", ".hypothesis"}
+
+
+def documents() -> list[Path]:
+    """Return the Markdown documents of the repository."""
+    found = sorted(ROOT.rglob("*.md"))
+    return [path for path in found if not HIDDEN.intersection(path.relative_to(ROOT).parts)]
+
+
+def site_hooks():
+    """Return the module that prepares documents for the site; it can be loaded without mkdocs."""
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs" / "site_hooks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def prose(text: str) -> str:
+    """Return a document without its code."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(text: str) -> set[str]:
+    """Return the addresses of a document's headings, as GitHub and mkdocs make them."""
+    found = set()
+    for heading in re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE):
+        kept = re.sub(r"[^\w\s-]", "", heading.strip().lower())
+        found.add(re.sub(r"\s", "-", kept))
+    return found
+
+
+def links(text: str) -> list[tuple[str, str]]:
+    """Return path and anchor of each link that stays in the repository."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", prose(text))
+    inside = [target for target in targets if not re.match(r"[a-z]+:", target)]
+    return [(path, anchor) for path, _, anchor in (target.partition("#") for target in inside)]
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 140
+    table = re.search(r"<!-- table:compare -->\n(.*?)<!-- /table", README, re.DOTALL).group(1)
+    assert 5 <= len(table.splitlines()) - 2 <= 7
+    assert README.count("![") == 1
+    limits = README.split("## Limits")[1].split("\n## ")[0]
+    assert len(re.findall(r"^\* ", limits, re.MULTILINE)) == 8
+
+
+def test_the_readme_begins_with_one_sentence():
+    sentence = README.split("\n\n")[1]
+    assert sentence.endswith(".")
+    assert sentence.count(". ") == 0
+
+
+def test_the_readme_is_in_order():
+    places = [README.find(part) for part in ORDER]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_the_home_page_is_the_readme():
+    hooks = site_hooks()
+    assert hooks.PAGES["README.md"] == "index.md"
+    assert not (ROOT / "docs" / "index.md").exists()  # it would stand in its place
+    page = hooks.rewrite_links(README, "README.md")
+
+    def without_targets(text: str) -> str:
+        return re.sub(r"\]\([^)]*\)", "]", text)
+
+    assert without_targets(page) == without_targets(README)
+    targets = [path for path, _ in links(page)]
+    assert targets
+    for target in targets:
+        source = hooks.repository_path(target) if target.endswith(".md") else target
+        assert (ROOT / source).exists(), target
+
+
+def test_links_on_the_site_lead_where_they_lead_in_the_repository():
+    hooks = site_hooks()
+    cases = [
+        ("docs/ipu.md", "[a](../benchmarks/README.md#b)", "[a](measured/index.md#b)"),
+        ("docs/ipu.md", "![a](../static/b.png)", "![a](static/b.png)"),
+        ("docs/ipu.md", "[a](zoo.md)", "[a](zoo.md)"),
+        ("benchmarks/README.md", "[a](../docs/zoo.md)", "[a](../zoo.md)"),
+        ("README.md", "[a](#b) [c](https://d.org/e.md)", "[a](#b) [c](https://d.org/e.md)"),
+        ("README.md", "```\n[a](docs/b.md)\n```", "```\n[a](docs/b.md)\n```"),
+    ]
+    for path, in_the_repository, on_the_site in cases:
+        assert hooks.rewrite_links(in_the_repository, path) == on_the_site
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_link_is_broken(path):
+    text = path.read_text()
+    for target, anchor in links(text):
+        destination = (path.parent / target).resolve() if target else path
+        assert destination.exists(), target
+        if anchor and destination.suffix == ".md":
+            assert anchor in anchors(destination.read_text()), f"{target}#{anchor}"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout")
+def test_every_document_is_reached_from_the_readme():
+    command = ["git", "ls-files", "docs/*.md"]
+    tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    guides = {ROOT / name for name in tracked if not name.startswith("docs/reference/")}
+    seen, todo = set(), [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        targets = [target for target, _ in links(page.read_text()) if target]
+        todo += [(page.parent / target).resolve() for target in targets]
+    assert guides <= seen, guides - seen
