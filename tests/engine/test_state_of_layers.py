@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.build... was called on layer")
 X = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.state_of_layers")
 class Block(keras.layers.Layer):
     """It has no ``build``, so Keras builds it by a symbolic call."""
 
@@ -38,18 +38,18 @@ class Block(keras.layers.Layer):
         return y
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.state_of_layers")
 class Decorated(Block):
     call = checkpoint(Block.call)
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.state_of_layers")
 class Wrapping(Block):
     def call(self, x, training=None):
         return x + checkpoint(self.body)(x, training)
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.state_of_layers")
 class Closing(Block):
     def call(self, x, training=None):
         def body(x):

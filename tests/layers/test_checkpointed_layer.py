@@ -30,7 +30,7 @@ def block():
     return keras.Sequential(layers, name="block")
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.checkpointed_layer")
 class Net(keras.Model):
     """Wrapped layers and a model as attributes, in a list and in a dict."""
 
@@ -297,7 +297,7 @@ def test_one_wrapped_layer_in_two_models():
     assert models[0].weights[0] is models[1].weights[0]
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.checkpointed_layer")
 def save_products(value):
     return value.op.type == "MatMul"
 

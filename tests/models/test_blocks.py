@@ -17,7 +17,7 @@ from .networks import FEATURES, UNITS, numbers
 X, Y = numbers(8, FEATURES), numbers(8, UNITS, seed=1)
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.blocks")
 class Block(keras.layers.Layer):
     """Two dense layers with what Keras leaves in layers: losses, statistics, random numbers."""
 
@@ -41,7 +41,7 @@ class Block(keras.layers.Layer):
         return {**super().get_config(), "seed": self.seed}
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.blocks")
 class Encoder(keras.layers.Layer):
     """The blocks sit inside one layer."""
 
@@ -59,7 +59,7 @@ class Encoder(keras.layers.Layer):
         return x
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.blocks")
 class Subclassed(keras.Model):
     """A model whose call is its own, with a name behind ``recomputed_layers`` in the alphabet."""
 
@@ -203,7 +203,7 @@ def test_a_clone_recomputes_its_own_layers():
 
 
 def test_a_clone_that_cannot_recompute_is_refused():
-    @keras.saving.register_keras_serializable(package="tests")
+    @keras.saving.register_keras_serializable(package="tests.blocks")
     class Deep(keras.Model):
         def __init__(self, depth, **kwargs):
             inputs = x = keras.Input((UNITS,))

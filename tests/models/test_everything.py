@@ -69,7 +69,7 @@ def frozen(*names: str) -> Callable[[], keras.Model]:
     return build
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.everything")
 class Cell(L.Layer):
     def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -18,7 +18,7 @@ SPEC = tf.TensorSpec(X.shape)
 TRAININGS = (None, False, True)
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.gradient_demand")
 class Told(keras.layers.Layer):
     """What it does depends on whether ``training`` is None, False or True."""
 

@@ -20,7 +20,7 @@ from .networks import FEATURES, UNITS, numbers
 X, Y = {"features": numbers(8, FEATURES)}, numbers(8, 2, seed=1)
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.same_class")
 class Backbone(keras.Model):
     """A chain of dense layers, as KerasHub writes its backbones: arguments, attributes, and a graph."""
 
@@ -41,7 +41,7 @@ class Backbone(keras.Model):
         return cls(**config)
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests.same_class")
 class Task(keras.Model):
     """A backbone and a head, as KerasHub writes its tasks: the backbone is a model inside."""
 
