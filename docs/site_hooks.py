@@ -26,8 +26,9 @@ PAGES = {
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     # Not benchmarks/README.md: that would be the address of docs/benchmarks.md.
     "benchmarks/README.md": "measured/index.md",
-    "benchmarks/NOTES.md": "measured/NOTES.md",
 }
+for _note in sorted((ROOT / "benchmarks" / "notes").glob("*.md")):
+    PAGES[f"benchmarks/notes/{_note.name}"] = f"notes/{_note.name.replace('README', 'index')}"
 
 
 def site_path(path: str) -> str:

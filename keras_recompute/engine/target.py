@@ -33,7 +33,7 @@ POINTS = {
 class Pass:
     """One pass: ``apply`` is called at ``point`` for the targets ``on``, compilers or backends of one.
 
-    ``notes`` is the heading in benchmarks/NOTES.md under which stands what it was expected to bring, and brought.
+    ``notes`` is the file in benchmarks/notes with what it was expected to bring, and what it brought.
     """
 
     name: str

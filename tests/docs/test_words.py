@@ -1,4 +1,4 @@
-"""The documents as such: length and order of the README, its copy on the site, links."""
+"""The documents as such: length and order of the README, its copy on the site, links, notes."""
 
 from __future__ import annotations
 
@@ -142,3 +142,17 @@ def test_every_document_is_reached_from_the_readme():
         targets = [target for target, _ in links(page.read_text()) if target]
         todo += [(page.parent / target).resolve() for target in targets]
     assert guides <= seen, guides - seen
+
+
+def test_every_experiment_is_noted_in_full():
+    folder = ROOT / "benchmarks" / "notes"
+    index = (folder / "README.md").read_text()
+    files = sorted(set(folder.glob("*.md")) - {folder / "README.md"})
+    assert files
+    for file in files:
+        assert f"({file.name})" in index
+        text = file.read_text()
+        questions = re.findall(r"^#+ .*\?$", text, re.MULTILINE)
+        for part in ("Expected", "Result", "Machine", "Decision"):
+            noted = re.findall(rf"^\* \*\*{part}\*\*: ", text, re.MULTILINE)
+            assert len(noted) == len(questions), (file.name, part)

@@ -43,10 +43,10 @@ _XLA, _TENSORFLOW = "xla", "tensorflow"
 _TENSORFLOW_CPU = f"{_TENSORFLOW} on {CPU}"
 _XLA_CPU, _XLA_GPU, _XLA_TPU = (f"{_XLA} on {backend}" for backend in (CPU, GPU, TPU))
 
-_LAYERS, _CONVOLUTIONS = "Networks of other layers", "Convolutions in sections"
-_WITHOUT_XLA = "Convolutions without XLA"
-_ATTENTION, _PROCESS, _WORTH = "Attention", "What the process keeps of a compiled step", "What each pass is worth"
-_DEVICES, _MASKS = "Passes on GPUs and TPUs", "Constants in sections"
+# Files of benchmarks/notes.
+_RESIDUALS, _CONVOLUTIONS, _POOLING, _ATTENTION = "residuals.md", "convolutions.md", "pooling.md", "attention.md"
+_PROCESS, _FIRST_STEP, _WORTH = "process_memory.md", "first_step.md", "passes.md"
+_DEVICES, _PREDICTIONS = "devices.md", "predictions.md"
 
 PASSES = {
     each.name: each
@@ -55,29 +55,30 @@ PASSES = {
              "functions that XLA is to compile on their own are written out, so that the passes see what they compute",
              _CONVOLUTIONS),
         Pass("depthwise", "traced", as_depthwise, (_TENSORFLOW_CPU,),
-             "convolutions of as many groups as features by the kernels of depthwise ones, without XLA", _WITHOUT_XLA),
+             "convolutions of as many groups as features by the kernels of depthwise ones, without XLA", _CONVOLUTIONS),
         Pass("normalization", "traced", with_fused_normalization, (_TENSORFLOW_CPU,),
-             "the gradient of batch normalisation by TensorFlow's kernel for it, without XLA", _WITHOUT_XLA),
+             "the gradient of batch normalisation by TensorFlow's kernel for it, without XLA", _CONVOLUTIONS),
         Pass("scheduling", "joined", finish_layer_by_layer, (_XLA,),
-             "the gradients of a layer's weights are finished before back-propagation goes on", _LAYERS),
+             "the gradients of a layer's weights are finished before back-propagation goes on", _RESIDUALS),
         Pass("min_cut", "policy", all_but_cheap, (_XLA, _TENSORFLOW),
-             "where no policy is given, a smallest cut between products and residuals is kept", _LAYERS),
+             "where no policy is given, a smallest cut between products and residuals is kept", _RESIDUALS),
         Pass("hoisting", "begin", before_the_fence, (_XLA_CPU,),
-             "the slope of a section's last activation is made before the branch, which would hold what that reads", _LAYERS),
+             "the slope of a section's last activation is made before the branch, which would hold what that reads",
+             _RESIDUALS),
         Pass("staging", "backward", in_stages, (_XLA,),
-             "cheap values of a replay are made again where the gradient reads them", _LAYERS),
+             "cheap values of a replay are made again where the gradient reads them", _RESIDUALS),
         Pass("prevent_cse", "backward", with_operands_apart, (_XLA,),
-             "operands of products are made apart from arithmetic on the same values, so that neither is kept", _LAYERS),
+             "operands of products are made apart from arithmetic on the same values, so that neither is kept", _RESIDUALS),
         Pass("convolutions", "operation", faster_convolution, (_XLA_CPU,),
              "convolutions in the layout of the fast kernel, which is taken in the entry only otherwise", _CONVOLUTIONS),
         Pass("products", "operation", as_products, (_TENSORFLOW_CPU,),
              "gradients of convolutions as products of matrices, where TensorFlow's own kernels for them are slow",
-             _WITHOUT_XLA),
+             _CONVOLUTIONS),
         Pass("poolings", "operation", faster_pooling, (_XLA_CPU,),
              "pooling as sums of slices, without arrays of whole numbers for its gradient",
-             "Pooling, and other operations, in sections"),
+             _POOLING),
         Pass("repeated_constants", "operation", late_repetition, (_XLA,),
-             "masks, which read no input, are made in the kernels that read them, and not once for each section", _MASKS),
+             "masks, which read no input, are made in the kernels that read them, and not once for each section", _PREDICTIONS),
         Pass("copied_tracebacks", "copied", copy_traceback, (_TENSORFLOW,),
              "an error in a copied operation shows the line of the original", _WORTH),
         Pass("fence", "fence", behind_a_branch, (_XLA_CPU, _XLA_TPU),
@@ -91,7 +92,7 @@ PASSES = {
         Pass("unstacking", "slice", chosen_slice, (_XLA,),
              "a loop chooses among tensors instead of slicing a stack of them", _ATTENTION),
         Pass("shared_kernels", "stacked", with_shared_kernels, (_XLA_CPU,),
-             "what reads the gradient of one tensor of a stack is compiled once for all of them", "Preparing a step"),
+             "what reads the gradient of one tensor of a stack is compiled once for all of them", _FIRST_STEP),
         Pass("rerolling", "end", among_many, (_XLA_TPU,),
              "of many equal sections the one behind the last checkpoint runs in the loop of those before it", _DEVICES),
         Pass("sinking", "slice", sunk_slice, (_XLA, _TENSORFLOW),

@@ -10,7 +10,7 @@ A depthwise convolution, also one of as many groups as features, is the other wa
 that plain loops are 10 to 50 times faster than the kernel, which is made for many. Written in another form, the kernel is not
 taken.
 
-Other compilers keep what they have. What it gains: "Convolutions in sections" in benchmarks/NOTES.md.
+Other compilers keep what they have. What it gains: benchmarks/notes/convolutions.md.
 """
 
 from __future__ import annotations

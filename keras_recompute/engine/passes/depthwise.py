@@ -5,7 +5,7 @@ into functions of their own that XLA compiles. Where a feature has a group of it
 XLA:CPU is slow with (see ``convolutions``): 14 to 150 times as slow as a depthwise convolution, which is the same. Such
 functions are written out as that, with the kernel in another shape. One of larger groups is called as ever.
 
-What it gains: "Convolutions without XLA" in benchmarks/NOTES.md.
+What it gains: benchmarks/notes/convolutions.md.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ XLA a control dependency on the gradients does the same as a branch. All work wh
 XLA for GPUs keeps the barrier until it has scheduled, so there all of this is done by one: each branch is the host's to decide
 there, which waits for the device. A TPU decides by itself, and takes less memory with branches.
 
-What it gains: "What each pass is worth" in benchmarks/NOTES.md.
+What it gains: benchmarks/notes/passes.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ begins with the slope of that: it reads the incoming gradient and the section's 
 replayed. In the branch both would be held beside what is made of them, to its end. Before it one array is left of the three,
 and the gradient is overwritten. Where several gradients come in it took more: what is made of one waits for the others.
 
-What it gains: "Networks of other layers" in benchmarks/NOTES.md ("The slope of a section's last activation").
+What it gains: benchmarks/notes/residuals.md.
 """
 
 from __future__ import annotations

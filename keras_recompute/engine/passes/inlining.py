@@ -4,7 +4,7 @@ For XLA. A ``tf.function`` with ``jit_compile=True`` in a program that XLA compi
 Keras writes convolutions in groups so, since TensorFlow's own kernels do not have them: in a branch, where sections stand, they
 were in the form that XLA:CPU is slow with (see ``convolutions``).
 
-What it gains: "Convolutions in sections" in benchmarks/NOTES.md.
+What it gains: benchmarks/notes/convolutions.md.
 """
 
 from __future__ import annotations

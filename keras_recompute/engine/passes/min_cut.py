@@ -9,7 +9,7 @@ not before, which needs a fence: a compiler would merge them with those that the
 What is kept is a smallest cut between the products and the residuals: of the gelu of a product, for which a gradient reads
 four arrays, that is the product alone.
 
-What it gains: "Networks of other layers" in benchmarks/NOTES.md ("A smallest cut").
+What it gains: benchmarks/notes/residuals.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ lives. The kernel is one operation; its numbers are the same but for the order i
 The layer's own results stay Keras's to the bit: where they are rounded otherwise, the difference grows from layer to layer, to
 a fifth of a gradient of ResNet50.
 
-What it gains: "Convolutions without XLA" in benchmarks/NOTES.md.
+What it gains: benchmarks/notes/convolutions.md.
 """
 
 from __future__ import annotations

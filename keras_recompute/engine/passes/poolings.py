@@ -8,7 +8,7 @@ XLA takes another one in some windows that reach over the edge. Everything else 
 itself, are sums and maxima of slices as well, which XLA fuses with what is around them.
 Other compilers keep what they have.
 
-What it gains: "Pooling, and other operations, in sections" in benchmarks/NOTES.md.
+What it gains: benchmarks/notes/pooling.md.
 
 An image is (batch, space, channels). A *piece* of it is one element of each window, at a place of the window that is the same
 for all. A *phase* is every ``stride``-th element of the image, for each dimension of space.

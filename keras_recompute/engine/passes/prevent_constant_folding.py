@@ -7,7 +7,7 @@ no kernel for, which XLA turns into the broadcast that ``tf.zeros`` becomes too.
 A causal mask reads no input either, and is made as large as the batch: a constant, of which each section would have its own in
 its branch. Padded by nothing before it is repeated, it is a part of the kernels that read it.
 
-What it gains: "What the process keeps of a compiled step" in benchmarks/NOTES.md, and "Constants in sections".
+What it gains: benchmarks/notes/process_memory.md, and predictions.md there.
 """
 
 from __future__ import annotations

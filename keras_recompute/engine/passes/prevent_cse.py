@@ -6,7 +6,7 @@ first use to the second, beside another for the result. It takes less to make er
 products are made from copies of x of which the compiler cannot know that they equal x until it is done looking for what to
 merge.
 
-What it gains: "Networks of other layers" in benchmarks/NOTES.md ("Operands of products made apart").
+What it gains: benchmarks/notes/residuals.md.
 """
 
 from __future__ import annotations

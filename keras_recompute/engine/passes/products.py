@@ -14,7 +14,7 @@ matrices does. Here
 The others stay, and with them what works in other types than float32 and float64, or in groups. Numbers are the same but for
 the order in which they are added up.
 
-What it gains: "Convolutions without XLA" in benchmarks/NOTES.md.
+What it gains: benchmarks/notes/convolutions.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ own in both directions. A TPU's compiler holds a table of pointers for each loop
 them side by side, and copies weights anew for the loops behind. In the loop the section is replayed with the others, one replay
 more; so only among many.
 
-What it gains: "Passes on GPUs and TPUs" in benchmarks/NOTES.md.
+What it gains: benchmarks/notes/devices.md.
 """
 
 from __future__ import annotations

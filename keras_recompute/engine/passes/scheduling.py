@@ -9,7 +9,7 @@ So back-propagation passes a tensor on only once the gradients that do not need 
 with are those of the longest path, one at every depth, and they are tied to the gradients by ``fence.unlike``, on a condition
 that no compiler knows: no value changes. The ties are added to the joint graph itself, before it is cut into programs.
 
-What it gains: "Networks of other layers" in benchmarks/NOTES.md ("Back-propagation goes on only", "Sums of gradients").
+What it gains: benchmarks/notes/residuals.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ each block's weights from its share. XLA compiles equal kernels once, but a shar
 kernel that reads it, so that each block has kernels of its own: half of those of a deep network. Taken at a number that XLA
 does not know, the place is a value that the kernel is given.
 
-What it gains: "Preparing a step" in benchmarks/NOTES.md.
+What it gains: benchmarks/notes/first_step.md.
 """
 
 from __future__ import annotations

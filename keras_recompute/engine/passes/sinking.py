@@ -4,7 +4,7 @@ For every target. A loop that reads pieces of ``feed[m]`` would keep all of ``fe
 piece at a time, and a compiler moves nothing into a loop. Selecting is free of arithmetic, so the selection is repeated inside
 the body, where XLA merges it with the taking of the piece.
 
-What it gains: "What each pass is worth" in benchmarks/NOTES.md.
+What it gains: benchmarks/notes/passes.md.
 """
 
 from __future__ import annotations

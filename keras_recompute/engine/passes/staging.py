@@ -5,7 +5,7 @@ second and the third follow from the first by arithmetic, so a replay need only 
 would merge both makings and keep all three. So the replay of what is worth keeping (see ``min_cut``) is a program of its own,
 whose results the gradient reads as values that no compiler can tell to be the same.
 
-What it gains: "Networks of other layers" in benchmarks/NOTES.md ("Replay and gradient of a section in two programs").
+What it gains: benchmarks/notes/residuals.md.
 """
 
 from __future__ import annotations

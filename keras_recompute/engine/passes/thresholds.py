@@ -1,4 +1,4 @@
-"""The numbers by which passes decide, with the reason for each. What was measured: benchmarks/NOTES.md, "Thresholds"."""
+"""The numbers by which passes decide, with the reason for each. What was measured: benchmarks/notes/passes.md, "Thresholds"."""
 
 # min_cut: what is made again follows from so many values at most. A gelu's slope and a gated product follow from two; a long
 # sum would be added up anew for each of its terms.

@@ -5,7 +5,7 @@ some forty frames, 7 KiB, for thousands of operations that differ in what Tensor
 of operations have none of their own; outside XLA, where errors of a running program show them, they are given the original's.
 Neither changes the program: both work on operations as they are written.
 
-What sharing gains: "What the process keeps of a compiled step" in benchmarks/NOTES.md ("share the traceback"). Copying gains
+What sharing gains: benchmarks/notes/process_memory.md. Copying gains
 no memory.
 """
 

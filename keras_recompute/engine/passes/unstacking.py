@@ -3,7 +3,7 @@
 For XLA, which makes one pass over what is chosen of a chain of choices between two; outside, every choice would be an array of
 its own, one after the other. XLA does not do this by itself: a stack in front of a loop is an array of the size of all.
 
-What it gains: "Attention" in benchmarks/NOTES.md ("Each turn of that loop chooses its weights").
+What it gains: benchmarks/notes/attention.md.
 """
 
 from __future__ import annotations
