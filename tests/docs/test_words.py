@@ -1,4 +1,4 @@
-"""The documents as such: length and order of the README, its copy on the site, links, notes."""
+"""The documents as such: length and order of the README, its copy on the site, links, changelog, notes."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ ORDER = [
     "## Limits",
     "## More",
 ]
+CHANGES = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
 HIDDEN = {".git", ".venv", "build", "node_modules", ".pytest_cache", ".hypothesis"}
 
 
@@ -142,6 +143,18 @@ def test_every_document_is_reached_from_the_readme():
         targets = [target for target, _ in links(page.read_text()) if target]
         todo += [(page.parent / target).resolve() for target in targets]
     assert guides <= seen, guides - seen
+
+
+def test_the_changelog_has_the_form_of_keepachangelog():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert releases[0] == "[Unreleased]"
+    for release in releases[1:]:
+        assert re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", release), release
+    for release in text.split("\n## ")[1:]:
+        kinds = re.findall(r"^### (.*)$", release, re.MULTILINE)
+        assert kinds, release.splitlines()[0]
+        assert kinds == [kind for kind in CHANGES if kind in kinds]
 
 
 def test_every_experiment_is_noted_in_full():
