@@ -29,6 +29,8 @@ ORDER = [
     "## More",
 ]
 CHANGES = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+# Sentences with these have to be read twice.
+RIDDLES = r"\b(of which|of whom|[Tt]hose that|as ever|[Nn]obody|without a word|tells|hung on)\b"
 HIDDEN = {".git", ".venv", "build", "node_modules", ".pytest_cache", ".hypothesis"}
 
 
@@ -65,6 +67,21 @@ def links(text: str) -> list[tuple[str, str]]:
     targets = re.findall(r"\]\(([^)\s]+)\)", prose(text))
     inside = [target for target in targets if not re.match(r"[a-z]+:", target)]
     return [(path, anchor) for path, _, anchor in (target.partition("#") for target in inside)]
+
+
+PLAIN = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("example", "benchmarks", "limits")),
+    *sorted((ROOT / "benchmarks" / "notes").glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_sentences_are_read_once(path):
+    text = prose(path.read_text())
+    assert re.findall(RIDDLES, text) == []
+    sentences = [line for line in text.splitlines() if not line.startswith(("|", "#", "![", "<!--"))]
+    assert [line for line in sentences if len(line) > 100] == []
 
 
 def test_the_readme_is_short():
