@@ -6,6 +6,7 @@ other targets run these and all the others.
 
 import gc
 import os
+import resource
 import signal
 import sys
 
@@ -60,12 +61,46 @@ def pytest_ignore_collect(collection_path, config):
     return True if is_other and config.getoption("--target").startswith("ipu") else None
 
 
+# Of each test's long cases CI runs every fifth: most lists of modes have two or three, so a step of five meets them all.
+CASES_PER_ONE_IN_CI = 5
+
+
+def mark_exhaustive_cases(items):
+    """Mark as ``exhaustive`` the long cases that CI leaves out, of each test that marks none so itself.
+
+    The count goes from the last case, which under ``jit`` or with all options is the most telling one; so each test keeps
+    a case in CI.
+    """
+    cases = {}
+    for item in items:
+        if item.get_closest_marker("long") or item.get_closest_marker("exhaustive"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for of_one_test in cases.values():
+        if not any(item.get_closest_marker("exhaustive") for item in of_one_test):
+            for number, item in enumerate(reversed(of_one_test)):
+                if number % CASES_PER_ONE_IN_CI:
+                    item.add_marker(pytest.mark.exhaustive)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the marks select
 def pytest_collection_modifyitems(config, items):
+    mark_exhaustive_cases(items)
     there = config.getoption("--ipus")
     for item in items:
         marker = item.get_closest_marker("ipus")
         if marker and config.getoption("--target") == "ipu" and marker.args[0] > there:
             item.add_marker(pytest.mark.skip(reason=f"needs {marker.args[0]} IPUs; --ipus says that there are {there}"))
+
+
+_collected_at = [0]
+
+
+def pytest_runtest_teardown():
+    # With the thresholds above the models of past tests stay, gigabytes over the whole suite: looked for by each GiB more.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB
+    if peak > _collected_at[0] + 2**20:
+        gc.collect()
+        _collected_at[0] = peak
 
 
 @pytest.fixture

@@ -205,6 +205,7 @@ def test_figures_are_kept_and_drawn(tmp_path):
     assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_memory_of_a_gpu_is_that_of_its_allocator_in_the_timed_steps(monkeypatch):
     held, peak = 100, [100]
     taken = iter((0, 900, 50, 60))  # by the tiny model, the first step, and the timed ones

@@ -46,9 +46,10 @@ def test_two_workers_train_to_the_losses_of_one_process():
 @pytest.mark.parametrize(
     ("kind", "replicas", "jit", "names"),
     [
-        ("workers", 2, True, ("recurrent", "convolutions")),
+        pytest.param("workers", 2, True, ("recurrent", "convolutions"), marks=pytest.mark.exhaustive),
         ("workers", 2, False, ("transformer",)),
-        ("workers", 4, True, ("perceptron, a batch of 8",)),  # the last worker has none of it
+        # The last worker has none of it.
+        pytest.param("workers", 4, True, ("perceptron, a batch of 8",), marks=pytest.mark.exhaustive),
         ("mirrored", 2, True, ("convolutions",)),
     ],
 )

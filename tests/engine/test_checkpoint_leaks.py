@@ -77,6 +77,7 @@ def test_functions_that_come_and_go():
     assert alive() == before
 
 
+@pytest.mark.long
 def test_a_graph_takes_its_programs_with_it():
     def trace():
         function = tf.function(lambda x: step(checkpoint(scoped, policy=save_everything)) * x, autograph=False)

@@ -85,7 +85,10 @@ def graphs():
     return sum(isinstance(o, FuncGraph) for o in gc.get_objects())
 
 
-@pytest.mark.parametrize("make", ANEW, ids=NAMES)
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(make, id=name, marks=() if name == "closure" else pytest.mark.long) for make, name in zip(ANEW, NAMES)],
+)
 def test_what_is_made_anew_finds_its_program(make):
     """With the values and gradients of what it captures at each call."""
     before = None

@@ -1,4 +1,4 @@
-"""How long to search: about 300 examples, always the same, or as many as KERAS_RECOMPUTE_FUZZ says, each time others.
+"""How long to search: about 120 examples, always the same, or as many as KERAS_RECOMPUTE_FUZZ says, each time others.
 
 ``KERAS_RECOMPUTE_FUZZ=long`` are 20,000, ``KERAS_RECOMPUTE_FUZZ=5000`` as many as it says.
 """
@@ -9,7 +9,7 @@ import os
 
 from hypothesis import HealthCheck, Phase, settings
 
-DEFAULT, LONG = 300, 20_000
+DEFAULT, LONG = 120, 20_000
 
 
 def examples() -> int:

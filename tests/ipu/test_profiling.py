@@ -271,6 +271,7 @@ class TestReportHelper:
         with pytest.raises(AssertionError, match="one report was expected, but there are 0"):
             helper.find_report()
 
+    @pytest.mark.long
     def test_the_folder_goes_with_it(self):
         helper = ReportHelper()
         folder = helper._directory

@@ -173,6 +173,7 @@ class TestStates:
         assert [loss[0] for loss in seen.values()] == [seen[0][0]] * 3, "replica 0 starts from the seed"
         assert seen[0][0] != seen[0][1] == seen[2][1]
 
+    @pytest.mark.long
     def test_replicas_with_common_statistics_cannot_draw_the_same(self):
         from tensorflow.python import ipu
 
@@ -300,6 +301,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match="3 microbatches for 4 replicas, and each needs at least one"):
             model.fit(*data(3), batch_size=BATCH, verbose=0)
 
+    @pytest.mark.long
     def test_what_is_left_over_is_dropped_with_a_warning(self):
         model = replicated(2, None, steps=1, accumulation=1)
         with pytest.warns(UserWarning, match="5 microbatches are dealt to 2 replicas: the last 1 are dropped"):

@@ -87,6 +87,7 @@ def test_a_model_of_wrapped_layers_trains_as_the_plain_one(make, options):
     assert [w.name for w in ours.trainable_weights] == [w.name for w in theirs.trainable_weights]
 
 
+@pytest.mark.long
 def test_a_wrapped_attribute_takes_the_memory_of_a_checkpoint():
     peaks = []
     for wrap in (kr.checkpoint, plain):
@@ -255,6 +256,7 @@ def test_layers_of_keras_that_hold_layers_take_it():
     assert len(back.weights) == len(model.weights)
 
 
+@pytest.mark.long
 def test_precision_lora_and_quantization_are_the_layers():
     layer = keras.layers.Dense(8, dtype="mixed_bfloat16")
     ours = kr.checkpoint(layer)

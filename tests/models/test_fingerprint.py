@@ -76,7 +76,9 @@ MODES = pytest.mark.parametrize(
     "mode",
     ["graph", pytest.param("eager", marks=pytest.mark.long), pytest.param("jit", marks=pytest.mark.long)],
 )
-CHECKPOINTS = pytest.mark.parametrize("checkpoints", [True, False], ids=["checkpoints", "none"])
+CHECKPOINTS = pytest.mark.parametrize(
+    "checkpoints", [True, pytest.param(False, marks=pytest.mark.long)], ids=["checkpoints", "none"]
+)
 
 
 @MODES
@@ -206,6 +208,7 @@ def test_arrays_above_the_limit_are_told_by_identity():
     assert key(one) == key(same) != key(other)
 
 
+@pytest.mark.long
 def test_a_frozen_layer_another_dtype_lora_and_quantization_count():
     def made(change=id, **options):
         layer = keras.layers.Dense(4, **options)

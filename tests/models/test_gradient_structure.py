@@ -124,7 +124,7 @@ def test_each_optimizer_makes_the_same_weights(optimizer):
 
 
 @pytest.mark.parametrize("wrap", some(WRAPS, quick=["at"]))
-@pytest.mark.parametrize("mode", ["eager", "jit"])
+@pytest.mark.parametrize("mode", some(["eager", "jit"], quick=["eager"]))
 @pytest.mark.parametrize("losses", some(LOSSES, quick=["one"]))
 def test_eagerly_and_under_jit(losses, mode, wrap):
     asked = {"losses": LOSSES[losses], "mode": mode, "updates": 2}
@@ -143,6 +143,7 @@ def test_an_embedding_that_is_the_output_too(mode):
     assert_same_weights(ours, plain, 2e-5 if mode == "jit" else 2e-6)
 
 
+@pytest.mark.long
 def test_keras_warns_of_the_variables_that_it_warns_of_without_checkpoints():
     warned = []
     for wrap in (lambda m: m, *WRAPS.values()):
@@ -174,6 +175,7 @@ def test_blocks_with_tables_of_their_own_are_no_loop_of_stacked_tables(mode):
     assert_same_weights(weights_after(blocks, scanned, "adam", mode=mode), plain, 2e-5)
 
 
+@pytest.mark.long
 def test_the_gradient_of_an_embedding_in_a_model_is_sparse():
     for wrap in (lambda m: m, *WRAPS.values()):
         model = wrap(network())

@@ -81,6 +81,7 @@ def test_a_layer_behind_the_section_cannot_use_it(by, mode):
         fitted(ours, mode)
 
 
+@pytest.mark.long
 def test_a_layer_of_the_same_section_can_use_it():
     losses = [fitted(model, "graph") for model in (build(reads=True)[0], kr.checkpointed(build(reads=True)[0], at="reads"))]
     np.testing.assert_allclose(*losses, rtol=1e-5)

@@ -48,8 +48,8 @@ def train(model, times=1):
         model.train_on_batch(X, Y)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("way", ["every", pytest.param("layers", marks=pytest.mark.long)])
+@pytest.mark.parametrize("head", ["get_layer", *(pytest.param(head, marks=pytest.mark.long) for head in ("layers", "list"))])
 def test_a_new_head_on_layers_says_once_that_it_recomputes_nothing(way, head):
     model = WAYS[way](network())
     new = HEADS[head](model)
@@ -71,6 +71,7 @@ def test_a_loop_of_ones_own_is_told_too():
     assert not said(step)
 
 
+@pytest.mark.long
 def test_the_remedies_recompute():
     def temporaries(model):
         model.compile("sgd", "mse", jit_compile=True)
@@ -88,6 +89,7 @@ def test_the_remedies_recompute():
         assert temporaries(remedy) < 0.7 * temporaries(plain)
 
 
+@pytest.mark.long
 def test_others_are_not_told():
     base = network()
     WAYS["every"](base)

@@ -283,6 +283,7 @@ def test_sections_have_their_names_in_the_compiled_program(compiled):
 X = np.ones((2, 8, FEATURES), "float32")
 
 
+@pytest.mark.long
 def test_save_and_load(tmp_path):
     model = recurrent(Model, 3)
     model.compile("sgd", "mse", jit_compile=False)

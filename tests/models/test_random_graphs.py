@@ -25,7 +25,7 @@ from keras_recompute.models.model import Model
 from .networks import mark, numbers
 from .twins import assert_agree, training_pass
 
-CI_EXAMPLES = 100
+CI_EXAMPLES = 40
 EXAMPLES = int(os.environ.get("KERAS_RECOMPUTE_EXAMPLES", CI_EXAMPLES))
 BATCH, TIME, WIDTH, WORDS = 2, 4, 3, 5
 SHARED = 2  # layers that may be called several times

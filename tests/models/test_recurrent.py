@@ -73,14 +73,11 @@ def trained(network, cut, mode):
     return np.array(losses), model.get_weights()
 
 
-QUICK = ("two_directions", "every", "graph")
 ALL = [(network, name, mode) for network in NETWORKS for name in CUTS for mode in ("eager", "graph", "jit")]
 
 
-@pytest.mark.parametrize(
-    ("network", "name", "mode"),
-    [pytest.param(*each, marks=() if each == QUICK else pytest.mark.long) for each in ALL],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("network", "name", "mode"), ALL)
 def test_three_updates_are_those_of_the_plain_model(network, name, mode):
     losses, weights = trained(network, CUTS[name], mode)
     plain_losses, plain_weights = trained(network, lambda model: model, mode)
@@ -89,6 +86,7 @@ def test_three_updates_are_those_of_the_plain_model(network, name, mode):
         np.testing.assert_allclose(found, plain, rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.long
 def test_without_checkpoints_nothing_is_cut():
     """Not in a model whose equal blocks are one loop either: there nothing is recomputed."""
     cut = []
@@ -170,7 +168,8 @@ def test_without_jit_the_process_takes_less():
     assert taken[1] < taken[0] / 2.5
 
 
-@pytest.mark.parametrize("kind", ["LSTM", pytest.param("Bidirectional", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["LSTM", pytest.param("Bidirectional", marks=pytest.mark.exhaustive)])
 def test_a_plan_cuts_recurrent_layers_along_time(kind):
     plain = long_model(kind)
     ours, plan = kr.plan(plain, memory_budget="1MiB", batch_size=8, prove=False)

@@ -75,7 +75,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", ["layers=", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("every=", "at="))])
 def test_a_model_that_keras_saves_and_cannot_load_is_refused(tmp_path, kind):
     keras.utils.clear_session()
     make, options = MODELS[kind]

@@ -140,6 +140,7 @@ def test_the_layers_inside_a_model_are_counted_and_cut():
     assert found[-1][-1] == "head"
 
 
+@pytest.mark.long
 def test_class_attributes_and_methods_are_those_of_the_plain_model():
     _, base = pair("task")
     layers = [id(layer) for layer in base.layers]

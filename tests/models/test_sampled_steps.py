@@ -53,6 +53,7 @@ def compiled(model):
     return model
 
 
+@pytest.mark.long
 def test_a_trainer_of_built_networks_needs_no_call():
     """All has its weights, so nothing is asked for; as fit, it is never called."""
     found = []
@@ -69,6 +70,7 @@ def test_a_trainer_without_weights_says_what_to_do():
         kr.checkpointed(Trainer(), layers="block_*", sample=X)
 
 
+@pytest.mark.long
 def test_a_trainer_is_built_on_a_sample_and_compared():
     trainer = compiled(Trainer())
     with warnings.catch_warnings():
@@ -97,6 +99,7 @@ def test_layers_that_save_nothing_say_so_once():
     assert len(caught) == 1
 
 
+@pytest.mark.long
 def test_a_layer_that_saves_nothing_is_no_matter_beside_others():
     model = network(seed=0)  # all layers but the last one keep something
     ours = kr.checkpointed(model, layers=keras.layers.Dense)
@@ -106,6 +109,7 @@ def test_a_layer_that_saves_nothing_is_no_matter_beside_others():
         ours.fit(X, X, verbose=0)
 
 
+@pytest.mark.long
 def test_a_frozen_model_takes_checkpoints():
     """Its gradients by its inputs are asked for, as in style transfer."""
     model = network(seed=0)

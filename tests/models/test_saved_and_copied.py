@@ -198,7 +198,7 @@ CELLS = [(row, column) for row in ROWS for column in COLUMNS if column != "own c
 # Keras makes the clone by its own class, where the constructor is not Keras's.
 REFUSED = {(row, "own constructor", "clone") for row in ROWS[:4]}
 QUICK = {
-    ("checkpoint layers", "functional", ".keras"),
+    ("checkpoint layers", "functional", "pickle"),
     ("every=", "own constructor", "pickle"),
     ("at=", "sequential", "deepcopy"),
     ("layers=", "own call", ".keras"),

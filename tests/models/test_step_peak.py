@@ -68,6 +68,7 @@ def zoomed():
     return keras.Model(inputs, LAYERS.Dense(1)(LAYERS.GlobalAveragePooling2D()(x)))
 
 
+@pytest.mark.long
 def test_a_model_that_xla_cannot_compile_is_measured():
     """Its convolutions keep 6 arrays of 64 x 16 x 16 x 16 floats, 1 MiB each."""
     model = zoomed()

@@ -73,6 +73,7 @@ def assert_agrees_with_the_search(chain, budget_bytes):
     return outcome
 
 
+@pytest.mark.long
 @repeatable
 @given(uneven_chains(most=5), st.data())
 def test_the_search_never_beats_the_planner_on_up_to_5_steps(chain, data):

@@ -121,6 +121,7 @@ def test_the_command_writes_a_page(program, tmp_path, capsys):
     assert capsys.readouterr().out.strip() == str(tmp_path / "ab.html")
 
 
+@pytest.mark.long
 def test_it_opens_at_the_peak(opened):
     assert text(opened, "step-title") == "Step 5 of 8, the peak"
     assert listed(opened) == [
@@ -133,6 +134,7 @@ def test_it_opens_at_the_peak(opened):
     assert "unexplained" in text(opened, "legend")  # the record's buffers do not add up to its steps: that is shown
 
 
+@pytest.mark.long
 def test_hover_tells_the_step_and_what_is_alive(opened):
     opened.move(*place(opened, 4.5))
     tip = opened.wait("!$('tip').hidden && $('tip').textContent")
@@ -185,6 +187,7 @@ def test_hover_where_only_the_other_report_has_steps(browser, program, saved, tm
     assert browser.messages == []
 
 
+@pytest.mark.long
 def test_click_pins_a_step(opened):
     opened.click(*place(opened, 6.5))
     assert text(opened, "step-title") == "Step 6 of 8"
@@ -192,6 +195,7 @@ def test_click_pins_a_step(opened):
     assert address(opened) == "#step=6"
 
 
+@pytest.mark.long
 def test_the_list_is_filtered_and_sorted(opened):
     opened.run("document.querySelector('[data-sort=what]').click()")
     assert [what for _, what in listed(opened)] == ["fusion.2", "net/lstm/kernel", "net/lstm: MatMul"]
@@ -228,6 +232,7 @@ def test_a_buffer_shows_its_whole_life(opened):
     assert opened.run("$('lifetime').hidden")
 
 
+@pytest.mark.long
 def test_the_difference_of_two_steps(opened):
     opened.click(*place(opened, 3.5))
     opened.click(*place(opened, 6.5), shift=True)
@@ -319,6 +324,7 @@ def test_light_and_dark(opened):
     assert opened.run("getComputedStyle(document.body).backgroundColor") == colours[0]
 
 
+@pytest.mark.long
 def test_hostile_names_are_text(browser, program, tmp_path):
     browser.messages.clear()
     steps = tuple(dataclasses.replace(s, instruction=HOSTILE, layer=HOSTILE, phase=HOSTILE) for s in program.steps)

@@ -38,6 +38,7 @@ def fit(folder, *callbacks, writes=True, **options):
     return history["loss"], model.get_weights()
 
 
+@pytest.mark.long
 def test_what_was_interrupted_goes_on_to_the_same_numbers_dropout_and_all(tmp_path):
     whole, weights = fit(tmp_path / "undisturbed")
     with pytest.raises(Interrupted):
