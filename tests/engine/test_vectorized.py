@@ -172,12 +172,9 @@ def test_a_checkpoint_in_a_vectorised_map_says_that_it_saves_nothing() -> None:
         tf.vectorized_map(kr.checkpoint(tf.tanh), tf.constant(ROWS))
 
 
-@pytest.mark.parametrize(
-    "activations",
-    [("tanh", "gelu"), pytest.param(("softplus",), marks=pytest.mark.long), pytest.param(("mish",), marks=pytest.mark.long)],
-    ids="-".join,
-)
-@pytest.mark.parametrize("pfor", [True, pytest.param(False, marks=pytest.mark.long)], ids=["pfor", "loop"])
+@pytest.mark.long
+@pytest.mark.parametrize("activations", [("tanh", "gelu"), ("softplus",), ("mish",)], ids="-".join)
+@pytest.mark.parametrize("pfor", [True, False], ids=["pfor", "loop"])
 @pytest.mark.parametrize("of", ["x", "weights"])
 def test_jacobians_of_gradients_under_jit(of: str, pfor: bool, activations: tuple[str, ...]) -> None:
     """The second derivatives of these hold sums that a compiled program keeps behind branches, which a map cannot take."""

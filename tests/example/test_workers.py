@@ -68,14 +68,9 @@ def test_only_the_first_worker_tries_where_results_are_to_go(tmp_path, monkeypat
 
 
 @pytest.mark.long
-def test_two_workers_train_to_the_losses_of_one_process(tmp_path):
-    check_workers(tmp_path, 2)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("data", ["text", "constant"])
-def test_four_workers_train_to_the_losses_of_one_process(tmp_path, data):
-    check_workers(tmp_path, 4, "--data", data)
+@pytest.mark.parametrize(("workers", "data"), [(4, "text"), (4, "constant"), (2, "text")])
+def test_workers_train_to_the_losses_of_one_process(tmp_path, workers, data):
+    check_workers(tmp_path, workers, "--data", data)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ def test_steps_are_cut_for_the_data_that_is_too_short_alone():
     assert model.steps_per_execution == 4
 
 
-@pytest.mark.parametrize("is_pipeline", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
+@pytest.mark.parametrize("is_pipeline", [True, False])
 def test_short_validation_data_is_evaluated_whole(is_pipeline):
     """One microbatch where two run at once: cut, and training goes on with two."""
     from tensorflow.python import ipu

@@ -39,12 +39,10 @@ def test_outputs_states_and_gradients(cell, sequences, state, initial):
     assert_close(results(ours, X, given), results(plain, X, given), 1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("cell", "sequences"),
-    [
-        ("lstm", True),
-        *(pytest.param(*given, marks=pytest.mark.long) for given in [*((c, True) for c in GRUS), ("lstm", False)]),
-    ],
+    [*((cell, True) for cell in GRUS), ("lstm", False), ("lstm", True)],
 )
 def test_compiled(cell, sequences):
     ours, plain = pair(cell, return_sequences=sequences, return_state=True)

@@ -113,7 +113,8 @@ def some(names, quick):
     return [pytest.param(name, marks=marks[name in quick]) for name in names]
 
 
-@pytest.mark.parametrize("optimizer", some(OPTIMIZERS, quick=["adamw"]))
+@pytest.mark.long
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_each_optimizer_makes_the_same_weights(optimizer):
     def run(wrap):
         return weights_after(network, wrap, optimizer)
@@ -153,7 +154,8 @@ def test_keras_warns_of_the_variables_that_it_warns_of_without_checkpoints():
     assert all(each == warned[0] for each in warned)
 
 
-@pytest.mark.parametrize("mode", some(["graph", "jit"], quick=["graph"]))
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["graph", "jit"])
 def test_blocks_with_tables_of_their_own_are_no_loop_of_stacked_tables(mode):
     """A stack of tables has a dense gradient, with which Adam makes other weights."""
 

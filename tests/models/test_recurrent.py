@@ -140,7 +140,8 @@ def temporary_bytes(model):
     return profile(gradients_of(model), ids, input_feed=["x"]).allocated_temporary_bytes
 
 
-@pytest.mark.parametrize("kind", ["LSTM", *(pytest.param(k, marks=pytest.mark.long) for k in KINDS if k != "LSTM")])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_compiled_step_keeps_a_state_per_section(kind):
     plain = long_model(kind)
     whole = temporary_bytes(plain)

@@ -75,7 +75,8 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["layers=", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("every=", "at="))])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", MODELS)
 def test_a_model_that_keras_saves_and_cannot_load_is_refused(tmp_path, kind):
     keras.utils.clear_session()
     make, options = MODELS[kind]

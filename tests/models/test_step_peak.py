@@ -129,15 +129,16 @@ def convolutions(activation, count=8):
     return keras.Model(inputs, LAYERS.Dense(1)(LAYERS.GlobalAveragePooling2D()(x)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("activation", "kept"),
     # Of a softplus the product and the result. Of a gelu the product, its exponential, its error
     # function, and the result, which is made of two of them.
     [
         ("relu", 1),
-        pytest.param("gelu", 4, marks=pytest.mark.long),
-        pytest.param("swish", 3, marks=pytest.mark.long),
-        pytest.param("softplus", 2, marks=pytest.mark.long),
+        ("swish", 3),
+        ("softplus", 2),
+        ("gelu", 4),
     ],
 )
 def test_the_prediction_of_a_convolution_with_its_activation(activation, kept):

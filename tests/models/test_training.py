@@ -72,7 +72,7 @@ def test_inference_is_the_plain_model_s(name):
         pytest.param("recurrent", {"run_eagerly": True}, marks=pytest.mark.long),
         pytest.param("masked", {"jit_compile": False}, marks=pytest.mark.long),
         pytest.param("masked", {"run_eagerly": True}, marks=pytest.mark.long),
-        ("batch norm", {"jit_compile": False}),
+        pytest.param("batch norm", {"jit_compile": False}, marks=pytest.mark.long),
         pytest.param("shared dense", {"jit_compile": True, "steps_per_execution": 2}, marks=pytest.mark.long),
     ],
     ids=str,

@@ -11,7 +11,7 @@ L = keras.layers
 
 
 # Weights before a batch norm: its sums are rounded otherwise where they are fused otherwise.
-@program(batch=32, quick=True, tolerance=1e-5)
+@program(batch=32, tolerance=1e-5)
 def image_classifier(wrap, batch):
     images = keras.Input((16, 16, 3))
     x = L.RandomFlip("horizontal", seed=3)(images)
