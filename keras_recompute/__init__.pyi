@@ -9,6 +9,7 @@ from .engine.inspection import (
 )
 from .engine.marks import checkpoint_name
 from .engine.scopes import keep_scope, recompute_scope
+from .engine.update_order import updates_in_backward
 from .layers.attention import MultiHeadAttention
 from .layers.checkpoint import checkpoint
 from .layers.recomputation_checkpoint import RecomputationCheckpoint
@@ -49,4 +50,5 @@ __all__ = [
     "replay_count",
     "report",
     "saved_residuals",
+    "updates_in_backward",
 ]

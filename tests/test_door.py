@@ -26,6 +26,7 @@ NAMES = {
     "recompute_scope",
     "replay_count",
     "saved_residuals",
+    "updates_in_backward",
 }
 ROOMS = {"compat", "distribute", "engine", "errors", "ipu", "layers", "liveness", "models", "planning", "report"}
 

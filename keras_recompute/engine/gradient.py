@@ -252,6 +252,12 @@ def is_checkpointed_call(operation: tf.Operation) -> bool:
     return operation.type == "IdentityN" and operation.node_def.attr[GRADIENT].s.startswith(_CHECKPOINT.encode())
 
 
+def is_gradient_of_ours(operation: tf.Operation) -> bool:
+    """Whether the gradient of ``operation`` is one that ``with_gradient`` registered."""
+    registered = operation.node_def.attr[GRADIENT].s
+    return registered.startswith((_CHECKPOINT.encode(), _BY_HAND.encode()))
+
+
 class ForwardModeError(UnsupportedError):
     """A ``tf.autodiff.ForwardAccumulator`` watches what a gradient of our own is to be written for."""
 

@@ -24,6 +24,7 @@ from .passes import target_now
 from .program import in_default_graph
 from .sparse_gradients import zero_values
 from .undifferentiable import refusing, with_zeros
+from .update_order import update_token
 from .writing import Like, fenced
 
 Tensors = Sequence[tf.Tensor]
@@ -190,10 +191,11 @@ def _write_backward(part: Partition, values: Tensors, kept: Tensors, incoming: T
             return backpropagate(inputs)
 
     like = _like_gradients(part, values, rows)
+    after = [*begun, *update_token()]
     if part.cheap is None:
-        return fenced(in_scope, inputs, after=begun, like=like, target=target)
+        return fenced(in_scope, inputs, after=after, like=like, target=target)
     with tf.name_scope(backward_scope(name)):  # what stands in place of the branch is of the section too
-        return fenced(backpropagate, inputs, after=begun, like=like, cheap=part.cheap, target=target)
+        return fenced(backpropagate, inputs, after=after, like=like, cheap=part.cheap, target=target)
 
 
 def _like_gradients(part: Partition, values: Tensors, rows: Tensors) -> list[Like]:

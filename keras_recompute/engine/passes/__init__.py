@@ -20,6 +20,7 @@ from ...backends import CPU, GPU, TPU, backend_now
 from ...errors import InvalidArgumentError
 from ...seams.tensorflow.xla import is_for_xla
 from ..target import Pass, Target
+from .completion import completion_token
 from .convolutions import faster_convolution
 from .depthwise import as_depthwise
 from .fence import behind_a_barrier, behind_a_branch, behind_control_dependencies
@@ -46,7 +47,7 @@ _XLA_CPU, _XLA_GPU, _XLA_TPU = (f"{_XLA} on {backend}" for backend in (CPU, GPU,
 # Files of benchmarks/notes.
 _RESIDUALS, _CONVOLUTIONS, _POOLING, _ATTENTION = "residuals.md", "convolutions.md", "pooling.md", "attention.md"
 _PROCESS, _FIRST_STEP, _WORTH = "process_memory.md", "first_step.md", "passes.md"
-_DEVICES, _PREDICTIONS = "devices.md", "predictions.md"
+_DEVICES, _PREDICTIONS, _UPDATES = "devices.md", "predictions.md", "updates.md"
 
 PASSES = {
     each.name: each
@@ -87,6 +88,8 @@ PASSES = {
              "a replay starts when the incoming gradients are there: behind a barrier, which is kept there", _DEVICES),
         Pass("control_dependencies", "fence", behind_control_dependencies, (_TENSORFLOW,),
              "a replay starts when the incoming gradients are there: it waits for them", _WORTH),
+        Pass("completion", "completed", completion_token, (_XLA,),
+             "a section of a step with updates_in_backward waits for whole updated weights", _UPDATES),
         Pass("prevent_constant_folding", "zeros", late_zeros, (_XLA,),
              "TensorFlow does not make large zeros before XLA compiles", _PROCESS),
         Pass("unstacking", "slice", chosen_slice, (_XLA,),

@@ -187,14 +187,14 @@ def never(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     key = tuple(t.ref() for t in tensors)
     if key in known:
         return known[key]
-    firsts = [_first(t) for t in tensors]
+    firsts = [first_element(t) for t in tensors]
     found = tf.equal(tf.bitcast(firsts[0] if len(firsts) == 1 else tf.add_n(firsts), tf.int32), constant(_NEVER))
     if graph is here and backend_now() != TPU:
         known[key] = found
     return found
 
 
-def _first(tensor: tf.Tensor) -> tf.Tensor:
+def first_element(tensor: tf.Tensor) -> tf.Tensor:
     """Return the first element of ``tensor`` as a float32, ``()``; zero if it turns out to have none."""
     rank = tensor.shape.rank
     if rank == 0:
