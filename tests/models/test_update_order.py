@@ -126,11 +126,12 @@ OPTIMIZERS = {
 }
 
 
+NAMES = ["adam", *(pytest.param(name, marks=pytest.mark.long) for name in OPTIMIZERS if name != "adam")]
+
+
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")  # of the head without a loss
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "jit"])
-@pytest.mark.parametrize(
-    "name", [name if name == "adam" else pytest.param(name, marks=pytest.mark.long) for name in OPTIMIZERS]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_five_updates_are_those_of_the_plain_model(name, jit):
     random = np.random.default_rng(0)
     ids = random.integers(0, 7, (4, 6)).astype("int32")
