@@ -61,15 +61,16 @@ def pytest_ignore_collect(collection_path, config):
     return True if is_other and config.getoption("--target").startswith("ipu") else None
 
 
-# Of each test's long cases CI runs every fifth: most lists of modes have two or three, so a step of five meets them all.
+# CI runs one in five of a test's long cases. Lists of modes have two or three entries, and five is
+# a multiple of neither, so that all modes are among those that run.
 CASES_PER_ONE_IN_CI = 5
 
 
 def mark_exhaustive_cases(items):
-    """Mark as ``exhaustive`` the long cases that CI leaves out, of each test that marks none so itself.
+    """Mark the long cases that CI leaves out as ``exhaustive``, in tests that do not do so themselves.
 
-    The count goes from the last case, which under ``jit`` or with all options is the most telling one; so each test keeps
-    a case in CI.
+    CI keeps the last case of each test, which is often that with jit or with all options, and
+    every fifth case before it.
     """
     cases = {}
     for item in items:
@@ -96,7 +97,8 @@ _collected_at = [0]
 
 
 def pytest_runtest_teardown():
-    # With the thresholds above the models of past tests stay, gigabytes over the whole suite: looked for by each GiB more.
+    # Reference cycles hold the models of past tests, and the thresholds above hardly ever look for
+    # them. So they are collected each time that the process has grown by another GiB.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB
     if peak > _collected_at[0] + 2**20:
         gc.collect()

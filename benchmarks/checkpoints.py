@@ -1,4 +1,4 @@
-"""Sweep the number of checkpoints of the example, and make the table of docs/benchmarks.md and figures from what comes out.
+"""Sweep the number of checkpoints of the example; make the figures and a table of the docs.
 
     python3 benchmarks/checkpoints.py               run all, write results/checkpoints.json, print the table
     python3 benchmarks/checkpoints.py --figures     also write static/*.png and the table of docs/benchmarks.md

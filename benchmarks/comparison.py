@@ -13,7 +13,7 @@ from workloads import WORKLOADS
 
 from keras_recompute.sizes import format_bytes
 
-# The README's table: a workload and a number of checkpoints for each row, and the peer of each column.
+# The README's table: workload and number of checkpoints of each row, peers of each column.
 SUMMARY_ROWS = {
     ("lstm", 0): "LSTM(256), 2048 steps, batch 16",
     ("lstm", 7): "the same LSTM",
@@ -80,7 +80,7 @@ def table(comparison: Comparison, *, main_only: bool = False) -> str:
 
 
 def summary(found: dict[str, Comparison]) -> str:
-    """Return the README's table, in Markdown: seconds and measured memory of a few rows, a column for each framework."""
+    """Return the README's table in Markdown: seconds per step and measured memory."""
     lines = [f"| network | checkpoints | {' | '.join(SUMMARY_COLUMNS)} |", "|---" * (2 + len(SUMMARY_COLUMNS)) + "|"]
     for (workload, checkpoints), name in SUMMARY_ROWS.items():
         rows = {row["peer"]: row for row in found[workload].rows if row["checkpoints"] == checkpoints}
@@ -113,7 +113,7 @@ def disagreements(comparison: Comparison) -> list[str]:
 
 
 def write_readme(results: Path, root: Path) -> None:
-    """Write the plots, all tables into benchmarks/README.md, and excerpts into the README and docs/benchmarks.md."""
+    """Write the plots and the tables of benchmarks/README.md, README.md and docs/benchmarks.md."""
     found = {path.stem.removeprefix("compare-"): Comparison.read(path) for path in results.glob("compare-*.json")}
     tables = []
     for name in (name for name in WORKLOADS if name in found):

@@ -249,13 +249,16 @@ def is_dissolved() -> bool:
 
 def is_checkpointed_call(operation: tf.Operation) -> bool:
     """Whether ``operation`` carries the gradient of a checkpointed function."""
-    return operation.type == "IdentityN" and operation.node_def.attr[GRADIENT].s.startswith(_CHECKPOINT.encode())
+    return operation.type == "IdentityN" and _registered_name(operation).startswith(_CHECKPOINT)
 
 
-def is_gradient_of_ours(operation: tf.Operation) -> bool:
+def has_custom_gradient(operation: tf.Operation) -> bool:
     """Whether the gradient of ``operation`` is one that ``with_gradient`` registered."""
-    registered = operation.node_def.attr[GRADIENT].s
-    return registered.startswith((_CHECKPOINT.encode(), _BY_HAND.encode()))
+    return _registered_name(operation).startswith((_CHECKPOINT, _BY_HAND))
+
+
+def _registered_name(operation: tf.Operation) -> str:
+    return operation.node_def.attr[GRADIENT].s.decode()
 
 
 class ForwardModeError(UnsupportedError):

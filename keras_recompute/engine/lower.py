@@ -24,7 +24,7 @@ from .passes import target_now
 from .program import in_default_graph
 from .sparse_gradients import zero_values
 from .undifferentiable import refusing, with_zeros
-from .update_order import update_token
+from .update_order import update_tokens
 from .writing import Like, fenced
 
 Tensors = Sequence[tf.Tensor]
@@ -191,7 +191,7 @@ def _write_backward(part: Partition, values: Tensors, kept: Tensors, incoming: T
             return backpropagate(inputs)
 
     like = _like_gradients(part, values, rows)
-    after = [*begun, *update_token()]
+    after = [*begun, *update_tokens()]
     if part.cheap is None:
         return fenced(in_scope, inputs, after=after, like=like, target=target)
     with tf.name_scope(backward_scope(name)):  # what stands in place of the branch is of the section too

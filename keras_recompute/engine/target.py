@@ -21,7 +21,7 @@ POINTS = {
     "operation": "an operation of a program: a function of its inputs that replaces it, or None",
     "copied": "an operation of a program and its copy: completes the copy",
     "fence": "as ``writing.fenced`` is: the results, computed late",
-    "completed": "tensors: a scalar that is there once all of them are computed in full, or None",
+    "completion": "tensors: a scalar that depends on all of their elements, or None",
     "zeros": "a shape and a type: zeros, or None",
     "slice": "a tensor from outside of a loop's body, axis, begin, length, target: that piece of it, or None",
     "stacked": "tensors of which a loop takes a share in each turn, gradients of these, target: those gradients",

@@ -1,4 +1,4 @@
-"""Updates of weights in the backward pass, so that the gradients of one section at a time are alive.
+"""The order of weight updates: in the backward pass, each as soon as its gradient is there.
 
 A training step computes all gradients and then updates all weights. In between, the gradients of
 the whole network are alive, although most updates read only the gradient of their own weight. Here
@@ -22,10 +22,10 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from ..seams.tensorflow.operations import read_instead
-from .gradient import is_gradient_of_ours
+from ..seams.tensorflow.operations import let_read, read_instead
+from .gradient import has_custom_gradient
 from .passes import target_now
-from .writing import completed
+from .writing import completion_token
 
 _TOKENS = "_keras_recompute_update_tokens"  # attribute of the graph of a training step
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
@@ -33,12 +33,12 @@ _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Var
 
 @contextlib.contextmanager
 def updates_in_backward() -> Iterator[None]:
-    """Run the updates of weights inside as soon as their gradients are there.
+    """Update the weights of each checkpointed section before the next section's backward pass.
 
     Put it around a whole training step in a ``tf.function``: the forward pass, the gradients and
-    ``optimizer.apply``. At most the gradients of one checkpointed section are then alive at a time,
-    where an update needs nothing but the gradient of its own weight. All results are the same. In
-    eager code, where every operation runs at once, it does nothing.
+    ``optimizer.apply``. The gradients of one section at a time are then alive. An update that needs
+    all gradients, as with ``global_clipnorm``, stays at the end. Results do not change. It does
+    nothing in eager code, where operations run in the order in which they are written.
 
     Examples:
         >>> @tf.function(jit_compile=True)
@@ -65,8 +65,8 @@ def updates_in_backward() -> Iterator[None]:
         _compute_tokens(graph, tokens)
 
 
-def update_token() -> list[tf.Tensor]:
-    """Return what the next fence waits for beside its gradients; nothing outside a training step."""
+def update_tokens() -> list[tf.Tensor]:
+    """Return a new token for the next fence to wait for; none outside ``updates_in_backward``."""
     tokens = getattr(tf.compat.v1.get_default_graph(), _TOKENS, None)
     if tokens is None:
         return []
@@ -76,7 +76,6 @@ def update_token() -> list[tf.Tensor]:
 
 def _compute_tokens(graph: tf.Graph, tokens: list[tf.Tensor]) -> None:
     """Let each of ``tokens`` depend on the updates that can run before it."""
-    _separate_gradients(graph, _Dependencies(graph, tokens).levels)
     step = _Dependencies(graph, tokens)
     ready: dict[int, list[tf.Tensor]] = defaultdict(list)
     for handle, dtype in step.assigned.values():
@@ -86,72 +85,65 @@ def _compute_tokens(graph: tf.Graph, tokens: list[tf.Tensor]) -> None:
             ready[level].append(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype))
     target = target_now()
     for level, updated in ready.items():
-        read_instead(tokens[level].op, 0, completed(updated, target))
-
-
-def _separate_gradients(graph: tf.Graph, levels: dict[tf.Operation, int]) -> None:
-    """Let the readers of an IdentityN read its inputs, where these depend on different fences.
-
-    Keras passes all gradients through one such operation. It would make every update wait for all.
-    """
-    for operation in graph.get_operations():
-        if operation.type != "IdentityN" or is_gradient_of_ours(operation):
-            continue
-        if len({levels[t.op] for t in operation.inputs}) > 1:
-            for given, passed in zip(operation.inputs, operation.outputs):
-                _replace(passed, given)
-
-
-def _replace(tensor: tf.Tensor, by: tf.Tensor) -> None:
-    for reader in list(tensor.consumers()):
-        for index, read in enumerate(reader.inputs):
-            if read is tensor:
-                read_instead(reader, index, by)
+        read_instead(tokens[level].op, 0, completion_token(updated, target))
 
 
 class _Dependencies:
-    """How many fences each operation depends on: the number of the last one, counted from 1.
+    """The last fence that each operation depends on, counted from 1; 0 if it depends on none.
 
-    The graph of a function has no control edges yet between the operations on one variable.
-    TensorFlow adds them when it is complete, in the order in which the operations were made.
+    The control edges between operations on one variable are not there yet: TensorFlow adds them
+    when the graph of the function is complete. They follow the order in which the operations were
+    made, which is the order of this walk.
     """
 
     def __init__(self, graph: tf.Graph, tokens: list[tf.Tensor]) -> None:
-        self.levels: dict[tf.Operation, int] = {t.op: n for n, t in enumerate(tokens, start=1)}
-        self.written: dict[str, int] = {}  # by the name of a variable's handle
-        self.assigned: dict[str, tuple[tf.Tensor, tf.DType]] = {}
+        self.written: dict[str, int] = {}  # level of each variable that is written, by its handle
+        self.assigned: dict[str, tuple[tf.Tensor, tf.DType]] = {}  # handle and type, from gradients
+        self._levels: dict[tf.Operation, int] = {t.op: n for n, t in enumerate(tokens, start=1)}
         self._read: dict[str, int] = defaultdict(int)
-        self._values = set(self.levels)  # the operations that values lead to from a fence
+        self._behind_fences = set(self._levels)  # by tensors alone, not by way of a variable
         for operation in graph.get_operations():
             self._add(operation)
+            self._separate(operation)
 
     def _add(self, operation: tf.Operation) -> None:
         before = [*(t.op for t in operation.inputs), *operation.control_inputs]
-        level = max([self.levels.get(operation, 0), *(self.levels[each] for each in before)])
+        level = max([self._levels.get(operation, 0), *(self._levels[each] for each in before)])
         handles = [t for t in operation.inputs if t.dtype == tf.resource]
         reads = operation.type in _READS
         for handle in handles:
             level = max(level, self.written.get(handle.name, 0))
             if not reads:
                 level = max(level, self._read[handle.name])
-        self.levels[operation] = level
-        if any(t.op in self._values for t in operation.inputs):
-            self._values.add(operation)
+        self._levels[operation] = level
+        if any(t.op in self._behind_fences for t in operation.inputs):
+            self._behind_fences.add(operation)
 
         for handle in handles:
             if reads:
                 self._read[handle.name] = max(self._read[handle.name], level)
                 continue
             self.written[handle.name] = level
-            # Adam's weights are computed from its moments, which were updated before: no gradient
-            # waits for the weights.
-            dtype = _assigned_dtype(operation) if operation in self._values else None
+            # Adam computes a weight from its moments, which were updated before. Only the moments
+            # read the gradient, so it is free without the weight.
+            dtype = _assigned_dtype(operation) if operation in self._behind_fences else None
             if dtype is not None:
                 self.assigned[handle.name] = handle, dtype
 
+    def _separate(self, operation: tf.Operation) -> None:
+        """Let the readers of an IdentityN read its inputs, if these depend on different fences.
+
+        Keras passes all gradients through one IdentityN. Every update would wait for all of them.
+        """
+        if operation.type != "IdentityN" or has_custom_gradient(operation):
+            return
+        if len({self._levels[t.op] for t in operation.inputs}) > 1:
+            for given, passed in zip(operation.inputs, operation.outputs):
+                let_read(given, instead_of=passed, readers=passed.consumers())
+
 
 def _assigned_dtype(operation: tf.Operation) -> tf.DType | None:
-    """Return the type of what ``operation`` assigns to a variable; None if it assigns no numbers."""
+    """Return the element type that ``operation`` assigns to a variable; None if not numbers."""
     if not operation.type.startswith(("Assign", "ResourceScatter", "ResourceApply")):
         return None
     attributes = operation.node_def.attr

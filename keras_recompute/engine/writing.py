@@ -47,9 +47,9 @@ def fenced(
     return body(inputs) if results is None else results
 
 
-def completed(tensors: Sequence[tf.Tensor], target: Target) -> tf.Tensor:
-    """Return a float32 scalar, by the target's pass there only once each of ``tensors`` is computed in full."""
-    token = target.first("completed", tensors)
+def completion_token(tensors: Sequence[tf.Tensor], target: Target) -> tf.Tensor:
+    """Return a float32 scalar that is computed after each of ``tensors``."""
+    token = target.first("completion", tensors)
     if token is not None:
         return token
     with tf.control_dependencies(tensors):

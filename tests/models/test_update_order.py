@@ -1,4 +1,4 @@
-"""Updates of weights in the backward pass: the same weights, and one section's gradients at a time."""
+"""Updates in the backward pass give the same weights and hold one section's gradients at a time."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_five_updates_are_those_of_the_plain_model(name, jit):
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "jit"])
 def test_two_tapes_in_one_step_update_in_their_order(jit):
-    """The second loss reads the weights that the first update changed, as a GAN's generator does."""
+    """The second loss reads weights that the first update changed, as in a GAN."""
     x, y = np.ones((4, WIDTH), "float32"), np.zeros((4, 1), "float32")
     found = []
     for every in (0, 2):

@@ -20,7 +20,7 @@ from ...backends import CPU, GPU, TPU, backend_now
 from ...errors import InvalidArgumentError
 from ...seams.tensorflow.xla import is_for_xla
 from ..target import Pass, Target
-from .completion import completion_token
+from .completion import token_of_whole_arrays
 from .convolutions import faster_convolution
 from .depthwise import as_depthwise
 from .fence import behind_a_barrier, behind_a_branch, behind_control_dependencies
@@ -88,8 +88,8 @@ PASSES = {
              "a replay starts when the incoming gradients are there: behind a barrier, which is kept there", _DEVICES),
         Pass("control_dependencies", "fence", behind_control_dependencies, (_TENSORFLOW,),
              "a replay starts when the incoming gradients are there: it waits for them", _WORTH),
-        Pass("completion", "completed", completion_token, (_XLA,),
-             "a section of a step with updates_in_backward waits for whole updated weights", _UPDATES),
+        Pass("completion", "completion", token_of_whole_arrays, (_XLA,),
+             "with updates_in_backward a section waits for whole weights, not for one element", _UPDATES),
         Pass("prevent_constant_folding", "zeros", late_zeros, (_XLA,),
              "TensorFlow does not make large zeros before XLA compiles", _PROCESS),
         Pass("unstacking", "slice", chosen_slice, (_XLA,),

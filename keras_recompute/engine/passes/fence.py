@@ -63,7 +63,7 @@ def behind_a_branch(
         finished = [results[number] for number in cheap.finished]
         late = dict(zip(cheap.handed_on, unlike([results[number] for number in cheap.handed_on], finished)))
         return [late.get(number, t) for number, t in enumerate(results)]
-    tokens = _with_elements(after)
+    tokens = with_elements(after)
     if not tokens or not like:
         return body(inputs)
     # The other branch is never taken, but a compiler must believe that it could be. It stands second, since a TPU's compiler
@@ -88,7 +88,7 @@ def behind_a_barrier(
     body: Body, inputs: Tensors, after: Tensors, like: Sequence[Like], cheap: CheapReplay | None, target: Target
 ) -> list[tf.Tensor]:
     """As ``behind_a_branch``, where XLA keeps its barriers until it has scheduled."""
-    tokens = _with_elements(after)
+    tokens = with_elements(after)
     if cheap is not None or _is_vectorised() or not tokens:
         return behind_a_branch(body, inputs, after, like, cheap, target)
     return body(_behind_a_barrier(inputs, tokens))
@@ -110,7 +110,7 @@ def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
     A hidden zero is added to each element; on a TPU it is chosen on a condition that is never met, and on a GPU it stands
     behind a barrier. Whole numbers stay: they may be sizes, which XLA must know.
     """
-    tokens = _with_elements(after)
+    tokens = with_elements(after)
     if not tokens or _is_vectorised():
         return list(tensors)
     if backend_now() == GPU:
@@ -136,12 +136,12 @@ def as_array(tensor: tf.Tensor, after: Tensors = ()) -> tf.Tensor:
     It comes from a branch, which no compiler repeats where it is read, or from behind a barrier. Branches of one shape share
     their functions.
     """
-    tokens = _with_elements((tensor, *after))
+    tokens = with_elements((tensor, *after))
     if not tokens or _is_vectorised():
         return tensor
     if backend_now() == GPU:
         return _behind_a_barrier([tensor], tokens)[0]
-    handed_on, negated = _branches(tensor.shape, tensor.dtype)
+    handed_on, negated = branches((tf.identity, tf.negative), ((tensor.shape, tensor.dtype),))
     (chosen,) = tf.raw_ops.StatelessIf(
         cond=never(tokens),
         input=[tensor],
@@ -155,14 +155,18 @@ def as_array(tensor: tf.Tensor, after: Tensors = ()) -> tf.Tensor:
 
 
 @functools.lru_cache(maxsize=256)
-def _branches(shape: tf.TensorShape, dtype: tf.DType) -> tuple[Any, Any]:
+def branches(
+    bodies: tuple[Callable[..., tf.Tensor], ...],
+    kinds: tuple[tuple[tf.TensorShape, tf.DType], ...],
+) -> list[Any]:
+    """Return each of ``bodies`` as a function of tensors of the ``kinds``, shape and type each."""
+    specs = [tf.TensorSpec(*kind) for kind in kinds]
     with tf.init_scope():  # a function of no graph: it would keep that alive
-        functions = (tf.function(body, autograph=False) for body in (tf.identity, tf.negative))
-        handed_on, negated = (f.get_concrete_function(tf.TensorSpec(shape, dtype)) for f in functions)
-    return handed_on, negated
+        functions = [tf.function(body, autograph=False) for body in bodies]
+        return [function.get_concrete_function(*specs) for function in functions]
 
 
-def _with_elements(tensors: Tensors) -> list[tf.Tensor]:
+def with_elements(tensors: Tensors) -> list[tf.Tensor]:
     """Return the ``tensors`` that can have a first element: lists and handles have none, nor has what is empty."""
     return [t for t in tensors if _may_pass(t) and t.shape.num_elements() != 0]
 

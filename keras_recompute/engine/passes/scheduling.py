@@ -20,7 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...seams.tensorflow.operations import read_instead
+from ...seams.tensorflow.operations import let_read
 from ...walks import in_order, reached
 from ..kinds import LOOPS, PRODUCTS, VIEWS, known_elements
 from ..target import Target
@@ -127,7 +127,7 @@ def _pass_on_after(
             continue
         with tf.name_scope(f"{operation.name}/passed_on/"):
             (passed_on,) = unlike([result], after=finished)
-        _let_read(passed_on, instead_of=result, readers=reading)
+        let_read(passed_on, instead_of=result, readers=reading)
 
 
 def _is_read_again(operation: tf.Operation, *, among: Collection[tf.Operation]) -> bool:
@@ -160,11 +160,4 @@ def _sum_once(operation: tf.Operation, finished: Sequence[tf.Tensor], *, readers
     reading = set(result.consumers()).intersection(readers)
     with tf.name_scope(f"{operation.name}/passed_on/"):
         passed_on = as_array(result, finished)
-    _let_read(passed_on, instead_of=result, readers=reading)
-
-
-def _let_read(tensor: tf.Tensor, *, instead_of: tf.Tensor, readers: Iterable[tf.Operation]) -> None:
-    for reader in readers:
-        for index, read in enumerate(reader.inputs):
-            if read is instead_of:
-                read_instead(reader, index, tensor)
+    let_read(passed_on, instead_of=result, readers=reading)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import handle_data_util
@@ -25,6 +27,14 @@ def type_is_stateful(name: str) -> bool:
 def read_instead(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
     """Let ``operation`` read ``tensor`` as its input number ``index``."""
     operation._update_input(index, tensor)
+
+
+def let_read(tensor: tf.Tensor, *, instead_of: tf.Tensor, readers: Iterable[tf.Operation]) -> None:
+    """Let ``readers`` read ``tensor`` wherever they read ``instead_of``."""
+    for reader in readers:
+        for index, read in enumerate(reader.inputs):
+            if read is instead_of:
+                read_instead(reader, index, tensor)
 
 
 def copy_element_types(source: tf.Tensor, target: tf.Tensor) -> None:
