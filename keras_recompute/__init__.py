@@ -5,7 +5,7 @@ Names are loaded when they are first used: importing this package, its planner o
 
 import lazy_loader as _lazy
 
-from .registration import register_with_keras as _register_with_keras
+from .keras_registration import register_with_keras as _register_with_keras
 
 __version__ = "0.2.0"
 

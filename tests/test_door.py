@@ -48,7 +48,10 @@ def test_the_public_names_are_these():
     ],
 )
 def test_a_public_name_can_be_the_first_to_be_used(name):
-    """Our classes are registered in the midst of Keras's import, whichever of our modules asked for it (``registration``)."""
+    """Our classes are registered in the midst of Keras's import, by ``keras_registration``.
+
+    Whichever of our modules asked for Keras.
+    """
     code = f"import keras_recompute; assert keras_recompute.{name} is not None"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..cluster_tasks import JOBS, task_number, training_tasks
 from ..errors import InvalidArgumentError
-from ..processes import JOBS, own_number, processes_of
 
 KUBERNETES = ("KERAS_RECOMPUTE_WORKERS", "KERAS_RECOMPUTE_SERVICE", "JOB_COMPLETION_INDEX")  # see docs/distribute.md
 _DIGITS = 5  # of a number of processes that there may be
@@ -125,5 +125,5 @@ def _of_indexed_job(environment: Mapping[str, str]) -> tuple[list[str], int]:
 
 def _resolved(resolver: Any, said_by: str) -> Cluster:
     spec = resolver.cluster_spec()
-    addresses = tuple(spec.task_address(job, index) for job, index in processes_of(resolver))
-    return Cluster(addresses, own_number(resolver), resolver, said_by)
+    addresses = tuple(spec.task_address(job, index) for job, index in training_tasks(resolver))
+    return Cluster(addresses, task_number(resolver), resolver, said_by)

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..cluster_tasks import JOBS, training_tasks
 from ..errors import ClusterError, InvalidArgumentError
-from ..processes import JOBS, processes_of
 from .cluster import Cluster, find_cluster
 from .meeting import meet
 
@@ -110,7 +110,7 @@ def _losses_named(cluster: Cluster) -> Iterator[None]:
 
 def _lost(cluster: Cluster, message: str) -> str:
     named = {(job, int(index)) for job, index in _TASK.findall(message)}
-    found = {number for number, process in enumerate(processes_of(cluster.resolver)) if process in named} - {cluster.number}
+    found = {number for number, process in enumerate(training_tasks(cluster.resolver)) if process in named} - {cluster.number}
     if found:
         return cluster.name(min(found))
     return cluster.name(0) if "Heartbeat" in message and not cluster.is_chief else "a worker"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
-from ..phases import parse_op_name
-from ..walks import reached
+from ..graph_traversal import reachable
+from ..op_names import parse_op_name
 from .gradient import is_checkpointed_call
 from .marks import copies, is_replay_source, name_of
 from .origin import warn_user
@@ -111,4 +111,4 @@ def _behind(operation: tf.Operation, part: Partition) -> set[tf.Operation]:
     def readers(read: tf.Operation) -> list[tf.Operation]:
         return [op for t in read.outputs for op in t.consumers() if op not in part.joint.backward]
 
-    return set(reached([operation], readers)) - {operation}
+    return set(reachable([operation], readers)) - {operation}

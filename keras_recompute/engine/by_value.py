@@ -18,9 +18,9 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import InvalidProgramError
+from ..graph_traversal import topological_order
 from ..seams.tensorflow.functions import function_in, function_of
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, ONLY_READ, SHAPES, type_is_stateful
-from ..walks import in_order
 from .kinds import LOOPS
 
 _OF_VALUES = {
@@ -211,7 +211,7 @@ def _in_order(nodes: Iterable[Any]) -> list[Any]:
         read = [source.split(":")[0] for source in named[name].input if not source.startswith("^")]
         return [source for source in reversed(read) if source in named]
 
-    return [named[name] for name in in_order(named, sources)]
+    return [named[name] for name in topological_order(named, sources)]
 
 
 def called_by(node: Any) -> list[str]:

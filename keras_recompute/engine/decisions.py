@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..walks import reached
+from ..graph_traversal import reachable
 from .joint import Joint
 from .kinds import CHEAP, EXTREMA, SHAPES, SOURCES, VIEWS
 from .marks import copies, equal_values, is_alternative, original
@@ -149,10 +149,10 @@ def _dear_rows(joint: Joint, available: set[Any]) -> Iterable[tf.Tensor]:
         return sources(operation) if is_passing else ()
 
     rows = [t.op for t in joint.rows.values() if t.ref() not in available]
-    for operation in reached(rows, passed_on):
+    for operation in reachable(rows, passed_on):
         if operation in joint.backward or operation.type in (*VIEWS, "Cast"):
             continue
-        made_from = reached([operation], sources)
+        made_from = reachable([operation], sources)
         if any(op.type not in CHEAP and op.type not in (*SHAPES, *SOURCES, "Identity") for op in made_from):
             yield from (original(t) for t in operation.outputs if t.dtype.is_integer)
 
@@ -172,5 +172,5 @@ def _follows_from_shapes(value: tf.Tensor) -> bool:
         tensor = reference.deref()
         return [t.ref() for t in tensor.op.inputs] if is_size(tensor) and tensor.op.type not in SHAPES else []
 
-    found = [reference.deref() for reference in reached([value.ref()], made_from)]
+    found = [reference.deref() for reference in reachable([value.ref()], made_from)]
     return all(map(is_size, found)) and any(tensor.op.type in SHAPES for tensor in found)

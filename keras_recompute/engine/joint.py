@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..walks import reached
+from ..graph_traversal import reachable
 from .as_traced import remember
 from .sparse_gradients import Gradient, dense, dense_behind_branches, slices, sparse_or_dense, values_of
 from .trace import Trace
@@ -127,7 +127,7 @@ def _as_exchanged(gradient: Any, output_gradients: Sequence[tf.Tensor | None]) -
     """
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    needed = reached([gradient.indices.op], lambda op: (t.op for t in op.inputs))
+    needed = reachable([gradient.indices.op], lambda op: (t.op for t in op.inputs))
     waits = any(dy is not None and dy.op in needed for dy in output_gradients)
     return dense(gradient) if waits else sparse_or_dense(gradient)
 
@@ -137,5 +137,5 @@ def _added(graph: Any, forward: Sequence[tf.Operation]) -> frozenset[tf.Operatio
 
     Differentiating a loop makes the forward loop emit what its gradient needs, through operations added in front of it.
     """
-    needed = reached(forward, lambda op: (t.op for t in op.inputs))
+    needed = reachable(forward, lambda op: (t.op for t in op.inputs))
     return frozenset(op for op in graph.get_operations() if op not in needed)

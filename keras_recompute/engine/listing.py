@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..phases import RECOMPUTE, parse_op_name
+from ..op_names import RECOMPUTE, parse_op_name
 from .examine import Examined, examine
 from .kinds import SHAPES, SOURCES, VIEWS
 from .marks import passes_on

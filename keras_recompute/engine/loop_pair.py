@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..phases import backward_scope, forward_scope
-from ..walks import reached
+from ..graph_traversal import reachable
+from ..op_names import backward_scope, forward_scope
 from .boundaries import Boundaries
 from .gradient import Gradients, Tensors
 from .higher import of_outputs
@@ -203,7 +203,7 @@ class LoopPair:
         # A section hands on a gradient to the one before it where its carried inputs have one.
         while True:
             outputs = [joint.trace.outputs[o].op for o in live]
-            needed = reached(outputs, lambda op: (t.op for t in op.inputs))
+            needed = reachable(outputs, lambda op: (t.op for t in op.inputs))
             handed_on = {
                 output for port, output in self.carried.items()
                 if any(t.op in needed for t in joint.trace.ports[port])

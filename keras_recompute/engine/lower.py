@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from ..phases import backward_scope, forward_scope
+from ..op_names import backward_scope, forward_scope
 from ..seams.tensorflow.gradients import is_recorded
 from .eager import EagerFunction
 from .gradient import Gradients, with_gradient

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from ..errors import RecomputeWarning
-from ..phases import original_of
+from ..op_names import original_of
 
 _FOLDERS = (Path(tf.__file__).parent, Path(keras.__file__).parent, Path(__file__).parents[1])
 _PACKAGES = tuple(str(folder) + os.sep for folder in _FOLDERS)

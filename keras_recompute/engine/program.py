@@ -16,12 +16,12 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import InvalidProgramError
-from ..phases import COPIES
+from ..graph_traversal import topological_order
+from ..op_names import COPIES
 from ..seams.tensorflow.functions import add_function, function_in, without_copies
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_types
 from ..seams.tensorflow.tensors import is_eager
 from ..seams.tensorflow.vectorized import is_in_vectorized_body
-from ..walks import in_order
 from .as_traced import arguments_of, as_traced, results_of
 from .by_value import BRANCHES, ByValue, called_by, original_handle
 from .graph_state import graph_state
@@ -315,7 +315,7 @@ def operations_between(
         makers = [t.op for t in inputs_of(operation, replays, as_traced) if t.ref() not in given]
         return [*makers, *(op for op in operation.control_inputs if op in kept_control)][::-1]
 
-    return tuple(in_order(roots, needed))
+    return tuple(topological_order(roots, needed))
 
 
 def inputs_of(

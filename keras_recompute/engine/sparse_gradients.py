@@ -19,8 +19,8 @@ from typing import Any, Union
 
 import tensorflow as tf
 
+from ..graph_traversal import reachable
 from ..seams.tensorflow.gradients import gradient_of_type, set_gradient
-from ..walks import reached
 from .by_value import BRANCHES
 from .kinds import VIEWS
 
@@ -78,7 +78,7 @@ def is_gathered(tensor: tf.Tensor) -> bool:
         readers = [op for op in value.deref().consumers() if op.type in _HANDING_ON]
         return [op.outputs[0].ref() for op in readers]
 
-    found = [reference.deref() for reference in reached([tensor.ref()], handed_on)]
+    found = [reference.deref() for reference in reachable([tensor.ref()], handed_on)]
     return any(op.type in _GATHERS and op.inputs[0] is t for t in found for op in t.consumers())
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..graph_traversal import reachable
 from ..seams.tensorflow.functions import function_in
 from ..seams.tensorflow.gradients import gradient_is_registered, has_gradient, is_recorded
 from ..seams.tensorflow.operations import GRADIENT
 from ..seams.tensorflow.tensors import is_eager
-from ..walks import reached
 from .by_value import CALLING, called_by
 from .gradient import Gradients, with_gradient
 
@@ -51,7 +51,7 @@ def _calls_one(node: Any, graph: Any, seen: set[str]) -> bool:
 
 def in_front_of(blocking: Iterable[tf.Operation], tensors: Sequence[tf.Tensor]) -> tuple[int, ...]:
     """Return the numbers of those of ``tensors`` that the operations ``blocking`` are made from."""
-    needed = {t.ref() for op in reached(blocking, lambda op: (t.op for t in op.inputs)) for t in op.inputs}
+    needed = {t.ref() for op in reachable(blocking, lambda op: (t.op for t in op.inputs)) for t in op.inputs}
     return tuple(number for number, tensor in enumerate(tensors) if tensor.ref() in needed)
 
 
@@ -67,7 +67,7 @@ def _may_be_asked(value: tf.Tensor) -> bool:
     """Whether ``value`` is made from anything but constants without passing a ``tf.stop_gradient``."""
     if is_eager(value):
         return is_recorded(value)
-    makers = reached([value.op], lambda op: () if op.type == "StopGradient" else (t.op for t in op.inputs))
+    makers = reachable([value.op], lambda op: () if op.type == "StopGradient" else (t.op for t in op.inputs))
     return any(operation.type in ("Placeholder", "ReadVariableOp") for operation in makers)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Iterable, Iterator
 
+from ..atomic_files import refuse_pipes_and_devices
 from ..errors import InvalidArgumentError, RecomputeError
-from ..files import refuse_endless
 from .arguments import LARGEST_SEED, Options
 
 SYMBOLS = 256  # values of a byte
@@ -79,7 +79,7 @@ def find_text(options: Options) -> Text:
 
 def _text_of_file(name: str, path: Path) -> Text:
     try:
-        refuse_endless(path)
+        refuse_pipes_and_devices(path)
         with path.open("rb") as file:
             return Text(name, path, file.seek(0, io.SEEK_END))
     except OSError as error:

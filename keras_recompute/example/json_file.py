@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..atomic_files import atomic_write
 from ..errors import ReportError
-from ..files import replacing
 
 
 def write_figures(figures: dict[str, Any], path: Path) -> None:
@@ -17,7 +17,7 @@ def write_figures(figures: dict[str, Any], path: Path) -> None:
     """
     text = json.dumps(figures, indent=1) + "\n"
     try:
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
     except ReportError as error:
         print(text, end="", flush=True)

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Iterator
 
+from ..atomic_files import check_atomic_write
 from ..errors import InvalidArgumentError, RecomputeError
-from ..files import try_replacing
 from ..liveness import Program
 
 
@@ -22,7 +22,7 @@ def check_log(folder: Path) -> None:
     except UnicodeEncodeError:
         raise InvalidArgumentError(f"--log {folder}: TensorFlow writes to names of UTF-8 alone; choose another one") from None
     try:
-        try_replacing(folder / "events")
+        check_atomic_write(folder / "events")
     except OSError as error:
         raise InvalidArgumentError(f"--log {folder}: it cannot be written ({error.strerror})") from None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..atomic_files import FILE, FOLDER, check_atomic_write, file_kind
 from ..errors import InvalidArgumentError, ReportError
-from ..files import FILE, FOLDER, kind, try_replacing
 from ..report.files import FIGURE_NAME, JSON_NAME, SERIALIZED_NAME
 from ..report.packages import DRAWING, check_installed
 from ..report.page import PAGE_NAME
@@ -30,7 +30,7 @@ def check_outputs(options: Options) -> None:
         try:
             _check_place(option, path, wanted, options.force)
             for file in written:
-                try_replacing(file)
+                check_atomic_write(file)
         except OSError as error:
             raise InvalidArgumentError(f"{option} {path}: it cannot be written ({error.strerror})") from None
     if options.report:
@@ -46,27 +46,27 @@ def check_outputs(options: Options) -> None:
 def _check_place(option: str, path: Path, wanted: str, force: bool) -> None:
     """Check what stands at ``path``. Raises InvalidArgumentError, or OSError where the system does not tell."""
     for link in (path, *path.parents):
-        if link.is_symlink() and kind(link) is None:
+        if link.is_symlink() and file_kind(link) is None:
             raise InvalidArgumentError(
                 f"{option} {path}: {link} is a symbolic link to {os.readlink(link)}, which does not exist; "
                 f"remove it or choose another name"
             )
-    what = kind(os.path.realpath(path))  # of the real path: "new/.." stands there before "new" does
+    what = file_kind(os.path.realpath(path))  # of the real path: "new/.." stands there before "new" does
     if what not in (None, wanted):
         raise InvalidArgumentError(f"{option} {path}: it exists already and is {what}, not {wanted}; choose another name")
     if what and not force:
         raise InvalidArgumentError(f"{option} {path}: it exists already; choose another name, or write over it with --force")
-    if wanted == FILE and kind(path.parent) is None:
+    if wanted == FILE and file_kind(path.parent) is None:
         raise InvalidArgumentError(f"{option} {path}: the folder {path.parent} does not exist; make it first")
 
 
 def _check_save(folder: Path) -> None:
     """Find out whether ``--save`` can be written, by trying it. Raises InvalidArgumentError."""
     try:
-        what = kind(folder)
+        what = file_kind(folder)
         if what not in (None, FOLDER):
             raise InvalidArgumentError(f"--save {folder}: it cannot be a folder of saves, it is {what}; choose another name")
-        try_replacing(folder / f"{PARTIAL}{name_of_save(0)}")
+        check_atomic_write(folder / f"{PARTIAL}{name_of_save(0)}")
     except OSError as error:
         raise InvalidArgumentError(f"--save {folder}: it cannot be written ({error.strerror})") from None
 

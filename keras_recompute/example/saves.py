@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
+from ..atomic_files import FILE, file_kind, read_whole, refuse_pipes_and_devices
 from ..errors import InvalidArgumentError, RecomputeError, ReportError
-from ..files import FILE, kind, read_whole, refuse_endless
 from ..report.output import complain
 from .save_names import LOCK, MODEL, OPTIMIZER, PARTIAL, SAVE, STATE, name_of_save
 from .save_removal import remove_save, remove_unfinished
@@ -129,8 +129,8 @@ def _opened_lock(path: Path) -> int:
     refused = f"{path} is a symbolic link, where a run makes a file to hold: remove it"
     if path.is_symlink():
         raise OSError(None, refused)
-    if kind(path) not in (None, FILE):
-        raise OSError(None, f"{path} is {kind(path)}, where a run makes a file to hold: remove it")
+    if file_kind(path) not in (None, FILE):
+        raise OSError(None, f"{path} is {file_kind(path)}, where a run makes a file to hold: remove it")
     # Once more for what has come there since: neither followed nor waited for.
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     lock = os.open(path, flags, 0o666)
@@ -192,7 +192,7 @@ def _read(path: Path, said_by: str) -> Save:
 
 def _digest(path: Path) -> str:
     """Return the SHA-256 of a file. Raises OSError where it is none: a pipe or a device may never end."""
-    refuse_endless(path)
+    refuse_pipes_and_devices(path)
     found = hashlib.sha256()
     with path.open("rb") as file:
         for piece in iter(lambda: file.read(2**20), b""):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import AbstractSet, Iterable
 
-from ..phases import BACKWARD, FORWARD, RECOMPUTE, UPDATE
+from ..op_names import BACKWARD, FORWARD, RECOMPUTE, UPDATE
 
 WEIGHT, OPTIMISER, INPUT, CHECKPOINT = "weight", "optimiser", "input", "checkpoint"
 ACTIVATION, GRADIENT, OTHER = "activation", "gradient", "other"

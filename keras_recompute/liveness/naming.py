@@ -1,6 +1,6 @@
 """Phase, section and layer of an operation in a compiled program, read from its TensorFlow name.
 
-A name is a path of scopes that ends in the operation. The scopes of ``phases`` tell phase and section. Between them and
+A name is a path of scopes that ends in the operation. The scopes of ``op_names`` tell phase and section. Between them and
 the operation stand the layers, mixed with scopes that TensorFlow opens by itself (loops, gradients), which are left out.
 A layer stays a path, ``"net/lstm"``, so that two layers of the same name in different models stay apart.
 """
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import AbstractSet, Iterable
 
-from ..phases import BACKWARD, FORWARD, RECOMPUTE, UPDATE, parse_op_name
+from ..op_names import BACKWARD, FORWARD, RECOMPUTE, UPDATE, parse_op_name
 
 # Scopes that say how the operation came about, not which layer it stands in.
 _ORIGIN = re.compile(r"(?:^|(?<=/))(?:recomputation\.[a-z]+(?:\.[^/]*)?|(?:gradients|gradient_tape)(?:_\d+)?)/")

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..atomic_files import FILE, PathLike, atomic_write, ensure_folder, file_kind, read_whole
 from ..errors import InvalidArgumentError, ReportError
-from ..files import FILE, PathLike, kind, made_folder, read_whole, replacing
 from .program import RECORD_BYTES_AT_MOST, Program
 
 POP_NAME = "profile.pop"
@@ -106,8 +106,8 @@ def write_profile_pop(program: Program, path: PathLike, *, target: IpuTarget | N
         2
     """
     head = {"format": FORMAT, "note": NOTE, "schema_version": SCHEMA_VERSION, "target": asdict(target or IpuTarget())}
-    made_folder(Path(path).parent)
-    with replacing(path) as temporary:
+    ensure_folder(Path(path).parent)
+    with atomic_write(path) as temporary:
         temporary.write_text(f"{json.dumps(head)}\n{program.to_json()}", encoding="utf-8")
 
 
@@ -141,7 +141,7 @@ def is_profile_pop(path: PathLike) -> bool:
         (True, False)
     """
     try:
-        if kind(path) != FILE:  # opening a pipe waits for whoever writes to it
+        if file_kind(path) != FILE:  # opening a pipe waits for whoever writes to it
             return False
         with Path(path).open("rb") as file:
             return _head(file.readline(_FIRST_LINE_AT_MOST)) is not None

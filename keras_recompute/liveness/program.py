@@ -23,8 +23,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Container, Iterable
 
+from ..atomic_files import read_whole
 from ..errors import ReportError
-from ..files import read_whole
 from . import columns
 
 ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT = "always-live", "input-feed", "temporary", "result"

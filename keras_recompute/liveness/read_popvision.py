@@ -21,8 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Iterable, Iterator
 
+from ..atomic_files import refuse_pipes_and_devices
 from ..errors import ReportError
-from ..files import refuse_endless
 from .categories import OTHER, buffer_category
 from .naming import Names
 from .profile_pop import POP_NAME, is_profile_pop, read_profile_pop
@@ -55,7 +55,7 @@ def read_popvision(source: Any, *, name: str | None = None) -> Program:
     if is_profile_pop(path):
         return read_profile_pop(path).program
     try:
-        refuse_endless(path)  # pva would open it
+        refuse_pipes_and_devices(path)  # pva would open it
         os.stat(path)
     except OSError as error:
         raise ReportError(f"no profile could be read from {str(path)!r}: {error.strerror}") from error

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, Collection, Iterator, Mapping, Sequence
 
 from ..errors import ReportError
-from ..phases import BACKWARD, RECOMPUTE
+from ..op_names import BACKWARD, RECOMPUTE
 from .branches import branches_taken
 from .categories import OPTIMISER, OTHER, WEIGHT, buffer_category
 from .heap import ALLOCATE, FREE, SHARE, Event, held_at_steps, in_order, replay

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator
 
-from ..phases import original_of
+from ..op_names import original_of
 from ..seams.tensorflow.traced import functions_of
 
 

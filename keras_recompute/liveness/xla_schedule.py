@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Callable, Collection, Mapping, Sequence
 
-from ..phases import BACKWARD, FORWARD, RECOMPUTE, UPDATE
+from ..op_names import BACKWARD, FORWARD, RECOMPUTE, UPDATE
 from .naming import Names, Origin, default_phase, default_section
 from .parameters import Parameter
 

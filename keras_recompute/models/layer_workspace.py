@@ -33,7 +33,7 @@ from ..engine.trace import Trace, trace
 from ..layers.time_sections import recurrent_layers_in_sections
 from ..liveness import Program, profile
 from ..liveness.program import RESULT, TEMPORARY, Buffer, held_per_step
-from ..phases import FORWARD, RECOMPUTE
+from ..op_names import FORWARD, RECOMPUTE
 
 # Kinds of operations that take storage of which their tensors say nothing.
 _TOLD_BY_THEIR_PROGRAM = (

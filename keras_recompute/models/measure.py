@@ -34,9 +34,9 @@ from ..engine.passes import target_now
 from ..engine.policies import save_everything
 from ..engine.trace import Trace, trace
 from ..errors import UnsupportedError
+from ..graph_traversal import reachable
 from ..layers.time_sections import Cut, recurrent_layers_in_sections
 from ..seams.keras.layers import takes_training
-from ..walks import reached
 from .fingerprint import Fingerprints, calls_key
 from .graph import Call
 from .layer_workspace import Workspaces, workspaces_of
@@ -239,7 +239,7 @@ def _operations_with(traced: Trace, cuts: Sequence[Cut]) -> float:
 
 def _operations(traced: Trace) -> float:
     """Return the number of arithmetic operations of the forward pass."""
-    makers = reached((t.op for t in traced.outputs), lambda op: (t.op for t in op.inputs))
+    makers = reachable((t.op for t in traced.outputs), lambda op: (t.op for t in op.inputs))
     return float(sum(map(_operations_of, makers)))
 
 

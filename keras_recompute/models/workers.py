@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..cluster_tasks import task_number, training_tasks
 from ..errors import InvalidArgumentError
-from ..processes import own_number, processes_of
 from ..seams.keras.backup import WholeBackup
 
 _WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
@@ -28,7 +28,7 @@ def for_this_worker(callbacks: Any, strategy: tf.distribute.Strategy) -> Any:
 def worker_number(strategy: tf.distribute.Strategy) -> int | None:
     """Return the number of this process among those of ``strategy``, the chief's being 0; None where there is one process."""
     resolver = strategy.cluster_resolver
-    return own_number(resolver) if resolver is not None and len(processes_of(resolver)) > 1 else None
+    return task_number(resolver) if resolver is not None and len(training_tasks(resolver)) > 1 else None
 
 
 def require_equal_counts(strategy: tf.distribute.Strategy, count: int | None, what_to_do: str) -> None:

@@ -32,9 +32,9 @@ from typing import Callable, Sequence
 
 from rich.console import Console
 
+from ..atomic_files import ensure_folder
 from ..command_line import Parser, path_to, whole_number
 from ..errors import InvalidArgumentError, RecomputeError, ReportError
-from ..files import made_folder
 from ..liveness.device_compilers.catalogue import find_device
 from ..liveness.profile_pop import POP_NAME, write_profile_pop
 from .changes import GROUPINGS
@@ -195,11 +195,11 @@ def _refuse_to_replace(path: Path, force: bool) -> None:
 
 
 def _write_page(report: Report, folder: Path) -> list[Path]:
-    return [write_page([(report.label, report.program)], made_folder(folder) / PAGE_NAME)]
+    return [write_page([(report.label, report.program)], ensure_folder(folder) / PAGE_NAME)]
 
 
 def _write_trace(report: Report, folder: Path) -> list[Path]:
-    return [export_trace(report.program, made_folder(folder) / TRACE_NAME)]
+    return [export_trace(report.program, ensure_folder(folder) / TRACE_NAME)]
 
 
 def _write_pop(report: Report, folder: Path) -> list[Path]:

@@ -14,8 +14,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Sequence
 
+from ..atomic_files import atomic_write, ensure_folder
 from ..errors import ReportError
-from ..files import made_folder, replacing
 from ..liveness import Buffer, Program, Step
 from .rows import Span, phase_spans, section_spans
 from .xplane import xspace
@@ -43,7 +43,7 @@ def export_csv(program: Program, directory: str | os.PathLike[str]) -> list[Path
         >>> [path.name for path in kr.report.export_csv(program, "tables")]
         ['steps.csv', 'buffers.csv']
     """
-    folder = made_folder(directory)
+    folder = ensure_folder(directory)
     steps, buffers = folder / STEPS_NAME, folder / BUFFERS_NAME
     names = [f.name for f in fields(Step)]
     held = zip(program.steps, program.timeline.total_bytes)
@@ -71,7 +71,7 @@ def export_trace(program: Program, path: str | os.PathLike[str]) -> Path:
         "displayTimeUnit": "ns",
         "otherData": {"program": program.name, "time": "1 microsecond is 1 program step"},
     }
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         json.dump(document, file, separators=(",", ":"))
     return Path(path)
 
@@ -131,12 +131,12 @@ def export_xprof(name: str, serialized: bytes, logdir: str | os.PathLike[str], *
         >>> [path.name for path in kr.report.export_xprof("square", compiled.serialized, "logs")]
         ['compiled.xplane.pb', 'square.hlo_proto.pb']
     """
-    folder = made_folder(Path(logdir, "plugins", "profile", _file_name(run)))
+    folder = ensure_folder(Path(logdir, "plugins", "profile", _file_name(run)))
     name = _file_name(name)
     trace, program = folder / f"{_HOST}.xplane.pb", folder / f"{name}.hlo_proto.pb"
-    with replacing(trace) as temporary:
+    with atomic_write(trace) as temporary:
         temporary.write_bytes(xspace(name, serialized, host=_HOST))
-    with replacing(program) as temporary:
+    with atomic_write(program) as temporary:
         temporary.write_bytes(serialized)
     return [trace, program]
 
@@ -150,7 +150,7 @@ def _file_name(text: str) -> str:
 
 def _table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     # A name out of a damaged report may have signs that are in no encoding: they become escapes.
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(header)
         writer.writerows([_guarded(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)

@@ -10,10 +10,10 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Sequence
 
+from ..atomic_files import atomic_write
 from ..errors import InvalidArgumentError
-from ..files import replacing
 from ..liveness import Program
-from ..phases import BACKWARD, FORWARD, PHASES, RECOMPUTE, UPDATE
+from ..op_names import BACKWARD, FORWARD, PHASES, RECOMPUTE, UPDATE
 from ..sizes import parse_bytes
 from .packages import DRAWING, check_installed
 from .rows import phase_spans, printable, section_spans
@@ -122,7 +122,7 @@ def _draw(
     if title:
         figure.text(0.012, 1 - 0.12 / height, _as_it_is(title), fontsize=13, fontweight="bold", color=_LINE, va="top")
     _legend(figure, programs)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, format="png", metadata={"Software": None})
 
 

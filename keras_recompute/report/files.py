@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..atomic_files import atomic_write, ensure_folder
 from ..errors import ReportError
-from ..files import made_folder, replacing
 from ..liveness import Program
 
 JSON_NAME, FIGURE_NAME, SERIALIZED_NAME = "liveness.json", "liveness.png", "liveness.hlo_proto.pb"
@@ -47,16 +47,16 @@ def write_report(
     from .page import PAGE_NAME, write_page
 
     check_installed((*DRAWING, *PAGES) if page else DRAWING)
-    folder = made_folder(directory)
+    folder = ensure_folder(directory)
     data, figure, kept, html = (folder / name for name in (JSON_NAME, FIGURE_NAME, SERIALIZED_NAME, PAGE_NAME))
-    with replacing(data) as temporary:
+    with atomic_write(data) as temporary:
         temporary.write_text(program.to_json(), encoding="utf-8")
     liveness_figure(program, figure, title=title)
     written = [data, figure]
     if serialized is None:
         _remove(kept)
     else:
-        with replacing(kept) as temporary:
+        with atomic_write(kept) as temporary:
             temporary.write_bytes(serialized)
         written.append(kept)
     if page:

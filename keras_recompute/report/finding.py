@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator
 
+from ..atomic_files import read_whole
 from ..errors import ReportError
-from ..files import read_whole
 from ..liveness import Program, read_hlo_proto, read_popvision
 from ..liveness.profile_pop import POP_NAME
 from .files import JSON_NAME, SERIALIZED_NAME

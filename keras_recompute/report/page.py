@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 from typing import Any, Sequence
 
+from ..atomic_files import atomic_write
 from ..errors import InvalidArgumentError
-from ..files import replacing
 from ..liveness import Program
 from .changes import GROUPINGS
 from .packages import needed
@@ -55,7 +55,7 @@ def write_page(programs: Sequence[tuple[str, Program]], path: str | os.PathLike[
     if not 1 <= len(programs) <= REPORTS_AT_MOST:
         raise InvalidArgumentError(f"a page shows one program or {REPORTS_AT_MOST}, not {len(programs)}")
     title = printable(title or " and ".join(label for label, _ in programs))
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(_page(programs, title), encoding="utf-8")
     return Path(path)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..liveness import Buffer, Program
-from ..phases import FORWARD
+from ..op_names import FORWARD
 from ..sizes import format_bytes
 
 _TOTALS = {"other_memory_bytes": "on the chip, or in the host's memory", "branches_taken": "branches taken"}

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Sequence
 
+from ..atomic_files import atomic_write, ensure_folder
 from ..errors import InvalidArgumentError
-from ..files import made_folder, replacing
 from ..sizes import format_bytes, parse_bytes
 from .packages import DRAWING, check_installed
 
@@ -83,7 +83,7 @@ def write_sweep(
 
     Raises InvalidArgumentError for no rows, ReportError where a file cannot be written.
     """
-    folder = made_folder(directory)
+    folder = ensure_folder(directory)
     data, figure, text = (folder / name for name in SWEEP_NAMES)
     bend = knee(rows)
     record = {
@@ -92,10 +92,10 @@ def write_sweep(
         "knee": None if bend is None else bend.plan,
         "rows": [asdict(row) for row in rows],
     }
-    with replacing(data) as temporary:
+    with atomic_write(data) as temporary:
         temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     sweep_figure(rows, figure, capacity_bytes=capacity_bytes, title=title)
-    with replacing(text) as temporary:
+    with atomic_write(text) as temporary:
         temporary.write_text(f"{title}\n\n{sweep_table(rows, capacity_bytes)}\n", encoding="utf-8")
     return data, figure, text
 
@@ -135,7 +135,7 @@ def sweep_figure(rows: Sequence[SweepRow], path: str | os.PathLike[str], *, capa
     last.set_xticklabels([str(row.checkpoints) if row.recompute else "no\nrecomputation" for row in rows], fontsize=9)
     last.set_xlabel("checkpoints" + (f", in {rows[-1].levels} levels" if rows[-1].levels > 1 else ""), fontsize=9, color=_MUTED)
     figure.text(0.012, 1 - 0.12 / height, title, fontsize=13, fontweight="bold", color=_LINE, va="top")
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, format="png", metadata={"Software": None})
 
 

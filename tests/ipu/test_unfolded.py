@@ -10,7 +10,7 @@ import pytest
 from keras_recompute.errors import InvalidArgumentError, ReportError
 from keras_recompute.ipu.models.unfolded import unfolded
 from keras_recompute.liveness import compile_program
-from keras_recompute.phases import FORWARD
+from keras_recompute.op_names import FORWARD
 
 from .pipelines import pipelined_lstm
 from .staged import ORDERS

@@ -10,7 +10,7 @@ from small_programs import F32, scan
 
 from keras_recompute.errors import InvalidArgumentError, ReportError
 from keras_recompute.liveness import Parameter, Program, profile, read_hlo_proto
-from keras_recompute.phases import backward_scope, forward_scope, update_scope
+from keras_recompute.op_names import backward_scope, forward_scope, update_scope
 
 
 def named(program: Program, name: str):

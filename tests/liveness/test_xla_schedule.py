@@ -8,7 +8,7 @@ hlo_pb2 = pytest.importorskip("tensorflow.compiler.xla.service.hlo_pb2")
 
 from keras_recompute.liveness.naming import Names  # noqa: E402
 from keras_recompute.liveness.xla_schedule import Schedule  # noqa: E402
-from keras_recompute.phases import backward_scope, update_scope  # noqa: E402
+from keras_recompute.op_names import backward_scope, update_scope  # noqa: E402
 
 FORWARD = ("dot", "net/dense/MatMul")
 REPLAY = ("dot", f"{backward_scope('section-0')}/net/dense/MatMul")

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from keras_recompute.atomic_files import atomic_write, check_atomic_write
 from keras_recompute.errors import ReportError
-from keras_recompute.files import replacing, try_replacing
 from keras_recompute.liveness import Program
 from keras_recompute.report import write_report
 
@@ -37,14 +37,14 @@ def test_an_older_report_is_replaced(program, tmp_path):
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
     (tmp_path / "a.txt").write_text("old")
-    with pytest.raises(KeyError), replacing(tmp_path / "a.txt") as temporary:  # noqa: PT012
+    with pytest.raises(KeyError), atomic_write(tmp_path / "a.txt") as temporary:  # noqa: PT012
         temporary.write_text("half")
         raise KeyError
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.txt", "old")]
 
 
 def test_files_are_as_readable_as_others(tmp_path):
-    with replacing(tmp_path / "a.txt") as temporary:
+    with atomic_write(tmp_path / "a.txt") as temporary:
         temporary.write_text("whole")
     (tmp_path / "b.txt").write_text("")
     assert os.stat(tmp_path / "a.txt").st_mode == os.stat(tmp_path / "b.txt").st_mode
@@ -57,15 +57,15 @@ def test_a_folder_that_cannot_be_made_is_refused(program, tmp_path):
 
 
 def test_a_trial_leaves_nothing(tmp_path):
-    try_replacing(tmp_path / "deep" / "folder" / "a.txt")
+    check_atomic_write(tmp_path / "deep" / "folder" / "a.txt")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OSError, match="too long"):
-        try_replacing(tmp_path / "deep" / ("x" * 300) / "a.txt")
+        check_atomic_write(tmp_path / "deep" / ("x" * 300) / "a.txt")
     with pytest.raises(OSError, match="too long"):
-        try_replacing(tmp_path / "deep" / ("x" * 300))
+        check_atomic_write(tmp_path / "deep" / ("x" * 300))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "a.txt").write_text("old")
-    try_replacing(tmp_path / "a.txt")
+    check_atomic_write(tmp_path / "a.txt")
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.txt", "old")]
 
 
@@ -73,7 +73,7 @@ def test_a_trial_leaves_nothing(tmp_path):
 def test_what_is_no_file_is_not_replaced(tmp_path):
     """A user who may do anything would lose a device to a file of its name."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ReportError, match="it is a pipe, not a file"), replacing(tmp_path / "pipe"):
+    with pytest.raises(ReportError, match="it is a pipe, not a file"), atomic_write(tmp_path / "pipe"):
         pass
     assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
     assert (tmp_path / "pipe").is_fifo()

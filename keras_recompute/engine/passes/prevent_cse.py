@@ -17,8 +17,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...graph_traversal import reachable
 from ...seams.tensorflow.xla import xla_optimization_barrier
-from ...walks import reached
 from ..joint import Joint
 from ..kinds import CHEAP, ELEMENTWISE, PRODUCTS, SHAPES
 from ..marks import equal_values, passes_on
@@ -90,7 +90,7 @@ class _Chains:
         """Whether ``operand`` contains a function that is read on its own too, and is not itself read that way."""
         if any(self._is_read_by_arithmetic(t) for t in equal_values(operand)):
             return False
-        contained = reached([operand.ref()], self._made_from)
+        contained = reachable([operand.ref()], self._made_from)
         functions = [r.deref() for r in contained if r.deref().op.type in ELEMENTWISE]
         return any(self._is_made_by_a_slope(f) or self._is_read_by_arithmetic(f) for f in functions)
 

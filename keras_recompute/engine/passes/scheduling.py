@@ -20,8 +20,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ...graph_traversal import reachable, topological_order
 from ...seams.tensorflow.operations import let_read
-from ...walks import in_order, reached
 from ..kinds import LOOPS, PRODUCTS, VIEWS, known_elements
 from ..target import Target
 from .fence import as_array, unlike
@@ -90,14 +90,14 @@ def _leading(
     begin = {t.ref() for t in incoming}
     ends = [g.op for g in gradients if g.op in added]
     depending: dict[tf.Operation, None] = {}
-    for operation in in_order(reversed(ends), lambda op: (t.op for t in reversed(op.inputs) if t.op in added)):
+    for operation in topological_order(reversed(ends), lambda op: (t.op for t in reversed(op.inputs) if t.op in added)):
         if any(t.ref() in begin or t.op in depending for t in operation.inputs):
             depending[operation] = None
     return list(depending)
 
 
 def _ancestors(operation: tf.Operation, among: Mapping[tf.Operation, int]) -> set[tf.Operation]:
-    return set(reached([operation], lambda op: (t.op for t in op.inputs if t.op in among)))
+    return set(reachable([operation], lambda op: (t.op for t in op.inputs if t.op in among)))
 
 
 def _longest_path(depth: Mapping[tf.Operation, int]) -> list[tf.Operation]:
@@ -147,7 +147,7 @@ def _is_read_again(operation: tf.Operation, *, among: Collection[tf.Operation]) 
     if terms < 2 or not result.dtype.is_floating or result.shape.num_elements() == 0:
         return False
     first = set(readers(operation))
-    return len(first) > 1 and any(op.type in _READING for op in reached(first, readers_of_views))
+    return len(first) > 1 and any(op.type in _READING for op in reachable(first, readers_of_views))
 
 
 def _sum_once(operation: tf.Operation, finished: Sequence[tf.Tensor], *, readers: Iterable[tf.Operation]) -> None:

@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from ...files import replacing
+from ...atomic_files import atomic_write
 from .absent import ABSENT
 from .keras2_ways import WAYS
 from .options import ACCEPTED, OPTIONS
@@ -67,7 +67,7 @@ def _values(name: str) -> str:
 def main(paths: list[str]) -> int:
     """Write the tables into the files ``paths``; return 0."""
     for path in map(Path, paths):
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 

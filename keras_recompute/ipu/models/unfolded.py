@@ -6,7 +6,7 @@ from typing import Any
 
 from ...errors import InvalidArgumentError
 from ...liveness import CompiledProgram, Program
-from ...phases import BACKWARD, FORWARD
+from ...op_names import BACKWARD, FORWARD
 from ..pipeline.model_stages import Task
 
 

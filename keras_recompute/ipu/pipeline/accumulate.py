@@ -22,7 +22,7 @@ from ...engine.policies import save_everything
 from ...engine.sparse_gradients import dense
 from ...engine.trace import trace
 from ...engine.writing import zeros_like
-from ...phases import update_scope
+from ...op_names import update_scope
 from ...seams.keras.training import note_loss
 from .replicas import Replicas
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 from ...engine.passes import target_now
 from ...engine.passes.fence import never
 from ...engine.pieces import Pieces
-from ...phases import backward_scope, forward_scope
+from ...op_names import backward_scope, forward_scope
 from .accumulate import Reduction, accumulated
 from .schedule import Schedule
 from .stage_program import StageProgram

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from ...phases import update_scope
+from ...op_names import update_scope
 from .accumulate import Accumulation, Gradients, Reduction
 
 _Result = TypeVar("_Result")

@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ...atomic_files import PathLike, atomic_write
 from ...errors import ReportError
-from ...files import PathLike, replacing
 from ...liveness import Profile, Program, is_profile_pop, read_profile_pop
 from ...liveness.profile_pop import POP_NAME
 from .cbor import encode
@@ -55,7 +55,7 @@ def write_debug(folder: Path, program: Program) -> None:
     """Write ``debug.cbor``: for every program step its operation, layer and phase, and for storage the line of its source."""
     steps = [{"instruction": s.instruction, "op_name": s.op_name, "layer": s.layer, "phase": s.phase} for s in program.steps]
     sources = {b.name: b.source for b in program.buffers if b.source}
-    with replacing(folder / DEBUG_NAME) as temporary:
+    with atomic_write(folder / DEBUG_NAME) as temporary:
         temporary.write_bytes(encode({"note": NOTE, "steps": steps, "sources": sources}))
 
 
@@ -77,5 +77,5 @@ def read_folder(path: PathLike) -> tuple[Spread, list[dict[str, Any]]]:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")

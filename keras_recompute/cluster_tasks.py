@@ -10,13 +10,13 @@ from typing import Any
 JOBS = ("chief", "worker")  # those whose processes train
 
 
-def processes_of(resolver: Any) -> list[tuple[str, int]]:
+def training_tasks(resolver: Any) -> list[tuple[str, int]]:
     """Return the job of each process of the cluster of a ``resolver`` of TensorFlow's, and its index in that job."""
     jobs = resolver.cluster_spec().as_dict()
     return [(job, index) for job in JOBS for index in range(len(jobs.get(job, ())))]
 
 
-def own_number(resolver: Any) -> int:
+def task_number(resolver: Any) -> int:
     """Return the number of this process."""
-    processes = processes_of(resolver)  # before the task is asked for: Slurm's resolver finds it here
+    processes = training_tasks(resolver)  # before the task is asked for: Slurm's resolver finds it here
     return processes.index((resolver.task_type, resolver.task_id))

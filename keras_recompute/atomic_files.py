@@ -18,7 +18,7 @@ _OTHERS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a d
 _NAME_PART = 20  # characters of a name that a temporary file takes over: with 4 bytes each, its name stays below 255 bytes
 
 
-def kind(path: PathLike) -> str | None:
+def file_kind(path: PathLike) -> str | None:
     """Return what stands at ``path``, links followed: FILE, FOLDER, "a pipe", "a socket", "a device"; None for nothing.
 
     Raises OSError where the system cannot tell, as of a name that is too long or of links that lead round in a circle.
@@ -30,16 +30,16 @@ def kind(path: PathLike) -> str | None:
     return FILE if stat.S_ISREG(mode) else FOLDER if stat.S_ISDIR(mode) else _OTHERS.get(stat.S_IFMT(mode), "no file")
 
 
-def refuse_endless(path: PathLike) -> None:
+def refuse_pipes_and_devices(path: PathLike) -> None:
     """Raise OSError for a pipe, which is opened when somebody writes to it, and for a device, which may never end."""
-    what = kind(path)
+    what = file_kind(path)
     if what not in (None, FILE, FOLDER):
         raise OSError(errno.EINVAL, f"it is {what}, not a file: store what comes from there in a file first")
 
 
 def read_whole(path: PathLike, *, at_most_bytes: int) -> bytes:
     """Return the contents of ``path``. Raises OSError where that is no file, or one of more than ``at_most_bytes``."""
-    refuse_endless(path)
+    refuse_pipes_and_devices(path)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > at_most_bytes:
@@ -50,7 +50,7 @@ def read_whole(path: PathLike, *, at_most_bytes: int) -> bytes:
             raise OSError(errno.ENOMEM, f"it has {size:,} bytes, for which there is no memory") from None
 
 
-def made_folder(directory: PathLike) -> Path:
+def ensure_folder(directory: PathLike) -> Path:
     """Return ``directory``, made if need be. Raises ReportError where it cannot be."""
     folder = Path(directory)
     try:
@@ -61,7 +61,7 @@ def made_folder(directory: PathLike) -> Path:
 
 
 @contextmanager
-def replacing(path: PathLike) -> Iterator[Path]:
+def atomic_write(path: PathLike) -> Iterator[Path]:
     """Give a temporary path in the same folder, of the same ending; when the block ends well, it becomes ``path``.
 
     A symbolic link is followed. Raises ReportError where the folder cannot be written, or something else than a file is to be
@@ -81,18 +81,18 @@ def replacing(path: PathLike) -> Iterator[Path]:
         raise ReportError(f"the report {str(path)!r} cannot be written: {error.strerror or error}") from error
 
 
-def try_replacing(path: PathLike) -> None:
-    """Find out whether ``replacing(path)`` can work, folders that are missing included; nothing of the trial stays.
+def check_atomic_write(path: PathLike) -> None:
+    """Find out whether ``atomic_write(path)`` can work, folders that are missing included; nothing of the trial stays.
 
     Raises OSError where it cannot.
     """
     target = Path(os.path.realpath(path))
     _refuse_other_than_file(target)
-    missing = [folder for folder in target.parents if kind(folder) is None]
+    missing = [folder for folder in target.parents if file_kind(folder) is None]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _temporary(target).unlink()
-        if kind(target) is None:  # its own name is tried too: it may be longer, or of signs that the folder cannot take
+        if file_kind(target) is None:  # its own name is tried too: it may be longer, or of signs that the folder cannot take
             with open(target, "xb"):
                 pass
             target.unlink()
@@ -104,7 +104,7 @@ def try_replacing(path: PathLike) -> None:
 
 def _refuse_other_than_file(target: Path) -> None:
     """Raise OSError where ``target`` is a folder, or a device, which a user who may do anything could lose to a file."""
-    what = kind(target)
+    what = file_kind(target)
     if what not in (None, FILE):
         raise OSError(errno.EEXIST, f"it is {what}, not a file")
 

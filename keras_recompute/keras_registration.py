@@ -25,7 +25,7 @@ def register_with_keras() -> None:
     if "keras" in sys.modules:
         _register()
     else:
-        sys.meta_path.insert(0, _OnImportOfKeras())
+        sys.meta_path.insert(0, _KerasImportHook())
 
 
 def _register() -> None:
@@ -35,7 +35,7 @@ def _register() -> None:
             importlib.import_module(f"{__package__}.{name}")
 
 
-class _OnImportOfKeras(importlib.abc.MetaPathFinder):
+class _KerasImportHook(importlib.abc.MetaPathFinder):
     """Finds nothing itself: it lets the others find Keras, and has our classes registered when that is there."""
 
     def find_spec(self, name: str, *_: Any) -> Optional[Any]:

@@ -6,7 +6,7 @@ from typing import TypeVar
 Node = TypeVar("Node", bound=Hashable)
 
 
-def reached(starts: Iterable[Node], following: Callable[[Node], Iterable[Node]]) -> dict[Node, None]:
+def reachable(starts: Iterable[Node], following: Callable[[Node], Iterable[Node]]) -> dict[Node, None]:
     """Return ``starts`` and all that ``following`` leads to from there, once each, as an ordered set."""
     found = dict.fromkeys(starts)
     waiting = list(found)
@@ -17,7 +17,7 @@ def reached(starts: Iterable[Node], following: Callable[[Node], Iterable[Node]])
     return found
 
 
-def in_order(ends: Iterable[Node], needed: Callable[[Node], Iterable[Node]]) -> list[Node]:
+def topological_order(ends: Iterable[Node], needed: Callable[[Node], Iterable[Node]]) -> list[Node]:
     """Return ``ends`` and all that is ``needed`` for them, once each and each after what it needs: depth first."""
     met: set[Node] = set()
     order: list[Node] = []
