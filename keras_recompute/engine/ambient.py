@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..seams.keras.calls import autocast_around, stateless_scope, training_around
-from ..seams.keras.recurrent import time_loops_are_ours
+from ..seams.keras.call_context import autocast_dtype, current_training, stateless_scope
+from ..seams.keras.time_loops import time_loops_are_replaced
 from .nest import Same
 from .passes import target_now
 
@@ -21,12 +21,12 @@ def ambient() -> Any:
     distribution strategy.
     """
     replica = tf.distribute.get_replica_context()
-    training = training_around()
+    training = current_training()
     return (
         training if training is None or isinstance(training, (bool, int)) else Same(training),
-        autocast_around(),
+        autocast_dtype(),
         Same(stateless_scope()),  # in one, variables have other values
-        time_loops_are_ours(),
+        time_loops_are_replaced(),
         keras.config.floatx(),
         keras.config.image_data_format(),
         keras.config.dtype_policy().name,

@@ -19,7 +19,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..seams.keras.layers import DECIDE_CALLS, OF_TRAINING, TRACKING_PREFIX, layers_in
+from ..seams.keras.layers import CALL_SETTINGS, TRACKING_PREFIX, TRAINING_STATE, layers_in
 from .nest import Same
 from .object_contents import PLAIN, mutable_contents, references, snapshot, state_key
 from .side_effects import names_held
@@ -141,5 +141,5 @@ def _owners_in(root: Any) -> Iterator[Any]:
 @functools.cache
 def _common(is_model: bool) -> frozenset[str]:
     """Return the names of what every layer, or every model, has and on which no call depends."""
-    names = frozenset(vars(keras.layers.Layer())) - DECIDE_CALLS
-    return names | (frozenset(vars(keras.Model())) - DECIDE_CALLS) | OF_TRAINING if is_model else names
+    names = frozenset(vars(keras.layers.Layer())) - CALL_SETTINGS
+    return names | (frozenset(vars(keras.Model())) - CALL_SETTINGS) | TRAINING_STATE if is_model else names

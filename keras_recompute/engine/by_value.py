@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from ..errors import InvalidProgramError
 from ..graph_traversal import topological_order
-from ..seams.tensorflow.functions import function_in, function_of
+from ..seams.tensorflow.functions import find_function, make_function
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, ONLY_READ, SHAPES, type_is_stateful
 from .kinds import LOOPS
 
@@ -94,7 +94,7 @@ class ByValue:
 
     def _called(self, name: str, arguments: Values) -> tuple[str, dict[int, tf.TensorSpec], bool]:
         """Return the name of ``name`` with values as ``arguments``, the outputs that are values, and whether it has state."""
-        definition = function_in(self._graph, name).definition
+        definition = find_function(self._graph, name).definition
         described = repr(sorted((number, spec.dtype.name, str(spec.shape)) for number, spec in arguments.items()))
         digest = hashlib.sha256(definition.SerializeToString(deterministic=True) + described.encode()).hexdigest()
         new_name = f"{name}_by_value_{digest[:16]}"
@@ -149,9 +149,9 @@ class ByValue:
         """Return the function ``definition`` as graphs take it, known to TensorFlow for as long as one of them has it."""
         children: dict[Any, Any] = {}
         for name in (name for node in definition.node_def for name in called_by(node)):
-            child = self.functions.get(name) or function_in(self._graph, name)
+            child = self.functions.get(name) or find_function(self._graph, name)
             children.update((other.name, other) for other in (child, *child.children))
-        return function_of(definition, list(children.values()))
+        return make_function(definition, list(children.values()))
 
 
 def original_handle(tensor: tf.Tensor) -> tf.Tensor:
@@ -169,7 +169,7 @@ def _handed_on(node: Any, output: int, graph: Any) -> int | None:
         return output
     if node.op not in CALLS:
         return None
-    definition = function_in(graph, node.attr["f"].func.name).definition
+    definition = find_function(graph, node.attr["f"].func.name).definition
     arguments = {argument.name: number for number, argument in enumerate(definition.signature.input_arg)}
     nodes = {inner.name: inner for inner in definition.node_def}
     source = definition.ret[definition.signature.output_arg[output].name]

@@ -19,9 +19,9 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
-from ..seams.keras.calls import is_symbolic
+from ..seams.keras.call_context import is_symbolic
 from ..seams.tensorflow import autograph
-from ..seams.tensorflow.bodies import entering_bodies
+from ..seams.tensorflow.function_bodies import trace_bodies_within
 from ..seams.tensorflow.tensors import is_eager
 from .advice import advise, advise_dissolved, check_names
 from .ambient import ambient
@@ -193,7 +193,7 @@ class Checkpointed:
             arguments.refuse_augmented(callee.function)
             args, kwargs = arguments.value
             try:
-                with entering_bodies(arguments.body):
+                with trace_bodies_within(arguments.body):
                     found = function(*args, **kwargs)
             except TypeError as error:
                 raise arguments.explained(error) from None
@@ -281,7 +281,7 @@ def _key(policy: Policy) -> Any:
 
 def conversion() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return what converts the ``if`` and ``while`` on tensors of a function, unless a caller turned AutoGraph off."""
-    return (lambda function: function) if autograph.is_turned_off() else _convert
+    return (lambda function: function) if autograph.is_disabled() else _convert
 
 
 def converted(function: Callable[..., Any]) -> Callable[..., Any]:

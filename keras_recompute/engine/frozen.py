@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from ..seams.keras.layers import variable_of
+from ..seams.keras.layers import backend_variable
 from .attributes import owners
 from .trace import Trace
 
@@ -21,6 +21,6 @@ def frozen_ports(trace: Trace, objects: Iterable[Any]) -> frozenset[int]:
     """Return the ports of ``trace`` that are variables which nobody trains; ``objects`` are what holds Keras's layers."""
     ours = (variable for owner in owners(objects) for variable in getattr(owner, "variables", ()))
     # Not the variable's value, which in mixed precision is a tensor of another type.
-    frozen = {id(variable_of(v).handle) for v in ours if isinstance(v, keras.Variable) and not v.trainable}
+    frozen = {id(backend_variable(v).handle) for v in ours if isinstance(v, keras.Variable) and not v.trainable}
     first = len(trace.arguments)
     return frozenset(first + number for number, v in enumerate(trace.variables) if not v.trainable or id(v.handle) in frozen)

@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from ..errors import InvalidProgramError, UnsupportedError
 from ..seams.tensorflow.gradients import (
-    forget_gradient,
     has_tangents,
     record_operation,
     stop_recording,
+    unregister_gradient,
 )
 from ..seams.tensorflow.operations import GRADIENT
-from ..seams.tensorflow.vectorized import is_in_vectorized_body
+from ..seams.tensorflow.vectorized_map import is_in_vectorized_body
 from .graph_state import graph_state
 from .program import in_default_graph
 from .sparse_gradients import dense, values_of
@@ -292,4 +292,4 @@ def _register(name: str, graph: Any, gradient: Gradient) -> None:
             )
         return getattr(here, _ATTRIBUTE)[name](*output_gradients)
 
-    weakref.finalize(graph, forget_gradient, name).atexit = False
+    weakref.finalize(graph, unregister_gradient, name).atexit = False

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..seams.keras.callers import is_written_to_a_file, step_around
-from ..seams.keras.calls import is_symbolic, training_around
+from ..seams.keras.call_context import current_training, is_symbolic
+from ..seams.keras.call_stack import enclosing_step, is_being_exported
 from ..seams.tensorflow.gradients import may_record
 
 
@@ -25,6 +25,6 @@ def gradient_may_be_asked() -> bool:
         return False
     if may_record():
         return True
-    if tf.executing_eagerly() or step_around() in ("test_step", "predict_step"):
+    if tf.executing_eagerly() or enclosing_step() in ("test_step", "predict_step"):
         return False
-    return training_around() is True or not is_written_to_a_file()
+    return current_training() is True or not is_being_exported()

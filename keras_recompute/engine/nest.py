@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
-from ..seams.keras.layers import hang_mask, mask_of
+from ..seams.keras.layers import attach_mask, mask_of
 from ..seams.tensorflow.tensors import is_composite, is_eager
 from .containers import OBJECT, Kind, kind_of
 
@@ -49,7 +49,7 @@ class _Dense:
 
     def fill(self, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
         if self.masked:
-            hang_mask(*tensors)
+            attach_mask(*tensors)
         return tensors[0]
 
 

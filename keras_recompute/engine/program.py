@@ -18,10 +18,10 @@ import tensorflow as tf
 from ..errors import InvalidProgramError
 from ..graph_traversal import topological_order
 from ..op_names import COPIES
-from ..seams.tensorflow.functions import add_function, function_in, without_copies
+from ..seams.tensorflow.functions import add_function, find_function, register_by_name
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_types
 from ..seams.tensorflow.tensors import is_eager
-from ..seams.tensorflow.vectorized import is_in_vectorized_body
+from ..seams.tensorflow.vectorized_map import is_in_vectorized_body
 from .as_traced import arguments_of, as_traced, results_of
 from .by_value import BRANCHES, ByValue, called_by, original_handle
 from .graph_state import graph_state
@@ -110,7 +110,7 @@ class GraphProgram:
             scope = _scope_for(map(renames, made))
             _remember_copies(scope, self.graph)
             graph = tf.compat.v1.get_default_graph()
-            without_copies(graph)
+            register_by_name(graph)
             for function in self._called:
                 add_function(graph, function)
             copied = [op for op in self.operations if op.type != "Const"]
@@ -157,7 +157,7 @@ class GraphProgram:
                     # Another form of the operation need not read all that it reads.
                     named = {name for node in nodes for name in node.input} if faster else set(inputs)
                     read.update(t.name for t, name in zip(self.inputs_of(operation), inputs) if name in named)
-            self._called.extend(by_value.functions.get(name) or function_in(self.graph, name) for name in called)
+            self._called.extend(by_value.functions.get(name) or find_function(self.graph, name) for name in called)
             self._definition.append((graph_def.SerializeToString(), read))
         serialized, read = self._definition[0]
         return tf.compat.v1.GraphDef.FromString(serialized), read

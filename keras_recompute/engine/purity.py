@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..seams.tensorflow.functions import definition_in_process, function_in
+from ..seams.tensorflow.functions import find_function, registered_definition
 from ..seams.tensorflow.operations import is_stateful, type_is_stateful
 from .by_value import BRANCHES, CALLING, PASSING_ON, READS, called_by
 
@@ -69,9 +69,9 @@ class Purity:
         """Return the FunctionDef of a function that the graph calls, or that one of those calls; None of an unknown one."""
         # Differentiation adds functions after the graph was traced. ``as_graph_def()`` has them too, but leaves a copy of
         # the definition of each with it, and of nested ones with every function around them.
-        function = function_in(self._graph, name)
+        function = find_function(self._graph, name)
         # A loop that is traced under a persistent tape stands in a function whose own functions no graph knows.
-        return definition_in_process(name) if function is None else function.definition
+        return registered_definition(name) if function is None else function.definition
 
     def _assigned_inputs(self, node: Any, handles: Iterable[int]) -> set[int]:
         """Return which of the inputs ``handles`` of ``node`` it may change: all, unless it only reads or hands them on."""

@@ -20,7 +20,7 @@ from typing import Any, Union
 import tensorflow as tf
 
 from ..graph_traversal import reachable
-from ..seams.tensorflow.gradients import gradient_of_type, set_gradient
+from ..seams.tensorflow.gradients import registered_gradient, set_gradient
 from .by_value import BRANCHES
 from .kinds import VIEWS
 
@@ -97,4 +97,4 @@ def dense_behind_branches(operations: Iterable[tf.Operation]) -> Iterator[None]:
 
 @tf.RegisterGradient(_OF_A_BRANCH)
 def _gradient_of_a_branch(branch: tf.Operation, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
-    return [None if g is None else dense(g) for g in gradient_of_type(branch.type)(branch, *gradients)]
+    return [None if g is None else dense(g) for g in registered_gradient(branch.type)(branch, *gradients)]

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..backends import backend_now
-from ..seams.tensorflow.functions import function_in
+from ..seams.tensorflow.functions import find_function
 from .by_value import called_by
 from .origin import static_shape
 
@@ -69,7 +69,7 @@ def _written(made: _Made, given: tuple[Any, ...], result: Any, _: Any) -> tuple[
         tf.identity(found, name=_RESULT)
         definition = graph.as_graph_def()
     called = {name for node in definition.node for name in called_by(node)}
-    return definition.SerializeToString(), tuple(function_in(graph, name) for name in called)
+    return definition.SerializeToString(), tuple(find_function(graph, name) for name in called)
 
 
 def _renamed(name: str, operation: str, fed: dict[str, str]) -> str:

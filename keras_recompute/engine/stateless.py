@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from ..seams.keras.calls import values_in_scope
+from ..seams.keras.call_context import stateless_values
 from ..seams.tensorflow.tensors import is_eager
 
 
@@ -18,7 +18,7 @@ class StatelessUpdates:
     """The variables that one trace changed in the scope around it."""
 
     def __init__(self) -> None:
-        self._before = dict(values_in_scope())
+        self._before = dict(stateless_values())
         self._changed: list[int] = []
 
     @property
@@ -28,7 +28,7 @@ class StatelessUpdates:
 
     def take(self, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return ``results`` and, behind them, the new values; the scope has the old ones again."""
-        values = values_in_scope()
+        values = stateless_values()
         graph = tf.compat.v1.get_default_graph()
         self._changed = [key for key, value in values.items() if not is_eager(value) and value.graph is graph]
         outputs = [*results, *(values[key] for key in self._changed)]
@@ -40,5 +40,5 @@ class StatelessUpdates:
     def leave(self, outputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         """Return the results among ``outputs``, and give the new values to the scope."""
         end = len(outputs) - self.count
-        values_in_scope().update(zip(self._changed, outputs[end:]))
+        stateless_values().update(zip(self._changed, outputs[end:]))
         return outputs[:end]

@@ -22,7 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..seams.tensorflow.functions import NOT_WRAPPED, without_copies
+from ..seams.tensorflow.functions import NOT_WRAPPED, register_by_name
 from .marks import traced
 from .purity import Purity
 from .target import Target
@@ -69,7 +69,7 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], targ
 
     @functools.wraps(function)  # so that placeholders bear the names of its parameters
     def marked(*tensors: tf.Tensor) -> Any:
-        without_copies(tf.compat.v1.get_default_graph())
+        register_by_name(tf.compat.v1.get_default_graph())
         with traced(), contextlib.ExitStack() as otherwise:
             for written_otherwise in target.at("traced"):
                 otherwise.enter_context(written_otherwise())

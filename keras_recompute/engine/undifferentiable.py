@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..graph_traversal import reachable
-from ..seams.tensorflow.functions import function_in
+from ..seams.tensorflow.functions import find_function
 from ..seams.tensorflow.gradients import gradient_is_registered, has_gradient, is_recorded
 from ..seams.tensorflow.operations import GRADIENT
 from ..seams.tensorflow.tensors import is_eager
@@ -38,7 +38,7 @@ def without_gradient(operations: Iterable[tf.Operation], *, inside: bool) -> lis
 def _calls_one(node: Any, graph: Any, seen: set[str]) -> bool:
     for name in set(called_by(node)) - seen:
         seen.add(name)
-        nodes = function_in(graph, name).definition.node_def
+        nodes = find_function(graph, name).definition.node_def
         for inner in nodes:
             kind = inner.attr[GRADIENT].s.decode() if GRADIENT in inner.attr else inner.op
             if inner.op in CALLING:

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from ..seams.tensorflow.operations import let_read, read_instead
+from ..seams.tensorflow.operations import redirect_readers, replace_input
 from .gradient import has_custom_gradient
 from .passes import target_now
 from .writing import completion_token
@@ -85,7 +85,7 @@ def _compute_tokens(graph: tf.Graph, tokens: list[tf.Tensor]) -> None:
             ready[level].append(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype))
     target = target_now()
     for level, updated in ready.items():
-        read_instead(tokens[level].op, 0, completion_token(updated, target))
+        replace_input(tokens[level].op, 0, completion_token(updated, target))
 
 
 class _Dependencies:
@@ -139,7 +139,7 @@ class _Dependencies:
             return
         if len({self._levels[t.op] for t in operation.inputs}) > 1:
             for given, passed in zip(operation.inputs, operation.outputs):
-                let_read(given, instead_of=passed, readers=passed.consumers())
+                redirect_readers(given, instead_of=passed, readers=passed.consumers())
 
 
 def _assigned_dtype(operation: tf.Operation) -> tf.DType | None:

@@ -7,13 +7,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..seams.keras.attention import AttendsByItself, attention_mask_of, projects_plainly, scale_of
+from ..seams.keras.attention import CustomAttention, compute_attention_mask, has_plain_projections, score_scale
 from .fused_attention import attention
 from .scan import rows_product
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class MultiHeadAttention(AttendsByItself):
+class MultiHeadAttention(CustomAttention):
     """``keras.layers.MultiHeadAttention`` that keeps no attention probabilities for the backward pass.
 
     Arguments, weights and results are Keras's. Queries ``(batch, T, features)``, keys and values ``(batch, S, features)``,
@@ -55,10 +55,10 @@ class MultiHeadAttention(AttendsByItself):
                 use_causal_mask,
             )
         skips = use_causal_mask and attention_mask is None and self._fuses(training, return_attention_scores)
-        mask = attention_mask_of(self, query, value, mask=attention_mask, is_causal=use_causal_mask and not skips)
+        mask = compute_attention_mask(self, query, value, mask=attention_mask, is_causal=use_causal_mask and not skips)
         query, key, value = self._projected_at_once(query)
         if skips:
-            out, scores = attention(query, key, value, None, scale=scale_of(self), is_causal=True), None
+            out, scores = attention(query, key, value, None, scale=score_scale(self), is_causal=True), None
         else:
             out, scores = self.attend(query, key, value, mask, training, return_attention_scores)
         out = self.output_dense(out)
@@ -71,7 +71,7 @@ class MultiHeadAttention(AttendsByItself):
             and (key is None or key is value)
             and query.shape.rank == 3
             and query.shape[1] is not None
-            and projects_plainly(self)
+            and has_plain_projections(self)
             and self.quantization_mode is None
         )
 
@@ -100,4 +100,4 @@ class MultiHeadAttention(AttendsByItself):
             mask = tf.cast(mask, tf.bool)
             while mask.shape.rank < 4:
                 mask = tf.expand_dims(mask, -3)
-        return attention(query, key, value, mask, scale=scale_of(self)), None
+        return attention(query, key, value, mask, scale=score_scale(self)), None

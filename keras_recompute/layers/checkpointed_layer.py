@@ -17,9 +17,9 @@ import keras
 from ..engine.checkpoint import Checkpointed
 from ..engine.policies import Policy, save_nothing
 from ..errors import UnsupportedError
-from ..seams.keras.calls import layer_called_first
-from ..seams.keras.graph import nodes_made_by
-from ..seams.keras.layers import OF_CALLS, copy_losses, layers_in, losses_of, move_losses
+from ..seams.keras.call_context import entry_layer
+from ..seams.keras.graph import nodes_of_operation
+from ..seams.keras.layers import CALL_RESULTS, copy_losses, layers_in, losses_of, move_losses
 from .policy_config import policy_from_config, policy_key, policy_to_config
 from .same_class import OURS, SAVED_AS, SavedAsPlain, make_class, plain_class, with_state_of
 
@@ -44,7 +44,7 @@ class _View:
 
     def __init__(self, layer: keras.layers.Layer) -> None:
         self.layer = layer
-        self.own: dict[str, Any] = {name: kind() for name, kind in OF_CALLS.items()}
+        self.own: dict[str, Any] = {name: kind() for name, kind in CALL_RESULTS.items()}
 
 
 class _Views:
@@ -104,7 +104,7 @@ class CheckpointedLayer(SavedAsPlain):
         return Checkpointed(self.__wrapped__, self._keras_recompute_policy)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        around = layer_called_first()
+        around = entry_layer()
         outputs = super().__call__(*args, **kwargs)
         layer = self.__wrapped__
         if around is None:
@@ -118,9 +118,9 @@ class CheckpointedLayer(SavedAsPlain):
     def symbolic_call(self, *args: Any, **kwargs: Any) -> Any:
         """Take a name that is free in a functional model that the layer itself is in too."""
         own = getattr(self, _VIEW).own
-        if not nodes_made_by(self) and "name" not in own:
+        if not nodes_of_operation(self) and "name" not in own:
             others = [self.__wrapped__, *vars(self.__wrapped__)[_VIEWS]]
-            number = sum(bool(nodes_made_by(other)) for other in others)
+            number = sum(bool(nodes_of_operation(other)) for other in others)
             if number:
                 own["name"] = f"{self.name}_checkpoint" + (f"_{number}" if number > 1 else "")
         return super().symbolic_call(*args, **kwargs)
@@ -138,7 +138,7 @@ class CheckpointedLayer(SavedAsPlain):
         if "name" not in own:
             return {}
         others = [each for each in vars(self.__wrapped__)[_VIEWS] if each is not self]
-        if any(nodes_made_by(each) for each in others):
+        if any(nodes_of_operation(each) for each in others):
             raise UnsupportedError(
                 f"{self.__wrapped__.name!r} is checkpointed by two policies in functional models, and "
                 f"a file would hold two layers in place of one: give one policy to be able to save it"
@@ -209,7 +209,7 @@ def _class_for(plain: Any, policy: Policy) -> type:
     """Return the class of ``plain``'s objects whose calls are recomputed by ``policy``."""
     key = plain, policy_key(policy)
     if key not in _classes:
-        members: dict[str, Any] = {name: _Own(name) for name in (*OF_CALLS, "name")}
+        members: dict[str, Any] = {name: _Own(name) for name in (*CALL_RESULTS, "name")}
         members.update({name: _Recomputed(plain, name) for name in _METHODS})
         members["__slots__"] = (_VIEW,)
         members["_keras_recompute_policy"] = staticmethod(policy)  # a function, no method

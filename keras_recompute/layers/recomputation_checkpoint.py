@@ -13,7 +13,7 @@ import keras
 
 from ..engine.gradient_demand import gradient_may_be_asked
 from ..errors import RecomputeWarning
-from ..seams.keras.calls import called_first
+from ..seams.keras.call_context import entry_layer
 
 _obeyed: contextvars.ContextVar[Any] = contextvars.ContextVar("obeyed", default=None)
 _EVERY = object()
@@ -61,7 +61,7 @@ class RecomputationCheckpoint(keras.layers.Layer):
     def call(self, inputs: Any) -> Any:
         """Return ``inputs``, any nest of tensors."""
         if _obeyed.get() not in (self, _EVERY) and gradient_may_be_asked():
-            _advise_unobeyed(self, called_first())
+            _advise_unobeyed(self, entry_layer())
         return keras.tree.map_structure(lambda t: t, inputs)
 
     def compute_output_spec(self, inputs: Any) -> Any:

@@ -13,7 +13,7 @@ import keras
 
 from ..errors import UnsupportedError
 from ..seams.keras.graph import functional_like_constructor
-from ..seams.keras.saving import pickled
+from ..seams.keras.saving import reduce_layer
 
 OURS = "_keras_recompute"  # what our own attributes begin with
 SAVED_AS = "keras_recompute"  # our entry among the arguments of the user's own class, in files
@@ -38,7 +38,7 @@ class SavedAsPlain(_Layer):
         return config
 
     def __reduce__(self) -> Any:
-        return pickled(self)
+        return reduce_layer(self)
 
 
 def plain_class(kind: type) -> type:

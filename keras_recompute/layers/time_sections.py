@@ -45,7 +45,7 @@ from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_nothing
 from ..engine.trace import Trace, trace
 from ..engine.writing import zeros
-from ..seams.keras.recurrent import time_loops_through
+from ..seams.keras.time_loops import replace_time_loops
 
 _SHORTEST = 4  # steps: of fewer, sections would be as long as what is kept of them
 
@@ -62,7 +62,7 @@ class Cut:
 def recurrent_layers_in_sections() -> Iterator[list[Cut]]:
     """Have recurrent layers of Keras keep one state per section of time; gives the calls so far."""
     cuts: list[Cut] = []
-    with time_loops_through(functools.partial(_run, cuts)):
+    with replace_time_loops(functools.partial(_run, cuts)):
         yield cuts
 
 
@@ -94,7 +94,7 @@ def _run(
 ) -> Any:
     """Do in sections of time what Keras's loop ``plain`` does for the step of ``layer``."""
     given = _Options(**options)
-    with time_loops_through(None):
+    with replace_time_loops(None):
         if _is_sequence(inputs) and not given.time_major and not tf.is_tensor(given.input_length):
             steps = inputs.shape[1]
             if steps is None:

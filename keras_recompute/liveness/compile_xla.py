@@ -17,7 +17,7 @@ from typing import Any, Callable, Collection, Mapping, Sequence
 
 from ..backends import tracing_for
 from ..errors import InvalidArgumentError, RecomputeWarning
-from ..seams.tensorflow.traced import anew, compiler_of, is_compiled, traces
+from ..seams.tensorflow.concrete_functions import fresh_function, is_compiled, traces, xla_compiler
 from .device_compilers import Device, compile_for
 from .device_compilers.module import portable
 from .keras_step import DATA_NAMES, compiled_functions, is_model, layer_names, training_step, whole_shapes
@@ -198,7 +198,7 @@ def _request(
         layers_of = fn if layers_of is None else layers_of
         fn = tf.function(training_step(fn, args), jit_compile=True, autograph=False)
         input_feed = DATA_NAMES[: len(args)] if input_feed is None else input_feed
-    function: Any = fn if is_compiled(fn) and target is None else anew(fn)
+    function: Any = fn if is_compiled(fn) and target is None else fresh_function(fn)
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()  # the compiler's door, unlike a call, does not fill them in
     args, kwargs = bound.args, bound.kwargs
@@ -323,7 +323,7 @@ def compile_trace(concrete: Any, batch_size: int | None, layers: tuple[str, ...]
         return None
     specs = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, data)]
     start = time.perf_counter()
-    serialized = compiler_of(concrete, specs)(stage=STAGE)
+    serialized = xla_compiler(concrete, specs)(stage=STAGE)
     seconds = time.perf_counter() - start
     parameters = of_concrete_function(concrete, range(len(data)))
     return CompiledProgram(

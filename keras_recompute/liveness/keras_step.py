@@ -12,8 +12,8 @@ from typing import Any, Callable, Iterable, Iterator
 
 from ..errors import InvalidArgumentError
 from ..seams.keras.layers import layers_in
-from ..seams.keras.training import build_as_fit_does, has_own_train_step
-from ..seams.tensorflow.traced import is_compiled
+from ..seams.keras.training import build_for_fit, has_own_train_step
+from ..seams.tensorflow.concrete_functions import is_compiled
 
 DATA_NAMES = ("x", "y", "sample_weight")
 _DEEPEST = 12  # closures in closures; Keras has four
@@ -58,7 +58,7 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
     if not is_own:
         # A model whose call cannot be run for shapes alone is built by its step.
         with contextlib.suppress(RuntimeError, ValueError):
-            build_as_fit_does(model, data)
+            build_for_fit(model, data)
     compiled = getattr(model, "compiled_step", model.train_step)  # on several replicas a step is not compiled as a whole
     steps: dict[int, Callable[..., Any]] = {
         # fit wraps the inputs alone only where they would be taken for inputs and targets

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Iterator
 
 from ..op_names import original_of
-from ..seams.tensorflow.traced import functions_of
+from ..seams.tensorflow.concrete_functions import called_functions
 
 
 def source_lines(concrete: Any, packages: tuple[str, ...]) -> dict[str, str]:
@@ -38,7 +38,7 @@ def source_lines(concrete: Any, packages: tuple[str, ...]) -> dict[str, str]:
 
 def _graphs(graph: Any, seen: set[str]) -> Iterator[Any]:
     yield graph
-    for name, function in functions_of(graph).items():
+    for name, function in called_functions(graph).items():
         inner = getattr(function, "graph", None)
         if inner is not None and name not in seen:
             seen.add(name)

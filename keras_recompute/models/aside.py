@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..seams.keras.layers import hang_mask, layers_in, losses_of, mask_of
+from ..seams.keras.layers import attach_mask, layers_in, losses_of, mask_of
 from .graph import Call
 
 
@@ -59,7 +59,7 @@ def with_masks(values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tuple[int,
 def hang_masks(values: Sequence[tf.Tensor], masked: Sequence[int], masks: Sequence[tf.Tensor]) -> None:
     """Hang ``masks`` on those of ``values`` whose numbers are ``masked``."""
     for number, mask in zip(masked, masks):
-        hang_mask(values[number], mask)
+        attach_mask(values[number], mask)
 
 
 def with_losses(layers: Sequence[keras.layers.Layer], work: Callable[[], Any]) -> tuple[Any, list[int], list[tf.Tensor]]:

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 
 from ..layers.same_class import OURS, class_of, plain_class
-from ..seams.keras.made import made_again
+from ..seams.keras.construction import copy_without_constructor
 
 
 def beside(model: keras.Model, ours: type) -> Any:
@@ -21,4 +21,4 @@ def beside(model: keras.Model, ours: type) -> Any:
 
     ``model`` is functional, or built. The result is not compiled.
     """
-    return made_again(model, class_of(plain_class(type(model)), ours), without=OURS)
+    return copy_without_constructor(model, class_of(plain_class(type(model)), ours), without=OURS)

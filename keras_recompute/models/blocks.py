@@ -31,7 +31,7 @@ from ..errors import InvalidArgumentError
 from ..layers.checkpointed_layer import CheckpointedLayer
 from ..layers.same_class import SAVED_AS, SavedAsPlain, class_config, plain_class
 from ..layers.time_sections import recurrent_layers_in_sections
-from ..seams.keras.graph import Functional, TellsOfClones
+from ..seams.keras.graph import CloneObserver, Functional
 from ..seams.keras.layers import layers_in, losses_of
 from .aside import with_losses
 from .beside import beside
@@ -130,7 +130,7 @@ class Blocks:
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class BlocksModel(SavedAsPlain, TellsOfClones, OnReplicas):
+class BlocksModel(SavedAsPlain, CloneObserver, OnReplicas):
     """What a model of another class has beside it when blocks of it are recomputed; ``recomputed_layers`` names them.
 
     Its configuration is that of the model's class, and an entry that says which layers they are.

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from ..layers.recomputation_checkpoint import checkpoints_obeyed
-from ..seams.keras.graph import calls_of
+from ..seams.keras.graph import call_nodes
 from ..seams.keras.layers import arguments_from_context, takes_training
 
 # A value of the model: the identity of its KerasTensor, or a name of our own for a state that Keras leaves implicit.
@@ -86,7 +86,7 @@ class Graph:
 
 def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambda _: None) -> Graph:
     """Return the graph of a functional ``model``; ``stage_of`` tells the pipeline stage of a Keras node, if any."""
-    nodes = calls_of(model)
+    nodes = call_nodes(model)
     continued = {node.operation for node in nodes if _takes_initial_state(node)}
     calls = []
     for node in nodes:

@@ -14,8 +14,8 @@ import keras
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import Functional, flat_inputs, nodes_of
-from ..seams.keras.graph import runs_its_graph as runs_keras_graph
-from ..seams.keras.layers import mask_of, rematerializes
+from ..seams.keras.graph import runs_plain_graph as runs_keras_graph
+from ..seams.keras.layers import is_in_remat_scope, mask_of
 from .graph import Call, Graph, InitialState, Key, Ref, read_graph
 
 _OF_OURS = (f"{__package__}.model", f"{__package__}.placed")  # models that run the graph, by sections
@@ -68,7 +68,7 @@ def stands_alone(call: Call, functional: keras.Model, masked: set[Key]) -> bool:
     """
     model = call.operation
     # Keras hangs the masks of a model's inputs on its outputs.
-    if masked.intersection(call.inputs) or model.activity_regularizer is not None or rematerializes(model):
+    if masked.intersection(call.inputs) or model.activity_regularizer is not None or is_in_remat_scope(model):
         return False
     given = [value for value in keras.tree.flatten(call.kwargs) if value is not None]
     outputs, inputs = [id(t) for t in functional.outputs], {id(t) for t in functional.inputs}

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from ..seams.keras.graph import node_of, nodes_made_by
+from ..seams.keras.graph import nodes_of_operation, producing_node
 
 
 def in_plain_order(operations: Sequence[Any], outputs: Sequence[keras.KerasTensor]) -> list[Any]:
@@ -39,7 +39,7 @@ def in_plain_order(operations: Sequence[Any], outputs: Sequence[keras.KerasTenso
         keeps = None
         if _was_inserted(operation):
             keeps = next(
-                (n.operation for node in nodes_made_by(operation) for n in node.parent_nodes if n.operation in met), None
+                (n.operation for node in nodes_of_operation(operation) for n in node.parent_nodes if n.operation in met), None
             )
         return -farthest.get(operation, 0), met.get(keeps or operation, -1), keeps is not None
 
@@ -55,7 +55,7 @@ def _nodes_before(outputs: Sequence[keras.KerasTensor]) -> tuple[list[Any], list
     met: dict[Any, None] = {}
     left: list[Any] = []
     for output in outputs:
-        stack = [(node_of(output), False)]
+        stack = [(producing_node(output), False)]
         while stack:
             node, is_left = stack.pop()
             if is_left:
@@ -63,5 +63,5 @@ def _nodes_before(outputs: Sequence[keras.KerasTensor]) -> tuple[list[Any], list
             elif node not in met:
                 met[node] = None
                 stack.append((node, True))
-                stack.extend((node_of(t), False) for t in reversed(() if node.is_input else node.input_tensors))
+                stack.extend((producing_node(t), False) for t in reversed(() if node.is_input else node.input_tensors))
     return list(met), left

@@ -19,9 +19,9 @@ from ..engine.programs import Programs
 from ..engine.writing import written
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint, checkpoints_obeyed
-from ..seams.keras.calls import passing_on, training_around
-from ..seams.keras.graph import RunsItsGraph, list_in_order, tracked_layers
-from ..seams.keras.layers import variable_of
+from ..seams.keras.call_context import current_training, pass_training
+from ..seams.keras.graph import GraphRunner, set_operation_order, tracked_layers
+from ..seams.keras.layers import backend_variable
 from ..seams.tensorflow.gradients import has_tangents, is_recorded
 from .aside import with_masks
 from .execute import ExecutionPlan, execute
@@ -35,7 +35,7 @@ _OPTIONS = "_keras_recompute_options"  # attribute of a clone's outputs, since K
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class Model(RunsItsGraph, OnReplicas, keras.Model):
+class Model(GraphRunner, OnReplicas, keras.Model):
     """A functional ``keras.Model`` whose training pass keeps only its checkpoints.
 
     ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. Where a gradient may be asked, whatever ``training`` is,
@@ -64,7 +64,7 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        list_in_order(self, in_plain_order(self.operations, self.outputs))
+        set_operation_order(self, in_plain_order(self.operations, self.outputs))
         self._levels, self._scan_layers = max(getattr(t, _OPTIONS, (1, False)) for t in self.outputs)
         self._start()
         self._replan()
@@ -172,7 +172,7 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
         """Run the model as Keras does; its sections through the engine where a gradient may be asked."""
-        with passing_on(training, self):
+        with pass_training(training, self):
             run = written(super().call, target_now())
             return run(inputs, training=training, mask=mask, **kwargs)
 
@@ -203,10 +203,10 @@ class Model(RunsItsGraph, OnReplicas, keras.Model):
         if is_dissolved():
             advise_dissolved(f"the model {self.name!r}")
             return False
-        return not has_tangents([*flat, *(variable_of(v).handle for v in self.trainable_variables)])
+        return not has_tangents([*flat, *(backend_variable(v).handle for v in self.trainable_variables)])
 
     def _run_sections(self, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        plan = self._plan_for(training_around())
+        plan = self._plan_for(current_training())
         if not tf.executing_eagerly():
             return execute(plan, flat)
         return self._run_sections_eagerly(plan, flat)

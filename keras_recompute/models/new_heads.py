@@ -15,7 +15,7 @@ import keras
 
 from ..engine.gradient_demand import gradient_may_be_asked
 from ..errors import RecomputeWarning
-from ..seams.keras.graph import note_new_models, note_runs
+from ..seams.keras.graph import observe_new_models, observe_runs
 from .replicas import OnReplicas
 
 _checkpointed: weakref.WeakKeyDictionary[keras.layers.Layer, str] = weakref.WeakKeyDictionary()
@@ -31,7 +31,7 @@ def watch_for_new_heads(model: keras.Model) -> None:
 
 @functools.cache
 def _look_at_new_models() -> None:
-    note_new_models(_look_at)
+    observe_new_models(_look_at)
 
 
 def _look_at(new: Any) -> None:
@@ -56,4 +56,4 @@ def _look_at(new: Any) -> None:
             stacklevel=2,
         )
 
-    note_runs(new, note)
+    observe_runs(new, note)

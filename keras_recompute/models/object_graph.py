@@ -21,9 +21,9 @@ from ..engine.object_contents import MOST_VALUES, SMALL_ARRAY_BYTES
 from ..seams.keras.graph import GRAPH_OF_MODEL, Functional
 from ..seams.keras.layers import (
     BOOKKEEPING,
-    BOOKKEEPING_OF_VARIABLES,
-    OF_TRAINING,
     TRACKING_PREFIX,
+    TRAINING_STATE,
+    VARIABLE_BOOKKEEPING,
 )
 from ..seams.tensorflow.tensors import is_eager
 from .call_code import CallCode, is_of_known_package
@@ -148,7 +148,7 @@ class ObjectGraph:
         self.objects.append(variable)
         state = {}
         for name, item in vars(variable).items():
-            if name not in BOOKKEEPING_OF_VARIABLES and not name.startswith(TRACKING_PREFIX):
+            if name not in VARIABLE_BOOKKEEPING and not name.startswith(TRACKING_PREFIX):
                 state[name] = item
         return type(variable), place, self._attributes(state)
 
@@ -249,7 +249,7 @@ def _is_model_of_ours(operation: Any) -> bool:
 @functools.cache
 def _of_models() -> frozenset[str]:
     """Return the names of what every model has beside what every layer has."""
-    return OF_TRAINING | (frozenset(vars(keras.Model())) - frozenset(vars(keras.layers.Layer())))
+    return TRAINING_STATE | (frozenset(vars(keras.Model())) - frozenset(vars(keras.layers.Layer())))
 
 
 def _is_container(value: Any) -> bool:

@@ -17,7 +17,7 @@ import keras
 
 from ..engine.partition import Partition
 from ..engine.renames import Renames
-from ..seams.keras.layers import layers_in, variable_of
+from ..seams.keras.layers import backend_variable, layers_in
 from .aside import Aside
 from .fingerprint import Fingerprint, Fingerprints, calls_key
 from .graph import Call, Key
@@ -121,7 +121,7 @@ def _rebound(partition: Partition, first: Step, step: Step) -> Partition | None:
     pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(step.calls))))
     both = []
     for one, other in pairs:
-        both += [(variable_of(a), variable_of(b)) for a, b in zip(one.variables, other.variables)]
+        both += [(backend_variable(a), backend_variable(b)) for a, b in zip(one.variables, other.variables)]
     variables = {id(a): b for a, b in both}
     handles = {id(a.handle): b.handle for a, b in both}
     trace = partition.joint.trace

@@ -19,8 +19,8 @@ import keras
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError, RecomputeWarning
-from ..seams.keras.replicas import StepsOnReplicas, belong_to, strategy_of
-from ..seams.tensorflow.cluster import outside_of_strategies
+from ..seams.keras.replicated_steps import ReplicatedSteps, set_strategy, strategy_of
+from ..seams.tensorflow.cluster import leave_strategy_scopes
 from .workers import for_this_worker, require_equal_counts, worker_number
 
 _Model: Any = keras.Model if TYPE_CHECKING else object
@@ -37,7 +37,7 @@ def _signed_as(plain: Callable[..., Any]) -> Callable[[_Method], _Method]:
     return sign
 
 
-class OnReplicas(StepsOnReplicas, _Model):
+class OnReplicas(ReplicatedSteps, _Model):
     """Goes in front of a model's class: it trains under ``MirroredStrategy`` and ``MultiWorkerMirroredStrategy``.
 
     Source: TensorFlow's guide to distributed training with Keras, for what a global batch and a replica's share of it are.
@@ -49,7 +49,7 @@ class OnReplicas(StepsOnReplicas, _Model):
         """Train by the strategy in whose scope the weights were made, wherever the model was."""
         made_in = {strategy_of(variable.value) for variable in self.variables} - {None}
         if strategy_of(self) is None and len(made_in) == 1:
-            belong_to(made_in.pop(), self)
+            set_strategy(made_in.pop(), self)
 
     @_signed_as(keras.Model.fit)
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -146,7 +146,7 @@ class OnReplicas(StepsOnReplicas, _Model):
         def apply(strategy: tf.distribute.Strategy, sums: list[Any]) -> None:
             on_first = [strategy.experimental_local_results(value)[0] for value in sums]
             found = dict(zip(there, on_first))
-            with outside_of_strategies():
+            with leave_strategy_scopes():
                 self.optimizer.apply([found.get(number) for number in range(len(gradients))], variables)
 
         context.merge_call(apply, args=(sums,))

@@ -18,7 +18,7 @@ from ..errors import InvalidArgumentError
 from ..liveness import profile
 from ..liveness.keras_step import training_step
 from ..seams.keras.layers import layers_in, takes_training
-from ..seams.keras.training import build_as_fit_does, has_own_train_step
+from ..seams.keras.training import build_for_fit, has_own_train_step
 from ..sizes import format_bytes
 from .blocks import Blocks
 
@@ -76,7 +76,7 @@ def build_on(model: keras.Model, batch: Batch) -> None:
         tf.function(step, autograph=False).get_concrete_function(*batch)
         return
     try:
-        build_as_fit_does(model, batch)
+        build_for_fit(model, batch)
     except (RuntimeError, ValueError, NotImplementedError) as error:
         if not model.built:
             raise InvalidArgumentError(

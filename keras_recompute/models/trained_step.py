@@ -15,8 +15,8 @@ import keras
 import tensorflow as tf
 
 from ..liveness.compile_xla import batch_spec
-from ..seams.keras.replicas import strategy_of
-from ..seams.keras.training import build_as_fit_does, note_loss
+from ..seams.keras.replicated_steps import strategy_of
+from ..seams.keras.training import build_for_fit, record_loss
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class TrainedStep:
                 outputs = candidate(inputs, training=True)
                 loss = self._loss(candidate, inputs, outputs, targets)
                 if self.model.compiled:
-                    note_loss(self.model, loss, tf.shape(batch[0])[0])
+                    record_loss(self.model, loss, tf.shape(batch[0])[0])
                 scaled = loss if self.optimizer is None else self.optimizer.scale_loss(loss)
             gradients = tape.gradient(scaled, [v.value for v in variables])
             if self.optimizer is None:
@@ -107,5 +107,5 @@ def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ())
         how = f"with its {kind}" if compiled else f"with {kind}, as it is not compiled"
     specs = keras.tree.map_structure(batch_spec, targets)
     if specs:
-        build_as_fit_does(model, (inputs, *specs))  # its metrics
+        build_for_fit(model, (inputs, *specs))  # its metrics
     return TrainedStep(model, inputs, specs, optimizer, f"a step {how}, and {loss}")

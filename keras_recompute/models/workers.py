@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ..cluster_tasks import task_number, training_tasks
 from ..errors import InvalidArgumentError
-from ..seams.keras.backup import WholeBackup
+from ..seams.keras.backup import AtomicBackup
 
 _WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
 
@@ -21,7 +21,7 @@ def for_this_worker(callbacks: Any, strategy: tf.distribute.Strategy) -> Any:
     if number is None or callbacks is None or isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks
     given: Sequence[Any] = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
-    backed_up = [WholeBackup(c, writes=number == 0) if type(c) is keras.callbacks.BackupAndRestore else c for c in given]
+    backed_up = [AtomicBackup(c, writes=number == 0) if type(c) is keras.callbacks.BackupAndRestore else c for c in given]
     return backed_up if number == 0 else [c for c in backed_up if not isinstance(c, _WRITERS)]
 
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.distribute import join
 from keras_recompute.liveness import profile
-from keras_recompute.seams.keras.training import note_loss
+from keras_recompute.seams.keras.training import record_loss
 from tests.distribute.networks import BATCH, EPOCHS, built, data_for, optimizer
 
 
@@ -47,7 +47,7 @@ def alone(name: str, samples: int) -> dict:
             y_pred = model(x, training=True)
             loss = model.compute_loss(x, y, y_pred, training=True)
         gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
-        note_loss(model, loss, samples)
+        record_loss(model, loss, samples)
         return model.compute_metrics(x, y, y_pred), gradients
 
     return {"temporaries": profile(tf.function(step, jit_compile=True), x[:samples], y[:samples]).not_always_live_peak_bytes}

@@ -14,7 +14,7 @@ from keras_recompute.errors import InvalidArgumentError, RecomputeWarning  # noq
 from keras_recompute.liveness import capture_fit, profile, reconcile  # noqa: E402
 from keras_recompute.liveness.keras_step import compiled_functions  # noqa: E402
 from keras_recompute.liveness.reconcile import UNEXPLAINED  # noqa: E402
-from keras_recompute.seams.tensorflow.traced import traces  # noqa: E402
+from keras_recompute.seams.tensorflow.concrete_functions import traces  # noqa: E402
 
 BATCH, FEATURES, UNITS, F32 = 16, 32, 64, 4
 WEIGHTS = FEATURES * UNITS + UNITS + UNITS + 1

@@ -11,7 +11,7 @@ import keras_recompute as kr
 from keras_recompute.liveness import forget_free_memory, process_memory, profile
 from keras_recompute.models.step_peak import compiled_step
 from keras_recompute.models.trained_step import trained_step
-from keras_recompute.seams.keras.recurrent import time_loops_are_ours
+from keras_recompute.seams.keras.time_loops import time_loops_are_replaced
 
 layers = keras.layers
 BATCH, TIME, FEATURES, UNITS = 4, 10, 5, 4
@@ -93,7 +93,7 @@ def test_without_checkpoints_nothing_is_cut():
 
     class Noting(layers.LSTM):
         def call(self, sequences, initial_state=None, mask=None, training=False):
-            cut.append(time_loops_are_ours())
+            cut.append(time_loops_are_replaced())
             return super().call(sequences, initial_state, mask, training)
 
     inputs = keras.Input((TIME, FEATURES))

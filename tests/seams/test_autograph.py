@@ -2,15 +2,15 @@
 
 import tensorflow as tf
 
-from keras_recompute.seams.tensorflow.autograph import is_turned_off, with_autograph
+from keras_recompute.seams.tensorflow.autograph import is_disabled, with_autograph
 
 
 def test_autograph_is_on_unless_a_caller_turned_it_off():
     seen = []
-    tf.function(lambda: seen.append(is_turned_off()), autograph=True)()
-    tf.function(tf.autograph.experimental.do_not_convert(lambda: seen.append(is_turned_off())))()
+    tf.function(lambda: seen.append(is_disabled()), autograph=True)()
+    tf.function(tf.autograph.experimental.do_not_convert(lambda: seen.append(is_disabled())))()
     assert seen == [False, True]
-    assert not is_turned_off()
+    assert not is_disabled()
 
 
 def half_if_positive(x):

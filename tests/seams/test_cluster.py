@@ -29,18 +29,18 @@ def test_outside_of_strategies_a_variable_is_one():
     # In a process of its own: its processor is divided into two devices.
     script = """
 import tensorflow as tf
-from keras_recompute.seams.tensorflow.cluster import outside_of_strategies
+from keras_recompute.seams.tensorflow.cluster import leave_strategy_scopes
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():
     variable = tf.Variable(1.0, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-    with outside_of_strategies():
+    with leave_strategy_scopes():
         assert not tf.distribute.has_strategy()
 
 def add(strategy, value):
-    with outside_of_strategies():
+    with leave_strategy_scopes():
         is_positive = strategy.experimental_local_results(value)[0] > 0
         tf.cond(is_positive, lambda: variable.assign_add(2.0), lambda: variable.read_value())
 

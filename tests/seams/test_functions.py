@@ -8,11 +8,11 @@ import tensorflow as tf
 from keras_recompute.seams.tensorflow.functions import (
     NOT_WRAPPED,
     add_function,
-    compiled_calls_inlined,
-    definition_in_process,
-    function_in,
-    function_of,
-    without_copies,
+    find_function,
+    inline_jit_calls,
+    make_function,
+    register_by_name,
+    registered_definition,
 )
 
 NAME = "made_of_a_definition"
@@ -28,34 +28,36 @@ def caller():
 
 
 def renamed(graph, name, new_name):
-    definition = type(function_in(graph, name).definition).FromString(function_in(graph, name).definition.SerializeToString())
+    definition = type(find_function(graph, name).definition).FromString(
+        find_function(graph, name).definition.SerializeToString()
+    )
     definition.signature.name = new_name
     return definition
 
 
 def test_a_function_is_found_in_the_graph_by_name(caller):
     graph, name = caller
-    found = function_in(graph, name)
+    found = find_function(graph, name)
     assert [node.op for node in found.definition.node_def if node.op == "Sin"] == ["Sin"]
     assert list(found.children) == []
-    assert function_in(graph, "nobody") is None
+    assert find_function(graph, "nobody") is None
 
 
 def test_a_definition_is_found_without_its_graph(caller):
     _, name = caller
-    assert "Sin" in [node.op for node in definition_in_process(name).node_def]
-    assert definition_in_process("nobody") is None
+    assert "Sin" in [node.op for node in registered_definition(name).node_def]
+    assert registered_definition("nobody") is None
 
 
 def test_a_function_is_made_of_a_definition_and_called(caller):
     graph, name = caller
-    made = function_of(renamed(graph, name, NAME), [])
+    made = make_function(renamed(graph, name, NAME), [])
 
     @tf.function(autograph=False)
     def calls_it(x):
         here = tf.compat.v1.get_default_graph()
         add_function(here, made)
-        assert function_in(here, NAME) is not None
+        assert find_function(here, NAME) is not None
         (y,) = tf.raw_ops.PartitionedCall(args=[x], Tout=[tf.float32], f=NAME)
         return y
 
@@ -64,10 +66,10 @@ def test_a_function_is_made_of_a_definition_and_called(caller):
 
 def test_a_function_leaves_the_process_when_it_is_dropped(caller):
     graph, name = caller
-    made = function_of(renamed(graph, name, "soon_dropped"), [])
-    assert definition_in_process("soon_dropped") is not None
+    made = make_function(renamed(graph, name, "soon_dropped"), [])
+    assert registered_definition("soon_dropped") is not None
     del made
-    assert definition_in_process("soon_dropped") is None
+    assert registered_definition("soon_dropped") is None
 
 
 @pytest.mark.parametrize(("name", "is_wrapped"), [("any", True), (NOT_WRAPPED, False)])
@@ -95,7 +97,7 @@ def traced_with_a_call(*, jit, assigns=False):
 
     @tf.function
     def outer(x):
-        with compiled_calls_inlined():
+        with inline_jit_calls():
             y = called(x)
         return y, *tf.gradients(y, [x])
 
@@ -124,17 +126,17 @@ def test_what_is_written_out_leaves_nothing_of_the_call():
 
     @tf.function(jit_compile=True, autograph=False)
     def outer(x):
-        with compiled_calls_inlined():
+        with inline_jit_calls():
             return tf.cond(x > 0, lambda: called(x, 2 * x), lambda: (x, x, x))
 
     assert [float(t) for t in outer(tf.constant(0.5))] == pytest.approx([math.sin(0.5), 0.5, 2.0])
     branch = outer.get_concrete_function(tf.TensorSpec(())).graph.get_operation_by_name("cond").get_attr("then_branch").name
-    inside = function_in(outer.get_concrete_function(tf.TensorSpec(())).graph, branch).definition
+    inside = find_function(outer.get_concrete_function(tf.TensorSpec(())).graph, branch).definition
     assert "Placeholder" not in [node.op for node in inside.node_def]
 
 
 def test_outside_a_compiled_function_is_called():
-    with compiled_calls_inlined():
+    with inline_jit_calls():
         pass
     called = tf.function(tf.sin, jit_compile=True)
     graph = tf.function(called).get_concrete_function(tf.TensorSpec(())).graph
@@ -156,7 +158,7 @@ def test_operations_of_a_compiled_function_are_replaced_as_it_is_written_out(is_
 
     @tf.function(autograph=False)
     def outer(x):
-        with compiled_calls_inlined(rewrite):
+        with inline_jit_calls(rewrite):
             return called(x)
 
     assert float(outer(tf.constant(0.5))) == pytest.approx(2 * (math.sin(0.5) if is_called else math.cos(0.5)))
@@ -171,7 +173,7 @@ def test_a_graph_without_copies_calls_what_it_knows_by_name(jit):
         @tf.function(autograph=False, jit_compile=jit)
         def outer(x):
             if by_name:
-                without_copies(tf.compat.v1.get_default_graph())
+                register_by_name(tf.compat.v1.get_default_graph())
             with tf.GradientTape() as tape:
                 tape.watch(x)
                 (y,) = tf.while_loop(lambda v: v < 2.0, lambda v: [inner(v) + v], [x], maximum_iterations=8)
@@ -186,8 +188,8 @@ def test_a_graph_without_copies_calls_what_it_knows_by_name(jit):
     assert copies_in(with_copies) > 4  # bodies and conditions of two loops, and what they call
     assert copies_in(graph) == 0
     for loop in [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")]:
-        body = function_in(graph, loop.get_attr("body").name)
-        assert [function_in(graph, child.name.decode()) for child in body.children] == list(body.children) != []
+        body = find_function(graph, loop.get_attr("body").name)
+        assert [find_function(graph, child.name.decode()) for child in body.children] == list(body.children) != []
 
     for _ in range(2):  # asked for, the copies are made once
         assert len(graph.as_graph_def().library.function) == copies_in(with_copies)
@@ -201,6 +203,6 @@ def copies_in(graph):
 
 def test_a_graph_that_is_no_functions_keeps_its_copies():
     with tf.Graph().as_default() as graph:  # a session runs it
-        without_copies(graph)
+        register_by_name(graph)
         tf.function(tf.sin, autograph=False)(tf.zeros([]))
     assert copies_in(graph) == 1

@@ -4,16 +4,16 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.seams.tensorflow.gradients import (
-    forget_gradient,
     gradient_is_registered,
-    gradient_of_type,
     has_gradient,
     has_tangents,
     is_recorded,
     may_record,
     record_operation,
+    registered_gradient,
     set_gradient,
     stop_recording,
+    unregister_gradient,
 )
 
 
@@ -72,11 +72,11 @@ def test_a_gradient_is_found_by_name_until_it_is_forgotten():
     assert not gradient_is_registered(name)
     tf.RegisterGradient(name)(lambda _, dy: dy)
     assert gradient_is_registered(name)
-    forget_gradient(name)
-    forget_gradient(name)
+    unregister_gradient(name)
+    unregister_gradient(name)
     assert not gradient_is_registered(name)
     tf.RegisterGradient(name)(lambda _, dy: dy)  # a name that is taken would be an error
-    forget_gradient(name)
+    unregister_gradient(name)
 
 
 @pytest.mark.parametrize("kind", ["Sin", "AdjustContrastv2"])
@@ -90,7 +90,7 @@ def test_an_operation_without_a_gradient_is_told(kind):
 
 def test_an_operation_is_given_another_gradient_and_its_own_again():
     name = "GradientOfTheSeamsTest"
-    tf.RegisterGradient(name)(lambda operation, dy: 7.0 * gradient_of_type(operation.type)(operation, dy))
+    tf.RegisterGradient(name)(lambda operation, dy: 7.0 * registered_gradient(operation.type)(operation, dy))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         x = tf.constant(0.0)
         y = tf.sin(x)
@@ -98,6 +98,6 @@ def test_an_operation_is_given_another_gradient_and_its_own_again():
         assert session.run(tf.gradients(y, x)) == [7.0]
         set_gradient(y.op, None)
         assert session.run(tf.gradients(y, x)) == [1.0]
-    forget_gradient(name)
+    unregister_gradient(name)
     with pytest.raises(LookupError):
-        gradient_of_type(name)
+        registered_gradient(name)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.seams.keras.attention import AttendsByItself, attention_mask_of, projects_plainly, scale_of
+from keras_recompute.seams.keras.attention import CustomAttention, compute_attention_mask, has_plain_projections, score_scale
 
 
-class Doubled(AttendsByItself):
+class Doubled(CustomAttention):
     def attend(self, query, key, value, mask, training, with_scores, **options):
         self.seen = query.shape, None if mask is None else mask.shape, training, with_scores
         results, scores = super().attend(query, key, value, mask, training, with_scores, **options)
@@ -43,21 +43,21 @@ def test_probabilities_are_returned_where_they_are_asked_for(layers):
 
 def test_the_mask_is_causal_and_of_the_inputs(layers):
     x = tf.zeros((2, 5, 6))
-    assert attention_mask_of(layers[0], x, x, mask=None, is_causal=False) is None
-    causal = attention_mask_of(layers[0], x, x, mask=None, is_causal=True)
+    assert compute_attention_mask(layers[0], x, x, mask=None, is_causal=False) is None
+    causal = compute_attention_mask(layers[0], x, x, mask=None, is_causal=True)
     np.testing.assert_array_equal(tf.broadcast_to(causal, (2, 5, 5))[0], np.tri(5, dtype=bool))
     given = tf.constant(np.eye(5, dtype=bool)[None])
     np.testing.assert_array_equal(
-        tf.broadcast_to(attention_mask_of(layers[0], x, x, mask=given, is_causal=False), (1, 5, 5)), given
+        tf.broadcast_to(compute_attention_mask(layers[0], x, x, mask=given, is_causal=False), (1, 5, 5)), given
     )
 
 
 def test_scores_are_scaled_by_the_size_of_a_head(layers):
-    assert scale_of(layers[0]) == 0.5
+    assert score_scale(layers[0]) == 0.5
 
 
 def test_a_gate_or_a_regularizer_of_results_is_seen():
-    assert projects_plainly(keras.layers.MultiHeadAttention(2, 2))
-    assert not projects_plainly(keras.layers.MultiHeadAttention(2, 2, activity_regularizer="l2"))
+    assert has_plain_projections(keras.layers.MultiHeadAttention(2, 2))
+    assert not has_plain_projections(keras.layers.MultiHeadAttention(2, 2, activity_regularizer="l2"))
     if "use_gate" in inspect.signature(keras.layers.MultiHeadAttention).parameters:
-        assert not projects_plainly(keras.layers.MultiHeadAttention(2, 2, use_gate=True))
+        assert not has_plain_projections(keras.layers.MultiHeadAttention(2, 2, use_gate=True))

@@ -1,10 +1,10 @@
-"""``WholeBackup``, which does what Keras's BackupAndRestore does where a process may be killed at any moment."""
+"""``AtomicBackup``, which does what Keras's BackupAndRestore does where a process may be killed at any moment."""
 
 import keras
 import numpy as np
 import pytest
 
-from keras_recompute.seams.keras.backup import WholeBackup
+from keras_recompute.seams.keras.backup import AtomicBackup
 
 X = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
 EPOCHS = 4
@@ -31,7 +31,7 @@ def fit(folder, *callbacks, writes=True, **options):
     layers = [keras.Input((4,)), keras.layers.Dense(8, "tanh"), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
     model = keras.Sequential(layers)
     model.compile("adam", "mse", jit_compile=False)
-    backup = WholeBackup(keras.callbacks.BackupAndRestore(folder, **options), writes=writes)
+    backup = AtomicBackup(keras.callbacks.BackupAndRestore(folder, **options), writes=writes)
     history = model.fit(
         X, X[:, :1], batch_size=4, shuffle=False, epochs=EPOCHS, verbose=0, callbacks=[backup, *callbacks]
     ).history

@@ -7,22 +7,22 @@ import tensorflow as tf
 
 from keras_recompute.seams.keras.graph import (
     GRAPH_OF_MODEL,
+    CloneObserver,
     Functional,
-    RunsItsGraph,
-    TellsOfClones,
-    calls_as,
-    calls_of,
+    GraphRunner,
+    call_nodes,
     flat_inputs,
     functional_like_constructor,
     functional_of_sequential,
-    list_in_order,
-    node_of,
-    nodes_made_by,
+    has_call_of,
     nodes_of,
-    note_new_models,
-    note_runs,
+    nodes_of_operation,
+    observe_new_models,
+    observe_runs,
+    producing_node,
     run_graph,
-    runs_its_graph,
+    runs_plain_graph,
+    set_operation_order,
     tracked_layers,
 )
 from keras_recompute.seams.keras.layers import TRACKING_PREFIX
@@ -49,20 +49,20 @@ def test_the_graph_is_all_that_a_functional_model_has_beside_what_every_model_ha
 def test_nodes_come_in_running_order(model):
     assert [node.operation.name for node in nodes_of(model)][-3:] == ["dense", "dense", "total"]
     assert [node.is_input for node in nodes_of(model)] == [True, True, False, False, False]
-    assert [node.operation.name for node in calls_of(model)] == ["dense", "dense", "total"]
+    assert [node.operation.name for node in call_nodes(model)] == ["dense", "dense", "total"]
 
 
 def test_nodes_say_what_they_read_make_and_are_called_with(model):
-    *_, add = calls_of(model)
-    assert add.arguments.args[0] == add.input_tensors == [call.outputs[0] for call in calls_of(model)[:2]]
-    assert add.parent_nodes == calls_of(model)[:2]
+    *_, add = call_nodes(model)
+    assert add.arguments.args[0] == add.input_tensors == [call.outputs[0] for call in call_nodes(model)[:2]]
+    assert add.parent_nodes == call_nodes(model)[:2]
 
 
 def test_a_tensor_leads_to_the_node_that_made_it(model):
     dense = model.get_layer("dense")
-    assert nodes_made_by(dense) == calls_of(model)[:2]
-    assert [node_of(call.outputs[0]) for call in calls_of(model)] == calls_of(model)
-    assert node_of(model.inputs[0]).is_input
+    assert nodes_of_operation(dense) == call_nodes(model)[:2]
+    assert [producing_node(call.outputs[0]) for call in call_nodes(model)] == call_nodes(model)
+    assert producing_node(model.inputs[0]).is_input
 
 
 def test_a_sequential_model_runs_a_functional_one_once_it_is_built():
@@ -101,13 +101,13 @@ def test_layers_and_weights_are_listed_in_the_order_that_is_given():
     x = keras.Input((2,))
     model = keras.Model(x, keras.layers.Dense(3, name="two")(keras.layers.Dense(2, name="one")(x)))
     assert [layer.name for layer in tracked_layers(model)][1:] == ["one", "two"]
-    list_in_order(model, model.operations[::-1])
+    set_operation_order(model, model.operations[::-1])
     assert [layer.name for layer in model.layers][:2] == ["two", "one"]
     assert [tuple(w.shape) for w in model.weights] == [(2, 3), (3,), (2, 2), (2,)]
     assert tracked_layers(model) == model.layers
 
 
-class Negated(RunsItsGraph, keras.Model):
+class Negated(GraphRunner, keras.Model):
     def run_by_graph(self, inputs, plain):  # noqa: ARG002
         outputs = plain()
         return -outputs if isinstance(outputs, tf.Tensor) else outputs
@@ -119,7 +119,7 @@ def test_a_model_is_asked_to_run_its_graph():
     assert float(Negated(x, y)(tf.ones((1, 1)))[0, 0]) == -3
 
 
-class Noting(TellsOfClones, keras.Model):
+class Noting(CloneObserver, keras.Model):
     def note_clones(self, taken, outputs):
         self.noted = taken, outputs
 
@@ -141,11 +141,11 @@ def test_a_model_that_computes_by_a_method_of_its_own_does_not_run_its_graph():
 
     x = keras.Input((1,))
     y = keras.layers.Rescaling(3.0)(x)
-    assert runs_its_graph(keras.Model(x, y), ours=())
-    assert runs_its_graph(Negated(x, y), ours=())
-    assert not runs_its_graph(OwnCall(x, y), ours=())
-    assert runs_its_graph(OwnCall(x, y), ours=(__name__,))
-    assert not runs_its_graph(keras.Sequential([keras.layers.Dense(1)]), ours=())
+    assert runs_plain_graph(keras.Model(x, y), ours=())
+    assert runs_plain_graph(Negated(x, y), ours=())
+    assert not runs_plain_graph(OwnCall(x, y), ours=())
+    assert runs_plain_graph(OwnCall(x, y), ours=(__name__,))
+    assert not runs_plain_graph(keras.Sequential([keras.layers.Dense(1)]), ours=())
 
 
 def test_whether_a_model_is_called_as_its_class_of_keras():
@@ -156,9 +156,9 @@ def test_whether_a_model_is_called_as_its_class_of_keras():
         def call(self, inputs, training=None, mask=None):
             return super().call(inputs, training=training, mask=mask)
 
-    assert calls_as(keras.Sequential, keras.Sequential())
-    assert calls_as(keras.Sequential, Kept())
-    assert not calls_as(keras.Sequential, OwnCall())
+    assert has_call_of(keras.Sequential, keras.Sequential())
+    assert has_call_of(keras.Sequential, Kept())
+    assert not has_call_of(keras.Sequential, OwnCall())
 
 
 def test_a_constructor_with_inputs_and_outputs_is_told():
@@ -174,13 +174,13 @@ def test_a_constructor_with_inputs_and_outputs_is_told():
 def test_new_models_and_their_runs_are_noted(monkeypatch):
     monkeypatch.setattr(Functional, "__init__", Functional.__init__)
     made, runs = [], []
-    note_new_models(made.append)
+    observe_new_models(made.append)
     inputs = keras.Input((2,))
     model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
     inside = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     assert model in made
     assert functional_of_sequential(inside) in made
-    note_runs(model, lambda: runs.append(1))
+    observe_runs(model, lambda: runs.append(1))
     model(np.ones((1, 2)))
     model.predict(np.ones((1, 2)), verbose=0)
     assert len(runs) == 2
@@ -195,5 +195,5 @@ def test_a_constructor_is_as_much_like_keras_own_as_before(monkeypatch):
     kinds = (keras.Model, Functional, keras.Sequential, OfOneArgument)
     before = [functional_like_constructor(kind) for kind in kinds]
     monkeypatch.setattr(Functional, "__init__", Functional.__init__)
-    note_new_models(lambda _: None)
+    observe_new_models(lambda _: None)
     assert [functional_like_constructor(kind) for kind in kinds] == before

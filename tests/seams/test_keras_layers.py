@@ -3,45 +3,45 @@
 import keras
 import tensorflow as tf
 
-from keras_recompute.seams.keras.calls import (
-    autocast_around,
+from keras_recompute.seams.keras.call_context import (
+    autocast_dtype,
+    current_training,
+    entry_layer,
     is_symbolic,
-    layer_called_first,
     stateless_scope,
-    training_around,
-    values_in_scope,
+    stateless_values,
 )
 from keras_recompute.seams.keras.layers import (
     BOOKKEEPING,
-    BOOKKEEPING_OF_VARIABLES,
-    DECIDE_CALLS,
-    OF_CALLS,
-    OF_TRAINING,
+    CALL_RESULTS,
+    CALL_SETTINGS,
     TRACKING_PREFIX,
-    Changed,
+    TRAINING_STATE,
+    VARIABLE_BOOKKEEPING,
+    MutableState,
     arguments_from_context,
-    changed_by_calls,
+    attach_mask,
+    backend_variable,
     copy_losses,
-    hang_mask,
+    is_in_remat_scope,
     layers_in,
     losses_of,
     mask_of,
     move_losses,
-    rematerializes,
+    mutable_state,
     takes_training,
-    variable_of,
 )
 
 
 def test_names_of_attributes_are_those_of_keras():
-    assert set(vars(keras.layers.Dense(1))) >= DECIDE_CALLS
-    assert set(vars(keras.layers.Dense(1))) >= set(OF_CALLS)
+    assert set(vars(keras.layers.Dense(1))) >= CALL_SETTINGS
+    assert set(vars(keras.layers.Dense(1))) >= set(CALL_RESULTS)
     model, x, y = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), tf.zeros((2, 2)), tf.zeros((2, 1))
     model.compile("sgd", "mse")
     seen = []
     look = keras.callbacks.LambdaCallback(on_test_end=lambda _: seen.append(set(vars(model))))
     model.fit(x, y, validation_data=(x, y), callbacks=[look], verbose=0)
-    assert seen[0] >= OF_TRAINING
+    assert seen[0] >= TRAINING_STATE
 
 
 def test_what_every_layer_has_is_bookkeeping_or_decides_its_calls():
@@ -61,7 +61,7 @@ def test_what_every_layer_has_is_bookkeeping_or_decides_its_calls():
 
 
 def test_a_variable_has_a_name_and_a_value_that_are_left_out():
-    assert set(vars(keras.Variable(1.0))) >= BOOKKEEPING_OF_VARIABLES
+    assert set(vars(keras.Variable(1.0))) >= VARIABLE_BOOKKEEPING
 
 
 def test_layers_inside_are_found():
@@ -77,12 +77,12 @@ def test_what_calls_change_is_found():
     model.add(keras.layers.Dropout(0.5, seed=7))
     model.add(keras.Sequential([keras.layers.Dropout(0.5)]))
     model.get_layer("dense").trainable = False
-    found = changed_by_calls(model)
-    assert isinstance(found, Changed)
+    found = mutable_state(model)
+    assert isinstance(found, MutableState)
     assert [v.name for v in found.variables] == ["moving_mean", "moving_variance"]
     own = [(g.state.numpy()[0] == 7, is_given) for g, is_given in found.generators if g.state.path.startswith("dropout")]
     keras.random.uniform((1,))  # makes Keras's own generator
-    of_keras = changed_by_calls(model).generators[-1]
+    of_keras = mutable_state(model).generators[-1]
     assert not of_keras[1]
     before = of_keras[0].state.numpy()
     keras.random.uniform((1,))
@@ -112,15 +112,15 @@ def test_a_mask_that_is_hung_on_is_found_by_layers_behind():
     assert mask_of(x).numpy().tolist() == [[True, False]]
     assert mask_of(tf.zeros(2)) is None
     x = tf.constant([[[1.0], [2.0]]])
-    hang_mask(x, tf.constant([[True, False]]))
+    attach_mask(x, tf.constant([[True, False]]))
     assert float(keras.layers.GlobalAveragePooling1D()(x)[0, 0]) == 1
 
 
 def test_the_variable_of_tensorflow_is_found_in_mixed_precision():
     layer = keras.layers.Dense(1, dtype="mixed_float16")
     layer.build((None, 2))
-    assert isinstance(variable_of(layer.kernel), tf.Variable)
-    assert variable_of(layer.kernel).dtype == tf.float32
+    assert isinstance(backend_variable(layer.kernel), tf.Variable)
+    assert backend_variable(layer.kernel).dtype == tf.float32
 
 
 def test_a_layer_says_whether_it_takes_training():
@@ -135,20 +135,20 @@ def test_arguments_that_an_outer_call_sets_are_named():
 
 
 def test_a_layer_says_whether_it_was_made_in_a_scope_of_rematerialization():
-    assert not rematerializes(keras.layers.Dense(1))
+    assert not is_in_remat_scope(keras.layers.Dense(1))
     with keras.RematScope(mode="full"):
-        assert rematerializes(keras.layers.Dense(1))
+        assert is_in_remat_scope(keras.layers.Dense(1))
 
 
 class Looks(keras.layers.Layer):
     def call(self, x):
-        self.seen = training_around(), autocast_around()
+        self.seen = current_training(), autocast_dtype()
         return x
 
 
 def test_a_call_passes_on_whether_it_trains_and_the_type_to_cast_to():
-    assert training_around() is None
-    assert autocast_around() is None
+    assert current_training() is None
+    assert autocast_dtype() is None
     for dtype, cast in (("float32", None), ("mixed_float16", "float16")):
         layer = Looks(dtype=dtype)
         for training in (True, False):
@@ -160,7 +160,7 @@ def test_a_call_passes_on_whether_it_trains_and_the_type_to_cast_to():
 def test_the_layer_called_first_is_known_and_losses_are_moved():
     class Inner(keras.layers.Layer):
         def call(self, x):
-            seen.append(layer_called_first())
+            seen.append(entry_layer())
             self.add_loss(tf.reduce_sum(x))
             return x
 
@@ -169,7 +169,7 @@ def test_the_layer_called_first_is_known_and_losses_are_moved():
     model = keras.Sequential([inner])
     model(tf.ones((1, 2)))
     assert seen[-1] is model
-    assert layer_called_first() is None
+    assert entry_layer() is None
     copy_losses(inner, other)
     assert [float(loss) for loss in other.losses] == [float(loss) for loss in inner.losses] == [2.0]
     other.losses.clear()
@@ -196,10 +196,10 @@ def test_a_symbolic_call_is_told():
 def test_the_values_of_a_stateless_scope_are_known():
     variable = keras.Variable(1.0)
     assert stateless_scope() is None
-    assert values_in_scope() == {}
+    assert stateless_values() == {}
     with keras.StatelessScope(state_mapping=[(variable, tf.constant(2.0))]) as scope:
         assert stateless_scope() is scope
-        (key,) = values_in_scope()
-        values_in_scope()[key] = tf.constant(3.0)
+        (key,) = stateless_values()
+        stateless_values()[key] = tf.constant(3.0)
         assert float(variable.value) == 3.0
     assert float(variable.value) == 1.0

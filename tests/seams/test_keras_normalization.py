@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_recompute.seams.keras.normalization import gradient_of_batch_normalization_fused
+from keras_recompute.seams.keras.normalization import fuse_batch_norm_gradient
 
 FUSED = "FusedBatchNormGradV3"
 X = tf.constant(np.random.default_rng(0).normal(size=(3, 5, 4, 2)), tf.float32)
@@ -34,7 +34,7 @@ def built(kind=keras.layers.BatchNormalization, **options):
 
 def test_inside_the_context_the_gradient_is_one_operation_and_the_rest_is_the_same_to_the_bit():
     layer = built()
-    with gradient_of_batch_normalization_fused():
+    with fuse_batch_norm_gradient():
         values, gradients, kinds = step_of(layer)
     values = [np.array(value) for value in values]
     assert FUSED in kinds
@@ -56,7 +56,7 @@ def test_a_tape_within_the_trace_finds_the_same():
             loss = tf.reduce_sum(tf.sin(layer(x, training=True)))
         return tape.gradient(loss, [x, *(v.value for v in layer.trainable_variables)])
 
-    with gradient_of_batch_normalization_fused():
+    with fuse_batch_norm_gradient():
         gradients = step(X)
     for found, plain in zip(gradients, step_of(layer)[1], strict=True):
         np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
@@ -65,7 +65,7 @@ def test_a_tape_within_the_trace_finds_the_same():
 def test_two_layers_of_different_epsilon_keep_theirs():
     for epsilon in (1e-3, 0.5):
         layer = built(epsilon=epsilon)
-        with gradient_of_batch_normalization_fused():
+        with fuse_batch_norm_gradient():
             gradients = step_of(layer)[1]
         for found, plain in zip(gradients, step_of(layer)[1], strict=True):
             np.testing.assert_allclose(found, plain, rtol=1e-5, atol=1e-5)
@@ -76,12 +76,12 @@ def test_a_class_with_moments_of_its_own_keeps_them():
         def _moments(self, inputs, mask):
             return super()._moments(inputs / 2, mask)
 
-    with gradient_of_batch_normalization_fused():
+    with fuse_batch_norm_gradient():
         assert FUSED not in step_of(built(OfHalf))[2]
 
 
 def test_eagerly_it_is_keras_own():
     layer = built()
-    with gradient_of_batch_normalization_fused():
+    with fuse_batch_norm_gradient():
         found = layer(X, training=True)
     np.testing.assert_array_equal(found, layer(X, training=True))

@@ -7,11 +7,11 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.seams.keras.training import (
-    build_as_fit_does,
+    build_for_fit,
     has_own_train_step,
-    index_of,
     is_within_fit,
-    note_loss,
+    optimizer_index,
+    record_loss,
     split_all_for_validation,
     split_for_validation,
 )
@@ -33,7 +33,7 @@ def compiled():
 
 def test_variables_are_made_as_for_fit():
     model = compiled()
-    build_as_fit_does(model, (tf.TensorSpec((4, 3)), tf.TensorSpec((4, 1))))
+    build_for_fit(model, (tf.TensorSpec((4, 3)), tf.TensorSpec((4, 1))))
     assert model.built
     assert model.optimizer.built
     assert len(model.metrics_variables) == 4  # a total and a count, of the loss and of mae
@@ -58,7 +58,7 @@ def test_a_loss_is_noted_in_the_metric_that_is_reported():
     model.evaluate(np.zeros((2, 3)), np.zeros((2, 1)), verbose=0)
     model.reset_metrics()
     for loss, samples in ((1.0, 1), (4.0, 2)):
-        note_loss(model, loss, samples)
+        record_loss(model, loss, samples)
     assert float(model.get_metrics_result()["loss"]) == 3  # (1 * 1 + 2 * 4) / 3
 
 
@@ -84,4 +84,4 @@ def test_the_place_of_a_variable_in_an_optimizer():
     variables, optimizer = [keras.Variable([1.0]), keras.Variable([2.0])], keras.optimizers.SGD()
     optimizer.build(variables)
     for place, variable in enumerate(variables):
-        assert index_of(optimizer, variable) == index_of(optimizer, variable.value) == place
+        assert optimizer_index(optimizer, variable) == optimizer_index(optimizer, variable.value) == place

@@ -10,8 +10,8 @@ from keras_recompute.seams.tensorflow.operations import (
     SHAPES,
     copy_element_types,
     is_stateful,
-    let_read,
-    read_instead,
+    redirect_readers,
+    replace_input,
     type_is_stateful,
 )
 
@@ -35,7 +35,7 @@ def test_state_is_told_by_operation_and_by_type():
 def test_an_operation_reads_another_tensor():
     one, two = tf.constant(1.0), tf.constant(2.0)
     total = tf.raw_ops.Sub(x=one, y=one)
-    read_instead(total.op, 1, two)
+    replace_input(total.op, 1, two)
     assert [t.name for t in total.op.inputs] == [one.name, two.name]
     with tf.compat.v1.Session() as session:
         assert session.run(total) == -1.0
@@ -45,7 +45,7 @@ def test_an_operation_reads_another_tensor():
 def test_chosen_readers_read_another_tensor_wherever_they_read_the_first():
     one, two = tf.constant(1.0), tf.constant(2.0)
     square, untouched = tf.raw_ops.Mul(x=one, y=one), tf.raw_ops.Neg(x=one)
-    let_read(two, instead_of=one, readers=[square.op])
+    redirect_readers(two, instead_of=one, readers=[square.op])
     assert [t.name for t in square.op.inputs] == [two.name, two.name]
     assert [t.name for t in untouched.op.inputs] == [one.name]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...seams.tensorflow.functions import compiled_calls_inlined
+from ...seams.tensorflow.functions import inline_jit_calls
 from .windows import DEPTHWISE, is_channels_first, kernel_shape, window_of
 
 # What stands beside the convolution in such a function. Others may be there to be compiled.
@@ -26,7 +26,7 @@ _BESIDE = frozenset(("Cast", "Const", "ExpandDims", "Identity", "NoOp", "Placeho
 
 def as_depthwise() -> AbstractContextManager[None]:
     """Return the context in which a function is traced with depthwise convolutions in the place of such functions."""
-    return compiled_calls_inlined(_rewritten)
+    return inline_jit_calls(_rewritten)
 
 
 def _rewritten(graph: Any) -> dict[str, Callable[[Any], list[Any]]] | None:

@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...backends import GPU, TPU, backend_now
-from ...seams.tensorflow.vectorized import is_in_vectorized_body
+from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
 from ..graph_state import graph_state
 from ..kinds import HANDS_ON

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from ...seams.tensorflow.functions import compiled_calls_inlined
+from ...seams.tensorflow.functions import inline_jit_calls
 
 
 def without_compiled_calls() -> AbstractContextManager[None]:
     """Return the context in which a function is traced with what such functions compute in the place of calls of them."""
-    return compiled_calls_inlined()
+    return inline_jit_calls()

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from ...seams.keras.normalization import gradient_of_batch_normalization_fused
+from ...seams.keras.normalization import fuse_batch_norm_gradient
 
 
 def with_fused_normalization() -> AbstractContextManager[None]:
     """Return the context in which a function is traced with one operation for the gradient of each normalisation of images."""
-    return gradient_of_batch_normalization_fused()
+    return fuse_batch_norm_gradient()

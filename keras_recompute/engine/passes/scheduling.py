@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...graph_traversal import reachable, topological_order
-from ...seams.tensorflow.operations import let_read
+from ...seams.tensorflow.operations import redirect_readers
 from ..kinds import LOOPS, PRODUCTS, VIEWS, known_elements
 from ..target import Target
 from .fence import as_array, unlike
@@ -127,7 +127,7 @@ def _pass_on_after(
             continue
         with tf.name_scope(f"{operation.name}/passed_on/"):
             (passed_on,) = unlike([result], after=finished)
-        let_read(passed_on, instead_of=result, readers=reading)
+        redirect_readers(passed_on, instead_of=result, readers=reading)
 
 
 def _is_read_again(operation: tf.Operation, *, among: Collection[tf.Operation]) -> bool:
@@ -160,4 +160,4 @@ def _sum_once(operation: tf.Operation, finished: Sequence[tf.Tensor], *, readers
     reading = set(result.consumers()).intersection(readers)
     with tf.name_scope(f"{operation.name}/passed_on/"):
         passed_on = as_array(result, finished)
-    let_read(passed_on, instead_of=result, readers=reading)
+    redirect_readers(passed_on, instead_of=result, readers=reading)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from ...seams.tensorflow.vectorized import is_in_vectorized_body
+from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ..once import along, constant
 from ..target import Target
 from ..writing import written

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ...seams.keras.adapted import constructed_with, method_through
+from ...seams.keras.patched_methods import patch_constructor, patch_method
 from .weight_files import weight_files_under_any_name
 
 _TIME_MAJOR = "keras2_time_major"
@@ -28,7 +28,7 @@ def whole_numbers_for_shapes() -> AbstractContextManager[None]:
             shape = (int(shape),)
         return ((shape, *others), kwargs) if args else ((), {**kwargs, "shape": shape})
 
-    return constructed_with(keras.layers.InputLayer, adapted)
+    return patch_constructor(keras.layers.InputLayer, adapted)
 
 
 def models_that_hand_themselves_on() -> AbstractContextManager[None]:
@@ -37,7 +37,7 @@ def models_that_hand_themselves_on() -> AbstractContextManager[None]:
     def adapted(made: Any, *args: Any, **kwargs: Any) -> Any:
         return tuple(each for each in args if each is not made), kwargs
 
-    return constructed_with(keras.Model, adapted)
+    return patch_constructor(keras.Model, adapted)
 
 
 @contextmanager
@@ -84,9 +84,9 @@ def time_first_in_recurrent_layers() -> Iterator[None]:
         "get_config": config,
     }
     with ExitStack() as stack:
-        stack.enter_context(constructed_with(keras.layers.RNN, adapted))
+        stack.enter_context(patch_constructor(keras.layers.RNN, adapted))
         for name, through in methods.items():
-            stack.enter_context(method_through(keras.layers.RNN, name, through))
+            stack.enter_context(patch_method(keras.layers.RNN, name, through))
         yield
 
 
@@ -98,7 +98,7 @@ def sequences_under_their_old_name() -> AbstractContextManager[None]:
             args = (kwargs.pop("inputs"),)
         return plain(layer, *args, **kwargs)
 
-    return method_through(keras.layers.RNN, "__call__", call)
+    return patch_method(keras.layers.RNN, "__call__", call)
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def learning_rates_as_they_were() -> Iterator[None]:
     optimizers: Any = keras.optimizers.Optimizer
     optimizers.lr = property(lambda optimizer: optimizer.learning_rate, set_rate)
     try:
-        with constructed_with(keras.optimizers.Optimizer, adapted):
+        with patch_constructor(keras.optimizers.Optimizer, adapted):
             yield
     finally:
         del optimizers.lr
@@ -159,7 +159,7 @@ def predictions_with_an_axis_too_many() -> AbstractContextManager[None]:
             y_pred = keras.ops.squeeze(y_pred, axis=-1)
         return plain(loss, y_true, y_pred)
 
-    return method_through(keras.losses.SparseCategoricalCrossentropy, "call", call)
+    return patch_method(keras.losses.SparseCategoricalCrossentropy, "call", call)
 
 
 ADAPTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {

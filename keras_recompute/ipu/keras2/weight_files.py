@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 import keras
 
-from ...seams.keras.adapted import method_through
+from ...seams.keras.patched_methods import patch_method
 
 _ENDING = ".weights.h5"
 _OF_KERAS_3 = (_ENDING, ".weights.json", ".keras")
@@ -20,7 +20,7 @@ _OF_KERAS_3 = (_ENDING, ".weights.json", ".keras")
 @contextmanager
 def weight_files_under_any_name() -> Iterator[None]:
     """``save_weights("weights.hd5")``: the file is what Keras 3 writes, and files that Keras 2 wrote are read as ever."""
-    with method_through(keras.Model, "save_weights", _save), method_through(keras.Model, "load_weights", _load):
+    with patch_method(keras.Model, "save_weights", _save), patch_method(keras.Model, "load_weights", _load):
         yield
 
 

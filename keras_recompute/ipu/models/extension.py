@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from ...models.workers import require_equal_counts
-from ...seams.keras.training import build_as_fit_does, is_within_fit
+from ...seams.keras.training import build_for_fit, is_within_fit
 from ..pipeline.model_stages import Task
 from ..pipeline.replicas import are_seeded_identically
 from .dealing import dealt_arguments, example_batch, log_effective_batch, steps_of_each
@@ -108,7 +108,7 @@ class Extension(Programs):
             return given
         batch = example_batch((given["x"], given.get("y"), given.get("sample_weight")), given.get("batch_size"))
         if "y" in given:  # else it predicts, and has no use for metrics
-            build_as_fit_does(self, batch)
+            build_for_fit(self, batch)
         self.equalize_replicas()
         if steps_name == "steps_per_epoch":
             samples = int(keras.tree.flatten(batch[0])[0].shape[0])

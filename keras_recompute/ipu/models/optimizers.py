@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from ...errors import UnsupportedError
-from ...seams.tensorflow.optimizers import constructed_of
+from ...seams.tensorflow.optimizers import constructor_arguments
 
 _OF_KERAS = {
     "GradientDescentOptimizer": keras.optimizers.SGD,
@@ -21,7 +21,7 @@ def of_keras(optimizer: Any) -> Any:
     """Return ``optimizer``, one of ``tf.compat.v1.train`` as Keras's. Raises UnsupportedError for one without a counterpart."""
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return optimizer
-    found = constructed_of(optimizer)
+    found = constructor_arguments(optimizer)
     if found is None:
         raise UnsupportedError(
             f"compile(optimizer=tf.compat.v1.train.{type(optimizer).__name__}(...)): of TensorFlow 1's optimisers only "

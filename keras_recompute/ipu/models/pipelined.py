@@ -10,9 +10,9 @@ import tensorflow as tf
 from ...errors import UnsupportedError
 from ...models.execute import ExecutionPlan
 from ...models.model import Model
+from ...seams.keras.construction import construct_plain_functional, derive_from_functional
 from ...seams.keras.graph import Functional, functional_of_sequential
 from ...seams.keras.layers import layers_in, takes_training
-from ...seams.keras.made import derived_from_functional, functional_of_keras
 from ..configuration import config
 from ..configuration.entered import entering
 from ..pipeline.assignment import (
@@ -195,7 +195,7 @@ class PipelinedSubclass(_Assigned):
         given = {"training": is_training} if takes_training(self) else {}
         before = PipelineStage.times_entered
         try:
-            with entering(self._made_in), functional_of_keras():
+            with entering(self._made_in), construct_plain_functional():
                 return Functional(inputs, self.call(inputs, **given))
         except Exception as error:
             layers = layers_in(self, include_self=False)
@@ -241,8 +241,8 @@ def extended(cls: type, *, is_functional: bool) -> type:
     if base is PipelinedModel:
         # As Keras does when the first one is made, which is too late: an object of Functional's class is constructed only if it
         # is one, and of a class of its own Functional would stand before it, so that what it overrides would not count.
-        derived_from_functional(base)
-        derived_from_functional(cls)
+        derive_from_functional(base)
+        derive_from_functional(cls)
     if (cls, is_functional) not in _extended:
         names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
         bases = (base,) if cls in (Functional, keras.Sequential) else (base, cls)

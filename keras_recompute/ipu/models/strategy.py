@@ -10,8 +10,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ...seams.keras.construction import construct_models_with
 from ...seams.keras.graph import Functional
-from ...seams.keras.made import models_made_by
 from ..configuration import config
 from ..configuration.entered import entering
 from ..queues.host import run_with_queues
@@ -53,7 +53,7 @@ class IPUStrategy:
             )
             return plain_new(extended(cls, is_functional=is_functional), *args, **kwargs)
 
-        with models_made_by(make) if self._extends else nullcontext(), entering(self):
+        with construct_models_with(make) if self._extends else nullcontext(), entering(self):
             yield self
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:

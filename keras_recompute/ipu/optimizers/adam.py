@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from ...seams.keras.training import index_of
+from ...seams.keras.training import optimizer_index
 from .base import IpuOptimizerBase, dtype_name
 
 
@@ -55,7 +55,7 @@ class AdamIpuOptimizer(IpuOptimizerBase):
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update ``variable`` and its moments."""
-        index, dtype = index_of(self, variable), self.opt_dtypes[0]
+        index, dtype = optimizer_index(self, variable), self.opt_dtypes[0]
         m, v = self.moments(
             gradient, self.m[index], self.v[index], beta_1=self.beta_1, beta_2=self.beta_2, debiasing=self.debiasing
         )

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...seams.keras.training import index_of
+from ...seams.keras.training import optimizer_index
 from .base import IpuOptimizerBase, dtype_name
 
 
@@ -78,7 +78,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update ``variable`` and its moments."""
-        index, (dtype, step_dtype) = index_of(self, variable), self.opt_dtypes
+        index, (dtype, step_dtype) = optimizer_index(self, variable), self.opt_dtypes
         m, v = self.moments(
             gradient, self.m[index], self.v[index], beta_1=self.beta_1, beta_2=self.beta_2, debiasing=self.debiasing
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from ...seams.keras.training import index_of
+from ...seams.keras.training import optimizer_index
 from .base import IpuOptimizerBase, dtype_name
 
 
@@ -47,7 +47,7 @@ class SGDIpuOptimizer(IpuOptimizerBase):
         dtype = self.opt_dtypes[0]
         step = -keras.ops.cast(learning_rate, dtype) * keras.ops.cast(gradient, dtype)
         if self.velocities is not None:
-            velocity = self.velocities[index_of(self, variable)]
+            velocity = self.velocities[optimizer_index(self, variable)]
             after = keras.ops.cast(velocity, dtype) * self.momentum + step
             self.assign(velocity, keras.ops.cast(after, velocity.dtype))
             step = after * self.momentum + step if self.nesterov else after

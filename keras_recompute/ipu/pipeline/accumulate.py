@@ -23,7 +23,7 @@ from ...engine.sparse_gradients import dense
 from ...engine.trace import trace
 from ...engine.writing import zeros_like
 from ...op_names import update_scope
-from ...seams.keras.training import note_loss
+from ...seams.keras.training import record_loss
 from .replicas import Replicas
 
 
@@ -169,7 +169,7 @@ def losses_of_each(model: Any, parts: tuple[Any, ...], replicas: Replicas, *, tr
 def note_each(model: Any, parts: tuple[Any, ...], replicas: Replicas, losses: Sequence[tf.Tensor]) -> None:
     """Update the metrics of each replica of a run as Keras's own train step does, which keeps its "loss" metric this way."""
     for (x, y, y_pred, sample_weight), loss in zip(replicas.shares(*parts), losses):
-        note_loss(model, loss, tf.shape(tf.nest.flatten(x)[0])[0])
+        record_loss(model, loss, tf.shape(tf.nest.flatten(x)[0])[0])
         model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import keras
 
-from ...seams.keras.graph import calls_of, node_of, nodes_made_by
+from ...seams.keras.graph import call_nodes, nodes_of_operation, producing_node
 from .stages import Stages, assigned_stage, stage_of
 
 
@@ -95,7 +95,8 @@ class Place(NamedTuple):
 def places_of_calls(functional: keras.Model) -> list[Place]:
     """Return the calls of a functional model in running order."""
     return [
-        Place(node.operation, stage_of(node), (nodes_made_by(node.operation).index(node),)) for node in calls_of(functional)
+        Place(node.operation, stage_of(node), (nodes_of_operation(node.operation).index(node),))
+        for node in call_nodes(functional)
     ]
 
 
@@ -216,5 +217,5 @@ def _leaves(entries: Sequence[Any]) -> Iterator[Any]:
 
 
 def _inbound(operation: Any, index: int) -> Any:
-    made_by = [node_of(t).operation for t in nodes_made_by(operation)[index].input_tensors]
+    made_by = [producing_node(t).operation for t in nodes_of_operation(operation)[index].input_tensors]
     return made_by[0] if len(made_by) == 1 else made_by

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from ...engine.passes import target_now
 from ...engine.pieces import Pieces
-from ...seams.keras.layers import changed_by_calls, variable_of
+from ...seams.keras.layers import backend_variable, mutable_state
 from ..configuration.unsupported import refuse
 
 _APART = 0x9E3779B9  # of words that follow one another by it no two are near, see Knuth on Fibonacci hashing
@@ -76,12 +76,12 @@ class Replicas:
         """Make the copies."""
         if self.count == 1:
             return
-        self._metrics = [variable_of(v) for v in self.model.metrics_variables]
-        found = changed_by_calls(self.model)
+        self._metrics = [backend_variable(v) for v in self.model.metrics_variables]
+        found = mutable_state(self.model)
         metrics = {v.ref() for v in self._metrics}
-        self._statistics = [v for v in map(variable_of, found.variables) if v.ref() not in metrics]
+        self._statistics = [v for v in map(backend_variable, found.variables) if v.ref() not in metrics]
         same = are_seeded_identically()
-        self._seeds = [(variable_of(generator.state), is_given or same) for generator, is_given in found.generators]
+        self._seeds = [(backend_variable(generator.state), is_given or same) for generator, is_given in found.generators]
         if same and self.together > 1 and self._seeds:
             raise refuse("experimental_identical_replicas", f"{self.together} replicas with common statistics")
         self._copies = [tf.Variable(self._repeated(v), trainable=False) for v in self._kept]

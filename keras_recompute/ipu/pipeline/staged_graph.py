@@ -16,7 +16,7 @@ from ...errors import UnsupportedError
 from ...layers.recomputation_checkpoint import RecomputationCheckpoint
 from ...models.graph import Call, Graph, Key, Ref, read_graph
 from ...models.inline import Entrance, in_place_of, masked_values, runs_its_graph, stands_alone
-from ...seams.keras.graph import Functional, calls_as, calls_of, functional_of_sequential
+from ...seams.keras.graph import Functional, call_nodes, functional_of_sequential, has_call_of
 from .stages import Stages, stage_of
 
 
@@ -26,7 +26,7 @@ def functional_of(model: Any, *, is_training: bool = True, like: Any = None) -> 
     That is the model itself, what a sequential one is built of, or what the ``call`` of a class in the scope does.
     """
     if isinstance(model, keras.Sequential):
-        return functional_of_sequential(model) if calls_as(keras.Sequential, model) else None
+        return functional_of_sequential(model) if has_call_of(keras.Sequential, model) else None
     if isinstance(model, Functional):
         return model if runs_its_graph(model) else None
     trace = getattr(model, "functional_like", None)
@@ -40,7 +40,7 @@ def staged_graph(functional: keras.Model, stages: Stages = None, *, is_training:
     are what ``PipelineStage`` and the models inside say. Raises ValueError for ``stages`` of another number of calls,
     UnsupportedError for a model that is in several stages but that only runs as a whole.
     """
-    graph, nodes = read_graph(functional, stage_of), calls_of(functional)
+    graph, nodes = read_graph(functional, stage_of), call_nodes(functional)
     if stages is not None and len(stages) != len(nodes):
         raise ValueError(
             f"pipeline stages were set for {len(stages)} calls of layers in {functional.name!r}, which has {len(nodes)} now: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...seams.keras.made import noting_what_is_made
+from ...seams.keras.construction import observe_construction
 from ..configuration.entered import current
 
 # The stages of a model's calls in running order, for a call of a model with stages inside a tuple of those; None where no one
@@ -39,7 +39,7 @@ class PipelineStage:
             )
         PipelineStage._current = self
         PipelineStage.times_entered += 1
-        self._noting = noting_what_is_made(lambda made: assign_stage(made, self.stage))
+        self._noting = observe_construction(lambda made: assign_stage(made, self.stage))
         self._noting.__enter__()
         return self
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ...engine.passes import target_now
 from ...errors import RecomputeError
-from ...seams.tensorflow.traced import is_compiled
+from ...seams.tensorflow.concrete_functions import is_compiled
 from ..reports.profiling import run as profiled
 
 _uncompiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()

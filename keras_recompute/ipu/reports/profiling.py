@@ -20,7 +20,7 @@ from ...liveness import CompiledProgram, Profile, compile_program, write_profile
 from ...liveness.compile_xla import compile_trace
 from ...liveness.keras_step import compiled_functions, layer_names
 from ...liveness.profile_pop import POP_NAME
-from ...seams.tensorflow.traced import traces
+from ...seams.tensorflow.concrete_functions import traces
 from ...sizes import format_bytes
 from ..configuration import config
 from ..configuration.device import FIRST_DEVICE, device_number, target_of

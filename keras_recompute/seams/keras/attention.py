@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 
-class AttendsByItself(keras.layers.MultiHeadAttention):
+class CustomAttention(keras.layers.MultiHeadAttention):
     """Keras's layer, whose ``attend`` computes what stands between its projections."""
 
     def attend(self, query: Any, key: Any, value: Any, mask: Any, training: Any, with_scores: bool, **options: Any) -> Any:
@@ -30,16 +30,16 @@ class AttendsByItself(keras.layers.MultiHeadAttention):
         return self.attend(query, key, value, attention_mask, training, return_attention_scores, **options)
 
 
-def attention_mask_of(layer: Any, query: tf.Tensor, value: tf.Tensor, *, mask: Any, is_causal: bool) -> Any:
+def compute_attention_mask(layer: Any, query: tf.Tensor, value: tf.Tensor, *, mask: Any, is_causal: bool) -> Any:
     """Return the ``mask`` with which Keras's ``layer`` attends, its masks of inputs and causality included; None without."""
     return layer._compute_attention_mask(query, value, attention_mask=mask, use_causal_mask=is_causal)
 
 
-def scale_of(layer: Any) -> float:
+def score_scale(layer: Any) -> float:
     """Return what Keras's ``layer`` multiplies its scores by."""
     return float(layer._inverse_sqrt_key_dim)
 
 
-def projects_plainly(layer: Any) -> bool:
+def has_plain_projections(layer: Any) -> bool:
     """Whether ``layer`` has no gate and no regularizer of its projections' results. Keras before 3.14 has no gate."""
     return not getattr(layer, "_use_gate", False) and layer._activity_regularizer is None

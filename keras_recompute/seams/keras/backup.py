@@ -17,7 +17,7 @@ import tensorflow as tf
 _files = tf.io.gfile
 
 
-class WholeBackup(keras.callbacks.BackupAndRestore):
+class AtomicBackup(keras.callbacks.BackupAndRestore):
     """Does what ``callback`` does, but each backup is a folder of its own, which has its name once it is complete.
 
     ``writes`` says whether this process makes the backups; all of them read.

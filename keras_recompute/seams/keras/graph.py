@@ -26,21 +26,21 @@ def nodes_of(model: keras.Model) -> list[Any]:
     return [node for depth in sorted(model._nodes_by_depth, reverse=True) for node in model._nodes_by_depth[depth]]
 
 
-def calls_of(model: keras.Model) -> list[Any]:
+def call_nodes(model: keras.Model) -> list[Any]:
     """Return the nodes of a functional ``model`` that are calls of operations, in running order."""
     return [node for node in nodes_of(model) if node.operation and not node.is_input]
 
 
-def nodes_made_by(operation: Any) -> list[Any]:
+def nodes_of_operation(operation: Any) -> list[Any]:
     """Return the nodes of all calls of ``operation``, in whichever model."""
     nodes: list[Any] = operation._inbound_nodes
     return nodes
 
 
-def node_of(tensor: keras.KerasTensor) -> Any:
+def producing_node(tensor: keras.KerasTensor) -> Any:
     """Return the node that made ``tensor``."""
     operation, node_index, _ = tensor._keras_history
-    return nodes_made_by(operation)[node_index]
+    return nodes_of_operation(operation)[node_index]
 
 
 def functional_of_sequential(model: keras.Sequential) -> Any:
@@ -58,7 +58,7 @@ def run_graph(model: keras.Model, inputs: Any, call: Callable[..., Any]) -> Any:
     return model._run_through_graph(inputs, operation_fn=lambda operation: operation, call_fn=call)
 
 
-def list_in_order(model: keras.Model, operations: Sequence[Any]) -> None:
+def set_operation_order(model: keras.Model, operations: Sequence[Any]) -> None:
     """Let a functional ``model`` list its operations, layers and weights in the order of ``operations``."""
     model._operations = list(operations)
     model._layers = model.layers
@@ -69,7 +69,7 @@ def tracked_layers(model: keras.Model) -> list[Any]:
     return list(model._layers)
 
 
-def note_new_models(note: Callable[[Any], None]) -> None:
+def observe_new_models(note: Callable[[Any], None]) -> None:
     """Have ``note`` called with each functional model that is made from now on."""
     plain = Functional.__init__
 
@@ -85,7 +85,7 @@ def note_new_models(note: Callable[[Any], None]) -> None:
     Functional.__init__ = init
 
 
-def note_runs(model: Any, note: Callable[[], None]) -> None:
+def observe_runs(model: Any, note: Callable[[], None]) -> None:
     """Have ``note`` called whenever the functional ``model`` runs its graph, also inside of another model."""
     plain = model._standardize_inputs
 
@@ -96,7 +96,7 @@ def note_runs(model: Any, note: Callable[[], None]) -> None:
     model._standardize_inputs = standardize_inputs
 
 
-class RunsItsGraph:
+class GraphRunner:
     """Goes in front of a functional model's class: its ``run_by_graph`` is called where Keras would run the graph."""
 
     def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:
@@ -105,12 +105,12 @@ class RunsItsGraph:
 
     def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
         def plain() -> Any:
-            return super(RunsItsGraph, self)._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)  # type: ignore
+            return super(GraphRunner, self)._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)  # type: ignore
 
         return self.run_by_graph(inputs, plain)
 
 
-class TellsOfClones:
+class CloneObserver:
     """Goes in front of a model's class: ``note_clones`` is told when ``clone_model`` has run its graph."""
 
     def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:
@@ -129,13 +129,13 @@ class TellsOfClones:
         return outputs
 
 
-def runs_its_graph(model: Any, *, ours: Collection[str]) -> bool:
+def runs_plain_graph(model: Any, *, ours: Collection[str]) -> bool:
     """Whether ``model`` is functional and does what Keras does with its graph, classes in the modules ``ours`` aside."""
     names = ("call", "_run_through_graph")
     return isinstance(model, Functional) and all(_does_as(Functional, model, name, (*ours, __name__)) for name in names)
 
 
-def calls_as(cls: type, model: Any) -> bool:
+def has_call_of(cls: type, model: Any) -> bool:
     """Whether calling ``model`` is what Keras's ``cls`` does, no other ``call`` of its own class."""
     return _does_as(cls, model, "call", ())
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 # Attributes of every layer and model on which their calls depend.
-DECIDE_CALLS = frozenset({"_trainable", "_dtype_policy", "_trainable_variables", "_non_trainable_variables", "_layers"})
+CALL_SETTINGS = frozenset({"_trainable", "_dtype_policy", "_trainable_variables", "_non_trainable_variables", "_layers"})
 # What calls of a layer leave in it: losses, and nodes in functional models.
-OF_CALLS = {"_losses": list, "_loss_ids": set, "_inbound_nodes": list, "_outbound_nodes": list}
+CALL_RESULTS = {"_losses": list, "_loss_ids": set, "_inbound_nodes": list, "_outbound_nodes": list}
 # What ``compile`` and ``fit`` put into a model.
-OF_TRAINING = frozenset({"optimizer", "history", "stop_training", "_compile_config", "_eval_epoch_iterator"})
+TRAINING_STATE = frozenset({"optimizer", "history", "stop_training", "_compile_config", "_eval_epoch_iterator"})
 # What Keras notes in every layer and operation, on which no call depends unless its code reads it:
 # arguments of the constructor, names, what it was called on and built for, and how it is saved.
 BOOKKEEPING = frozenset(
@@ -23,7 +23,7 @@ BOOKKEEPING = frozenset(
 )  # fmt: skip
 TRACKING_PREFIX = "_self_"  # what TensorFlow's notes of what an object holds begin with
 # The same of variables: their name and value, and how the value began.
-BOOKKEEPING_OF_VARIABLES = frozenset({"_initializer", "_name", "_path", "_value"})
+VARIABLE_BOOKKEEPING = frozenset({"_initializer", "_name", "_path", "_value"})
 
 
 def layers_in(layer: Any, *, include_self: bool = True) -> list[Any]:
@@ -31,14 +31,14 @@ def layers_in(layer: Any, *, include_self: bool = True) -> list[Any]:
     return list(layer._flatten_layers(include_self=include_self))
 
 
-class Changed(NamedTuple):
+class MutableState(NamedTuple):
     """What calls of a layer may change: variables, and generators of random numbers with whether their seed was given."""
 
     variables: list[Any]
     generators: list[tuple[Any, bool]]
 
 
-def changed_by_calls(layer: Any) -> Changed:
+def mutable_state(layer: Any) -> MutableState:
     """Return what calls of ``layer`` may change beside its metrics; Keras's own generator too, if there is one."""
     from keras.src.backend.common import global_state
 
@@ -48,7 +48,7 @@ def changed_by_calls(layer: Any) -> Changed:
     of_keras = global_state.get_global_attribute("global_seed_generator")  # as all its versions name it
     if of_keras is not None:
         generators.setdefault(id(of_keras), (of_keras, False))
-    return Changed(list(variables.values()), list(generators.values()))
+    return MutableState(list(variables.values()), list(generators.values()))
 
 
 def losses_of(layer: Any) -> list[Any]:
@@ -77,12 +77,12 @@ def mask_of(value: Any) -> Any:
     return getattr(value, "_keras_mask", None)
 
 
-def hang_mask(value: Any, mask: Any) -> None:
+def attach_mask(value: Any, mask: Any) -> None:
     """Hang ``mask`` on the tensor ``value``, where layers behind it look for it."""
     value._keras_mask = mask
 
 
-def variable_of(variable: Any) -> Any:
+def backend_variable(variable: Any) -> Any:
     """Return TensorFlow's variable of Keras's; ``value`` would be a tensor of another type in mixed precision."""
     return variable._value
 
@@ -97,6 +97,6 @@ def arguments_from_context(operation: Any) -> Any:
     return getattr(operation, "_call_context_args", ())
 
 
-def rematerializes(layer: Any) -> bool:
+def is_in_remat_scope(layer: Any) -> bool:
     """Whether ``layer`` was made in a ``keras.RematScope``."""
     return bool(layer._remat_mode)

@@ -21,7 +21,7 @@ _found: ContextVar[list[tuple[tf.Tensor, tf.Tensor]] | None] = ContextVar("means
 
 
 @contextlib.contextmanager
-def gradient_of_batch_normalization_fused() -> Iterator[None]:
+def fuse_batch_norm_gradient() -> Iterator[None]:
     """Have the gradient of Keras's batch normalisation in training, of images with their channels last, be one operation.
 
     In this thread, for graphs that are made inside. The layer itself computes what it always does, by the same operations.

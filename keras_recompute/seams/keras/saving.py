@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 
-def pickled(layer: keras.layers.Layer) -> tuple[Any, ...]:
+def reduce_layer(layer: keras.layers.Layer) -> tuple[Any, ...]:
     """Return what ``layer.__reduce__`` does for a class that pickle finds, where it would not find that of ``layer``.
 
     Keras hands on a method of the layer's class, which does not depend on the class.

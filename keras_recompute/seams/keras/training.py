@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def build_as_fit_does(model: Any, batch: tuple[Any, ...]) -> None:
+def build_for_fit(model: Any, batch: tuple[Any, ...]) -> None:
     """Make every variable of a compiled ``model``, its metrics and its optimizer for a ``batch``, without running anything."""
     with model.distribute_strategy.scope():
         model._symbolic_build(data_batch=batch)
@@ -19,12 +19,12 @@ def has_own_train_step(model: Any) -> bool:
     return next((module for module in modules if module != "keras_recompute"), "") != "keras"
 
 
-def note_loss(model: Any, loss: Any, samples: Any) -> None:
+def record_loss(model: Any, loss: Any, samples: Any) -> None:
     """Note the ``loss`` of a batch of so many ``samples`` in the metric that Keras reports as the loss."""
     model._loss_tracker.update_state(loss, sample_weight=samples)
 
 
-def index_of(optimizer: Any, variable: Any) -> int:
+def optimizer_index(optimizer: Any, variable: Any) -> int:
     """Return the place of ``variable``, Keras's or TensorFlow's own, among those that a built ``optimizer`` updates."""
     index: int = optimizer._get_variable_index(variable)
     return index

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 
 
-def is_turned_off() -> bool:
+def is_disabled() -> bool:
     """Whether a caller turned AutoGraph off."""
     return ag_ctx.control_status_ctx().status is ag_ctx.Status.DISABLED
 

@@ -26,7 +26,7 @@ def watch_heartbeats(resolver: Any, *, heartbeat_seconds: float, register_second
 
 
 @contextlib.contextmanager
-def outside_of_strategies() -> Iterator[None]:
+def leave_strategy_scopes() -> Iterator[None]:
     """Do what is inside as if in no strategy's scope, though in one: assignments reach all copies of a variable at once."""
     distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
     try:

@@ -25,7 +25,7 @@ from .operations import type_is_stateful
 NOT_WRAPPED = "cflow_gradient_wrapper"
 
 
-def function_in(graph: Any, name: str) -> Any:
+def find_function(graph: Any, name: str) -> Any:
     """Return the function that ``graph`` or one around it calls by ``name``, with ``definition`` and ``children``, or None."""
     return graph._get_function(name)
 
@@ -35,7 +35,7 @@ def add_function(graph: Any, function: Any) -> None:
     graph._add_function_recursive(function)
 
 
-def without_copies(graph: Any) -> None:
+def register_by_name(graph: Any) -> None:
     """Have the graph of a function know functions by name from now on, where TensorFlow copies each into every graph around it.
 
     What runs a function finds those that it calls in the process. Copies are made once somebody asks for the GraphDef.
@@ -62,13 +62,13 @@ def _graph_def_with_copies(here: Any, waiting: list[AtomicFunction], *args: Any,
     return FuncGraph._as_graph_def(here(), *args, **kwargs)
 
 
-def definition_in_process(name: str) -> Any:
+def registered_definition(name: str) -> Any:
     """Return the FunctionDef that TensorFlow knows by ``name``, whichever graph calls it; None where it knows none."""
     known = context.context()
     return known.get_function_def(name) if known.has_function(name) else None
 
 
-def function_of(definition: Any, children: Sequence[Any]) -> Any:
+def make_function(definition: Any, children: Sequence[Any]) -> Any:
     """Return the function of a FunctionDef, which calls ``children``; TensorFlow knows it for as long as that is kept."""
     known, name = context.context(), definition.signature.name
     if not known.has_function(name.encode()):
@@ -90,7 +90,7 @@ _inlining: ContextVar[Rewrite | None] = ContextVar("how compiled functions are w
 
 
 @contextlib.contextmanager
-def compiled_calls_inlined(rewrite: Rewrite = lambda _: {}) -> Iterator[None]:
+def inline_jit_calls(rewrite: Rewrite = lambda _: {}) -> Iterator[None]:
     """Have this thread write into graphs what a ``tf.function`` with ``jit_compile=True`` computes, instead of a call of it.
 
     A function that does more to variables than to read them, or has other state, is called as ever, and so is one for which

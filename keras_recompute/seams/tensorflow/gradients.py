@@ -57,7 +57,7 @@ def has_gradient(operation: tf.Operation) -> bool:
     return True
 
 
-def gradient_of_type(name: str) -> Callable[..., Any]:
+def registered_gradient(name: str) -> Callable[..., Any]:
     """Return the gradient that is registered for operations of the type ``name``. Raises LookupError if there is none."""
     return ops.gradient_registry.lookup(name)
 
@@ -70,6 +70,6 @@ def set_gradient(operation: tf.Operation, name: str | None) -> None:
         operation._set_attr(GRADIENT, tf.compat.v1.AttrValue(s=name.encode()))
 
 
-def forget_gradient(name: str) -> None:
+def unregister_gradient(name: str) -> None:
     """Take the gradient ``name`` out of the registry, if it is there."""
     ops.gradient_registry._registry.pop(name, None)

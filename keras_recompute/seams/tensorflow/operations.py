@@ -24,17 +24,17 @@ def type_is_stateful(name: str) -> bool:
     return definition is None or definition.is_stateful
 
 
-def read_instead(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
+def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
     """Let ``operation`` read ``tensor`` as its input number ``index``."""
     operation._update_input(index, tensor)
 
 
-def let_read(tensor: tf.Tensor, *, instead_of: tf.Tensor, readers: Iterable[tf.Operation]) -> None:
+def redirect_readers(tensor: tf.Tensor, *, instead_of: tf.Tensor, readers: Iterable[tf.Operation]) -> None:
     """Let ``readers`` read ``tensor`` wherever they read ``instead_of``."""
     for reader in readers:
         for index, read in enumerate(reader.inputs):
             if read is instead_of:
-                read_instead(reader, index, tensor)
+                replace_input(reader, index, tensor)
 
 
 def copy_element_types(source: tf.Tensor, target: tf.Tensor) -> None:

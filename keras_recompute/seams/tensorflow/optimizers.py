@@ -14,7 +14,7 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
 }
 
 
-def constructed_of(optimizer: Any) -> tuple[str, dict[str, Any]] | None:
+def constructor_arguments(optimizer: Any) -> tuple[str, dict[str, Any]] | None:
     """Return the name of the class of ``optimizer`` and its arguments, in Keras's words; None for a class that is not known."""
     for name, attributes in _ATTRIBUTES.items():
         if type(optimizer) is getattr(tf.compat.v1.train, name):

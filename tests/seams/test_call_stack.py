@@ -4,8 +4,8 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_recompute.seams.keras.callers import is_written_to_a_file, step_around
-from keras_recompute.seams.keras.calls import called_first, passing_on, training_around
+from keras_recompute.seams.keras.call_context import current_training, entry_layer, pass_training
+from keras_recompute.seams.keras.call_stack import enclosing_step, is_being_exported
 
 X, Y = tf.ones((4, 3)), tf.zeros((4, 3))
 
@@ -33,7 +33,7 @@ def asking(ask):
 
 @pytest.mark.parametrize("eagerly", [False, True])
 def test_the_step_of_a_trainer_is_found(eagerly):
-    model, answers = asking(step_around)
+    model, answers = asking(enclosing_step)
     model.compile("sgd", "mse", run_eagerly=eagerly)
     model.fit(X, Y, verbose=0)
     assert set(answers) == {"train_step"}
@@ -49,14 +49,14 @@ def test_the_step_of_a_trainer_is_found(eagerly):
 
 
 def test_a_step_that_autograph_converts_is_found():
-    model, answers = asking(step_around)
+    model, answers = asking(enclosing_step)
     model.compile("sgd", "mse")
     tf.function(lambda: model.test_step((X, Y)))()
     assert set(answers) == {"test_step"}
 
 
 def test_a_function_of_the_name_of_a_step_is_none():
-    model, answers = asking(step_around)
+    model, answers = asking(enclosing_step)
 
     def test_step(self):
         return model(self)
@@ -66,7 +66,7 @@ def test_a_function_of_the_name_of_a_step_is_none():
 
 
 def test_what_is_written_to_a_file_is_known(tmp_path):
-    model, answers = asking(is_written_to_a_file)
+    model, answers = asking(is_being_exported)
     model.export(tmp_path / "keras", verbose=False)
     tf.saved_model.save(model, tmp_path / "tensorflow")
     assert answers
@@ -77,20 +77,20 @@ def test_what_is_written_to_a_file_is_known(tmp_path):
 
 
 def test_training_is_passed_on_to_layers_inside():
-    model, answers = asking(training_around)
+    model, answers = asking(current_training)
     inner = model.layers[-1]
     for training in (True, False):
-        with passing_on(training, model):
+        with pass_training(training, model):
             inner(X)
-    with passing_on(None, model):
+    with pass_training(None, model):
         inner(X)
     inner(X)
     assert answers == [True, False, None, None]
-    assert called_first() is None
+    assert entry_layer() is None
 
 
 def test_the_outermost_call_is_known():
-    model, answers = asking(called_first)
+    model, answers = asking(entry_layer)
     model(X)
     assert answers == [model]
-    assert called_first() is None
+    assert entry_layer() is None

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.seams.keras.recurrent import time_loops_are_ours, time_loops_through
+from keras_recompute.seams.keras.time_loops import replace_time_loops, time_loops_are_replaced
 
 X = tf.constant(np.random.default_rng(0).normal(size=(2, 5, 3)), tf.float32)
 MASK = tf.constant([[True] * 5, [True, False, True, True, False]])
@@ -24,7 +24,7 @@ def test_a_layer_runs_its_steps_through_the_function_and_returns_what_that_retur
     layer = getattr(keras.layers, kind)(4, name="layer")
     plain = layer(X, mask=MASK)
     seen = []
-    with time_loops_through(noting(seen)):
+    with replace_time_loops(noting(seen)):
         np.testing.assert_array_equal(layer(X, mask=MASK), plain)
     layer(X)
     assert seen == [("layer", 5, False, True)]
@@ -35,7 +35,7 @@ def test_layers_of_cells_and_of_two_directions_do_so_too():
     both = keras.layers.Bidirectional(keras.layers.GRU(4, name="gru"))
     stacked = keras.layers.RNN([keras.layers.LSTMCell(4), keras.layers.GRUCell(3)], name="stacked")
     images = keras.layers.ConvLSTM1D(2, 3, name="images")
-    with time_loops_through(noting(seen)):
+    with replace_time_loops(noting(seen)):
         both(X)
         stacked(X)
         images(X[..., None])
@@ -52,7 +52,7 @@ def test_the_step_returns_an_output_and_states():
         return plain(step, inputs, initial_states, **options)
 
     layer = keras.layers.LSTM(4)
-    with time_loops_through(run):
+    with replace_time_loops(run):
         layer(X)
     output, states = found[0]
     assert output.shape == (2, 4)
@@ -61,14 +61,14 @@ def test_the_step_returns_an_output_and_states():
 
 def test_none_is_keras_s_own_loop_also_inside():
     seen = []
-    with time_loops_through(noting(seen)), time_loops_through(None):
+    with replace_time_loops(noting(seen)), replace_time_loops(None):
         keras.layers.LSTM(4)(X)
     assert seen == []
 
 
 def test_whose_loop_it_is_can_be_asked():
-    assert not time_loops_are_ours()
-    with time_loops_through(noting([])):
-        assert time_loops_are_ours()
-        with time_loops_through(None):
-            assert not time_loops_are_ours()
+    assert not time_loops_are_replaced()
+    with replace_time_loops(noting([])):
+        assert time_loops_are_replaced()
+        with replace_time_loops(None):
+            assert not time_loops_are_replaced()

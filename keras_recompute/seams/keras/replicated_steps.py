@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 
-class StepsOnReplicas:
+class ReplicatedSteps:
     """Goes in front of a model's class: its ``on_replicas`` makes the functions of ``fit`` and ``evaluate``.
 
     That is where the model's strategy has several replicas. Seen with Keras 3.12 to 3.15: in their place Keras compiles the
@@ -55,7 +55,7 @@ class StepsOnReplicas:
             self._symbolic_build(data_batch=data_batch)  # type: ignore[attr-defined]
 
 
-def belong_to(strategy: tf.distribute.Strategy, model: Any) -> None:
+def set_strategy(strategy: tf.distribute.Strategy, model: Any) -> None:
     """Let ``model`` train by ``strategy``, as if it had been made in its scope."""
     model._distribute_strategy = strategy
 

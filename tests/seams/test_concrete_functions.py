@@ -3,8 +3,14 @@
 import pytest
 import tensorflow as tf
 
+from keras_recompute.seams.tensorflow.concrete_functions import (
+    called_functions,
+    fresh_function,
+    is_compiled,
+    traces,
+    xla_compiler,
+)
 from keras_recompute.seams.tensorflow.protos import HloProto
-from keras_recompute.seams.tensorflow.traced import anew, compiler_of, functions_of, is_compiled, traces
 
 
 def test_a_function_says_whether_xla_compiles_it():
@@ -24,13 +30,13 @@ def test_traces_come_in_order():
 def test_functions_of_a_graph_have_their_graphs():
     inner = tf.function(tf.sin, autograph=False)
     graph = tf.function(inner, autograph=False).get_concrete_function(tf.TensorSpec([])).graph
-    kinds = [{op.type for op in function.graph.get_operations()} for function in functions_of(graph).values()]
+    kinds = [{op.type for op in function.graph.get_operations()} for function in called_functions(graph).values()]
     assert any("Sin" in kind for kind in kinds)
 
 
 def test_a_trace_is_compiled():
     concrete = tf.function(tf.sin, jit_compile=True, autograph=False).get_concrete_function(tf.TensorSpec([None]))
-    serialized = compiler_of(concrete, [tf.TensorSpec([4])])(stage="optimized_hlo_proto_serialized")
+    serialized = xla_compiler(concrete, [tf.TensorSpec([4])])(stage="optimized_hlo_proto_serialized")
     assert HloProto.FromString(serialized).hlo_module.name
 
 
@@ -49,8 +55,8 @@ def test_a_function_is_taken_anew_for_xla_as_it_was_written(autograph):
 
     function = tf.function(doubled_if_positive, jit_compile=True, autograph=autograph)
     function(tf.constant([1.0]))
-    other = anew(function)
+    other = fresh_function(function)
     assert (is_compiled(other), traces(other), len(seen)) == (True, [], 1)
     assert float(other(tf.constant([1.0]))[0]) == 2.0
     assert len(seen) == 2
-    assert is_compiled(anew(tf.sin))
+    assert is_compiled(fresh_function(tf.sin))

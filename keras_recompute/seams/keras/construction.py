@@ -12,7 +12,7 @@ from keras.src.models.model import inject_functional_model_class
 from keras.src.ops.node import Node
 
 from .graph import Functional
-from .layers import OF_TRAINING
+from .layers import TRAINING_STATE
 
 # What Keras's own constructors set and a copy must have as it is, beside what the model's class sets.
 _KEPT = (
@@ -27,10 +27,10 @@ _of_keras: list[bool] = []  # while functional models are made that are no one e
 
 
 @contextlib.contextmanager
-def models_made_by(make: Callable[..., Any]) -> Iterator[None]:
+def construct_models_with(make: Callable[..., Any]) -> Iterator[None]:
     """Let ``make(plain, cls, *args, **kwargs)`` make each Keras model inside; ``plain(cls, *args, **kwargs)`` does as Keras.
 
-    Not those of ``functional_of_keras``, nor the functional model that a sequential one makes to run its layers.
+    Not those of ``construct_plain_functional``, nor the functional model that a sequential one makes to run its layers.
     """
     plain, plain_build = keras.Model.__new__, keras.Sequential.build
 
@@ -40,7 +40,7 @@ def models_made_by(make: Callable[..., Any]) -> Iterator[None]:
         return make(plain, cls, *args, **kwargs)
 
     def build(model: keras.Sequential, *args: Any, **kwargs: Any) -> None:
-        with functional_of_keras():
+        with construct_plain_functional():
             plain_build(model, *args, **kwargs)
 
     keras.Model.__new__, keras.Sequential.build = new, functools.wraps(plain_build)(build)
@@ -51,8 +51,8 @@ def models_made_by(make: Callable[..., Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def functional_of_keras() -> Iterator[None]:
-    """Have ``Functional(inputs, outputs)`` make a model of Keras's own class, whatever ``models_made_by`` says."""
+def construct_plain_functional() -> Iterator[None]:
+    """Have ``Functional(inputs, outputs)`` make a model of Keras's own class, whatever ``construct_models_with`` says."""
     _of_keras.append(True)
     try:
         yield
@@ -60,7 +60,7 @@ def functional_of_keras() -> Iterator[None]:
         _of_keras.pop()
 
 
-def derived_from_functional(cls: type) -> type:
+def derive_from_functional(cls: type) -> type:
     """Have ``cls``, a class of models, derive from ``Functional``, as Keras does where the first functional one is made."""
     if not issubclass(cls, Functional):
         inject_functional_model_class(cls)
@@ -68,7 +68,7 @@ def derived_from_functional(cls: type) -> type:
 
 
 @contextlib.contextmanager
-def noting_what_is_made(note: Callable[[Any], None]) -> Iterator[None]:
+def observe_construction(note: Callable[[Any], None]) -> Iterator[None]:
     """Call ``note`` with each Keras operation, and each node, which is a call of one, that is made inside."""
     plain = [(made, made.__init__) for made in (Node, keras.Operation)]
     for made, plain_init in plain:
@@ -88,7 +88,7 @@ def _noting(plain_init: Any, note: Callable[[Any], None]) -> Any:
     return init
 
 
-def made_again(model: keras.Model, new_class: Any, *, without: str) -> Any:
+def copy_without_constructor(model: keras.Model, new_class: Any, *, without: str) -> Any:
     """Return a model of ``new_class`` with the graph, layers, weights and attributes of ``model``, ready to compile.
 
     The constructor of its class is not run. Attributes that begin with ``without`` are not taken over.
@@ -99,7 +99,7 @@ def made_again(model: keras.Model, new_class: Any, *, without: str) -> Any:
     else:
         keras.Model.__init__(new, name=model.name)
     for name, value in list(vars(model).items()):
-        if name not in vars(new) and name not in OF_TRAINING and not name.startswith(without):
+        if name not in vars(new) and name not in TRAINING_STATE and not name.startswith(without):
             setattr(new, name, value)
     for name in _TRACKED:
         _track_as(getattr(model, name), getattr(new, name), new)

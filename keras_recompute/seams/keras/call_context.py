@@ -11,19 +11,19 @@ from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 
-def training_around() -> Any:
+def current_training() -> Any:
     """Return the ``training`` that the call around passes on; None outside of one."""
     return getattr(global_state.get_global_attribute("current_call_ctx"), "training", None)
 
 
 @contextlib.contextmanager
-def passing_on(training: Any, layer: Any) -> Iterator[None]:
+def pass_training(training: Any, layer: Any) -> Iterator[None]:
     """Have layers that are called inside take ``training`` for that of the call around them.
 
     A call of ``layer`` does so itself; its method ``call`` alone does not.
     """
     context = global_state.get_global_attribute("current_call_ctx")
-    if training is None or (context is not None and training_around() is training):
+    if training is None or (context is not None and current_training() is training):
         yield
         return
     is_new = context is None
@@ -39,12 +39,12 @@ def passing_on(training: Any, layer: Any) -> Iterator[None]:
             layer._maybe_reset_call_context()
 
 
-def called_first() -> Any:
+def entry_layer() -> Any:
     """Return the layer whose call is the outermost around; None outside of one."""
     return getattr(global_state.get_global_attribute("current_call_ctx"), "entry_layer", None)
 
 
-def autocast_around() -> Any:
+def autocast_dtype() -> Any:
     """Return the type that variables are cast to by the call around; None where they are not."""
     return getattr(global_state.get_global_attribute("autocast_scope"), "dtype", None)
 
@@ -54,15 +54,10 @@ def stateless_scope() -> Any:
     return get_stateless_scope()
 
 
-def values_in_scope() -> Any:
+def stateless_values() -> Any:
     """Return the values of variables in the ``keras.StatelessScope`` around, by what it knows them by."""
     scope = get_stateless_scope()
     return {} if scope is None else scope.state_mapping
-
-
-def layer_called_first() -> Any:
-    """Return the layer or model whose call all calls now are inside; None outside of one."""
-    return getattr(global_state.get_global_attribute("current_call_ctx"), "entry_layer", None)
 
 
 def is_symbolic() -> bool:

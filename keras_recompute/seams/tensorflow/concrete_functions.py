@@ -11,7 +11,7 @@ def is_compiled(function: Any) -> bool:
     return bool(getattr(function, "_jit_compile", None))
 
 
-def anew(function: Any) -> Any:
+def fresh_function(function: Any) -> Any:
     """Return a ``tf.function`` for XLA that does what ``function`` does and has no trace yet.
 
     ``function`` is one already, for XLA or not, or a function of Python's.
@@ -27,13 +27,13 @@ def traces(function: Any) -> list[Any]:
     return list(function._list_all_concrete_functions())
 
 
-def functions_of(graph: Any) -> Mapping[str, Any]:
+def called_functions(graph: Any) -> Mapping[str, Any]:
     """Return the functions that operations of ``graph`` call, by name, with a ``graph`` where it is known."""
     functions: Mapping[str, Any] = graph._functions
     return functions
 
 
-def compiler_of(concrete: Any, specs: Sequence[Any]) -> Callable[..., bytes]:
+def xla_compiler(concrete: Any, specs: Sequence[Any]) -> Callable[..., bytes]:
     """Return the function by which XLA compiles ``concrete`` for ``specs`` and serializes the given ``stage``."""
     from tensorflow.python.eager.polymorphic_function.compiler_ir import from_concrete_function
 

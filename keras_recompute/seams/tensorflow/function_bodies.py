@@ -14,7 +14,7 @@ _around: ContextVar[Callable[[], Any] | None] = ContextVar("entered around bodie
 
 
 @contextlib.contextmanager
-def entering_bodies(around: Callable[[], Any]) -> Iterator[None]:
+def trace_bodies_within(around: Callable[[], Any]) -> Iterator[None]:
     """Have this thread trace each body within a context ``around()``."""
     func_graph.func_graph_from_py_func = _trace_body
     token = _around.set(around)

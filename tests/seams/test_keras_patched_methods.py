@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_recompute.seams.keras.adapted import constructed_with, method_through
+from keras_recompute.seams.keras.patched_methods import patch_constructor, patch_method
 
 
 def test_arguments_of_constructors_are_adapted():
@@ -13,7 +13,7 @@ def test_arguments_of_constructors_are_adapted():
 
     others = keras.Model.__init__, keras.layers.InputLayer.__init__
     before = "__init__" in vars(keras.optimizers.Optimizer)  # not in Keras's; other tests may have gone this way
-    with constructed_with(keras.layers.Dropout, adapted), constructed_with(keras.optimizers.Optimizer, adapted):
+    with patch_constructor(keras.layers.Dropout, adapted), patch_constructor(keras.optimizers.Optimizer, adapted):
         assert keras.layers.Dropout(0.5).name == "adapted"
         assert keras.optimizers.SGD().name == "adapted"
     assert keras.layers.Dropout(0.5, name="own").name == "own"
@@ -30,7 +30,7 @@ def test_methods_are_gone_through():
 
     x = keras.ops.ones((1, 2, 3))
     assert keras.ops.any(layer(x) != 0)
-    with method_through(keras.layers.RNN, "call", through):
+    with patch_method(keras.layers.RNN, "call", through):
         assert keras.ops.all(layer(x) == 0)
         assert keras.layers.RNN(keras.layers.SimpleRNNCell(2))(sequences=x, training=True).shape == (1, 2)
     assert keras.layers.RNN.call is plain

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.seams.keras.replicas import StepsOnReplicas, belong_to, strategy_of
+from keras_recompute.seams.keras.replicated_steps import ReplicatedSteps, set_strategy, strategy_of
 
 ONE = tf.distribute.MirroredStrategy(["CPU:0"])
 
@@ -18,7 +18,7 @@ class Epoch(list):
     num_batches = 5
 
 
-class Noting(StepsOnReplicas, keras.Sequential):
+class Noting(ReplicatedSteps, keras.Sequential):
     """Says that its strategy has two replicas, and notes the batches that its steps are for."""
 
     strategy = SimpleNamespace(num_replicas_in_sync=2)
@@ -79,7 +79,7 @@ def test_a_model_is_built_in_the_scope_by_the_part_of_one_replica():
 def test_the_strategy_of_a_thing():
     plain = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     assert [strategy_of(each) for each in (plain, plain.weights[0].value, keras.optimizers.SGD())] == [None, None, None]
-    belong_to(ONE, plain)
+    set_strategy(ONE, plain)
     with ONE.scope():
         assert strategy_of(keras.optimizers.SGD()) is ONE
     assert strategy_of(plain) is plain.distribute_strategy is ONE

@@ -22,7 +22,7 @@ _layer: ContextVar[Any] = ContextVar("the layer whose loop over time runs", defa
 
 
 @contextlib.contextmanager
-def time_loops_through(run: Callable[..., Any] | None) -> Iterator[None]:
+def replace_time_loops(run: Callable[..., Any] | None) -> Iterator[None]:
     """Have ``run(plain, layer, step, inputs, initial_states, **options)`` run the loops of layers.
 
     In this thread, inside the context. ``plain(step, inputs, initial_states, **options)`` is
@@ -37,7 +37,7 @@ def time_loops_through(run: Callable[..., Any] | None) -> Iterator[None]:
         _through.reset(token)
 
 
-def time_loops_are_ours() -> bool:
+def time_loops_are_replaced() -> bool:
     """Whether a function of ours runs the loops of layers that are called now."""
     return _through.get() is not None
 

@@ -20,7 +20,7 @@ _WRITERS = (
 )
 
 
-def step_around() -> str | None:
+def enclosing_step() -> str | None:
     """Return the name of the step of a Keras trainer that is running here, the innermost; or None."""
     for frame in _frames():
         name = frame.f_code.co_name.removeprefix(_CONVERTED)
@@ -29,7 +29,7 @@ def step_around() -> str | None:
     return None
 
 
-def is_written_to_a_file() -> bool:
+def is_being_exported() -> bool:
     """Whether Keras or TensorFlow traces something here to write it to a file, as a SavedModel is."""
     return any(frame.f_globals.get("__name__", "").startswith(_WRITERS) for frame in _frames())
 

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import tensorflow as tf
 
-from keras_recompute.seams.tensorflow.bodies import entering_bodies
+from keras_recompute.seams.tensorflow.function_bodies import trace_bodies_within
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_each_body_is_traced_within(write, count):
 
     @tf.function(autograph=False)
     def outer(x):
-        with entering_bodies(around):
+        with trace_bodies_within(around):
             write(x)
         entered.append("end")
         return tf.cond(x > 0, lambda: x, lambda: -x)

@@ -11,19 +11,19 @@ _ABSENT = object()
 
 
 @contextlib.contextmanager
-def constructed_with(cls: type, adapted: Callable[..., tuple[Any, Any]]) -> Iterator[None]:
+def patch_constructor(cls: type, adapted: Callable[..., tuple[Any, Any]]) -> Iterator[None]:
     """Construct objects of ``cls``, and of classes on it, with ``args, kwargs = adapted(self, *args, **kwargs)``."""
 
     def through(plain: Callable[..., Any], made: Any, *args: Any, **kwargs: Any) -> None:
         args, kwargs = adapted(made, *args, **kwargs)
         plain(made, *args, **kwargs)
 
-    with method_through(cls, "__init__", through):
+    with patch_method(cls, "__init__", through):
         yield
 
 
 @contextlib.contextmanager
-def method_through(cls: Any, name: str, through: Callable[..., Any]) -> Iterator[None]:
+def patch_method(cls: Any, name: str, through: Callable[..., Any]) -> Iterator[None]:
     """Have the method ``name`` of ``cls``, and of classes on it, be ``through(plain, self, *args, **kwargs)``."""
     plain, own = getattr(cls, name), vars(cls).get(name, _ABSENT)
 

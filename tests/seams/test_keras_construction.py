@@ -6,15 +6,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_recompute.seams.keras.graph import Functional
-from keras_recompute.seams.keras.made import (
-    derived_from_functional,
-    functional_of_keras,
-    made_again,
-    models_made_by,
-    noting_what_is_made,
+from keras_recompute.seams.keras.construction import (
+    construct_models_with,
+    construct_plain_functional,
+    copy_without_constructor,
+    derive_from_functional,
+    observe_construction,
 )
-from keras_recompute.seams.keras.saving import pickled
+from keras_recompute.seams.keras.graph import Functional
+from keras_recompute.seams.keras.saving import reduce_layer
 
 
 def functional():
@@ -29,7 +29,7 @@ def test_models_are_made_by_what_takes_the_place_of_keras():
         made.append(cls)
         return plain(cls, *args, **kwargs)
 
-    with models_made_by(make):
+    with construct_models_with(make):
         model = functional()
         inside = len(made)
         keras.Sequential()
@@ -52,13 +52,13 @@ def test_a_class_derives_from_functional_as_when_a_functional_model_of_it_is_mad
     ours, theirs = ways(), ways()
     x = keras.Input((2,))
     theirs(x, keras.layers.Dense(1)(x))  # not every Keras makes one of no layer
-    assert derived_from_functional(ours).__mro__[1:] == theirs.__mro__[1:]
+    assert derive_from_functional(ours).__mro__[1:] == theirs.__mro__[1:]
     assert issubclass(ours, Functional)
 
 
 def test_operations_and_calls_are_noted_when_they_are_made():
     noted = []
-    with noting_what_is_made(noted.append):
+    with observe_construction(noted.append):
         model = functional()
     dense = model.layers[-1]
     assert dense in noted
@@ -79,7 +79,7 @@ def test_a_model_is_made_again_from_its_graph_weights_and_attributes():
     model = Named("hello")
     model.trainable = False
     model.compile("sgd", "mse")
-    new = made_again(model, type("Again", (Named,), {}), without="_hidden")
+    new = copy_without_constructor(model, type("Again", (Named,), {}), without="_hidden")
     assert (new.word, hasattr(new, "_hidden_word"), new.name, new.compiled, new.trainable) == (
         "hello",
         False,
@@ -103,14 +103,14 @@ def test_a_model_with_a_call_of_its_own_is_made_again():
 
     model = Own()
     model(tf.zeros((1, 2)))
-    new = made_again(model, type("Again", (Own,), {}), without="_ours")
+    new = copy_without_constructor(model, type("Again", (Own,), {}), without="_ours")
     assert new.built
     assert new.layers == model.layers
     assert [id(w) for w in new.trainable_weights] == [id(w) for w in model.trainable_weights]
 
 
 def test_models_that_keras_makes_for_itself_are_left_to_it():
-    """The functional model that a sequential one runs, and those of ``functional_of_keras``."""
+    """The functional model that a sequential one runs, and those of ``construct_plain_functional``."""
     made = []
 
     def make(plain, cls, *args, **kwargs):
@@ -119,10 +119,10 @@ def test_models_that_keras_makes_for_itself_are_left_to_it():
 
     plain_build, x = keras.Sequential.build, keras.Input((2,))
     y = keras.layers.Dense(1)(x)
-    with models_made_by(make):
+    with construct_models_with(make):
         keras.Sequential([keras.Input((2,)), keras.layers.Dense(1), keras.layers.Dense(1)])
         assert Functional not in made
-        with functional_of_keras():
+        with construct_plain_functional():
             Functional(x, y)
         assert Functional not in made
         Functional(x, y)
@@ -133,7 +133,7 @@ def test_models_that_keras_makes_for_itself_are_left_to_it():
 def test_a_layer_is_pickled_by_a_class_that_pickle_finds():
     layer = keras.layers.Dense(2)
     layer.build((None, 3))
-    function, arguments = pickled(layer)
+    function, arguments = reduce_layer(layer)
     assert pickle.loads(pickle.dumps(function)).__func__ is keras.layers.Layer._unpickle_model.__func__
     made = function(*arguments)
     assert type(made) is keras.layers.Dense

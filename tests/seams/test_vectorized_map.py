@@ -1,10 +1,10 @@
-"""What ``seams/tensorflow/vectorized.py`` reads."""
+"""What ``seams/tensorflow/vectorized_map.py`` reads."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_recompute.seams.tensorflow.vectorized import is_in_vectorized_body
+from keras_recompute.seams.tensorflow.vectorized_map import is_in_vectorized_body
 
 
 def test_the_body_of_a_vectorised_map_is_known_in_its_own_graph_alone() -> None:
