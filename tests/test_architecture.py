@@ -64,7 +64,7 @@ MAY_IMPORT = {
 }
 # The same for the folders of a room; '' are the files beside them, without its doors.
 PARTS_MAY_IMPORT = {
-    "planning": {"": set(), "reference": {""}},
+    "planning": {"": set(), "oracles": {""}},
     "ipu": {
         "children": set(),
         "configuration": set(),

@@ -15,7 +15,7 @@ from workloads import Workload
 import keras_recompute as kr
 from keras_recompute.example.plans import SequencePlan, plans_for
 from keras_recompute.planning import BudgetTooSmallError, predicted_peak_bytes
-from keras_recompute.planning.within import first_within
+from keras_recompute.planning.compile_search import first_within_budget
 
 from . import Peer
 from .ours import model, trained
@@ -57,7 +57,7 @@ def _recurrent(workload: Workload, budget_bytes: int) -> tuple[kr.Model, str]:
         return tried[plan][0]
 
     try:
-        plan = first_within(
+        plan = first_within_budget(
             plans_for(workload.length), budget_bytes=budget_bytes, predicted_bytes=predicted_bytes, needed_bytes=needed_bytes
         )
     except BudgetTooSmallError:  # a program's temporaries may differ by some bytes from one compilation to the next

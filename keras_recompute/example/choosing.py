@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from ..errors import InvalidArgumentError
 from ..planning import BudgetTooSmallError
-from ..planning.within import first_within
+from ..planning.compile_search import first_within_budget
 from ..sizes import format_bytes
 from .arguments import Options
 from .plans import SequencePlan, plans_for
@@ -37,7 +37,7 @@ class Choice:
             return self.compiled[plan]
 
         try:
-            self.chosen = first_within(
+            self.chosen = first_within_budget(
                 list(self.predicted),
                 budget_bytes=self.budget_bytes,
                 predicted_bytes=self.predicted.__getitem__,

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ..planning import section_lengths
-from ..planning.multilevel import equal_groups
+from ..planning.nested_sections import equal_groups
 from .arguments import Options
 
 MOST_LEVELS, MOST_SECTIONS = 3, 1024  # more levels gain nothing, more sections take minutes to build

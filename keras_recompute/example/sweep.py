@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from ..planning.within import largest_within
+from ..planning.compile_search import largest_within_budget
 from ..report.output import complain
 from ..report.sweep import SweepRow, sweep_table, write_sweep
 from ..sizes import format_bytes
@@ -64,7 +64,7 @@ class Sweep:
 
     def largest_batch(self, plan: SequencePlan) -> int:
         """Return how many sequences ``plan`` has room for in the capacity, proven by compiling that many and one more."""
-        return largest_within(
+        return largest_within_budget(
             budget_bytes=self.capacity_bytes,
             predicted_bytes=lambda batch_size: predicted_bytes(self.options, plan, batch_size),
             needed_bytes=lambda batch_size: bytes_needed(self.options, lambda: self.session(batch_size).compile(plan)),

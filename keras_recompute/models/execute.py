@@ -24,7 +24,7 @@ from ..engine.sparse_gradients import is_gathered
 from ..engine.target import Target
 from ..engine.trace import trace
 from ..layers.time_sections import recurrent_layers_in_sections
-from ..planning.multilevel import equal_groups
+from ..planning.nested_sections import equal_groups
 from .aside import Aside, hang_masks, with_masks
 from .distribute import distributed
 from .fingerprint import Fingerprints, Level

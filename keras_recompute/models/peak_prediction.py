@@ -3,7 +3,7 @@
 The layers of a model in running order are a chain of steps, cut wherever all that ran before leads to one layer. Each step has
 the bytes that cross its border, the bytes that its backward pass needs and its cost, measured by ``measure``. What a Model
 carries out is one replay of each section but the last, so the best such sections within the budget are taken, exactly:
-``planning.twice``. ``planning.optimal`` would replay steps more often in less memory, which no Model does.
+``planning.single_replay``. ``optimal_plan`` would replay steps more often in less memory, which no Model does.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from ..planning import BudgetTooSmallError, Chain, simulate
 from ..planning.simulate import Outcome
-from ..planning.twice import (
+from ..planning.single_replay import (
     replay_seconds,
-    section_actions_that_keep_inputs,
-    sections_run_twice,
+    section_actions_keeping_inputs,
+    single_replay_sections,
     smallest_room_bytes,
 )
 from .graph import Call, Graph, Key, ancestors
@@ -55,7 +55,7 @@ class Prediction:
 
     def outcome(self, sections: Sections) -> Outcome:
         """Return what these sections cost, each kept whole; a section's input stays as long as it runs."""
-        return simulate(self.chain, section_actions_that_keep_inputs(len(self.chain), sections))
+        return simulate(self.chain, section_actions_keeping_inputs(len(self.chain), sections))
 
     def extra_seconds(self, sections: Sections) -> float:
         """Return what a step with these sections costs more than one without checkpoints."""
@@ -76,7 +76,7 @@ class Prediction:
         chain = self.chain
         enough = chain.plain_peak_bytes - chain.fixed_bytes - 1  # less than the whole model as one section
         room = min(budget_bytes - chain.fixed_bytes, enough)
-        fitting = partial(sections_run_twice, chain, keeps_inputs=True)
+        fitting = partial(single_replay_sections, chain, keeps_inputs=True)
         smallest_room = partial(smallest_room_bytes, chain, keeps_inputs=True)
         sections = fitting(room_bytes=room) if room >= 0 else None
         if sections is None:

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from ..planning import BudgetTooSmallError, Chain
-from ..planning.budget import least
+from ..planning.budget import bisect_smallest
 from ..seams.keras.layers import layers_in
 from ..sizes import format_bytes
 from .checkpointed import checkpointed, with_checkpoints
@@ -233,7 +233,7 @@ def _cheapest_sections(candidates: Candidates, needed: Callable[[Sections], int]
     enough = min((n for n, s in enumerate(options) if known.get(s, budget_bytes + 1) <= budget_bytes), default=len(options))
     predicted = (n for n, sections in enumerate(options) if prediction.peak_bytes(sections) <= budget_bytes)
     guess = next(predicted, len(options) - 1)
-    chosen = least(enough, lambda n: needed(options[n]) <= budget_bytes, guesses=[guess, guess - 1, guess + 1])
+    chosen = bisect_smallest(enough, lambda n: needed(options[n]) <= budget_bytes, guesses=[guess, guess - 1, guess + 1])
     if chosen == len(options):
         raise too_small(budget_bytes, known)
     return options[chosen]

@@ -15,13 +15,13 @@ Pure Python, and knows nothing of TensorFlow. ``Chain`` says what the steps cost
 from .actions import Plan
 from .budget import BudgetTooSmallError
 from .chain import Chain
-from .multilevel import multilevel_plan
-from .recurrent import predicted_peak_bytes
-from .reference.binomial import binomial_plan, binomial_replayed_steps, longest_chain
-from .reference.mixed import mixed_plan
-from .reference.optimal import optimal_plan
+from .nested_sections import multilevel_plan
+from .oracles.binomial_schedule import binomial_plan, binomial_replayed_steps, longest_chain
+from .oracles.mixed_schedule import mixed_plan
+from .oracles.optimal_schedule import optimal_plan
+from .rnn_peak_formula import predicted_peak_bytes
 from .simulate import Outcome, simulate
-from .uniform import section_lengths, uniform_plan, uniform_plan_within
+from .uniform_sections import section_lengths, uniform_plan, uniform_plan_within
 
 __all__ = [
     "BudgetTooSmallError",

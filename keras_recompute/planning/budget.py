@@ -29,7 +29,7 @@ class BudgetTooSmallError(InvalidArgumentError):
         self.smallest_budget_bytes = smallest_budget_bytes
 
 
-def least(enough: int, suffices: Callable[[int], bool], *, guesses: Sequence[int] = ()) -> int:
+def bisect_smallest(enough: int, suffices: Callable[[int], bool], *, guesses: Sequence[int] = ()) -> int:
     """Return the least number up to ``enough`` that ``suffices``, as all above it must; ``enough`` itself is not asked.
 
     Those of the ``guesses`` that may be it are asked first, the first of them before the others.

@@ -14,7 +14,7 @@ from keras_recompute.liveness import profile
 from keras_recompute.liveness.local import machine_bytes
 from keras_recompute.models.planned import plan as plan_and_prove
 from keras_recompute.planning import BudgetTooSmallError, simulate
-from keras_recompute.planning.twice import section_actions_that_keep_inputs
+from keras_recompute.planning.single_replay import section_actions_keeping_inputs
 
 from .peaks import residual_blocks
 
@@ -158,7 +158,7 @@ def test_no_other_checkpoints_are_cheaper():
     model = dense(6)
     chain = plan(model, memory_budget="1GiB", batch_size=BATCH)[1].chain
     every = [(0, *rest) for count in range(len(chain)) for rest in combinations(range(1, len(chain)), count)]
-    outcomes = [simulate(chain, section_actions_that_keep_inputs(len(chain), sections)) for sections in every]
+    outcomes = [simulate(chain, section_actions_keeping_inputs(len(chain), sections)) for sections in every]
     for budget in range(smallest(model), chain.plain_peak_bytes + 1, 997):
         found = plan(model, memory_budget=budget, batch_size=BATCH)[1]
         best = min((o.seconds, o.peak_bytes) for o in outcomes if o.peak_bytes <= budget)

@@ -24,10 +24,10 @@ from typing import Callable, Iterator, Union
 
 from ...errors import InvalidArgumentError
 from ..actions import Action, Plan
-from ..budget import BudgetTooSmallError, check_budget, least
+from ..budget import BudgetTooSmallError, bisect_smallest, check_budget
 from ..chain import Chain
 from ..segments import Split, Whole, unfold
-from .binomial import binomial_actions, binomial_replayed_steps
+from .binomial_schedule import binomial_actions, binomial_replayed_steps
 
 # All splits are tried up to this many steps, then those this near to the last one found: 1 s for 2048 steps.
 _EXHAUSTIVE_STEPS = 512
@@ -68,11 +68,11 @@ def mixed_actions(chain: Chain, *, budget_bytes: int) -> Iterator[Action]:
     budget = budget_bytes - constant
     if steps * activation <= budget:
         return unfold(steps, 0, _decide_by((steps,)))
-    sections = partial(_sections_run_twice, steps, state=state, activation=activation)
+    sections = partial(_single_replay_lengths, steps, state=state, activation=activation)
     lengths = sections(budget)
     if lengths:
         # More room than that last section needs would only make the first one longer.
-        lean = least(budget, lambda room: sections(room)[-1:] >= lengths[-1:])
+        lean = bisect_smallest(budget, lambda room: sections(room)[-1:] >= lengths[-1:])
         return unfold(steps, 0, _decide_by(sections(lean)))
     table = _Table(steps, state=state, activation=activation, budget=budget)
     slots = (budget - activation) // state
@@ -81,7 +81,7 @@ def mixed_actions(chain: Chain, *, budget_bytes: int) -> Iterator[Action]:
     return unfold(steps, table.rows, table.decide)
 
 
-def _sections_run_twice(steps: int, budget: int, *, state: int, activation: int) -> tuple[int, ...]:
+def _single_replay_lengths(steps: int, budget: int, *, state: int, activation: int) -> tuple[int, ...]:
     """Return section lengths, first one first, that fit with one replay for all but the last; none if that cannot be.
 
     The first section has the whole budget, the last one what the states before it leave. That one saves the replays, so it

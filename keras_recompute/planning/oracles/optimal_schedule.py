@@ -2,7 +2,7 @@
 
 * up to 8 steps: a search over every order of actions (``exhaustive``): optimal without conditions;
 * equal steps: ``mixed``;
-* otherwise the better of ``staircase`` (any number of replays, few positions on long chains) and ``twice`` (every position, one
+* otherwise the better of ``frontier`` (any number of replays, few positions on long chains) and ``twice`` (every position, one
   replay). Optimal among persistent plans up to 16 steps, near it above.
 
 Promises: the peak is within the budget; a larger budget is never slower; of two uneven plans equally fast the one with the
@@ -18,10 +18,10 @@ from ..actions import Action, Plan
 from ..budget import BudgetTooSmallError, check_budget
 from ..chain import Chain
 from ..simulate import simulate
-from ..twice import replay_seconds, section_actions, sections_run_twice, smallest_room_bytes
-from .exhaustive import LONGEST, fastest_actions, leanest_actions
-from .mixed import mixed_actions
-from .staircase import Staircase
+from ..single_replay import replay_seconds, section_actions, single_replay_sections, smallest_room_bytes
+from .exhaustive_search import LONGEST, fastest_actions, leanest_actions
+from .mixed_schedule import mixed_actions
+from .pareto_frontier import ParetoFrontier
 
 
 def optimal_plan(chain: Chain, *, budget_bytes: int) -> Plan:
@@ -52,14 +52,14 @@ def optimal_plan(chain: Chain, *, budget_bytes: int) -> Plan:
 
 def _short(chain: Chain, budget_bytes: int) -> tuple[Action, ...]:
     room = budget_bytes - chain.fixed_bytes
-    stairs = _staircase(chain).stairs
-    reachable = bisect_right([stair.peak_bytes for stair in stairs], room)
+    points = _frontier(chain).points
+    reachable = bisect_right([point.peak_bytes for point in points], room)
     # A little slack, for sums of the same seconds in another order.
-    bound = stairs[reachable - 1].replay_seconds + 1e-9 * chain.plain_seconds if reachable else float("inf")
+    bound = points[reachable - 1].replay_seconds + 1e-9 * chain.plain_seconds if reachable else float("inf")
     actions = fastest_actions(chain, room_bytes=room, seconds_at_most=bound)
     if actions is None:
-        leanest = leanest_actions(chain, room_bytes=stairs[0].peak_bytes)
-        assert leanest is not None  # the first stair is such a plan
+        leanest = leanest_actions(chain, room_bytes=points[0].peak_bytes)
+        assert leanest is not None  # the first point is such a plan
         smallest = simulate(chain, leanest).peak_bytes
         raise BudgetTooSmallError("any plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest)
     return actions
@@ -67,22 +67,22 @@ def _short(chain: Chain, budget_bytes: int) -> tuple[Action, ...]:
 
 def _uneven(chain: Chain, budget_bytes: int) -> tuple[Action, ...]:
     room = budget_bytes - chain.fixed_bytes
-    table = _staircase(chain)
-    stair = bisect_right([stair.peak_bytes for stair in table.stairs], room) - 1
-    sections = sections_run_twice(chain, room_bytes=room)
+    table = _frontier(chain)
+    point = bisect_right([point.peak_bytes for point in table.points], room) - 1
+    sections = single_replay_sections(chain, room_bytes=room)
     if sections is not None:
         seconds = replay_seconds(chain, sections)
         least = smallest_room_bytes(chain, seconds=seconds, room_bytes=room)
-        if stair < 0 or (seconds, least) < (table.stairs[stair].replay_seconds, table.stairs[stair].peak_bytes):
-            leanest = sections_run_twice(chain, room_bytes=least)
+        if point < 0 or (seconds, least) < (table.points[point].replay_seconds, table.points[point].peak_bytes):
+            leanest = single_replay_sections(chain, room_bytes=least)
             assert leanest is not None  # least was found by asking just this
             return tuple(section_actions(len(chain), leanest))
-    if stair >= 0:
-        return tuple(table.actions(stair))
-    smallest = smallest_room_bytes(chain, seconds=float("inf"), room_bytes=table.stairs[0].peak_bytes)
+    if point >= 0:
+        return tuple(table.actions(point))
+    smallest = smallest_room_bytes(chain, seconds=float("inf"), room_bytes=table.points[0].peak_bytes)
     raise BudgetTooSmallError("any plan found", budget_bytes=budget_bytes, smallest_budget_bytes=chain.fixed_bytes + smallest)
 
 
 @lru_cache(maxsize=4)
-def _staircase(chain: Chain) -> Staircase:
-    return Staircase(chain)
+def _frontier(chain: Chain) -> ParetoFrontier:
+    return ParetoFrontier(chain)

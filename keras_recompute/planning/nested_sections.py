@@ -14,7 +14,7 @@ from ..errors import InvalidArgumentError
 from .actions import Action, Plan
 from .chain import check_count
 from .segments import KeepFirst, Split, Whole, unfold
-from .uniform import section_lengths
+from .uniform_sections import section_lengths
 
 # What is known of a segment: its level and the lengths of its sections there.
 _Sections = Tuple[int, Tuple[int, ...]]

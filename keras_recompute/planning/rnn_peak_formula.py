@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 from ..errors import InvalidArgumentError
 from .chain import check_count
-from .multilevel import equal_groups
-from .uniform import section_lengths
+from .nested_sections import equal_groups
+from .uniform_sections import section_lengths
 
 _BYTES = 4  # float32
 _GATES = {"lstm": 4, "gru": 3}

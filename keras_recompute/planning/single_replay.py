@@ -17,12 +17,12 @@ from __future__ import annotations
 from typing import Iterator
 
 from .actions import Action, Advance, Backward, Free, Keep, Restore, Store
-from .budget import least
+from .budget import bisect_smallest
 from .chain import Chain
 from .segments import KeepFirst, Split, Whole, unfold
 
 
-def sections_run_twice(chain: Chain, *, room_bytes: int, keeps_inputs: bool = False) -> tuple[int, ...] | None:
+def single_replay_sections(chain: Chain, *, room_bytes: int, keeps_inputs: bool = False) -> tuple[int, ...] | None:
     """Return the first steps of the sections that replay the fewest seconds; None where they do not fit in ``room_bytes``.
 
     ``room_bytes`` is the budget without the chain's fixed bytes.
@@ -61,10 +61,10 @@ def smallest_room_bytes(chain: Chain, *, seconds: float, room_bytes: int, keeps_
     """Return the least room in which sections replay at most ``seconds``; ``room_bytes`` where none below it does."""
 
     def suffices(room: int) -> bool:
-        sections = sections_run_twice(chain, room_bytes=room, keeps_inputs=keeps_inputs)
+        sections = single_replay_sections(chain, room_bytes=room, keeps_inputs=keeps_inputs)
         return sections is not None and replay_seconds(chain, sections) <= seconds
 
-    return least(room_bytes, suffices)
+    return bisect_smallest(room_bytes, suffices)
 
 
 def section_actions(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
@@ -79,7 +79,7 @@ def section_actions(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
     return unfold(steps, 0, decide)
 
 
-def section_actions_that_keep_inputs(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
+def section_actions_keeping_inputs(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
     """Yield what ``section_actions`` yields, but that the input of each section is stored until it has run backward."""
     ranges = list(zip(sections, [*sections[1:], steps]))
     for begin, end in ranges[:-1]:

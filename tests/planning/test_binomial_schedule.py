@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.planning import Chain, binomial_plan, binomial_replayed_steps, longest_chain, simulate
-from keras_recompute.planning.reference.binomial import binomial_replays_per_step
+from keras_recompute.planning.oracles.binomial_schedule import binomial_replays_per_step
 
 from .cases import repeatable
 

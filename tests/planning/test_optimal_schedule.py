@@ -16,12 +16,12 @@ from keras_recompute.planning import (
     simulate,
     uniform_plan,
 )
-from keras_recompute.planning.reference.staircase import Staircase
-from keras_recompute.planning.twice import (
+from keras_recompute.planning.oracles.pareto_frontier import ParetoFrontier
+from keras_recompute.planning.single_replay import (
     replay_seconds,
     section_actions,
-    section_actions_that_keep_inputs,
-    sections_run_twice,
+    section_actions_keeping_inputs,
+    single_replay_sections,
 )
 
 from .cases import repeatable, uneven_chains
@@ -124,7 +124,7 @@ def test_freeing_a_checkpoint_and_making_it_again_is_found_where_it_pays():
     # it, then, state 1 gone, 10 to reach step 1.
     assert assert_agrees_with_the_search(chain, 20).seconds == chain.plain_seconds + 13 + 2 + 1 + 10
     # A persistent plan cannot store state 1 at all and runs step 0 each time: 13, 12, 11, 10.
-    persistent = [stair for stair in Staircase(chain).stairs if stair.peak_bytes <= 20][-1]
+    persistent = [point for point in ParetoFrontier(chain).points if point.peak_bytes <= 20][-1]
     assert persistent.replay_seconds == 13 + 12 + 11 + 10
 
 
@@ -184,31 +184,31 @@ def least_replay_seconds(chain, begin, end, room, known):
 
 
 @pytest.mark.parametrize("steps", [2, 5, 9, 12])
-def test_a_staircase_is_the_best_of_all_persistent_plans_at_every_budget(steps):
+def test_a_frontier_is_the_best_of_all_persistent_plans_at_every_budget(steps):
     chain = random_chain(steps, seed=20 + steps)
-    staircase = Staircase(chain)
-    for index, stair in enumerate(staircase.stairs):
-        outcome = simulate(chain, staircase.actions(index))
-        assert outcome.peak_bytes == stair.peak_bytes + chain.fixed_bytes
-        assert outcome.seconds == chain.plain_seconds + stair.replay_seconds
-        assert least_replay_seconds(chain, 0, steps, stair.peak_bytes, {}) == stair.replay_seconds
+    frontier = ParetoFrontier(chain)
+    for index, point in enumerate(frontier.points):
+        outcome = simulate(chain, frontier.actions(index))
+        assert outcome.peak_bytes == point.peak_bytes + chain.fixed_bytes
+        assert outcome.seconds == chain.plain_seconds + point.replay_seconds
+        assert least_replay_seconds(chain, 0, steps, point.peak_bytes, {}) == point.replay_seconds
     known = {}
-    for lower, upper in zip(staircase.stairs, staircase.stairs[1:]):
+    for lower, upper in zip(frontier.points, frontier.points[1:]):
         assert least_replay_seconds(chain, 0, steps, upper.peak_bytes - 1, known) == lower.replay_seconds
-    assert least_replay_seconds(chain, 0, steps, staircase.stairs[0].peak_bytes - 1, known) == float("inf")
+    assert least_replay_seconds(chain, 0, steps, frontier.points[0].peak_bytes - 1, known) == float("inf")
 
 
 @repeatable
 @given(uneven_chains(least=1, most=7), st.integers(0, 60), st.booleans())
 def test_the_sections_run_twice_are_the_best_of_all_cuts(chain, room, keeps_inputs):
     steps, best = len(chain), None
-    actions = section_actions_that_keep_inputs if keeps_inputs else section_actions
+    actions = section_actions_keeping_inputs if keeps_inputs else section_actions
     for cuts in range(2 ** (steps - 1)):
         sections = (0, *(step for step in range(1, steps) if cuts >> (step - 1) & 1))
         if simulate(chain, actions(steps, sections)).peak_bytes <= room + chain.fixed_bytes:
             seconds = replay_seconds(chain, sections)
             best = seconds if best is None else min(best, seconds)
-    found = sections_run_twice(chain, room_bytes=room, keeps_inputs=keeps_inputs)
+    found = single_replay_sections(chain, room_bytes=room, keeps_inputs=keeps_inputs)
     assert (found is None) == (best is None)
     if found is not None:
         assert simulate(chain, actions(steps, found)).peak_bytes <= room + chain.fixed_bytes
@@ -218,26 +218,26 @@ def test_the_sections_run_twice_are_the_best_of_all_cuts(chain, room, keeps_inpu
 def test_a_state_must_fit_beside_what_works_while_the_chain_advances():
     # Beside state 0 (15 bytes) step 0 works on 10: 25. All else needs less: 1 + 20 to keep steps 0 and 1, 15 + 5 for step 2.
     chain = Chain([15, 1, 1], [1, 20, 5], [1, 1, 1], [1, 1, 1], working_bytes=[10, 0, 0])
-    assert sections_run_twice(chain, room_bytes=24) is None
-    assert sections_run_twice(chain, room_bytes=25) == (0, 2)
+    assert single_replay_sections(chain, room_bytes=24) is None
+    assert single_replay_sections(chain, room_bytes=25) == (0, 2)
 
 
 def test_a_cut_is_reached_with_as_few_stored_bytes_as_can_be():
     # 22 bytes. Steps 0 to 3 do not fit (27), nor do 3 and 4 (25). Step 4 (20) has room beside state 2 (1), not state 1 (9).
     chain = Chain([0, 9, 1, 9, 9], [20, 1, 1, 5, 20], [1] * 5, [1] * 5)
-    assert sections_run_twice(chain, room_bytes=22) == (0, 2, 4)
+    assert single_replay_sections(chain, room_bytes=22) == (0, 2, 4)
 
 
-def test_a_thinned_staircase_keeps_its_ends():
+def test_a_thinned_frontier_keeps_its_ends():
     chain = random_chain(60, seed=60)
-    thinned, full = Staircase(chain, most_stairs=8).stairs, Staircase(chain, most_stairs=10**6).stairs
+    thinned, full = ParetoFrontier(chain, most_points=8).points, ParetoFrontier(chain, most_points=10**6).points
     assert len(thinned) <= 10 < len(full)
     assert thinned[-1].replay_seconds == full[-1].replay_seconds == 0
     assert thinned[0].peak_bytes == full[0].peak_bytes
 
 
 def test_equal_steps_are_left_to_mixed():
-    # 200 steps in 20 bytes: too long for a staircase with every position, and each step must run several times.
+    # 200 steps in 20 bytes: too long for a frontier with every position, and each step must run several times.
     chain = Chain.homogeneous(200, state_bytes=1, activation_bytes=5)
     assert optimal_plan(chain, budget_bytes=20) == mixed_plan(chain, budget_bytes=20)
 
@@ -253,20 +253,20 @@ def test_it_is_never_slower_than_equal_sections_in_the_same_memory(checkpoints):
 @pytest.mark.long
 def test_a_long_chain_takes_the_better_of_its_two_planners():
     chain = random_chain(120, seed=4)
-    stairs = Staircase(chain).stairs
+    points = ParetoFrontier(chain).points
     won_by = set()
-    for stair in stairs:
-        outcome = simulate(chain, optimal_plan(chain, budget_bytes=stair.peak_bytes + chain.fixed_bytes))
-        seconds = chain.plain_seconds + stair.replay_seconds
+    for point in points:
+        outcome = simulate(chain, optimal_plan(chain, budget_bytes=point.peak_bytes + chain.fixed_bytes))
+        seconds = chain.plain_seconds + point.replay_seconds
         assert outcome.seconds <= seconds
-        sections = sections_run_twice(chain, room_bytes=stair.peak_bytes)
-        if sections is not None and replay_seconds(chain, sections) < stair.replay_seconds:
+        sections = single_replay_sections(chain, room_bytes=point.peak_bytes)
+        if sections is not None and replay_seconds(chain, sections) < point.replay_seconds:
             assert outcome.seconds == chain.plain_seconds + replay_seconds(chain, sections)
             won_by.add("sections")
-        elif sections is None or replay_seconds(chain, sections) > stair.replay_seconds:
+        elif sections is None or replay_seconds(chain, sections) > point.replay_seconds:
             assert outcome.seconds == seconds
-            won_by.add("stairs")
-    assert won_by == {"sections", "stairs"}
+            won_by.add("points")
+    assert won_by == {"sections", "points"}
 
 
 def test_a_budget_too_small_says_which_would_do():

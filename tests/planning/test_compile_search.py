@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.planning import BudgetTooSmallError
-from keras_recompute.planning.within import LEANEST, first_within, largest_within
+from keras_recompute.planning.compile_search import LEANEST, first_within_budget, largest_within_budget
 
 from .cases import repeatable
 
@@ -19,7 +19,7 @@ def choose(plans, budget_bytes):
         compiled.append(number)
         return plans[number][1]
 
-    number = first_within(
+    number = first_within_budget(
         range(len(plans)), budget_bytes=budget_bytes, predicted_bytes=lambda n: plans[n][0], needed_bytes=needed_bytes
     )
     return number, compiled
@@ -94,15 +94,15 @@ def test_the_largest_batch_is_proven_on_both_sides(error, fixed):
 
     expected = max((n for n in range(2000) if needed_bytes(n) <= 10_000), default=0)
     asked.clear()
-    found = largest_within(budget_bytes=10_000, predicted_bytes=lambda n: fixed + 13 * n, needed_bytes=needed_bytes)
+    found = largest_within_budget(budget_bytes=10_000, predicted_bytes=lambda n: fixed + 13 * n, needed_bytes=needed_bytes)
     assert found == expected
     assert {found, found + 1} <= set(asked)
     assert len(asked) <= 4
 
 
 def test_a_batch_of_one_may_be_too_much_and_the_search_ends():
-    assert largest_within(budget_bytes=9, predicted_bytes=lambda n: 10 * n, needed_bytes=lambda n: 10 * n) == 0
-    assert largest_within(budget_bytes=9, predicted_bytes=lambda _: 1, needed_bytes=lambda _: 1, most=50) == 50
+    assert largest_within_budget(budget_bytes=9, predicted_bytes=lambda n: 10 * n, needed_bytes=lambda n: 10 * n) == 0
+    assert largest_within_budget(budget_bytes=9, predicted_bytes=lambda _: 1, needed_bytes=lambda _: 1, most=50) == 50
 
 
 def test_a_useless_prediction_still_ends_at_the_largest():
@@ -112,5 +112,5 @@ def test_a_useless_prediction_still_ends_at_the_largest():
         asked.append(batch)
         return batch**3
 
-    assert largest_within(budget_bytes=10**6, predicted_bytes=lambda n: n, needed_bytes=needed_bytes) == 100
+    assert largest_within_budget(budget_bytes=10**6, predicted_bytes=lambda n: n, needed_bytes=needed_bytes) == 100
     assert len(asked) < 30

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Callable, Sequence, TypeVar
 
-from .budget import BudgetTooSmallError, check_budget, least
+from .budget import BudgetTooSmallError, bisect_smallest, check_budget
 
 Option = TypeVar("Option")
 
@@ -18,7 +18,7 @@ LEANEST = 3
 """Of how many options the least need is looked for where nothing fits."""
 
 
-def first_within(
+def first_within_budget(
     options: Sequence[Option],
     *,
     budget_bytes: int,
@@ -48,7 +48,7 @@ def first_within(
     raise BudgetTooSmallError("any plan", budget_bytes=budget_bytes, smallest_budget_bytes=min(needed.values()))
 
 
-def largest_within(
+def largest_within_budget(
     *, budget_bytes: int, predicted_bytes: Callable[[int], int], needed_bytes: Callable[[int], int], most: int = 2**20
 ) -> int:
     """Return the largest count, such as a batch size, whose ``needed_bytes`` are at most ``budget_bytes``; 0 if 1 is too much.
@@ -59,7 +59,7 @@ def largest_within(
     check_budget(budget_bytes)
 
     def guess(below: int, scale: float) -> int:
-        return least(below, lambda count: predicted_bytes(count) * scale > budget_bytes) - 1
+        return bisect_smallest(below, lambda count: predicted_bytes(count) * scale > budget_bytes) - 1
 
     fits, too_many, scale, asked = 0, most + 1, 1.0, 0
     while too_many - fits > 1:

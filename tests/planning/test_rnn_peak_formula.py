@@ -4,7 +4,7 @@ import pytest
 
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.planning import predicted_peak_bytes
-from keras_recompute.planning.multilevel import equal_groups
+from keras_recompute.planning.nested_sections import equal_groups
 
 
 def predicted(**changes):

@@ -1,13 +1,13 @@
-"""All budgets at once, for uneven steps: what each further byte buys, as a staircase of (peak bytes, replay seconds).
+"""All budgets at once, for uneven steps: what each further byte buys, as a frontier of (peak bytes, replay seconds).
 
 The recurrence of ``mixed``, in the spirit of rotor (Beaumont et al. 2019, "Optimal checkpointing for heterogeneous chains",
 arXiv:1911.13214): for every segment, keep its first step, or store its input and split it at any later one. Where
-rotor rounds all sizes to a grid that depends on the budget, a segment's whole staircase is computed here, with exact bytes. So
-one table answers every budget, a larger one can only buy more, and the smallest possible one is its first stair.
+rotor rounds all sizes to a grid that depends on the budget, a segment's whole frontier is computed here, with exact bytes. So
+one table answers every budget, a larger one can only buy more, and the smallest possible one is its first point.
 
-Optimal among persistent plans (see ``segments``) up to 16 steps while no staircase has more than 256 stairs. Above, three
+Optimal among persistent plans (see ``segments``) up to 16 steps while no frontier has more than 256 points. Above, three
 limits keep 500 steps within seconds: a longer segment is split, and its first activations are kept, at no more than 15
-positions, the cheapest states of as many stretches; and its staircase is thinned to some tens of stairs, even in the logarithm
+positions, the cheapest states of as many stretches; and its frontier is thinned to some tens of points, even in the logarithm
 of bytes. What is left out costs speed, never correctness.
 """
 
@@ -22,15 +22,15 @@ from ..chain import Chain
 from ..segments import KeepFirst, Split, Whole, unfold
 
 _POSITIONS = 15
-# Staircases of chains up to _SHORT steps have up to 256 stairs; of longer ones 64, which is 500 steps in some seconds.
-_SHORT, _STAIRS_SHORT, _STAIRS_LONG = 40, 256, 64
+# Frontiers of chains up to _SHORT steps have up to 256 points; of longer ones 64, which is 500 steps in some seconds.
+_SHORT, _POINTS_SHORT, _POINTS_LONG = 40, 256, 64
 
 
-class Stair(NamedTuple):
+class ParetoPoint(NamedTuple):
     """With ``peak_bytes``, a segment takes ``replay_seconds`` beyond one run of each of its steps.
 
     Reached by keeping the first ``steps`` steps where ``before`` is -1, else by a split after ``steps`` steps. ``before`` and
-    ``after`` say which stairs of the two parts to take.
+    ``after`` say which points of the two parts to take.
     """
 
     peak_bytes: int
@@ -40,20 +40,20 @@ class Stair(NamedTuple):
     after: int
 
 
-class Staircase:
-    """The staircase of a chain and of every segment that it is made from, each with about ``most_stairs`` stairs at most."""
+class ParetoFrontier:
+    """The frontier of a chain and of every segment that it is made from, each with about ``most_points`` points at most."""
 
-    def __init__(self, chain: Chain, *, most_stairs: int | None = None) -> None:
+    def __init__(self, chain: Chain, *, most_points: int | None = None) -> None:
         self._chain = chain
         self._kept_bytes = (0, *accumulate(chain.activation_bytes))
         self._seconds = (0, *accumulate(chain.forward_seconds))
         self._levels = _levels(chain.state_bytes)
-        self._most = most_stairs or (_STAIRS_SHORT if len(chain) <= _SHORT else _STAIRS_LONG)
-        self._segments: dict[tuple[int, int], list[Stair]] = {}
-        self.stairs = tuple(self._stairs(0, len(chain)))
+        self._most = most_points or (_POINTS_SHORT if len(chain) <= _SHORT else _POINTS_LONG)
+        self._segments: dict[tuple[int, int], list[ParetoPoint]] = {}
+        self.points = tuple(self._points(0, len(chain)))
 
-    def actions(self, stair: int) -> Iterator[Action]:
-        """Yield the actions of the plan that ``self.stairs[stair]`` stands for."""
+    def actions(self, point: int) -> Iterator[Action]:
+        """Yield the actions of the plan that ``self.points[point]`` stands for."""
 
         def decide(begin: int, end: int, index: int) -> Whole | KeepFirst[int] | Split[int]:
             chosen = self._segments[begin, end][index]
@@ -61,15 +61,15 @@ class Staircase:
                 return Split(chosen.steps, before=chosen.before, after=chosen.after)
             return Whole() if chosen.steps == end - begin else KeepFirst(chosen.steps, rest=chosen.after)
 
-        return unfold(len(self._chain), stair, decide)
+        return unfold(len(self._chain), point, decide)
 
-    def _stairs(self, begin: int, end: int) -> list[Stair]:
+    def _points(self, begin: int, end: int) -> list[ParetoPoint]:
         if (begin, end) not in self._segments:
             positions = self._positions(begin, end)
             found = self._keep_first(begin, positions[0] if positions else end, end)
             for middle in positions:
                 found += self._split(begin, middle, end)
-            self._segments[begin, end] = _thin(_improving(found), self._most)
+            self._segments[begin, end] = _thin(_non_dominated(found), self._most)
         return self._segments[begin, end]
 
     def _positions(self, begin: int, end: int) -> list[int]:
@@ -79,34 +79,34 @@ class Staircase:
                 return level[low:high]
         return []
 
-    def _keep_first(self, begin: int, middle: int, end: int) -> list[Stair]:
+    def _keep_first(self, begin: int, middle: int, end: int) -> list[ParetoPoint]:
         kept, working = self._kept_bytes, self._chain.working_bytes
         held = kept[middle] - kept[begin]
         least = max(kept[step + 1] - kept[begin] + working[step] for step in range(begin, middle))
         if middle == end:
-            return [Stair(least, 0, end - begin, -1, -1)]
+            return [ParetoPoint(least, 0, end - begin, -1, -1)]
         return [
-            Stair(max(least, held + stair.peak_bytes), stair.replay_seconds, middle - begin, -1, index)
-            for index, stair in enumerate(self._stairs(middle, end))
+            ParetoPoint(max(least, held + point.peak_bytes), point.replay_seconds, middle - begin, -1, index)
+            for index, point in enumerate(self._points(middle, end))
         ]
 
-    def _split(self, begin: int, middle: int, end: int) -> list[Stair]:
+    def _split(self, begin: int, middle: int, end: int) -> list[ParetoPoint]:
         state, advance = self._chain.state_bytes[begin], self._seconds[middle] - self._seconds[begin]
-        before, after = self._stairs(begin, middle), self._stairs(middle, end)
+        before, after = self._points(begin, middle), self._points(middle, end)
         peak = max(
             before[0].peak_bytes,
             state + after[0].peak_bytes,
             state + max(self._chain.working_bytes[begin:middle]),
         )
-        # Climb both staircases at once, from one height at which either gains a stair to the next.
+        # Climb both frontiers at once, from one height at which either gains a point to the next.
         highest = float("inf")
-        before_peaks = [*(stair.peak_bytes for stair in before), highest]
-        after_peaks = [*(state + stair.peak_bytes for stair in after), highest]
+        before_peaks = [*(point.peak_bytes for point in before), highest]
+        after_peaks = [*(state + point.peak_bytes for point in after), highest]
         i, j = bisect_right(before_peaks, peak) - 1, bisect_right(after_peaks, peak) - 1
         found = []
         while True:
             seconds = advance + before[i].replay_seconds + after[j].replay_seconds
-            found.append(Stair(peak, seconds, middle - begin, i, j))
+            found.append(ParetoPoint(peak, seconds, middle - begin, i, j))
             next_before, next_after = before_peaks[i + 1], after_peaks[j + 1]
             if next_before == next_after == highest:
                 return found
@@ -115,25 +115,25 @@ class Staircase:
             j += next_after == peak
 
 
-def _improving(stairs: list[Stair]) -> list[Stair]:
-    """Return the stairs that no other beats in both bytes and seconds, lowest peak first."""
-    result: list[Stair] = []
-    for stair in sorted(stairs):
-        if not result or stair.replay_seconds < result[-1].replay_seconds:
-            result.append(stair)
+def _non_dominated(points: list[ParetoPoint]) -> list[ParetoPoint]:
+    """Return the points that no other beats in both bytes and seconds, lowest peak first."""
+    result: list[ParetoPoint] = []
+    for point in sorted(points):
+        if not result or point.replay_seconds < result[-1].replay_seconds:
+            result.append(point)
     return result
 
 
-def _thin(stairs: list[Stair], most: int) -> list[Stair]:
-    """Return the first, the last and about ``most`` stairs between, their peaks growing by about the same factor."""
-    if len(stairs) <= most:
-        return stairs
-    factor = (stairs[-1].peak_bytes / max(1, stairs[0].peak_bytes)) ** (1 / most)
-    result = stairs[:1]
-    for stair in stairs[1:-1]:
-        if stair.peak_bytes >= result[-1].peak_bytes * factor:
-            result.append(stair)
-    return [*result, stairs[-1]]
+def _thin(points: list[ParetoPoint], most: int) -> list[ParetoPoint]:
+    """Return the first, the last and about ``most`` points between, their peaks growing by about the same factor."""
+    if len(points) <= most:
+        return points
+    factor = (points[-1].peak_bytes / max(1, points[0].peak_bytes)) ** (1 / most)
+    result = points[:1]
+    for point in points[1:-1]:
+        if point.peak_bytes >= result[-1].peak_bytes * factor:
+            result.append(point)
+    return [*result, points[-1]]
 
 
 def _levels(state_bytes: Sequence[int]) -> list[list[int]]:
