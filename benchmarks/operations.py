@@ -25,8 +25,8 @@ import tensorflow as tf
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import keras_recompute as kr
-from keras_recompute.liveness.compile_xla import profile
 from keras_recompute.liveness.program import TEMPORARY, held_per_step
+from keras_recompute.liveness.xla_compilation import profile
 
 MIB = 2**20
 IMAGE, ROWS = (8, 32, 32, 64), (8, 256, 256)

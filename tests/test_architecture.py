@@ -89,7 +89,7 @@ RECORDS = {
         "keras_recompute.liveness.process",
         "keras_recompute.liveness.profile_pop",
         "keras_recompute.liveness.program",
-        "keras_recompute.liveness.read_popvision",
+        "keras_recompute.liveness.popvision_reader",
         "keras_recompute.liveness.reconcile",
     },
 }
@@ -213,7 +213,7 @@ def test_report_imports_records_only(file: Path):
 @pytest.mark.parametrize("file", [f for f in SOURCES if f.parent.name == "liveness"], ids=module_name)
 def test_liveness_loads_tensorflow_only_inside_functions_of_four_files(file: Path):
     frameworks = [(node, name) for node, name in imports(file) if name.split(".")[0] in ("tensorflow", "keras")]
-    if file.stem not in ("compile_xla", "read_xla", "allocator", "local"):
+    if file.stem not in ("xla_compilation", "xla_reader", "allocator", "local_device"):
         assert not frameworks, f"{file.name} is none of those that may know TensorFlow, but imports {frameworks[0][1]}"
     at_import = runs_at_import(file)
     early = [name for node, name in frameworks if (type(node), node.lineno) in at_import]

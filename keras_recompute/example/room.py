@@ -12,7 +12,7 @@ import sys
 from dataclasses import replace
 
 from ..errors import InvalidArgumentError
-from ..liveness.local import machine_bytes
+from ..liveness.local_device import machine_bytes
 from ..planning import predicted_peak_bytes
 from ..sizes import format_bytes
 from .arguments import Options

@@ -224,13 +224,13 @@ class Session:
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
         """Measure the process while the program runs, but not when it is compiled too, unless it runs only once."""
-        from ..liveness.local import measured_both_ways
+        from ..liveness.local_device import measure_host_and_device
 
         if self.measured or (not self.seconds and self.options.updates > 1):
             yield
             return
         reserved_bytes = (self.program and self.program.allocated_temporary_bytes) or 0
-        with measured_both_ways(reserved_bytes=reserved_bytes) as (on_device, memory):
+        with measure_host_and_device(reserved_bytes=reserved_bytes) as (on_device, memory):
             yield
         self.measured = Measured(memory.over_idle_bytes, on_device.over_idle_bytes)
 

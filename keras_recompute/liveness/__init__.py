@@ -6,15 +6,15 @@ of the Poplar SDK's. Importing this loads no TensorFlow.
 """
 
 from .allocator import device_memory, forget_free_memory
-from .compile_xla import CompiledProgram, capture_fit, compile_program, profile
 from .device_compilers import Device, devices
 from .parameters import Parameter
+from .popvision_reader import read_popvision
 from .process import MeasuredMemory, process_memory
 from .profile_pop import IpuTarget, Profile, is_profile_pop, read_profile_pop, write_profile_pop
 from .program import Buffer, Program, Step, Timeline
-from .read_popvision import read_popvision
-from .read_xla import read_hlo_proto
 from .reconcile import reconcile
+from .xla_compilation import CompiledProgram, capture_fit, compile_program, profile
+from .xla_reader import read_hlo_proto
 
 __all__ = [
     "Buffer",

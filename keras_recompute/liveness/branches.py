@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 
-def branches_taken(module: Any) -> int:
+def count_branches_taken(module: Any) -> int:
     """Return how many branches a run of the program takes: those in a loop once for each of its turns that are known."""
     computations = {computation.id: computation for computation in module.computations}
 
@@ -17,14 +17,14 @@ def branches_taken(module: Any) -> int:
         total = 0
         for instruction in computations[number].instructions if number not in seen else ():
             called = sum(within(c, seen | {number}) for c in instruction.called_computation_ids)
-            turns = turns_of(instruction) if instruction.opcode == "while" else 1
+            turns = trip_count(instruction) if instruction.opcode == "while" else 1
             total += turns * called + (instruction.opcode == "conditional")
         return total
 
     return within(module.entry_computation_id, frozenset())
 
 
-def turns_of(loop: Any) -> int:
+def trip_count(loop: Any) -> int:
     """Return how often a loop turns, where the compiler found out, else 1."""
     try:
         return max(1, int(json.loads(loop.backend_config)["known_trip_count"]["n"]))

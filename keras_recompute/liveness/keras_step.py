@@ -93,7 +93,7 @@ def compiled_functions(train_function: Any) -> Iterator[Any]:
         pending += [(c, depth + 1) for c in contents if callable(c) and not is_model(c) and not isinstance(c, type)]
 
 
-def whole_shapes(shapes: Iterable[Any], batch_size: int | None) -> list[list[int]] | None:
+def complete_shapes(shapes: Iterable[Any], batch_size: int | None) -> list[list[int]] | None:
     """Return ``shapes`` with ``batch_size`` where the first dimension is unknown; None where one stays unknown.
 
     ``fit`` traces a step for batches of any size where the last one is shorter; XLA compiles it for each size that comes.

@@ -39,7 +39,7 @@ class Parameter:
     layer: str | None = None
 
 
-def of_concrete_function(concrete: Any, input_feed: Sequence[int | str]) -> list[Parameter]:
+def describe_inputs(concrete: Any, input_feed: Sequence[int | str]) -> list[Parameter]:
     """Return a description of each input of a traced TensorFlow function, ``input_feed`` marked as fed.
 
     Variables are called by their path (Keras: ``"net/lstm/lstm_cell/kernel"``), arguments by their name, and by name and
@@ -73,7 +73,7 @@ def of_concrete_function(concrete: Any, input_feed: Sequence[int | str]) -> list
     return described
 
 
-def match(described: Sequence[Parameter], sizes: Sequence[int]) -> list[Parameter]:
+def match_parameters(described: Sequence[Parameter], sizes: Sequence[int]) -> list[Parameter]:
     """Return one description per parameter of ``sizes`` bytes; descriptions of inputs that were folded away are left out.
 
     Raises ReportError where they cannot be matched in order.

@@ -1,6 +1,6 @@
 """The record of a compiled program's memory, as plain data: no compiler, no TensorFlow.
 
-One record for every source. ``read_xla`` makes it from XLA's buffer assignment; whatever else reports the memory of a
+One record for every source. ``xla_reader`` makes it from XLA's buffer assignment; whatever else reports the memory of a
 program makes the same record, and everything after (timeline, reconciliation, figures) works on the record alone.
 
 Bytes are told apart by how long they are held:
@@ -25,7 +25,7 @@ from typing import Container, Iterable
 
 from ..atomic_files import read_whole
 from ..errors import ReportError
-from . import columns
+from . import json_columns
 
 ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT = "always-live", "input-feed", "temporary", "result"
 LIFETIMES = (ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT)
@@ -227,12 +227,12 @@ class Program:
 
     def to_json(self) -> str:
         """Return the program as JSON text; ``from_json`` reads it back equal."""
-        return columns.encode(self)
+        return json_columns.encode(self)
 
     @staticmethod
     def from_json(text: str | bytes) -> Program:
         """Read what ``to_json`` wrote. Raises ReportError for anything else."""
-        return columns.decode(text, program=Program, step=Step, buffer=Buffer)
+        return json_columns.decode(text, program=Program, step=Step, buffer=Buffer)
 
     @staticmethod
     def read(path: str | Path) -> Program:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..errors import XlaUnsupportedError
-from .naming import Names
+from .origins import Names
 
 # As TensorFlow 2.21 writes it: the operation, and in braces the node that is one.
 _OPERATION = re.compile(r"on XLA_\w+_JIT: (\w+) \(No registered")
@@ -15,7 +15,7 @@ _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 
 
 @contextmanager
-def refusals_in_one_line(layers: Sequence[str]) -> Iterator[None]:
+def shorten_refusals(layers: Sequence[str]) -> Iterator[None]:
     """Raise XlaUnsupportedError in place of TensorFlow's error for an operation XLA lacks.
 
     ``layers`` are the names of the layers of the model, by which the operation's is found.

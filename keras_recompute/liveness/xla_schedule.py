@@ -1,6 +1,6 @@
 """The order in which XLA runs a program, and where each of its instructions comes from.
 
-Beside ``read_xla`` the only file that knows XLA's format; it reads the module's messages and imports nothing for it.
+Beside ``xla_reader`` the only file that knows XLA's format; it reads the module's messages and imports nothing for it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, Callable, Collection, Mapping, Sequence
 
 from ..op_names import BACKWARD, FORWARD, RECOMPUTE, UPDATE
-from .naming import Names, Origin, default_phase, default_section
+from .origins import Names, Origin, default_phase, default_section
 from .parameters import Parameter
 
 # Instructions without code of their own: they rename, group or pick values.

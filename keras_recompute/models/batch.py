@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
-from ..liveness.compile_xla import batch_spec
+from ..liveness.xla_compilation import batch_spec
 from ..seams.keras.graph import flat_inputs, nodes_of
 from .aside import Aside
 from .graph import Graph, InitialState, Key, Values

@@ -18,8 +18,8 @@ import keras
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError, RecomputeWarning
-from ..liveness.compile_xla import batch_spec
 from ..liveness.keras_step import training_step
+from ..liveness.xla_compilation import batch_spec
 from ..seams.keras.layers import layers_in
 from ..seams.keras.training import has_own_train_step
 from .batch import first_batch

@@ -13,7 +13,7 @@ import tensorflow as tf
 from ..errors import InvalidArgumentError
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..liveness.device_compilers import Device
-from ..liveness.local import device_called, unchanged
+from ..liveness.local_device import device_named, preserving_values
 from ..sizes import parse_bytes
 from .batch import specs_of, targets_in
 from .checkpointed import check_trainable, functional_model, graph_of, is_no_graph
@@ -110,7 +110,7 @@ def plan(
     specs = specs_of(functional, graph, batch_size=batch_size, sample=sample)
     optimizer_bytes = _optimizer_bytes(model)
     fixed_bytes = _size(model.variables) + _size(model.trainable_variables) + optimizer_bytes
-    with unchanged(model.non_trainable_variables if timed else ()):
+    with preserving_values(model.non_trainable_variables if timed else ()):
         prediction = predict(graph, specs, fixed_bytes=fixed_bytes, timed=timed)
     candidates = Candidates(model, graph, prediction, budget_bytes)
     inputs = tuple(specs[key] for key in graph.inputs)
@@ -148,7 +148,7 @@ def _target(device: str | None, *, is_proved: bool) -> Device | None:
         raise InvalidArgumentError(
             f"device={device!r} is where plans are proved, by its own compiler: leave out prove=False and needed_bytes="
         )
-    return device_called(device)
+    return device_named(device)
 
 
 def _budget_bytes(memory_budget: int | str, target: Device | None) -> int:

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from ..errors import DoesNotFitError, RecomputeWarning, UnsupportedError, XlaUnsupportedError
 from ..liveness import Program, compile_program
-from ..liveness.local import run_measured
+from ..liveness.local_device import run_and_measure
 from ..sizes import format_bytes
 from .trained_step import trained_step
 
@@ -80,7 +80,7 @@ class StepPeaks:
     def _measured(self, candidate: Any) -> int:
         function = tf.function(self.step.of(candidate), jit_compile=False, autograph=False)
         concrete = function.get_concrete_function(*self.step.specs)
-        found, _ = run_measured(function, tuple(self.step.specs), {}, concrete.variables, reserved_bytes=self.expected_bytes)
+        found, _ = run_and_measure(function, tuple(self.step.specs), {}, concrete.variables, reserved_bytes=self.expected_bytes)
         if found is None:
             raise UnsupportedError(
                 f"{self.refusal} And this system does not tell what a process holds: plan by prove=False, or give needed_bytes="

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..liveness.local import unchanged, with_zeros
+from ..liveness.local_device import preserving_values, zeros_for_specs
 from .trained_step import loss_of_squares
 
 _RUNS = 3
@@ -20,7 +20,7 @@ def step_seconds(model: keras.Model, specs: Sequence[tf.TensorSpec], *, jit: boo
 
     What the passes change, such as statistics and the state of random generators, is as before afterwards.
     """
-    with unchanged(model.non_trainable_variables):
+    with preserving_values(model.non_trainable_variables):
         return least_seconds(tf.function(_training_pass(model), jit_compile=jit, autograph=False), specs)
 
 
@@ -39,7 +39,7 @@ def _training_pass(model: keras.Model) -> Callable[..., Any]:
 
 def least_seconds(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> float:
     """Return the shortest of three runs of a ``tf.function`` on zeros like ``specs``, after one that traces it."""
-    inputs = with_zeros(list(specs))
+    inputs = zeros_for_specs(list(specs))
     taken = []
     for _ in range(1 + _RUNS):
         begin = time.perf_counter()

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..liveness.compile_xla import batch_spec
+from ..liveness.xla_compilation import batch_spec
 from ..seams.keras.replicated_steps import strategy_of
 from ..seams.keras.training import build_for_fit, record_loss
 

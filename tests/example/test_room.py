@@ -9,7 +9,7 @@ import recompute_lstm
 from keras_recompute.example import room
 from keras_recompute.example import run as course
 from keras_recompute.example.plans import named_plans
-from keras_recompute.liveness import local
+from keras_recompute.liveness import local_device
 
 MANY = "99999999999"
 
@@ -61,12 +61,12 @@ def test_what_is_only_compiled_needs_its_weights(monkeypatch):
 
 def test_the_memory_of_the_machine_is_known_where_something_tells_it(tmp_path, monkeypatch):
     (tmp_path / "meminfo").write_text("MemTotal:       2048 kB\nMemFree:  1 kB\nSwapTotal:       1024 kB\n")
-    monkeypatch.setattr(local, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(local_device, "_MEMORY", tmp_path / "meminfo")
     for bound, there in ((None, 3 * 2**20), ("max\n", 3 * 2**20), ("1048576\n", 2**20)):
         if bound:
             (tmp_path / "bound").write_text(bound)
-        monkeypatch.setattr(local, "_CONTROL_GROUP", tmp_path / "bound")
-        assert local.machine_bytes() == there
+        monkeypatch.setattr(local_device, "_CONTROL_GROUP", tmp_path / "bound")
+        assert local_device.machine_bytes() == there
 
 
 def test_memory_that_is_refused_in_training_is_one_line_and_the_figures_stay(monkeypatch, tmp_path, capsys):

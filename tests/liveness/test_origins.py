@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keras_recompute.liveness.categories import buffer_category, optimiser_scopes, variable_category
-from keras_recompute.liveness.naming import Names, Origin, default_phase, default_section
+from keras_recompute.liveness.origins import Names, Origin, default_phase, default_section
 
 NAMES = Names.of_variables(["net/lstm/lstm_cell/kernel", "net/dense_1/bias"], ["adam/iteration"])
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from keras_recompute.errors import ReportError
-from keras_recompute.liveness import Buffer, Program, Step, columns, read_hlo_proto, reconcile
+from keras_recompute.liveness import Buffer, Program, Step, json_columns, read_hlo_proto, reconcile
 from keras_recompute.liveness.reconcile import UNEXPLAINED
 
 
@@ -84,7 +84,7 @@ def test_json_of_a_large_program_is_compact(training_program):
     ("change", "message"),
     [
         ({"format": "other"}, "no liveness report"),
-        ({"schema_version": columns.SCHEMA_VERSION + 1}, "newer release"),
+        ({"schema_version": json_columns.SCHEMA_VERSION + 1}, "newer release"),
         ({"schema_version": "1"}, "schema_version '1'"),
         ({"schema_version": True}, "schema_version True"),
         ({"steps": None}, "has steps None"),

@@ -6,7 +6,7 @@ import pytest
 
 hlo_pb2 = pytest.importorskip("tensorflow.compiler.xla.service.hlo_pb2")
 
-from keras_recompute.liveness.naming import Names  # noqa: E402
+from keras_recompute.liveness.origins import Names  # noqa: E402
 from keras_recompute.liveness.xla_schedule import Schedule  # noqa: E402
 from keras_recompute.op_names import backward_scope, update_scope  # noqa: E402
 

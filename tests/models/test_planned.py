@@ -11,7 +11,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError, UnsupportedError
 from keras_recompute.liveness import profile
-from keras_recompute.liveness.local import machine_bytes
+from keras_recompute.liveness.local_device import machine_bytes
 from keras_recompute.models.planned import plan as plan_and_prove
 from keras_recompute.planning import BudgetTooSmallError, simulate
 from keras_recompute.planning.single_replay import section_actions_keeping_inputs

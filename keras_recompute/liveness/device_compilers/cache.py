@@ -26,7 +26,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("KERAS_RECOMPUTE_CACHE") or user) / "devices"
 
 
-def key_of(*parts: bytes) -> str:
+def cache_key(*parts: bytes) -> str:
     """Return the name of the entry for what ``parts`` say."""
     digest = hashlib.sha256()
     for part in parts:
@@ -34,7 +34,7 @@ def key_of(*parts: bytes) -> str:
     return digest.hexdigest()
 
 
-def find(key: str) -> tuple[bytes, dict[str, Any]] | None:
+def find_entry(key: str) -> tuple[bytes, dict[str, Any]] | None:
     """Return the program and the answer under ``key``, or None where there is no whole entry."""
     entry = cache_folder() / key
     if not entry.is_dir():
@@ -52,7 +52,7 @@ def find(key: str) -> tuple[bytes, dict[str, Any]] | None:
     return program, answer
 
 
-def keep(key: str, program: bytes, answer: Mapping[str, Any]) -> None:
+def store(key: str, program: bytes, answer: Mapping[str, Any]) -> None:
     """Store an entry. Where that cannot be, as on a full disk, nothing is stored, and nothing said: it is only a cache."""
     folder = cache_folder()
     with suppress(OSError):

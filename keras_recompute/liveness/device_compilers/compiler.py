@@ -68,14 +68,14 @@ def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> Com
             f"an interpreter that has them in {PYTHON}"
         )
     request = request_for(device)
-    key = cache.key_of(module, json.dumps([request, versions], sort_keys=True).encode(), _WORKER.read_bytes())
-    found = cache.find(key)
+    key = cache.cache_key(module, json.dumps([request, versions], sort_keys=True).encode(), _WORKER.read_bytes())
+    found = cache.find_entry(key)
     if found is None:
         try:
             found = _ask(python, request, module, device, timeout_seconds)
         except OSError as error:  # such as a full disk
             raise DeviceError(f"the compiler for {device.title} could not be asked: {error}") from error
-        cache.keep(key, *found)
+        cache.store(key, *found)
     program, answer = found
     return CompiledForDevice(program, f"XLA of {_list(versions)} for {device.title}", answer["statistics"], answer["seconds"])
 

@@ -112,9 +112,9 @@ def test_a_damaged_entry_is_compiled_anew(double, damage):
 
 @pytest.mark.usefixtures("double")
 def test_of_two_that_store_the_same_one_stays():
-    cache.keep("key", b"first", {"seconds": 1})
-    cache.keep("key", b"second", {"seconds": 2})
-    assert cache.find("key") == (b"first", {"seconds": 1})
+    cache.store("key", b"first", {"seconds": 1})
+    cache.store("key", b"second", {"seconds": 2})
+    assert cache.find_entry("key") == (b"first", {"seconds": 1})
     assert [entry.name for entry in cache.cache_folder().iterdir()] == ["key"]
 
 
@@ -122,7 +122,7 @@ def test_of_two_that_store_the_same_one_stays():
 def test_the_oldest_entries_go(monkeypatch):
     monkeypatch.setattr(cache, "ENTRIES_AT_MOST", 2)
     for number in range(4):
-        cache.keep(str(number), b"", {})
+        cache.store(str(number), b"", {})
     assert len(list(cache.cache_folder().iterdir())) == 2
 
 

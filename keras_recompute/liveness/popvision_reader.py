@@ -24,7 +24,7 @@ from typing import Any, Iterable, Iterator
 from ..atomic_files import refuse_pipes_and_devices
 from ..errors import ReportError
 from .categories import OTHER, buffer_category
-from .naming import Names
+from .origins import Names
 from .profile_pop import POP_NAME, is_profile_pop, read_profile_pop
 from .program import ALWAYS_LIVE, TEMPORARY, Buffer, Program, Step
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, Tuple
 
 from ..errors import ReportError
-from .branches import turns_of
+from .branches import trip_count
 from .program import Buffer, Program
 from .xla_schedule import Schedule
 
@@ -25,7 +25,7 @@ _OF_NOTHING: dict[str, Any] = {"phase": None, "section": None, "layer": None}
 
 
 @dataclass(frozen=True)
-class Place:
+class ScheduledStep:
     """The number of a step that runs; ``is_idle`` where it stands in for what a turn skips."""
 
     step: int
@@ -41,7 +41,7 @@ class _Branch:
     if_not: int
 
 
-def run_order(schedule: Schedule, steps: Sequence[Any], turns: Sequence[Collection[Mark]]) -> list[Place]:
+def run_order(schedule: Schedule, steps: Sequence[Any], turns: Sequence[Collection[Mark]]) -> list[ScheduledStep]:
     """Return the places of ``steps`` in the order in which they run, those of a loop once for each of ``turns``.
 
     ``steps`` are instructions of ``schedule`` in its order. A turn is given by the marks of the branches that it takes; of a
@@ -50,8 +50,8 @@ def run_order(schedule: Schedule, steps: Sequence[Any], turns: Sequence[Collecti
     """
     marks = frozenset[Mark]().union(*turns)
     loop, branches = _loop_with(schedule, marks)
-    if turns_of(loop) != len(turns):
-        raise ReportError(f"the loop {loop.name!r} has {turns_of(loop)} turns, not the {len(turns)} that were given")
+    if trip_count(loop) != len(turns):
+        raise ReportError(f"the loop {loop.name!r} has {trip_count(loop)} turns, not the {len(turns)} that were given")
 
     number_of = {instruction.id: number for number, instruction in enumerate(steps)}
 
@@ -60,17 +60,17 @@ def run_order(schedule: Schedule, steps: Sequence[Any], turns: Sequence[Collecti
 
     inside = steps_in(*loop.called_computation_ids)
     first, last = min(inside), max(inside)
-    order = [Place(step) for step in range(first)]
+    order = [ScheduledStep(step) for step in range(first)]
     for turn in turns:
         taken = [branch for mark, branch in branches.items() if mark in turn]
         skipped = [branch for mark, branch in branches.items() if mark not in turn]
         not_run = steps_in(*(branch.if_not for branch in taken), *(branch.if_taken for branch in skipped))
         idle = steps_in(*(branch.if_not for branch in skipped)) | {number_of[branch.instruction] for branch in skipped}
-        order += [Place(step, step in idle) for step in range(first, last + 1) if step not in not_run]
-    return order + [Place(step) for step in range(last + 1, len(steps))]
+        order += [ScheduledStep(step, step in idle) for step in range(first, last + 1) if step not in not_run]
+    return order + [ScheduledStep(step) for step in range(last + 1, len(steps))]
 
 
-def in_run_order(program: Program, order: Sequence[Place]) -> Program:
+def apply_run_order(program: Program, order: Sequence[ScheduledStep]) -> Program:
     """Return ``program`` with its steps in ``order``, where each may stand several times. Storage is held where its steps are.
 
     What is idle belongs to no phase, section or layer.
@@ -84,7 +84,7 @@ def in_run_order(program: Program, order: Sequence[Place]) -> Program:
     return replace(program, steps=tuple(steps), buffers=tuple(buffers))
 
 
-def _stretches(buffer: Buffer, order: Sequence[Place]) -> Iterator[tuple[int, int]]:
+def _stretches(buffer: Buffer, order: Sequence[ScheduledStep]) -> Iterator[tuple[int, int]]:
     """Yield the first and last numbers in ``order`` of each unbroken run of steps that ``buffer`` is held at."""
     for is_held, run in groupby(enumerate(order), key=lambda numbered: buffer.is_live_at(numbered[1].step)):
         numbers = [number for number, _ in run]

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 import recompute_lstm
-from keras_recompute.liveness import local
+from keras_recompute.liveness import local_device
 from keras_recompute.report import summary_rows
 
 MIB = 2**20
@@ -41,7 +41,7 @@ def test_a_training_step_is_measured_while_it_runs_and_trains_nothing():
     assert program.measured_by in ("the process (VmHWM)", "the process (sampled)")
     assert 0.8 * reserved < program.measured_bytes < reserved + 40 * MIB
     assert program.compiled_by == f"XLA of tensorflow {tf.__version__} for the CPU here"
-    assert program.capacity_bytes == local.machine_bytes()
+    assert program.capacity_bytes == local_device.machine_bytes()
     assert kr.liveness.Program.from_json(program.to_json()) == program
     assert "by the process" in dict(summary_rows(program))["measured while it ran"]
 
@@ -54,7 +54,7 @@ def test_a_failing_run_leaves_variables_as_they_were():
         raise RuntimeError("on purpose")
 
     with pytest.raises(RuntimeError, match="on purpose"):
-        local.run_measured(fails, (tf.TensorSpec(()),), {}, [variable], reserved_bytes=0)
+        local_device.run_and_measure(fails, (tf.TensorSpec(()),), {}, [variable], reserved_bytes=0)
     assert variable.numpy() == 1.0
 
 
@@ -74,7 +74,7 @@ def test_a_gpu_has_what_tensorflow_may_take_of_it(monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _=None: gpus)
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda _: {"device_name": "a double"})
     monkeypatch.setattr(tf.compat.v1, "Session", Session)
-    found = local.local_device()
+    found = local_device.local_device()
     assert (found.title, found.backend, found.memory_bytes) == ("a double", "gpu", 70 * 2**30)
 
 
@@ -108,7 +108,7 @@ def test_on_a_gpu_what_its_allocator_took_is_what_was_compiled(name):
 def test_a_gpu_that_is_described_takes_what_one_that_is_here_does(name):
     """Where the one that is here is among those that can be described, and its compiler is installed."""
     make, x, y = ON_GPU[name]
-    here = local.local_device()
+    here = local_device.local_device()
     described = next((device for device in kr.liveness.devices() if device.title == here.title), None)
     if described is None:
         pytest.skip(f"{here.title} is none of those that are described")

@@ -19,7 +19,7 @@ LOCAL = "local"
 _MEMORY, _CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
 
 
-def device_called(name: str) -> Device:
+def device_named(name: str) -> Device:
     """Return the device of that name, described or, as LOCAL, the one that is here. Raises InvalidArgumentError for none."""
     return local_device() if name == LOCAL else find_device(name)
 
@@ -55,7 +55,7 @@ def machine_bytes() -> int | None:
         return there
 
 
-def with_zeros(nest: Any) -> Any:
+def zeros_for_specs(nest: Any) -> Any:
     """Return ``nest`` with zeros in place of each ``tf.TensorSpec``."""
     import tensorflow as tf
 
@@ -65,7 +65,7 @@ def with_zeros(nest: Any) -> Any:
 
 
 @contextmanager
-def unchanged(variables: Iterable[Any]) -> Iterator[None]:
+def preserving_values(variables: Iterable[Any]) -> Iterator[None]:
     """Give ``variables`` the values again that they had before: layers that run as in training change statistics and seeds."""
     # Copies: what TensorFlow returns may be the memory of the variable itself.
     before = [(variable, np.array(variable.numpy())) for variable in variables]
@@ -77,7 +77,7 @@ def unchanged(variables: Iterable[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def measured_both_ways(*, reserved_bytes: int) -> Iterator[tuple[MeasuredMemory, MeasuredMemory]]:
+def measure_host_and_device(*, reserved_bytes: int) -> Iterator[tuple[MeasuredMemory, MeasuredMemory]]:
     """Measure, while the block runs, what the allocator of a GPU and what the process takes; either may not be known.
 
     ``reserved_bytes`` is what a program asks for that ran before: as much is given back to the system first.
@@ -87,7 +87,7 @@ def measured_both_ways(*, reserved_bytes: int) -> Iterator[tuple[MeasuredMemory,
         yield on_device, in_process
 
 
-def run_measured(
+def run_and_measure(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], variables: Any, *, reserved_bytes: int
 ) -> tuple[int | None, str | None]:
     """Run ``function``, a compiled ``tf.function``, twice, and return the bytes that the second run took and what counted them.
@@ -97,10 +97,10 @@ def run_measured(
     """
     import tensorflow as tf
 
-    args, kwargs = with_zeros((args, kwargs))
-    with unchanged(variables):
+    args, kwargs = zeros_for_specs((args, kwargs))
+    with preserving_values(variables):
         function(*args, **kwargs)  # the first run compiles, which takes memory too
-        with measured_both_ways(reserved_bytes=reserved_bytes) as (on_device, in_process):
+        with measure_host_and_device(reserved_bytes=reserved_bytes) as (on_device, in_process):
             results = function(*args, **kwargs)
             tf.test.experimental.sync_devices()  # a GPU runs behind the program that asks
         del results

@@ -7,7 +7,7 @@ import re
 _TRACE_NUMBER = re.compile(r"_[0-9]+(?=_const_[0-9]+__|__)")
 
 
-def portable(serialized: bytes) -> bytes:
+def make_portable(serialized: bytes) -> bytes:
     """Return a ``xla.HloModuleProto`` before optimisation without what is TensorFlow's own.
 
     TensorFlow writes a copy of each result, for which StableHLO, in which programs travel, has no word. And it counts programs,

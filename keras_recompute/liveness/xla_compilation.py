@@ -1,7 +1,7 @@
 """Compile what TensorFlow has traced and get the program from the compiler, without running anything.
 
 ``tf.function.experimental_get_compiler_ir(...)`` returns it in process: a function, the training step of a Keras model, or
-what ``fit`` has traced. ``read_xla`` makes the record of it.
+what ``fit`` has traced. ``xla_reader`` makes the record of it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ..backends import tracing_for
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.tensorflow.concrete_functions import fresh_function, is_compiled, traces, xla_compiler
 from .device_compilers import Device, compile_for
-from .device_compilers.module import portable
-from .keras_step import DATA_NAMES, compiled_functions, is_model, layer_names, training_step, whole_shapes
-from .local import LOCAL, device_called, run_measured, with_zeros
-from .parameters import Parameter, of_concrete_function
+from .device_compilers.portable_module import make_portable
+from .keras_step import DATA_NAMES, compiled_functions, complete_shapes, is_model, layer_names, training_step
+from .local_device import LOCAL, device_named, run_and_measure, zeros_for_specs
+from .parameters import Parameter, describe_inputs
 from .program import Program
-from .read_xla import STAGE, UNOPTIMIZED, read_hlo_proto
 from .source_lines import source_lines
-from .unfolded import Mark
-from .xla_refusal import refusals_in_one_line
+from .unrolled_loop import Mark
+from .xla_reader import STAGE, UNOPTIMIZED, read_hlo_proto
+from .xla_refusal import shorten_refusals
 
 
 @dataclass(frozen=True)
@@ -162,14 +162,14 @@ class _Request:
 
     def compile(self, timeout_seconds: float) -> CompiledProgram:
         is_local = self.target is None or self.target.name == LOCAL
-        with refusals_in_one_line(self.known.layers):
+        with shorten_refusals(self.known.layers):
             compile_now = self.function.experimental_get_compiler_ir(*self.args, **self.kwargs)
             start = time.perf_counter()
             data = compile_now(stage=STAGE if is_local else UNOPTIMIZED)
             seconds = time.perf_counter() - start
         if self.target is None or is_local:
             return replace(self.known, serialized=data, compile_seconds=seconds)
-        made = compile_for(self.target, portable(data), timeout_seconds=timeout_seconds)
+        made = compile_for(self.target, make_portable(data), timeout_seconds=timeout_seconds)
         return replace(
             self.known,
             serialized=made.serialized,
@@ -179,7 +179,7 @@ class _Request:
         )
 
     def run(self, *, reserved_bytes: int) -> tuple[int | None, str | None]:
-        return run_measured(self.function, self.args, self.kwargs, self.variables, reserved_bytes=reserved_bytes)
+        return run_and_measure(self.function, self.args, self.kwargs, self.variables, reserved_bytes=reserved_bytes)
 
 
 def _request(
@@ -192,7 +192,7 @@ def _request(
 ) -> _Request:
     import tensorflow as tf
 
-    target = None if device is None else device_called(device)
+    target = None if device is None else device_named(device)
     if is_model(fn):
         args, kwargs = _batch(args, kwargs), {}
         layers_of = fn if layers_of is None else layers_of
@@ -204,12 +204,12 @@ def _request(
     args, kwargs = bound.args, bound.kwargs
     if not all(isinstance(value, tf.TensorSpec) for value in (*args, *kwargs.values())):
         # it takes specs alone, or values alone
-        args, kwargs = with_zeros((args, kwargs))
+        args, kwargs = zeros_for_specs((args, kwargs))
     with nullcontext() if target is None or target.name == LOCAL else tracing_for(target.backend):
         concrete = function.get_concrete_function(*args, **kwargs)
     known = CompiledProgram(
         b"",
-        tuple(of_concrete_function(concrete, input_feed or ())),
+        tuple(describe_inputs(concrete, input_feed or ())),
         layers=() if layers_of is None else layer_names(layers_of),
         sources=source_lines(concrete, _packages()),
         compiled_by=_compiler_here() + (f" for {target.title}" if target else ""),
@@ -318,14 +318,14 @@ def compile_trace(concrete: Any, batch_size: int | None, layers: tuple[str, ...]
     import tensorflow as tf
 
     data = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
-    shapes = whole_shapes((tensor.shape for tensor in data), batch_size)
+    shapes = complete_shapes((tensor.shape for tensor in data), batch_size)
     if shapes is None:
         return None
     specs = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, data)]
     start = time.perf_counter()
     serialized = xla_compiler(concrete, specs)(stage=STAGE)
     seconds = time.perf_counter() - start
-    parameters = of_concrete_function(concrete, range(len(data)))
+    parameters = describe_inputs(concrete, range(len(data)))
     return CompiledProgram(
         serialized, tuple(parameters), seconds, layers, source_lines(concrete, _packages()), compiled_by=_compiler_here()
     )

@@ -42,11 +42,11 @@ class Storage:
     buffers: list[int]
 
 
-def replay(events: Iterable[Event], *, last_step: int) -> tuple[list[Storage], list[int]]:
+def replay_allocations(events: Iterable[Event], *, last_step: int) -> tuple[list[Storage], list[int]]:
     """Return the storage in order of allocation, and the bytes held after each event.
 
-    Steps must not decrease (see ``in_order``). Raises ReportError for a trace that frees or shares what is not there, or
-    allocates twice.
+    Steps must not decrease (see ``with_monotone_steps``). Raises ReportError for a trace that frees or shares what is
+    not there, or allocates twice.
     """
     storages: list[Storage] = []
     place_of: dict[int, int] = {}  # buffer -> the buffer first allocated in the same place
@@ -85,7 +85,7 @@ def replay(events: Iterable[Event], *, last_step: int) -> tuple[list[Storage], l
     return storages, totals
 
 
-def in_order(events: Iterable[Event]) -> tuple[list[Event], int]:
+def with_monotone_steps(events: Iterable[Event]) -> tuple[list[Event], int]:
     """Return the events with steps that never decrease, and how many had to be moved to a later step for that."""
     ordered, moved, latest = [], 0, 0
     for event in events:

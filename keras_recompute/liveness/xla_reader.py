@@ -1,6 +1,6 @@
 """Read a program that XLA compiled: with ``xla_schedule`` all that knows XLA's format.
 
-An optimised program, as ``compile_xla`` gets it, has its schedule, its buffer assignment and the trace of the allocator:
+An optimised program, as ``xla_compilation`` gets it, has its schedule, its buffer assignment and the trace of the allocator:
 
 * *program steps*: the schedule with the bodies of loops and branches in place, as XLA's own allocator walks it
   (``HloLiveRange::FlattenSchedule``), less the instructions that neither compute nor allocate;
@@ -21,13 +21,13 @@ from typing import Any, Collection, Iterator, Mapping, Sequence
 
 from ..errors import ReportError
 from ..op_names import BACKWARD, RECOMPUTE
-from .branches import branches_taken
+from .branches import count_branches_taken
 from .categories import OPTIMISER, OTHER, WEIGHT, buffer_category
-from .heap import ALLOCATE, FREE, SHARE, Event, held_at_steps, in_order, replay
-from .naming import Names, Origin
-from .parameters import Parameter, match
+from .heap_trace import ALLOCATE, FREE, SHARE, Event, held_at_steps, replay_allocations, with_monotone_steps
+from .origins import Names, Origin
+from .parameters import Parameter, match_parameters
 from .program import ALWAYS_LIVE, INPUT_FEED, RESULT, TEMPORARY, Buffer, Program, Step, held_per_step
-from .unfolded import Mark, in_run_order, run_order
+from .unrolled_loop import Mark, apply_run_order, run_order
 from .xla_schedule import Schedule
 
 _KINDS = {0: ALLOCATE, 1: FREE, 2: SHARE}
@@ -62,7 +62,7 @@ def read_hlo_proto(
         compiled_by: Which compiler it was; the record keeps it.
         stated: What the compiler states beside the program, in bytes by kind (``temp``, ...); the record keeps it.
         turns: For each turn of the loop whose turns are to stand one after the other, the (phase, section) of the branches that
-            it takes (see ``unfolded``). By default the body of every loop counts once.
+            it takes (see ``unrolled_loop``). By default the body of every loop counts once.
 
     Raises:
         ReportError: The bytes are no such program.
@@ -82,7 +82,7 @@ def read_hlo_proto(
         reader = _Reader(proto, tuple(parameters), layers, sources or {})
         program = reader.program(capacity_bytes, compile_seconds)
         if turns:
-            program = in_run_order(program, run_order(reader.schedule, reader.steps, turns))
+            program = apply_run_order(program, run_order(reader.schedule, reader.steps, turns))
     except (DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
         if isinstance(error, ReportError):
             raise
@@ -130,8 +130,8 @@ class _Reader:
         held, trace_peak, misplaced = [0] * count, 0, 0
         buffers: list[Buffer] = []
         for trace in self.assignment.heap_simulator_traces:
-            events, moved = in_order(self._events(trace))
-            storages, totals = replay(events, last_step=count - 1)
+            events, moved = with_monotone_steps(self._events(trace))
+            storages, totals = replay_allocations(events, last_step=count - 1)
             for storage in storages:
                 stretch = storage.size_bytes, storage.first_step, storage.last_step
                 buffers += self._stretches(storage.buffers, *stretch, TEMPORARY)
@@ -159,7 +159,7 @@ class _Reader:
                 "parameter_padding_bytes": sum(a.size for a in allocations if a.is_entry_computation_parameter)
                 - parameter_bytes,
                 "other_memory_bytes": sum(a.size for a in self.assignment.buffer_allocations if a.color),
-                "branches_taken": branches_taken(self.module),
+                "branches_taken": count_branches_taken(self.module),
                 "thread_local_bytes": sum(a.size for a in allocations if a.is_thread_local),
                 "untraced_temporary_bytes": sum(a.size for a in allocations if not a.maybe_live_out and self._is_untraced(a)),
             },
@@ -169,7 +169,7 @@ class _Reader:
         """Return a description of every entry parameter; where the caller gave none, what the program itself tells."""
         numbers = sorted(self.entry_parameters)
         if given:
-            return dict(zip(numbers, match(given, [_shape_bytes(self.entry_parameters[n].shape) for n in numbers])))
+            return dict(zip(numbers, match_parameters(given, [_shape_bytes(self.entry_parameters[n].shape) for n in numbers])))
         overwritten = {entry.parameter_number for entry in self.module.input_output_alias.entries}
         return {n: Parameter(self.entry_parameters[n].name, WEIGHT if n in overwritten else OTHER) for n in numbers}
 
