@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ..command_line import LARGEST_WHOLE_NUMBER, Parser, whole_number
 from ..errors import InvalidArgumentError
-from .launch import check_numbers, launch
+from .launcher import check_numbers, launch
 
 PROGRAM = "python3 -m keras_recompute.distribute"
 

@@ -45,7 +45,7 @@ def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
     if "TF_CONFIG" in environment:
         _check(environment["TF_CONFIG"])
     elif "SLURM_PROCID" not in environment and KUBERNETES[0] in environment:
-        addresses, index = _of_indexed_job(environment)
+        addresses, index = _indexed_job(environment)
     elif "SLURM_PROCID" not in environment:
         raise InvalidArgumentError(
             f"this process belongs to no cluster: neither TF_CONFIG, SLURM_PROCID nor {KUBERNETES[0]} is set. Start the script "
@@ -56,18 +56,18 @@ def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
 
     resolvers = tf.distribute.cluster_resolver
     if "TF_CONFIG" in environment:
-        return _resolved(resolvers.TFConfigClusterResolver(), "TF_CONFIG")
+        return _from_resolver(resolvers.TFConfigClusterResolver(), "TF_CONFIG")
     if "SLURM_PROCID" in environment:
         try:
             # Without GPUs the resolver asks a program that is not there for their number, and cannot count with none.
             without_gpus = (
                 {} if shutil.which("nvidia-smi") else {"gpus_per_node": 2**16, "gpus_per_task": 1, "auto_set_gpu": False}
             )
-            return _resolved(resolvers.SlurmClusterResolver(port_base=PORT, **without_gpus), "SLURM_PROCID")
+            return _from_resolver(resolvers.SlurmClusterResolver(port_base=PORT, **without_gpus), "SLURM_PROCID")
         except (RuntimeError, ValueError, LookupError, TypeError) as error:
             raise InvalidArgumentError(f"Slurm's variables describe no cluster: {error}; start the script by srun") from None
     spec = tf.train.ClusterSpec({"worker": addresses})
-    return _resolved(resolvers.SimpleClusterResolver(spec, task_type="worker", task_id=index), KUBERNETES[0])
+    return _from_resolver(resolvers.SimpleClusterResolver(spec, task_type="worker", task_id=index), KUBERNETES[0])
 
 
 def _check(text: str) -> None:
@@ -107,7 +107,7 @@ def _is_address(value: Any) -> bool:
     return bool(host) and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 2**16
 
 
-def _of_indexed_job(environment: Mapping[str, str]) -> tuple[list[str], int]:
+def _indexed_job(environment: Mapping[str, str]) -> tuple[list[str], int]:
     """Return the addresses of all processes of the Job, and the number of this one."""
     missing = [name for name in KUBERNETES if not environment.get(name)]
     if missing:
@@ -123,7 +123,7 @@ def _of_indexed_job(environment: Mapping[str, str]) -> tuple[list[str], int]:
     return [f"{job}-{number}.{service}:{PORT}" for number in range(int(count))], int(index)
 
 
-def _resolved(resolver: Any, said_by: str) -> Cluster:
+def _from_resolver(resolver: Any, said_by: str) -> Cluster:
     spec = resolver.cluster_spec()
     addresses = tuple(spec.task_address(job, index) for job, index in training_tasks(resolver))
     return Cluster(addresses, task_number(resolver), resolver, said_by)

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..atomic_files import FILE, FOLDER, check_atomic_write, file_kind
 from ..errors import InvalidArgumentError, ReportError
 from ..report.files import FIGURE_NAME, JSON_NAME, SERIALIZED_NAME
-from ..report.packages import DRAWING, check_installed
+from ..report.optional_imports import DRAWING, check_installed
 from ..report.page import PAGE_NAME
 from ..report.sweep import SWEEP_NAMES
 from .arguments import Options

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, ContextManager, NoReturn, Sequence
 
 from ..errors import InvalidArgumentError, RecomputeError, TargetError
-from ..report.output import Output, complain, watched_output
+from ..report.output import Output, print_error, watch_output
 from .arguments import Options, parse_arguments
 from .data import Text, find_text
 from .generating import generate
@@ -42,7 +42,7 @@ def run(argv: Sequence[str] | None, documentation: str, build_model: BuildModel)
         session, failures = _carried_out(argv, documentation, build_model, let_signals_pass)
         unsaid = [error for error in failures if not isinstance(error, SystemExit)]
         if unsaid:
-            complain(f"{PROGRAM}: {'; '.join(_line(error, session) for error in unsaid)}")
+            print_error(f"{PROGRAM}: {'; '.join(_line(error, session) for error in unsaid)}")
     return _exit_code(failures[0], session) if failures else DONE
 
 
@@ -60,7 +60,7 @@ def _carried_out(
     """Return the session, where it came to that, and what went wrong, the first cause first."""
     session: Session | Sweep | None = None
     failures: list[BaseException] = []
-    with watched_output() as output:
+    with watch_output() as output:
         try:
             options = parse_arguments(argv, documentation)
             text = _checked(options)

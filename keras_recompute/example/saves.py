@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterator
 
 from ..atomic_files import FILE, file_kind, read_whole, refuse_pipes_and_devices
 from ..errors import InvalidArgumentError, RecomputeError, ReportError
-from ..report.output import complain
+from ..report.output import print_error
 from .save_names import LOCK, MODEL, OPTIMIZER, PARTIAL, SAVE, STATE, name_of_save
 from .save_removal import remove_save, remove_unfinished
 from .save_state import DamagedStateError, NewerStateError, decode_state, encode_state
@@ -95,7 +95,7 @@ def _remove_old(folder: Path, keep: int) -> None:
             remove_save(old)
         except OSError as error:
             if old not in _said_to_stay:
-                complain(f"warning: --keep {keep}: {old} stays: {error.strerror or error}")
+                print_error(f"warning: --keep {keep}: {old} stays: {error.strerror or error}")
                 _said_to_stay.add(old)
 
 

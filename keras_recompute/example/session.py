@@ -15,7 +15,7 @@ from ..errors import DoesNotFitError
 from ..liveness import Program
 from ..liveness.device_compilers import find_device
 from ..liveness.process import resident_bytes
-from ..report.output import complain
+from ..report.output import print_error
 from ..sizes import format_bytes
 from .arguments import Options
 from .choosing import Choice, choice_for
@@ -103,7 +103,7 @@ class Session:
                 self.build(plan)
         assert self.plan is not None
         for warning in self.plan.warnings(self.options.seq_len):
-            complain(f"warning: {warning}")
+            print_error(f"warning: {warning}")
         if not self.options.compile_only:
             self.fit(text)
             if self.poplar:

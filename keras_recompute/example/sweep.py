@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..planning.compile_search import largest_within_budget
-from ..report.output import complain
+from ..report.output import print_error
 from ..report.sweep import SweepRow, sweep_table, write_sweep
 from ..sizes import format_bytes
 from .arguments import Options
@@ -32,7 +32,7 @@ class Sweep:
         """Compile each plan, run it unless told not to, and find the largest batch that it has room for."""
         for plan in named_plans(self.options):
             for warning in plan.warnings(self.options.seq_len):
-                complain(f"warning: {warning}")
+                print_error(f"warning: {warning}")
             session = self.session()
             peak, needed = peak_and_needed_bytes(self.options, partial(session.compile, plan))
             if not self.options.compile_only:

@@ -37,11 +37,11 @@ from ..command_line import Parser, path_to, whole_number
 from ..errors import InvalidArgumentError, RecomputeError, ReportError
 from ..liveness.device_compilers.catalogue import find_device
 from ..liveness.profile_pop import POP_NAME, write_profile_pop
-from .changes import GROUPINGS
+from .diff import GROUPINGS
 from .exports import STEPS_NAME, TRACE_NAME, export_csv, export_trace, export_xprof
 from .figures import comparison_figure
-from .finding import Report, read_report, read_reports, serialized_of
-from .output import complain, watched_output
+from .loading import Report, read_report, read_reports, read_serialized
+from .output import print_error, watch_output
 from .page import PAGE_NAME, write_page
 from .tables import print_buffers, print_comparison, print_groups, print_overview
 from .text import print_liveness
@@ -60,11 +60,11 @@ def main(
 
     ``program`` is what was typed before the command, and ``more`` what the help says behind the list of commands.
     """
-    with watched_output() as output:
+    with watch_output() as output:
         code = _run(argv, console, program, more)
     if output.error is None or isinstance(output.error.__cause__, BrokenPipeError):
         return code  # a broken pipe: whoever read the output had enough of it, as in `... | head`
-    complain(f"{program}: {output.error}")
+    print_error(f"{program}: {output.error}")
     return code or UNHEARD
 
 
@@ -87,7 +87,7 @@ def _run(argv: Sequence[str] | None, console: Console | None, program: str, more
 
 
 def _failed(program: str, reason: str) -> int:
-    complain(f"{program}: {' '.join(reason.split())}")
+    print_error(f"{program}: {' '.join(reason.split())}")
     return FAILED
 
 
@@ -208,7 +208,7 @@ def _write_pop(report: Report, folder: Path) -> list[Path]:
 
 
 def _write_xprof(report: Report, folder: Path) -> list[Path]:
-    return export_xprof(report.program.name, serialized_of(report), folder)
+    return export_xprof(report.program.name, read_serialized(report), folder)
 
 
 # format -> what must not exist yet in the folder, and what writes it

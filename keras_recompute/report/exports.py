@@ -93,7 +93,7 @@ def trace_events(program: Program) -> Iterator[dict[str, Any]]:
     for thread, spans in (
         (_PHASES, phase_spans(program)),
         (_SECTIONS, section_spans(program)),
-        (_LAYERS, _runs([s.layer for s in program.steps])),
+        (_LAYERS, _layer_runs([s.layer for s in program.steps])),
     ):
         for span in spans:
             yield _slice(thread, span.name, span.first, span.steps, {})
@@ -160,7 +160,7 @@ def _guarded(text: str) -> str:
     return _GUARD + text if text.startswith(_GUARDED) else text
 
 
-def _runs(names: Sequence[str | None]) -> list[Span]:
+def _layer_runs(names: Sequence[str | None]) -> list[Span]:
     found: list[Span] = []
     for number, name in enumerate(names):
         if name and found and found[-1].name == name and found[-1].last == number - 1:

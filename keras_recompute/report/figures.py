@@ -15,7 +15,7 @@ from ..errors import InvalidArgumentError
 from ..liveness import Program
 from ..op_names import BACKWARD, FORWARD, PHASES, RECOMPUTE, UPDATE
 from ..sizes import parse_bytes
-from .packages import DRAWING, check_installed
+from .optional_imports import DRAWING, check_installed
 from .rows import phase_spans, printable, section_spans
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _draw(
         else:
             axes.set_yticklabels([])
     if title:
-        figure.text(0.012, 1 - 0.12 / height, _as_it_is(title), fontsize=13, fontweight="bold", color=_LINE, va="top")
+        figure.text(0.012, 1 - 0.12 / height, _without_markup(title), fontsize=13, fontweight="bold", color=_LINE, va="top")
     _legend(figure, programs)
     with atomic_write(path) as temporary:
         figure.savefig(temporary, format="png", metadata={"Software": None})
@@ -177,8 +177,10 @@ def _sections(strip: Axes, program: Program, width: float, steps_label: str) -> 
     steps = program.program_steps
     for number, span in enumerate(section_spans(program)):
         strip.axvspan(span.first, span.last + 1, color=("#D9D9D9", "#F0F0F0")[number % 2], linewidth=0)
-        text = _fitting(span.name, width * span.steps / steps)
-        strip.text((span.first + span.last + 1) / 2, 0.45, _as_it_is(text), fontsize=7, color=_LINE, ha="center", va="center")
+        text = _fitting_text(span.name, width * span.steps / steps)
+        strip.text(
+            (span.first + span.last + 1) / 2, 0.45, _without_markup(text), fontsize=7, color=_LINE, ha="center", va="center"
+        )
     strip.set_xlim(0, steps)
     strip.set_ylim(0, 1)
     strip.set_yticks([])
@@ -191,7 +193,7 @@ def _sections(strip: Axes, program: Program, width: float, steps_label: str) -> 
     strip.spines["bottom"].set_color(_MUTED)
 
 
-def _fitting(name: str, share: float) -> str:
+def _fitting_text(name: str, share: float) -> str:
     """Return what of a section's name fits into ``share`` of the figure's width: all of it, its numbers, or nothing."""
     number = re.search(r"[0-9]+(?:-[0-9]+)*\Z", name)
     for text in (name, number.group() if number else ""):
@@ -200,7 +202,7 @@ def _fitting(name: str, share: float) -> str:
     return ""
 
 
-def _as_it_is(name: str) -> str:
+def _without_markup(name: str) -> str:
     """Return ``name`` for matplotlib to show: what stands between two dollar signs would be set as a formula, or refused."""
     return printable(name).replace("$", r"\$")
 
@@ -220,7 +222,7 @@ def _headline(axes: Axes, label: str, program: Program, unit: str, first: Progra
         f"{_amount(program.always_live_bytes, unit)} always live + {_amount(program.not_always_live_peak_bytes, unit)} not"
     )
     apart = f"; input feed {_amount(program.input_feed_bytes, unit)} apart" if program.input_feed_bytes else ""
-    axes.text(0, 1.085, _as_it_is(label) + change, transform=axes.transAxes, fontsize=11, fontweight="bold", color=_LINE)
+    axes.text(0, 1.085, _without_markup(label) + change, transform=axes.transAxes, fontsize=11, fontweight="bold", color=_LINE)
     axes.text(0, 1.02, made_of + apart, transform=axes.transAxes, fontsize=8.5, color=_MUTED)
 
 

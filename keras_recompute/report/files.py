@@ -43,7 +43,7 @@ def write_report(
         ['liveness.json', 'liveness.png']
     """
     from .figures import liveness_figure
-    from .packages import DRAWING, PAGES, check_installed
+    from .optional_imports import DRAWING, PAGES, check_installed
     from .page import PAGE_NAME, write_page
 
     check_installed((*DRAWING, *PAGES) if page else DRAWING)

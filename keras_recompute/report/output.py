@@ -54,7 +54,7 @@ class Output:
 
 
 @contextmanager
-def watched_output() -> Iterator[Output]:
+def watch_output() -> Iterator[Output]:
     """Have everything that is printed in the block go through an Output, up to the last buffered line."""
     _occupy_closed_descriptors()
     output = Output(sys.stdout)
@@ -65,7 +65,7 @@ def watched_output() -> Iterator[Output]:
             output.flush()
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Print ``text`` as one line on the standard error stream; where that is closed or full, nobody can be told."""
     if sys.stderr is None:  # print would take standard output instead
         return

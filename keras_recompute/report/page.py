@@ -15,8 +15,8 @@ from typing import Any, Sequence
 from ..atomic_files import atomic_write
 from ..errors import InvalidArgumentError
 from ..liveness import Program
-from .changes import GROUPINGS
-from .packages import needed
+from .diff import GROUPINGS
+from .optional_imports import require
 from .rows import printable, summary_rows
 
 PAGE_NAME = "liveness.html"
@@ -70,7 +70,7 @@ def page_data(programs: Sequence[tuple[str, Program]]) -> str:
 
 
 def _page(programs: Sequence[tuple[str, Program]], title: str) -> str:
-    jinja2, markup, plotly = needed("jinja2"), needed("markupsafe").Markup, needed("plotly.offline")
+    jinja2, markup, plotly = require("jinja2"), require("markupsafe").Markup, require("plotly.offline")
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_SOURCE), autoescape=True, undefined=jinja2.StrictUndefined)
     sources: dict[str, Any] = {
         name: markup((_SOURCE / file).read_text(encoding="utf-8"))

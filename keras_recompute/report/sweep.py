@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Sequence
 from ..atomic_files import atomic_write, ensure_folder
 from ..errors import InvalidArgumentError
 from ..sizes import format_bytes, parse_bytes
-from .packages import DRAWING, check_installed
+from .optional_imports import DRAWING, check_installed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ..liveness import Program
 from ..sizes import format_bytes
-from .changes import UNNAMED, ChangeRow, count_changes, group_rows, live_at, peak_changes, size_changes
+from .diff import UNNAMED, ChangeRow, count_changes, group_rows, live_at, peak_changes, size_changes
 from .rows import describe
 from .sparkline import sparkline
 from .text import add_row, curve_signs, print_curve, print_table, table

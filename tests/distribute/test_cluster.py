@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from keras_recompute.distribute.cluster import find_cluster
-from keras_recompute.distribute.joining import _lost
+from keras_recompute.distribute.membership import _lost_worker
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.models.workers import worker_number
 
@@ -39,7 +39,7 @@ def test_the_chief_comes_first(monkeypatch, kind, index, number):
     assert worker_number(SimpleNamespace(cluster_resolver=cluster.resolver)) == number
     lost = (number + 1) % 3
     task = ("chief/replica:0/task:0", "worker/replica:0/task:0", "worker/task:1")[lost]
-    assert _lost(cluster, f"stopped sending heartbeats: /job:{task}").startswith(f"worker {lost} of 3")
+    assert _lost_worker(cluster, f"stopped sending heartbeats: /job:{task}").startswith(f"worker {lost} of 3")
 
 
 def test_slurm(monkeypatch):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from keras_recompute import distribute
-from keras_recompute.distribute.launch import _free_ports
+from keras_recompute.distribute.launcher import _free_ports
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.example import run as course
 from keras_recompute.example.arguments import parse_arguments

@@ -224,7 +224,7 @@ def test_memory_that_is_not_there_is_told(capsys, monkeypatch):
     def refused(*_):
         raise MemoryError
 
-    monkeypatch.setattr("keras_recompute.liveness.program.columns.decode", lambda *_, **__: refused())
+    monkeypatch.setattr("keras_recompute.liveness.program.json_columns.decode", lambda *_, **__: refused())
     assert main(["show", "runs/plain"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_recompute.report.output import complain, watched_output
+from keras_recompute.report.output import print_error, watch_output
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ class Full(io.StringIO):
 
 
 def test_what_is_printed_arrives(capsys):
-    with watched_output() as output:
+    with watch_output() as output:
         print("heard")
         assert not output.isatty()
     print("and after")
@@ -35,7 +35,7 @@ def test_what_is_printed_arrives(capsys):
 def test_a_stream_that_takes_no_more_is_noted_once(monkeypatch):
     stream = Full()
     monkeypatch.setattr(sys, "stdout", stream)
-    with watched_output() as output:
+    with watch_output() as output:
         print("first")
         print("too long for it")
         print("last")
@@ -46,7 +46,7 @@ def test_a_stream_that_takes_no_more_is_noted_once(monkeypatch):
 
 def test_a_closed_stream_is_noted(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
-    with watched_output() as output:
+    with watch_output() as output:
         print("nobody hears it", flush=True)
     assert str(output.error) == "standard output is closed: nothing was printed"
     assert sys.stdout is None
@@ -55,18 +55,18 @@ def test_a_closed_stream_is_noted(monkeypatch):
 def test_signs_that_the_stream_has_not_become_escapes(monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-    with watched_output() as output:
+    with watch_output() as output:
         print("\u00e9 \udcff")
     assert output.error is None
     assert raw.getvalue() == b"\\xe9 \\udcff\n"
 
 
 def test_a_complaint_is_one_line_whatever_is_in_it(capsys, monkeypatch):
-    complain("a\nb\x1b[2J\udcff")
+    print_error("a\nb\x1b[2J\udcff")
     assert capsys.readouterr() == ("", "a\\nb\\x1b[2J\\udcff\n")
     for stream in (None, Full()):
         monkeypatch.setattr(sys, "stderr", stream)
-        complain("more than ten characters")
+        print_error("more than ten characters")
     assert capsys.readouterr() == ("", "")
 
 
@@ -74,8 +74,8 @@ def test_a_complaint_is_one_line_whatever_is_in_it(capsys, monkeypatch):
 def test_no_file_takes_the_place_of_a_closed_stream(tmp_path):
     """What a library printed would stand in it."""
     code = (
-        "import os, sys; from keras_recompute.report.output import watched_output\n"
-        "with watched_output(), open(sys.argv[1], 'w') as file: assert file.fileno() > 2; os.write(1, b'x'); os.write(2, b'x')"
+        "import os, sys; from keras_recompute.report.output import watch_output\n"
+        "with watch_output(), open(sys.argv[1], 'w') as file: assert file.fileno() > 2; os.write(1, b'x'); os.write(2, b'x')"
     )
     shell = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code, str(tmp_path / "file")]
     assert subprocess.run(shell, cwd=ROOT, check=False).returncode == 0

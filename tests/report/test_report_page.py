@@ -10,7 +10,7 @@ import pytest
 
 from keras_recompute.errors import InvalidArgumentError, ReportError
 from keras_recompute.liveness import Program
-from keras_recompute.report import packages, write_page
+from keras_recompute.report import optional_imports, write_page
 from keras_recompute.report.commands import main
 from keras_recompute.report.page import page_data
 from keras_recompute.sizes import format_bytes
@@ -19,8 +19,8 @@ MIB = 2**20
 HOSTILE = "</script><script>window.harmed=1</script><img src=x onerror='window.harmed=1'>\u2028\"&amp;[/b]\x1b[2J"
 
 
-def needs(*packages):
-    for name in packages:
+def needs(*optional_imports):
+    for name in optional_imports:
         pytest.importorskip(name, reason=f"the page needs {name}, which is not installed")
 
 
@@ -95,7 +95,7 @@ def test_a_missing_library_is_said(program, tmp_path, monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(packages, "import_module", missing)
+    monkeypatch.setattr(optional_imports, "import_module", missing)
     with pytest.raises(ReportError, match="a report needs jinja2"):
         write_page([("a", program)], tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ from ..errors import ReportError
 DRAWING, PAGES = ("matplotlib",), ("jinja2", "markupsafe", "plotly")
 
 
-def needed(name: str) -> Any:
+def require(name: str) -> Any:
     """Return a module of these packages. Raises ReportError that says what to install where it is not there."""
     try:
         return import_module(name)

@@ -6,14 +6,14 @@ import pytest
 
 import recompute_lstm
 from keras_recompute.errors import ReportError
-from keras_recompute.report import comparison_figure, liveness_figure, packages, write_report
+from keras_recompute.report import comparison_figure, liveness_figure, optional_imports, write_report
 from keras_recompute.report.commands import main
 from keras_recompute.report.sweep import sweep_figure
 
 
 @pytest.fixture
 def nothing_draws(monkeypatch):
-    monkeypatch.setattr(packages, "find_spec", lambda _: None)
+    monkeypatch.setattr(optional_imports, "find_spec", lambda _: None)
 
 
 @pytest.mark.usefixtures("nothing_draws")
@@ -37,7 +37,7 @@ def test_what_is_missing_is_told_before_anything_is_written(program, tmp_path, m
 
 
 def test_a_page_needs_more(program, tmp_path, monkeypatch):
-    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "plotly" else name)
+    monkeypatch.setattr(optional_imports, "find_spec", lambda name: None if name == "plotly" else name)
     with pytest.raises(ReportError, match="a report needs plotly"):
         write_report(program, tmp_path / "report", page=True)
     assert not (tmp_path / "report").exists()

@@ -14,7 +14,7 @@ from typing import Any
 from ..cluster_tasks import JOBS, training_tasks
 from ..errors import ClusterError, InvalidArgumentError
 from .cluster import Cluster, find_cluster
-from .meeting import meet
+from .rendezvous import rendezvous
 
 _TASK = re.compile(rf"/job:({'|'.join(JOBS)})/(?:replica:0/)?task:(\d+)")
 
@@ -56,11 +56,11 @@ def join(
     cluster = find_cluster()
     # Each sends signs of life as often as its own setting asks, and the first one waits as long as its own says.
     facts = {**_versions(), "heartbeat_seconds": heartbeat_seconds, **(alike or {})}
-    meet(cluster, facts, wait_seconds=wait_seconds)
+    rendezvous(cluster, facts, wait_seconds=wait_seconds)
     watch_heartbeats(cluster.resolver, heartbeat_seconds=heartbeat_seconds, register_seconds=wait_seconds)
-    with _signals_as_they_were(), _losses_named(cluster):
+    with _preserving_signals(), _naming_lost_workers(cluster):
         strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster.resolver, options)
-    with _losses_named(cluster):
+    with _naming_lost_workers(cluster):
         yield strategy
         strategy.reduce("SUM", tf.zeros(()), axis=None)
 
@@ -75,7 +75,7 @@ def _versions() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _signals_as_they_were() -> Iterator[None]:
+def _preserving_signals() -> Iterator[None]:
     """TensorFlow has SIGTERM tell the cluster that a machine is about to be taken away, and end nothing."""
     is_told = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM) if is_told else None
@@ -85,7 +85,7 @@ def _signals_as_they_were() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _losses_named(cluster: Cluster) -> Iterator[None]:
+def _naming_lost_workers(cluster: Cluster) -> Iterator[None]:
     """Raise ClusterError where TensorFlow says by one of several errors that it cannot reach a worker any more."""
     import tensorflow as tf
 
@@ -104,11 +104,11 @@ def _losses_named(cluster: Cluster) -> Iterator[None]:
             raise
         if "Collective instance" in str(error):
             raise ClusterError(f"the workers did different things, so that their collectives do not fit: {error}") from error
-        lost = _lost(cluster, str(error))
+        lost = _lost_worker(cluster, str(error))
         raise ClusterError(f"{lost} was lost; start the workers again to go on from the last backup") from error
 
 
-def _lost(cluster: Cluster, message: str) -> str:
+def _lost_worker(cluster: Cluster, message: str) -> str:
     named = {(job, int(index)) for job, index in _TASK.findall(message)}
     found = {number for number, process in enumerate(training_tasks(cluster.resolver)) if process in named} - {cluster.number}
     if found:

@@ -52,7 +52,7 @@ class Watcher:
             self._process.stdin.flush()
 
 
-def watch(lines: Iterable[str]) -> None:
+def end_workers_at_eof(lines: Iterable[str]) -> None:
     """End the workers that ``lines`` name, once there are no more lines."""
     workers: set[int] = set()
     for line in lines:
@@ -76,4 +76,4 @@ def _signal(workers: set[int], number: int) -> None:
 
 
 if __name__ == "__main__":
-    watch(sys.stdin)
+    end_workers_at_eof(sys.stdin)

@@ -12,8 +12,8 @@ import pytest
 
 from keras_recompute.distribute import launch
 from keras_recompute.distribute.__main__ import main
-from keras_recompute.distribute.launch import _PORTS, _free_ports
-from keras_recompute.distribute.watching import watch
+from keras_recompute.distribute.launcher import _PORTS, _free_ports
+from keras_recompute.distribute.watcher import end_workers_at_eof
 from keras_recompute.errors import InvalidArgumentError
 
 from .running import LAUNCHER, ROOT
@@ -122,11 +122,11 @@ def test_none_is_left_when_the_launcher_is_killed(tmp_path, arguments):
 def test_a_worker_that_has_ended_is_left_alone():
     """Its number may be another process's by now."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        watch([f"+{other.pid}\n", f"-{other.pid}\n"])
+        end_workers_at_eof([f"+{other.pid}\n", f"-{other.pid}\n"])
         assert other.poll() is None
         other.stdin.close()
         assert other.wait() == 1
-    watch([f"+{other.pid}\n"])  # gone: nothing to do
+    end_workers_at_eof([f"+{other.pid}\n"])  # gone: nothing to do
 
 
 def test_more_workers_than_files_may_be_open_or_ports_there_are_is_one_line_before_any_starts(tmp_path):

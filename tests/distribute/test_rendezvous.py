@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from keras_recompute.distribute.cluster import Cluster
-from keras_recompute.distribute.launch import _free_ports
-from keras_recompute.distribute.meeting import meet
+from keras_recompute.distribute.launcher import _free_ports
+from keras_recompute.distribute.rendezvous import rendezvous
 from keras_recompute.errors import ClusterError, InvalidArgumentError
 
 from .running import LAUNCHER, ROOT, run
@@ -29,7 +29,7 @@ def met(facts, *, wait_seconds=20.0, disturb=lambda _: None):
 
     def worker(number):
         try:
-            meet(Cluster(addresses, number, None, "TF_CONFIG"), facts[number], wait_seconds=wait_seconds)
+            rendezvous(Cluster(addresses, number, None, "TF_CONFIG"), facts[number], wait_seconds=wait_seconds)
         except Exception as error:
             found[number] = f"{type(error).__name__}: {error}".replace(addresses[-1], "ADDRESS").replace(addresses[0], "FIRST")
 
@@ -103,7 +103,7 @@ def test_a_port_that_is_taken_is_an_error_at_once():
         taken.listen()
         addresses = ("127.0.0.1:1", f"127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(InvalidArgumentError, match=r"TF_CONFIG gives worker 1 of 2 .* a port that it cannot listen at"):
-            meet(Cluster(addresses, 1, None, "TF_CONFIG"), {}, wait_seconds=5)
+            rendezvous(Cluster(addresses, 1, None, "TF_CONFIG"), {}, wait_seconds=5)
 
 
 def test_two_workers_of_one_number_are_an_error():
@@ -112,7 +112,7 @@ def test_two_workers_of_one_number_are_an_error():
 
     def worker(number, own):
         try:
-            meet(Cluster((*addresses[:1], own, *addresses[2:]), number, None, "TF_CONFIG"), {}, wait_seconds=20)
+            rendezvous(Cluster((*addresses[:1], own, *addresses[2:]), number, None, "TF_CONFIG"), {}, wait_seconds=20)
         except ClusterError as error:
             errors.append(str(error))
 

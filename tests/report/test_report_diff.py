@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.report.changes import (
+from keras_recompute.report.diff import (
     GROUPINGS,
     UNNAMED,
     ChangeRow,

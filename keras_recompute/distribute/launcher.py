@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from ..errors import InvalidArgumentError
-from .watching import Watcher
+from .watcher import Watcher
 
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 30  # the others notice a lost worker themselves, by its heartbeat, and say so
@@ -77,13 +77,13 @@ def _run_once(command: Sequence[str], workers: int, grace_seconds: float) -> int
     addresses = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
     if len(addresses) < workers:
         raise InvalidArgumentError(f"workers={workers}: this machine has {len(addresses)} ports for them: start fewer")
-    with _started(command, addresses) as workers_there:
+    with _start_workers(command, addresses) as workers_there:
         code, deadline = 0, float("inf")
         while None in (codes := workers_there.codes()) and time.monotonic() <= deadline:
             failed = [(number, ended) for number, ended in enumerate(codes) if ended]
             if failed and not code:
                 (number, code), deadline = failed[0], time.monotonic() + grace_seconds
-                _say(f"worker {number} of {workers} {_how(code)}")
+                _say(f"worker {number} of {workers} {_exit_description(code)}")
             time.sleep(_POLL_SECONDS)
         code = code or next(filter(None, codes), 0)
     return _SIGNALLED - code if code < 0 else code
@@ -105,7 +105,7 @@ class _Workers:
         self.watcher.begins(process.pid)
         self.processes.append(process)
         for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
-            self.readers.append(threading.Thread(target=_hand_on, args=(source, target, number), daemon=True))
+            self.readers.append(threading.Thread(target=_forward_lines, args=(source, target, number), daemon=True))
             self.readers[-1].start()
 
     def codes(self) -> list[int | None]:
@@ -135,17 +135,17 @@ class _Workers:
 
 
 @contextlib.contextmanager
-def _started(command: Sequence[str], addresses: Sequence[str]) -> Iterator[_Workers]:
+def _start_workers(command: Sequence[str], addresses: Sequence[str]) -> Iterator[_Workers]:
     """Start a process for each address, hand on what they print, and end them all at the end.
 
     Raises InvalidArgumentError where the system starts no more.
     """
-    with _ended_by_signals():
-        with _refusals_named(f"{len(addresses)} workers"):
+    with _exit_on_signals():
+        with _explain_start_failures(f"{len(addresses)} workers"):
             workers = _Workers(Watcher())
         try:
             for number in range(len(addresses)):
-                with _refusals_named(f"worker {number} of {len(addresses)}"):
+                with _explain_start_failures(f"worker {number} of {len(addresses)}"):
                     workers.start(command, addresses, number)
             yield workers
         finally:
@@ -153,7 +153,7 @@ def _started(command: Sequence[str], addresses: Sequence[str]) -> Iterator[_Work
 
 
 @contextlib.contextmanager
-def _refusals_named(what: str) -> Iterator[None]:
+def _explain_start_failures(what: str) -> Iterator[None]:
     """Raise InvalidArgumentError where the system starts no process, or no thread (RuntimeError), any more."""
     try:
         yield
@@ -162,7 +162,7 @@ def _refusals_named(what: str) -> Iterator[None]:
         raise InvalidArgumentError(f"{what} cannot be started ({why}): start fewer, or another program") from error
 
 
-def _hand_on(source: IO[str], target: IO[str], number: int) -> None:
+def _forward_lines(source: IO[str], target: IO[str], number: int) -> None:
     front = f"[{number}] " if number else ""
     with source:
         for line in source:
@@ -172,7 +172,7 @@ def _hand_on(source: IO[str], target: IO[str], number: int) -> None:
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def _exit_on_signals() -> Iterator[None]:
     """Have SIGTERM and SIGHUP end the launcher as Control-C does, so that no worker is left behind."""
     is_told = threading.current_thread() is threading.main_thread()
     signals = [s for s in (signal.SIGTERM, getattr(signal, "SIGHUP", None)) if s is not None and is_told]
@@ -204,7 +204,7 @@ def _free_ports(count: int) -> list[int]:
     return found
 
 
-def _how(code: int) -> str:
+def _exit_description(code: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 

@@ -23,7 +23,7 @@ _RETRY_SECONDS, _READ_SECONDS = 0.1, 5.0
 Facts = Mapping[str, Any]  # what all must have in common, by name: values that JSON can write
 
 
-def meet(cluster: Cluster, facts: Facts, *, wait_seconds: float) -> None:
+def rendezvous(cluster: Cluster, facts: Facts, *, wait_seconds: float) -> None:
     """Return when all processes of ``cluster`` have come and said the same ``facts``.
 
     Raises ClusterError in each of them where one does not come within ``wait_seconds`` or says something else, and
@@ -32,17 +32,17 @@ def meet(cluster: Cluster, facts: Facts, *, wait_seconds: float) -> None:
     deadline = time.monotonic() + wait_seconds
     said = json.loads(json.dumps(facts, default=str))
     if cluster.is_chief:
-        _host(cluster, said, deadline, wait_seconds)
+        _host_rendezvous(cluster, said, deadline, wait_seconds)
     else:
-        with _listening(cluster):  # so that an address that is taken is found out now
+        with _listen(cluster):  # so that an address that is taken is found out now
             pass
-        _visit(cluster, said, deadline, wait_seconds)
+        _join_host(cluster, said, deadline, wait_seconds)
 
 
-def _host(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: float) -> None:
+def _host_rendezvous(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: float) -> None:
     missing = set(range(1, len(cluster.addresses)))
     problem = ""
-    with contextlib.ExitStack() as stack, _listening(cluster) as listener:
+    with contextlib.ExitStack() as stack, _listen(cluster) as listener:
         visitors = []
         while missing and not problem:
             try:
@@ -75,7 +75,7 @@ def _host(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: float) 
         raise ClusterError(problem)
 
 
-def _visit(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: float) -> None:
+def _join_host(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: float) -> None:
     host, _, port = cluster.addresses[0].rpartition(":")
     while True:
         left = deadline - time.monotonic()
@@ -95,7 +95,7 @@ def _visit(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: float)
 
 
 @contextlib.contextmanager
-def _listening(cluster: Cluster) -> Iterator[socket.socket]:
+def _listen(cluster: Cluster) -> Iterator[socket.socket]:
     """Listen at the port of this process, on all networks of the machine, as TensorFlow will."""
     port = cluster.addresses[cluster.number].rpartition(":")[2]
     family = socket.AF_INET

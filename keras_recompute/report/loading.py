@@ -46,7 +46,7 @@ def read_reports(path: str | os.PathLike[str]) -> list[Report]:
     return [_read(file) for file in _files(Path(path))]
 
 
-def serialized_of(report: Report) -> bytes:
+def read_serialized(report: Report) -> bytes:
     """Return the serialized program that was kept with ``report``. Raises ReportError where none was."""
     kept = report.path if report.path.suffix == PROTO_SUFFIX else report.path.parent / SERIALIZED_NAME
     try:
@@ -80,7 +80,7 @@ def _read(file: Path) -> Report:
         if file.suffix != PROTO_SUFFIX:
             return Report(label or file.name, file, Program.read(file))
         data = read_whole(file, at_most_bytes=PROTO_BYTES_AT_MOST)
-        with _start_unheard():
+        with _silence_first_import():
             return Report(label or file.name, file, read_hlo_proto(data))
     except ReportError as error:
         raise ReportError(f"{str(file)!r}: {error}") from error
@@ -91,7 +91,7 @@ def _read(file: Path) -> Report:
 
 
 @contextmanager
-def _start_unheard() -> Iterator[None]:
+def _silence_first_import() -> Iterator[None]:
     """Keep what TensorFlow writes when it is first imported out of a command's answer; its log level does not.
 
     It writes to the error stream of the process, past Python's. What it raises is raised.
