@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ..seams.keras.attention import CustomAttention, compute_attention_mask, has_plain_projections, score_scale
 from .fused_attention import attention
-from .scan import rows_product
+from .scan import matmul_over_time
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
@@ -81,7 +81,7 @@ class MultiHeadAttention(CustomAttention):
         dtype = self.compute_dtype
         inputs = tf.cast(inputs, dtype)
         kernels = [tf.cast(layer.kernel, dtype) for layer in layers]
-        product = rows_product(inputs, tf.concat([tf.reshape(k, [k.shape[0], -1]) for k in kernels], axis=-1))
+        product = matmul_over_time(inputs, tf.concat([tf.reshape(k, [k.shape[0], -1]) for k in kernels], axis=-1))
         if self.use_bias:
             product += tf.concat([tf.reshape(tf.cast(layer.bias, dtype), [-1]) for layer in layers], axis=0)
         parts = tf.split(product, [k.shape[1] * k.shape[2] for k in kernels], axis=-1)

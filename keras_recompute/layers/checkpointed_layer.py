@@ -20,8 +20,8 @@ from ..errors import UnsupportedError
 from ..seams.keras.call_context import entry_layer
 from ..seams.keras.graph import nodes_of_operation
 from ..seams.keras.layers import CALL_RESULTS, copy_losses, layers_in, losses_of, move_losses
+from .mixed_class import OURS, SAVED_AS, SavedAsPlain, make_class, original_class, view_as
 from .policy_config import policy_from_config, policy_key, policy_to_config
-from .same_class import OURS, SAVED_AS, SavedAsPlain, make_class, plain_class, with_state_of
 
 _VIEW = f"{OURS}_view"  # a slot, since the attributes are the layer's
 _VIEWS = f"{OURS}_views"
@@ -61,7 +61,7 @@ class _Views:
         key = policy_key(policy)
         made = self._made.get(key)
         if made is None:
-            made = with_state_of(layer, _class_for(type(layer), policy))
+            made = view_as(layer, _class_for(type(layer), policy))
             object.__setattr__(made, _VIEW, _View(layer))
             made = self._made.setdefault(key, made)  # of two threads one was first
             while len(self._made) > _KEPT:
@@ -151,7 +151,7 @@ class CheckpointedLayer(SavedAsPlain):
         config = dict(config)
         ours = config.pop(SAVED_AS, None)
         if ours is None:
-            plain: Any = plain_class(cls)
+            plain: Any = original_class(cls)
             return checkpointed_layer(plain.from_config(config), cls._keras_recompute_policy)
         saved = {**ours["layer"], "config": config}
         layer = keras.saving.deserialize_keras_object(saved, custom_objects=custom_objects)

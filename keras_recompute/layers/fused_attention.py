@@ -1,15 +1,15 @@
 """Attention whose probabilities are never whole, and never kept: its gradient, written by hand, makes them again.
 
 All probabilities of a layer are ``(batch, heads, queries, keys)``: over long sequences a transformer's largest array by far.
-Here heads and queries take turns, a few at a time; of a turn only its results stay, and the two numbers per query that its
+Here heads and queries take tiles, a few at a time; of a tile only its results stay, and the two numbers per query that its
 softmax was made with. That is the recomputation of Rabe and Staats 2021, "Self-attention Does Not Need O(n^2) Memory", and Dao
 et al. 2022, "FlashAttention" (algorithms 1 and 4), at the size that a cache holds. What Korthikanti et al. 2022, "Reducing
 Activation Recomputation in Large Transformer Models", section 5, call selective recomputation saves the same arrays.
 
 The gradient works on the probabilities turned round, ``(keys, queries)``: four of its five products then read rows.
 
-Causal attention goes over a few spans of queries, each with the keys up to its end: what lies behind is not computed. Of
-these keys a query sees all that come before its span, so that a mask is read for the span's own alone.
+Causal attention goes over a few blocks of queries, each with the keys up to its end: what lies behind is not computed. Of
+these keys a query sees all that come before its block, so that a mask is read for the block's own alone.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ from ..engine.passes import target_now
 from ..engine.passes.thresholds import USUAL_BATCH
 from ..engine.pieces import Dimension, Pieces, dimensions, embed
 from ..engine.writing import zeros
-from .by_hand import by_hand
-from .scan import Tensors, loop
+from .hand_written_vjp import call_with_vjp
+from .scan import Tensors, run_loop
 
-TURN_BYTES = 2**22  # of the probabilities of one turn: what a cache holds, and large enough for a product
-_SPANS, _SPAN = 4, 64  # at most so many spans of a causal attention, of at least so many queries: each is written on its own
+TILE_BYTES = 2**22  # of the probabilities of one tile: what a cache holds, and large enough for a product
+_QUERY_BLOCKS, _QUERY_BLOCK = (
+    4,
+    64,
+)  # at most so many blocks of a causal attention, of at least so many queries: each is written on its own
 _KEYS = 2  # axis, of keys and values reordered
 _QUERIES, _HEADS = 1, 2  # axes, of numbers per query the other way round: (batch, heads, queries)
 Whole = tuple[tuple[Dimension, ...], tf.DType]  # shape and type of a tensor
-# Takes the pieces of one turn; returns what is joined along the axis, and what is summed over all turns.
-Turn = Callable[..., tuple[Tensors, Tensors]]
+# Takes the pieces of one tile; returns what is joined along the axis, and what is summed over all tiles.
+Tile = Callable[..., tuple[Tensors, Tensors]]
 
 
 def attention(
@@ -46,7 +49,7 @@ def attention(
     *,
     scale: float,
     is_causal: bool = False,
-    turn_bytes: int = TURN_BYTES,
+    tile_bytes: int = TILE_BYTES,
 ) -> tf.Tensor:
     """Return softmax(scale query key^T) value, ``(batch, queries, heads, value size)``, in ``value``'s type.
 
@@ -55,32 +58,32 @@ def attention(
     does not see a key, and a query that sees none takes the mean of all values. is_causal, in place of a mask: a query sees the
     keys up to its own place. The softmax is computed in float32 at least. Source: Vaswani et al. 2017, section 3.2.1.
 
-    The heads' rows are brought together turn by turn, so that no array of another order stands beside the whole ones.
+    The heads' rows are brought together tile by tile, so that no array of another order stands beside the whole ones.
     """
     batch, queries, heads, keys = query.shape[0] or USUAL_BATCH, query.shape[1], query.shape[2], key.shape[1]
     if is_causal:
-        # The places of queries, as a mask is given, so that turns get their part of them.
+        # The places of queries, as a mask is given, so that tiles get their part of them.
         masks = [tf.reshape(tf.range(queries), [1, queries, 1, 1])]
     else:
-        masks = [] if mask is None else [_reordered(tf.convert_to_tensor(mask))]
-    spans = max(1, min(_SPANS, queries // _SPAN)) if is_causal else 1
-    span, per_query = math.ceil(queries / spans), batch * keys * _wide(query.dtype).size
-    together = max(d for d in range(1, heads + 1) if heads % d == 0 and (d == 1 or d * span * per_query <= turn_bytes))
-    turns = 1 if together > 1 else math.ceil(span * per_query / turn_bytes)
-    rows = math.ceil(span / turns)
-    turns = math.ceil(span / rows)
-    recurrence = _Attention(heads // together, spans, turns, scale, is_causal)
-    # A query added to fill the last turn has a gradient of zeros, and so adds nothing to any other.
-    padded = [_padded(t, spans * turns * rows) for t in (query, *masks)]
-    (out,) = by_hand(recurrence.with_gradient, padded[0], key, value, *padded[1:], count=1, name="attention")
+        masks = [] if mask is None else [_swap_heads(tf.convert_to_tensor(mask))]
+    blocks = max(1, min(_QUERY_BLOCKS, queries // _QUERY_BLOCK)) if is_causal else 1
+    block, per_query = math.ceil(queries / blocks), batch * keys * _wide(query.dtype).size
+    together = max(d for d in range(1, heads + 1) if heads % d == 0 and (d == 1 or d * block * per_query <= tile_bytes))
+    tiles = 1 if together > 1 else math.ceil(block * per_query / tile_bytes)
+    rows = math.ceil(block / tiles)
+    tiles = math.ceil(block / rows)
+    recurrence = _Attention(heads // together, blocks, tiles, scale, is_causal)
+    # A query added to fill the last tile has a gradient of zeros, and so adds nothing to any other.
+    padded = [_pad_queries(t, blocks * tiles * rows) for t in (query, *masks)]
+    (out,) = call_with_vjp(recurrence.with_gradient, padded[0], key, value, *padded[1:], count=1, name="attention")
     return out[:, :queries]
 
 
 class _Attention:
-    """The attention of ``by_hand``, in turns over heads, and within each over spans of queries and in these over queries."""
+    """Attention as ``call_with_vjp`` takes it: tiles of heads, in these blocks of queries, in these tiles of queries."""
 
-    def __init__(self, head_turns: int, spans: int, query_turns: int, scale: float, is_causal: bool) -> None:
-        self._head_turns, self._spans, self._query_turns, self._scale = head_turns, spans, query_turns, scale
+    def __init__(self, head_tiles: int, blocks: int, query_tiles: int, scale: float, is_causal: bool) -> None:
+        self._head_tiles, self._blocks, self._query_tiles, self._scale = head_tiles, blocks, query_tiles, scale
         self._is_causal = is_causal
 
     def with_gradient(self, *tensors: tf.Tensor) -> tuple[Tensors, Callable[..., Tensors]]:
@@ -105,32 +108,32 @@ class _Attention:
             return [_like(query, value.shape[-1]), number, number]
 
         def of_heads(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, *mask: tf.Tensor) -> tuple[Tensors, Tensors]:
-            key, value = _reordered(key), _reordered(value)
+            key, value = _swap_heads(key), _swap_heads(value)
 
             def of_queries(common: int, key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
-                query, *mask = map(_reordered, of_query)
+                query, *mask = map(_swap_heads, of_query)
                 parts = self._parts(common, key, value, mask)
                 scores = [_scores(query, tf.linalg.matrix_transpose(key), *mask) for key, _, mask in parts]
                 largest = functools.reduce(tf.maximum, (tf.reduce_max(s, axis=-1, keepdims=True) for s in scores))
                 weights = [tf.exp((s - largest) * self._scale) for s in scores]
-                total = _sum(tf.reduce_sum(w, axis=-1, keepdims=True) for w in weights)
-                out = _sum(tf.matmul(tf.cast(w, value.dtype), value) for w, (_, value, _) in zip(weights, parts))
-                return (_reordered(out / tf.cast(total, value.dtype)), largest[..., 0], tf.math.log(total[..., 0])), ()
+                total = _add_all(tf.reduce_sum(w, axis=-1, keepdims=True) for w in weights)
+                out = _add_all(tf.matmul(tf.cast(w, value.dtype), value) for w, (_, value, _) in zip(weights, parts))
+                return (_swap_heads(out / tf.cast(total, value.dtype)), largest[..., 0], tf.math.log(total[..., 0])), ()
 
             return self._over_queries(of_queries, [key, value], [query, *mask], results)
 
-        return in_turns(of_heads, self._head_turns, _HEADS, [query, key, value, *mask], results(query))[0]
+        return map_tiles(of_heads, self._head_tiles, _HEADS, [query, key, value, *mask], results(query))[0]
 
     def _backward(self, key: tf.Tensor, value: tf.Tensor, of_query: Sequence[tf.Tensor]) -> Tensors:
         """Return the gradients of query, key and value: Dao et al. 2022, appendix B.2."""
 
         def of_heads(key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
-            key, value = _reordered(key), _reordered(value)
+            key, value = _swap_heads(key), _swap_heads(value)
 
             def of_queries(common: int, key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
-                query, out, d_out = map(_reordered, of_query[:3])
+                query, out, d_out = map(_swap_heads, of_query[:3])
                 largest, log_total, *mask = of_query[3:]
-                parts = self._parts(common, key, value, list(map(_reordered, mask)))
+                parts = self._parts(common, key, value, list(map(_swap_heads, mask)))
                 made = []
                 for key, value, mask in parts:
                     seen = [tf.linalg.matrix_transpose(m) for m in mask]
@@ -142,7 +145,7 @@ class _Attention:
                 if out.dtype == weights.dtype:
                     mean = tf.reduce_sum(d_out * out, axis=-1)[:, :, None]
                 else:  # equal to it, had the results not been rounded to half precision
-                    mean = _sum(tf.reduce_sum(w * d, axis=-2, keepdims=True) for _, _, w, d in made)
+                    mean = _add_all(tf.reduce_sum(w * d, axis=-2, keepdims=True) for _, _, w, d in made)
                 d_queries, d_keys, d_values = [], [], []
                 for key, seen, weights, d_weights in made:
                     d_scores = weights * (d_weights - mean) * self._scale
@@ -152,14 +155,14 @@ class _Attention:
                     d_queries.append(tf.matmul(tf.linalg.matrix_transpose(key), d_scores))
                     d_keys.append(tf.matmul(d_scores, query))
                     d_values.append(tf.matmul(tf.cast(weights, d_out.dtype), d_out))
-                d_query = tf.linalg.matrix_transpose(_sum(d_queries))
-                return (_reordered(d_query),), (_joined(d_keys, _KEYS), _joined(d_values, _KEYS))
+                d_query = tf.linalg.matrix_transpose(_add_all(d_queries))
+                return (_swap_heads(d_query),), (_concatenate(d_keys, _KEYS), _concatenate(d_values, _KEYS))
 
             (d_query,), sums = self._over_queries(of_queries, [key, value], of_query, lambda query: [_like(query)], sums=True)
-            return (d_query, *map(_reordered, sums)), ()
+            return (d_query, *map(_swap_heads, sums)), ()
 
         tensors = [key, value, *of_query]
-        return in_turns(of_heads, self._head_turns, _HEADS, tensors, [_like(of_query[0]), _like(key), _like(value)])[0]
+        return map_tiles(of_heads, self._head_tiles, _HEADS, tensors, [_like(of_query[0]), _like(key), _like(value)])[0]
 
     def _parts(self, common: int, key: tf.Tensor, value: tf.Tensor, mask: list[tf.Tensor]) -> list[Any]:
         """Return keys and values with what of them queries see: ``mask``, or in causal attention all of the first ``common``.
@@ -175,57 +178,57 @@ class _Attention:
 
     def _over_queries(
         self,
-        turn: Turn,
+        tile: Tile,
         of_key: Sequence[tf.Tensor],
         of_query: Sequence[tf.Tensor],
         joined: Callable[[tf.Tensor], list[Whole]],
         *,
         sums: bool = False,
     ) -> tuple[Tensors, Tensors]:
-        """Call ``turn`` on the keys and values, reordered, and on pieces of what belongs to queries; the rest as ``in_turns``.
+        """Call ``tile`` on the keys and values, reordered, and on pieces of what belongs to queries; the rest as ``map_tiles``.
 
-        Before these it is given the number of keys that all queries of the span see, if any are worth a part of their own.
+        Before these it is given the number of keys that all queries of the block see, if any are worth a part of their own.
         ``joined`` are the results for some queries. What is summed, if any, is like ``of_key``.
         """
-        keys, length = of_key[0].shape[-2], of_query[0].shape[_QUERIES] // self._spans
-        pieces = _of_each(of_query, self._spans, _QUERIES)
+        keys, length = of_key[0].shape[-2], of_query[0].shape[_QUERIES] // self._blocks
+        pieces = _of_each(of_query, self._blocks, _QUERIES)
         parts: list[Tensors] = []
         totals: list[tf.Tensor] | None = None
-        for number in range(self._spans):
+        for number in range(self._blocks):
             seen = min(keys, (number + 1) * length) if self._is_causal else keys
             visible = [t[:, :, :seen] for t in of_key] if seen < keys else of_key
-            here = [t if p is None or self._spans == 1 else p.of(t, number) for p, t in zip(pieces, of_query)]
+            here = [t if p is None or self._blocks == 1 else p.of(t, number) for p, t in zip(pieces, of_query)]
             summed = [_like(t) for t in visible] if sums else []
             common = number * length if target_now().is_xla else 0  # TensorFlow's kernels would read more than a mask costs
-            part, terms = in_turns(partial(turn, common, *visible), self._query_turns, _QUERIES, here, joined(here[0]), summed)
+            part, terms = map_tiles(partial(tile, common, *visible), self._query_tiles, _QUERIES, here, joined(here[0]), summed)
             parts.append(part)
             whole = [embed(term, like, _KEYS, 0) for term, like in zip(terms, of_key)]
             totals = whole if totals is None else [a + b for a, b in zip(totals, whole)]
-        return tuple(_joined(p, _axis(_QUERIES, p[0].shape.rank)) for p in zip(*parts)), tuple(totals or ())
+        return tuple(_concatenate(p, _axis(_QUERIES, p[0].shape.rank)) for p in zip(*parts)), tuple(totals or ())
 
 
-def in_turns(
-    turn: Turn, count: int, axis: int, tensors: Sequence[tf.Tensor], joined: Sequence[Whole], summed: Sequence[Whole] = ()
+def map_tiles(
+    tile: Tile, count: int, axis: int, tensors: Sequence[tf.Tensor], joined: Sequence[Whole], summed: Sequence[Whole] = ()
 ) -> tuple[Tensors, Tensors]:
-    """Call ``turn`` on ``count`` equal pieces of ``tensors`` along ``axis``, one turn after the other.
+    """Call ``tile`` on ``count`` equal pieces of ``tensors`` along ``axis``, one after the other.
 
     Tensors of rank 3 have their axes 1 and 2 the other way round. One of size 1 along ``axis`` is given whole each time.
     Returns the results joined along ``axis``, of the shapes and types ``joined``, and the summed ones.
     """
     if count == 1:
-        return turn(*tensors)
+        return tile(*tensors)
     target = target_now()
     pieces = _of_each(tensors, count, axis)
     stores = [t if p is None else p.full(t, target) for p, t in zip(pieces, tensors)]
     results = [_pieces(whole, count, axis) for whole in joined]
 
     def body(i: tf.Tensor, made: Any, sums: Tensors) -> tuple[Any, ...]:
-        parts, terms = turn(*(t if p is None else p.get(t, i) for p, t in zip(pieces, stores)))
+        parts, terms = tile(*(t if p is None else p.get(t, i) for p, t in zip(pieces, stores)))
         made = tuple(p.put(store, i, part) for p, store, part in zip(results, made, parts))
         return i + 1, made, tuple(s + term for s, term in zip(sums, terms))
 
     start = tuple(p.empty(target) for p in results), tuple(zeros(shape, dtype, target) for shape, dtype in summed)
-    _, made, sums = loop(count, body, (tf.constant(0), *start))
+    _, made, sums = run_loop(count, body, (tf.constant(0), *start))
     return tuple(p.whole(store) for p, store in zip(results, made)), sums
 
 
@@ -250,7 +253,7 @@ def _like(tensor: tf.Tensor, last: Dimension | None = None) -> Whole:
     return (*shape, size if last is None else last), tensor.dtype
 
 
-def _reordered(tensor: tf.Tensor) -> tf.Tensor:
+def _swap_heads(tensor: tf.Tensor) -> tf.Tensor:
     """Return ``(batch, heads, length, size)`` as ``(batch, length, heads, size)``, and the other way round."""
     return tf.transpose(tensor, [0, 2, 1, 3])
 
@@ -261,17 +264,17 @@ def _scores(rows: tf.Tensor, columns: tf.Tensor, *mask: tf.Tensor) -> tf.Tensor:
     return tf.where(mask[0], scores, tf.constant(-0.7 * scores.dtype.max, scores.dtype)) if mask else scores
 
 
-def _sum(tensors: Iterable[tf.Tensor]) -> tf.Tensor:
+def _add_all(tensors: Iterable[tf.Tensor]) -> tf.Tensor:
     """Return the sum of the parts. One alone stays as it is."""
     return functools.reduce(tf.add, tensors)
 
 
-def _joined(parts: Sequence[tf.Tensor], axis: int) -> tf.Tensor:
+def _concatenate(parts: Sequence[tf.Tensor], axis: int) -> tf.Tensor:
     """Return the parts one after the other along ``axis``. One alone stays as it is."""
     return parts[0] if len(parts) == 1 else tf.concat(parts, axis)
 
 
-def _padded(tensor: tf.Tensor, length: int) -> tf.Tensor:
+def _pad_queries(tensor: tf.Tensor, length: int) -> tf.Tensor:
     missing = length - tensor.shape[_QUERIES]
     if missing == 0 or tensor.shape[_QUERIES] == 1:
         return tensor

@@ -16,19 +16,19 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from ..engine.marks import cheaper_alone, cheaper_replay
-from .by_hand import by_hand
+from .hand_written_vjp import call_with_vjp
 from .scan import (
     States,
     Steps,
     Tensors,
-    forward,
+    fused_matmul,
+    matmul_over_time,
+    matmul_over_time_gradient,
     matrix_gradient,
-    overwrite,
-    product_of_both,
-    rows_product,
-    rows_product_gradient,
-    shifted,
-    sum_of_steps,
+    previous_states,
+    scan,
+    scan_in_place,
+    sum_over_time,
 )
 
 
@@ -41,7 +41,7 @@ def gru(
     recurrent_kernel ``(units, 3 units)``; bias ``(2, 3 units)`` with ``reset_after``, else ``(3 units,)``.
     """
     recurrence = _gru_reset_after if reset_after else _gru_reset_before
-    outputs, h = by_hand(recurrence, inputs, h0, kernel, recurrent_kernel, bias, count=2, name="gru")
+    outputs, h = call_with_vjp(recurrence, inputs, h0, kernel, recurrent_kernel, bias, count=2, name="gru")
     return outputs, h
 
 
@@ -52,7 +52,7 @@ def _gru_reset_after(
     kernels, recurrent = _columns(kernel, units), _columns(recurrent_kernel, units)
     bias_zr, bias_a = _columns(bias[0], units)
     recurrent_bias_zr, recurrent_bias_a = _columns(bias[1], units)
-    projected = [rows_product(inputs, k) for k in kernels]
+    projected = [matmul_over_time(inputs, k) for k in kernels]
 
     def gates_from(sum_zr: tf.Tensor, x_a: tf.Tensor, p_a: tf.Tensor) -> Tensors:
         # Biases are added where the values are at hand: before the loop it costs a pass over all of them.
@@ -74,18 +74,18 @@ def _gru_reset_after(
     def alone() -> Tensors:
         return _outputs_alone(lambda x, h: advance(x, h)[-1], projected, h0)
 
-    (h,), (zr, a), (p_a, outputs) = overwrite(keeping, (h0,), projected, [units, units])
+    (h,), (zr, a), (p_a, outputs) = scan_in_place(keeping, (h0,), projected, [units, units])
     outputs, h = cheaper_alone([outputs, h], alone)
 
     def again() -> Tensors:
-        before = shifted(h0, outputs)
-        sum_zr = product_of_both(inputs, before, kernels[0], recurrent[0])
-        return gates_from(sum_zr, rows_product(inputs, kernels[1]), rows_product(before, recurrent[1]))
+        before = previous_states(h0, outputs)
+        sum_zr = fused_matmul(inputs, before, kernels[0], recurrent[0])
+        return gates_from(sum_zr, matmul_over_time(inputs, kernels[1]), matmul_over_time(before, recurrent[1]))
 
     zr, a, p_a = cheaper_replay([zr, a, p_a], again, given=[outputs])
 
     def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> Tensors:
-        before = shifted(h0, outputs)
+        before = previous_states(h0, outputs)
         before_at, d_outputs_at = Steps(before), Steps(d_outputs)
         turned = tf.transpose(recurrent_kernel)  # once; see fused_lstm
 
@@ -99,10 +99,10 @@ def _gru_reset_after(
             dh = dh * z + tf.matmul(tf.concat([d_zr, d_p_a], axis=-1), turned)
             return (dh,), (d_zr, da, d_p_a), ()
 
-        (dh0,), (d_zr, da, d_p_a), _ = overwrite(back, (dh,), [zr, a, p_a], backwards=True)
+        (dh0,), (d_zr, da, d_p_a), _ = scan_in_place(back, (dh,), [zr, a, p_a], backwards=True)
         d_inputs, d_kernel = _product_gradients(inputs, kernels, (d_zr, da))
         d_recurrent = tf.concat([matrix_gradient(before, d) for d in (d_zr, d_p_a)], axis=-1)
-        of_zr, of_a, of_p_a = sum_of_steps(d_zr), sum_of_steps(da), sum_of_steps(d_p_a)
+        of_zr, of_a, of_p_a = sum_over_time(d_zr), sum_over_time(da), sum_over_time(d_p_a)
         d_bias = tf.stack([tf.concat([of_zr, of_a], axis=0), tf.concat([of_zr, of_p_a], axis=0)])
         return d_inputs, dh0, d_kernel, d_recurrent, d_bias
 
@@ -114,7 +114,7 @@ def _gru_reset_before(
 ) -> tuple[Tensors, Callable[..., Tensors]]:
     units = h0.shape[-1]
     kernels, biases, (of_gates, of_candidate) = (_columns(w, units) for w in (kernel, bias, recurrent_kernel))
-    projected = [rows_product(inputs, k) for k in kernels]
+    projected = [matmul_over_time(inputs, k) for k in kernels]
 
     def advance(x: Tensors, h: tf.Tensor) -> Tensors:
         zr = tf.sigmoid(x[0] + tf.matmul(h, of_gates) + biases[0])
@@ -129,18 +129,18 @@ def _gru_reset_before(
     def alone() -> Tensors:
         return _outputs_alone(lambda x, h: advance(x, h)[-1], projected, h0)
 
-    (h,), (zr, a), (outputs,) = overwrite(keeping, (h0,), projected, [units])
+    (h,), (zr, a), (outputs,) = scan_in_place(keeping, (h0,), projected, [units])
     outputs, h = cheaper_alone([outputs, h], alone)
 
     def again() -> Tensors:
-        before = shifted(h0, outputs)
-        zr = tf.sigmoid(product_of_both(inputs, before, kernels[0], of_gates) + biases[0])
-        return zr, tf.tanh(product_of_both(inputs, zr[..., units:] * before, kernels[1], of_candidate) + biases[1])
+        before = previous_states(h0, outputs)
+        zr = tf.sigmoid(fused_matmul(inputs, before, kernels[0], of_gates) + biases[0])
+        return zr, tf.tanh(fused_matmul(inputs, zr[..., units:] * before, kernels[1], of_candidate) + biases[1])
 
     zr, a = cheaper_replay([zr, a], again, given=[outputs])
 
     def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> Tensors:
-        before = shifted(h0, outputs)
+        before = previous_states(h0, outputs)
         # The loop overwrites the gates, and the reset gate is needed once more after it.
         reset = zr[:, :, units:] * before
         before_at, d_outputs_at = Steps(before), Steps(d_outputs)
@@ -156,10 +156,10 @@ def _gru_reset_before(
             d_zr = tf.concat([dh * (h - a), d_reset * h], axis=-1) * (zr * (1 - zr))
             return (dh * z + d_reset * r + tf.matmul(d_zr, gates_turned),), (d_zr, da), ()
 
-        (dh0,), (d_zr, da), _ = overwrite(back, (dh,), [zr, a], backwards=True)
+        (dh0,), (d_zr, da), _ = scan_in_place(back, (dh,), [zr, a], backwards=True)
         d_inputs, d_kernel = _product_gradients(inputs, kernels, (d_zr, da))
         d_recurrent = tf.concat([matrix_gradient(before, d_zr), matrix_gradient(reset, da)], axis=-1)
-        return d_inputs, dh0, d_kernel, d_recurrent, tf.concat([sum_of_steps(d_zr), sum_of_steps(da)], axis=0)
+        return d_inputs, dh0, d_kernel, d_recurrent, tf.concat([sum_over_time(d_zr), sum_over_time(da)], axis=0)
 
     return (outputs, h), gradient
 
@@ -179,12 +179,12 @@ def _outputs_alone(
         h = advance(tuple(p.read(t) for p in projected_at), h)
         return (h,), (h,)
 
-    (h,), (outputs,) = forward(step, (h0,), projected[0].shape[1], [h0.shape[-1]])
+    (h,), (outputs,) = scan(step, (h0,), projected[0].shape[1], [h0.shape[-1]])
     return outputs, h
 
 
 def _product_gradients(inputs: tf.Tensor, kernels: Tensors, gradients: Tensors) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the gradients of the inputs and of the whole kernel, from those of its products with the inputs."""
-    pairs = [rows_product_gradient(inputs, kernel, gradient) for kernel, gradient in zip(kernels, gradients)]
+    pairs = [matmul_over_time_gradient(inputs, kernel, gradient) for kernel, gradient in zip(kernels, gradients)]
     (d_inputs, d_kernel), (more_d_inputs, d_candidate) = pairs
     return d_inputs + more_d_inputs, tf.concat([d_kernel, d_candidate], axis=-1)

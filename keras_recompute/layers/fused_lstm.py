@@ -20,19 +20,19 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from ..engine.marks import cheaper_alone, cheaper_replay
-from .by_hand import by_hand
+from .hand_written_vjp import call_with_vjp
 from .scan import (
     States,
     Steps,
     Tensors,
-    forward,
+    fused_matmul,
+    matmul_over_time,
+    matmul_over_time_gradient,
     matrix_gradient,
-    overwrite,
-    product_of_both,
-    rows_product,
-    rows_product_gradient,
-    shifted,
-    sum_of_steps,
+    previous_states,
+    scan,
+    scan_in_place,
+    sum_over_time,
 )
 
 
@@ -45,7 +45,7 @@ def lstm(
     recurrent_kernel ``(units, 4 units)``; bias ``(4 units,)``. Source: Hochreiter and Schmidhuber 1997, with the forget
     gate of Gers et al. 2000.
     """
-    outputs, h, c = by_hand(_lstm, inputs, h0, c0, kernel, recurrent_kernel, bias, count=3, name="lstm")
+    outputs, h, c = call_with_vjp(_lstm, inputs, h0, c0, kernel, recurrent_kernel, bias, count=3, name="lstm")
     return outputs, h, c
 
 
@@ -53,7 +53,7 @@ def _lstm(
     inputs: tf.Tensor, h0: tf.Tensor, c0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
 ) -> tuple[Tensors, Callable[..., Tensors]]:
     length, units = inputs.shape[1], h0.shape[-1]
-    projected = rows_product(inputs, kernel)
+    projected = matmul_over_time(inputs, kernel)
 
     def advance(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> Tensors:
         # The bias is added here, where the values are at hand: before the loop it costs a pass over all of them.
@@ -71,20 +71,20 @@ def _lstm(
             _, h, c = advance(projected_at.read(t), h, c)
             return (h, c), (h,)
 
-        states, (outputs,) = forward(step, (h0, c0), length, [units])
+        states, (outputs,) = scan(step, (h0, c0), length, [units])
         return outputs, *states
 
-    (h, c), (gates,), (cells, outputs) = overwrite(keeping, (h0, c0), [projected], [units, units])
+    (h, c), (gates,), (cells, outputs) = scan_in_place(keeping, (h0, c0), [projected], [units, units])
     outputs, h, c = cheaper_alone([outputs, h, c], alone)
 
     def again() -> Tensors:
-        summed = product_of_both(inputs, shifted(h0, outputs), kernel, recurrent_kernel)
+        summed = fused_matmul(inputs, previous_states(h0, outputs), kernel, recurrent_kernel)
 
         def step(_: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
             gates, c = _gates_and_cell(current[0] + bias, *states)
             return (c,), (gates,), (c,)
 
-        _, (gates,), (cells,) = overwrite(step, (c0,), [summed], [units])
+        _, (gates,), (cells,) = scan_in_place(step, (c0,), [summed], [units])
         return gates, cells
 
     gates, cells = cheaper_replay([gates, cells], again, given=[outputs])
@@ -104,10 +104,10 @@ def _lstm(
             d = tf.concat([dc * a, dc * before, dc * i, dh * tanh_c], axis=-1) * _slopes(gates)
             return (tf.matmul(d, turned), dc * f), (d,), ()
 
-        (dh0, dc0), (d_gates,), _ = overwrite(back, (dh, dc), [gates], backwards=True)
-        d_inputs, d_kernel = rows_product_gradient(inputs, kernel, d_gates)
-        d_recurrent = matrix_gradient(shifted(h0, outputs), d_gates)
-        return d_inputs, dh0, dc0, d_kernel, d_recurrent, sum_of_steps(d_gates)
+        (dh0, dc0), (d_gates,), _ = scan_in_place(back, (dh, dc), [gates], backwards=True)
+        d_inputs, d_kernel = matmul_over_time_gradient(inputs, kernel, d_gates)
+        d_recurrent = matrix_gradient(previous_states(h0, outputs), d_gates)
+        return d_inputs, dh0, dc0, d_kernel, d_recurrent, sum_over_time(d_gates)
 
     return (outputs, h, c), gradient
 

@@ -21,7 +21,7 @@ _warned: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
-def checkpoints_obeyed(layer: Any = _EVERY) -> Iterator[None]:
+def obey_checkpoints(layer: Any = _EVERY) -> Iterator[None]:
     """Say that who calls the checkpoint ``layer`` inside, by default every one, knows what it is for."""
     before = _obeyed.set(layer)
     try:
@@ -61,7 +61,7 @@ class RecomputationCheckpoint(keras.layers.Layer):
     def call(self, inputs: Any) -> Any:
         """Return ``inputs``, any nest of tensors."""
         if _obeyed.get() not in (self, _EVERY) and gradient_may_be_asked():
-            _advise_unobeyed(self, entry_layer())
+            _warn_ignored(self, entry_layer())
         return keras.tree.map_structure(lambda t: t, inputs)
 
     def compute_output_spec(self, inputs: Any) -> Any:
@@ -69,7 +69,7 @@ class RecomputationCheckpoint(keras.layers.Layer):
         return keras.tree.map_structure(lambda t: keras.KerasTensor(t.shape, dtype=t.dtype), inputs)
 
 
-def _advise_unobeyed(checkpoint: RecomputationCheckpoint, holder: Any) -> None:
+def _warn_ignored(checkpoint: RecomputationCheckpoint, holder: Any) -> None:
     """Warn, once for each ``holder``, the layer or model that was called, that its checkpoint does nothing."""
     if holder in _warned:
         return

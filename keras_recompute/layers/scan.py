@@ -29,19 +29,19 @@ class Steps:
         return tf.squeeze(self.pieces.get(self.store, t), axis=1)
 
 
-def rows_product(sequence: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
+def matmul_over_time(sequence: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     """Multiply every step of ``sequence`` by ``matrix`` as one product."""
     product = tf.matmul(_rows(sequence), matrix)
     return tf.reshape(product, [-1, sequence.shape[1], matrix.shape[-1]])
 
 
-def product_of_both(a: tf.Tensor, b: tf.Tensor, matrix_of_a: tf.Tensor, matrix_of_b: tf.Tensor) -> tf.Tensor:
+def fused_matmul(a: tf.Tensor, b: tf.Tensor, matrix_of_a: tf.Tensor, matrix_of_b: tf.Tensor) -> tf.Tensor:
     """Return ``a matrix_of_a + b matrix_of_b`` of every step as one product, whose parts need no array of their own."""
-    return rows_product(tf.concat([a, b], axis=-1), tf.concat([matrix_of_a, matrix_of_b], axis=0))
+    return matmul_over_time(tf.concat([a, b], axis=-1), tf.concat([matrix_of_a, matrix_of_b], axis=0))
 
 
-def rows_product_gradient(sequence: tf.Tensor, matrix: tf.Tensor, gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the gradients of ``sequence`` and ``matrix`` from that of ``rows_product``."""
+def matmul_over_time_gradient(sequence: tf.Tensor, matrix: tf.Tensor, gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the gradients of ``sequence`` and ``matrix`` from that of ``matmul_over_time``."""
     d_rows = tf.matmul(_rows(gradient), matrix, transpose_b=True)
     d_sequence = tf.reshape(d_rows, [-1, sequence.shape[1], matrix.shape[0]])
     return d_sequence, matrix_gradient(sequence, gradient)
@@ -52,7 +52,7 @@ def matrix_gradient(sequence: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
     return tf.matmul(_rows(sequence), _rows(gradient), transpose_a=True)
 
 
-def sum_of_steps(gradient: tf.Tensor) -> tf.Tensor:
+def sum_over_time(gradient: tf.Tensor) -> tf.Tensor:
     """Return the gradient of a vector that was added at every step: ``(batch, time, size)`` summed to ``(size,)``.
 
     Summed as a product with ones, sequence by sequence: compilers add rows one after the other, and over tens of thousands
@@ -62,12 +62,12 @@ def sum_of_steps(gradient: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.matmul(ones, gradient), axis=[0, 1])
 
 
-def shifted(first: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+def previous_states(first: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     """Return the state before each step: ``first``, then all ``outputs`` but the last."""
     return tf.concat([first[:, None], outputs[:, :-1]], axis=1)
 
 
-def forward(step: Step, states: States, length: int, sizes: Sequence[int]) -> tuple[States, Tensors]:
+def scan(step: Step, states: States, length: int, sizes: Sequence[int]) -> tuple[States, Tensors]:
     """Run ``step(t, *states) -> (states, emitted)`` for t = 0 .. length - 1; return the last states and all emitted."""
     batch, dtype = dimensions(states[0])[0], states[0].dtype
     all_pieces = [_steps(length, batch, size, dtype) for size in sizes]
@@ -77,11 +77,13 @@ def forward(step: Step, states: States, length: int, sizes: Sequence[int]) -> tu
         stores = tuple(p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, stores, emitted))
         return t + 1, tuple(states), stores
 
-    _, states, stores = loop(length, body, (tf.constant(0), tuple(states), tuple(p.empty(target_now()) for p in all_pieces)))
+    _, states, stores = run_loop(
+        length, body, (tf.constant(0), tuple(states), tuple(p.empty(target_now()) for p in all_pieces))
+    )
     return states, tuple(p.whole(store) for p, store in zip(all_pieces, stores))
 
 
-def overwrite(
+def scan_in_place(
     step: OverwritingStep, states: States, sequences: Sequence[tf.Tensor], sizes: Sequence[int] = (), *, backwards: bool = False
 ) -> tuple[States, Tensors, Tensors]:
     """Run ``step(t, sequences at t, states) -> (states, written, emitted)`` over time, writing over what it has read.
@@ -107,12 +109,12 @@ def overwrite(
 
     current, stores = tuple(s.read(first) for s in steps), tuple(s.store for s in steps)
     start = (tf.constant(0), tuple(states), current, stores, tuple(p.empty(target_now()) for p in all_pieces))
-    _, states, _, stores, emitted_stores = loop(length, body, start)
+    _, states, _, stores, emitted_stores = run_loop(length, body, start)
     written = tuple(s.pieces.whole(store) for s, store in zip(steps, stores))
     return states, written, tuple(p.whole(store) for p, store in zip(all_pieces, emitted_stores))
 
 
-def loop(length: int, body: Callable[..., Any], start: Any) -> Any:
+def run_loop(length: int, body: Callable[..., Any], start: Any) -> Any:
     """Run ``body`` ``length`` times; its first argument, and the first of ``start``, counts the turns."""
     body = written(body, target_now())
     return tf.while_loop(lambda k, *_: k < length, body, start, maximum_iterations=length, parallel_iterations=1)

@@ -59,14 +59,14 @@ class Cut:
 
 
 @contextlib.contextmanager
-def recurrent_layers_in_sections() -> Iterator[list[Cut]]:
+def section_recurrent_layers() -> Iterator[list[Cut]]:
     """Have recurrent layers of Keras keep one state per section of time; gives the calls so far."""
     cuts: list[Cut] = []
     with replace_time_loops(functools.partial(_run, cuts)):
         yield cuts
 
 
-def section_lengths(steps: int) -> list[tuple[int, int]]:
+def sqrt_sections(steps: int) -> list[tuple[int, int]]:
     """Return how ``steps`` are cut: pairs of a number of sections and their length, in order.
 
     Of about ``sqrt(steps)`` sections, all are equal if a number of them near the root divides the
@@ -171,7 +171,7 @@ class _Recurrence:
         step = self._partition(self._step, self._specs(carried, 1), None, range(self._carried))
         if not can_be_outlined(step, self._roles(0, 1)):
             return None
-        lengths = section_lengths(self._steps)
+        lengths = sqrt_sections(self._steps)
         if not all(map(step.joint.trace.purity.is_pure, step.joint.trace.graph.get_operations())):
             _warn(self._layer, "its cell draws random numbers or changes variables at each step")
             if self._options.unroll:  # Keras runs each step once, and has run none yet

@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from ..layers.same_class import OURS, class_of, plain_class
+from ..layers.mixed_class import OURS, mixed_class, original_class
 from ..seams.keras.construction import copy_without_constructor
 
 
@@ -21,4 +21,4 @@ def beside(model: keras.Model, ours: type) -> Any:
 
     ``model`` is functional, or built. The result is not compiled.
     """
-    return copy_without_constructor(model, class_of(plain_class(type(model)), ours), without=OURS)
+    return copy_without_constructor(model, mixed_class(original_class(type(model)), ours), without=OURS)

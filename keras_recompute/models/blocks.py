@@ -29,8 +29,8 @@ from ..engine.partition import Partition
 from ..engine.policies import save_replay_sources
 from ..errors import InvalidArgumentError
 from ..layers.checkpointed_layer import CheckpointedLayer
-from ..layers.same_class import SAVED_AS, SavedAsPlain, class_config, plain_class
-from ..layers.time_sections import recurrent_layers_in_sections
+from ..layers.mixed_class import SAVED_AS, SavedAsPlain, class_config, original_class
+from ..layers.time_sections import section_recurrent_layers
 from ..seams.keras.graph import CloneObserver, Functional
 from ..seams.keras.layers import layers_in, losses_of
 from .aside import with_losses
@@ -118,7 +118,7 @@ class Blocks:
                 return plain(*args, **kwargs)
             self._here.is_active = False  # the layers inside are recomputed with it
             try:
-                with recurrent_layers_in_sections():
+                with section_recurrent_layers():
                     results, owners, losses = recomputed(*args, **kwargs)
             finally:
                 self._here.is_active = True
@@ -184,14 +184,14 @@ class BlocksModel(SavedAsPlain, CloneObserver, OnReplicas):
         config = self.plain_config()
         places = {id(layer): number for number, layer in enumerate(layers_in(self, include_self=False))}
         ours = {"blocks": [places[id(layer)] for layer in self._blocks], "build": self.get_build_config()}
-        return {**config, SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}
+        return {**config, SAVED_AS: {"class": class_config(original_class(type(self))), **ours}}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         config = dict(config)
         ours = config.pop(SAVED_AS, None)
         if ours is None:
-            own: Any = plain_class(cls)
+            own: Any = original_class(cls)
             return own.from_config(config)
         written = {**ours["class"], "config": config, "build_config": ours["build"]}
         model = keras.saving.deserialize_keras_object(written, custom_objects=custom_objects)

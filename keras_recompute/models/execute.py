@@ -23,7 +23,7 @@ from ..engine.policies import Policy, save_nothing, save_replay_sources
 from ..engine.sparse_gradients import is_gathered
 from ..engine.target import Target
 from ..engine.trace import trace
-from ..layers.time_sections import recurrent_layers_in_sections
+from ..layers.time_sections import section_recurrent_layers
 from ..planning.nested_sections import equal_groups
 from .aside import Aside, hang_masks, with_masks
 from .distribute import distributed
@@ -120,7 +120,7 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: Partit
     as compiled functions that belong to ``partitions``: give the same ones for calls that are alike.
     Where anything is recomputed, recurrent layers of Keras are cut along time wherever they stand.
     """
-    with recurrent_layers_in_sections() if plan.recomputes else contextlib.nullcontext():
+    with section_recurrent_layers() if plan.recomputes else contextlib.nullcontext():
         return _execute(plan, inputs, partitions or PartitionCache())
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..layers.recomputation_checkpoint import checkpoints_obeyed
+from ..layers.recomputation_checkpoint import obey_checkpoints
 from ..seams.keras.graph import call_nodes
 from ..seams.keras.layers import arguments_from_context, takes_training
 
@@ -64,7 +64,7 @@ class Call:
             return values[leaf.key] if isinstance(leaf, Ref) else leaf
 
         args, kwargs = keras.tree.map_structure(fill, (self.args, self.kwargs))
-        with checkpoints_obeyed(self.operation):
+        with obey_checkpoints(self.operation):
             results = self.operation(*args, **kwargs)
         values.update(zip(self.outputs, keras.tree.flatten(results)))
 

@@ -30,7 +30,7 @@ from ..engine.partition import partition
 from ..engine.passes import target_now
 from ..engine.policies import save_nothing
 from ..engine.trace import Trace, trace
-from ..layers.time_sections import recurrent_layers_in_sections
+from ..layers.time_sections import section_recurrent_layers
 from ..liveness import Program, profile
 from ..liveness.program import RESULT, TEMPORARY, Buffer, held_per_step
 from ..op_names import FORWARD, RECOMPUTE
@@ -98,7 +98,7 @@ def workspaces_of(
         program = profile(tf.function(step, jit_compile=True, autograph=False), *given, *results)
         return _read(program, input_bytes=_floating_bytes(signature))
 
-    with recurrent_layers_in_sections():
+    with section_recurrent_layers():
         in_section = measured(section)
     return Workspaces(section=in_section, plain=measured(turned))
 

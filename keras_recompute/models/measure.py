@@ -35,7 +35,7 @@ from ..engine.policies import save_everything
 from ..engine.trace import Trace, trace
 from ..errors import UnsupportedError
 from ..graph_traversal import reachable
-from ..layers.time_sections import Cut, recurrent_layers_in_sections
+from ..layers.time_sections import Cut, section_recurrent_layers
 from ..seams.keras.layers import takes_training
 from .fingerprint import Fingerprints, calls_key
 from .graph import Call
@@ -158,7 +158,7 @@ def _traced_for_xla(run: Callable[..., Any], signature: Sequence[tf.TensorSpec])
     def step() -> None:
         found.append(trace(run, signature, target_now()))
 
-    with recurrent_layers_in_sections() as cuts:
+    with section_recurrent_layers() as cuts:
         step.get_concrete_function()
     return found[0], cuts
 

@@ -18,7 +18,7 @@ from ..engine.passes import target_now
 from ..engine.programs import Programs
 from ..engine.writing import written
 from ..errors import InvalidArgumentError, RecomputeWarning
-from ..layers.recomputation_checkpoint import RecomputationCheckpoint, checkpoints_obeyed
+from ..layers.recomputation_checkpoint import RecomputationCheckpoint, obey_checkpoints
 from ..seams.keras.call_context import current_training, pass_training
 from ..seams.keras.graph import GraphRunner, set_operation_order, tracked_layers
 from ..seams.keras.layers import backend_variable
@@ -184,7 +184,7 @@ class Model(GraphRunner, OnReplicas, keras.Model):
         flat = keras.tree.flatten(inputs)
         if self._is_recomputed(flat):
             return keras.tree.pack_sequence_as(self.output, self._run_sections(flat))
-        with checkpoints_obeyed():
+        with obey_checkpoints():
             outputs = plain()
         for output in keras.tree.flatten(outputs):
             # keras.models.clone_model constructs the clone on these

@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from ..layers.same_class import SAVED_AS, SavedAsPlain, class_config, plain_class
+from ..layers.mixed_class import SAVED_AS, SavedAsPlain, class_config, original_class
 from ..seams.keras.graph import CloneObserver
 from .beside import beside
 from .clones import check_class_of_clone
@@ -64,14 +64,14 @@ class PlacedModel(SavedAsPlain, CloneObserver, Model):
         is_open, rounds = self._places
         ours = {"is_open": is_open, "checkpoints": [list(places) for places in rounds]}
         ours.update(recomputation_levels=self._levels, scan_layers=self._scan_layers)
-        return {**self.plain_config(), SAVED_AS: {"class": class_config(plain_class(type(self))), **ours}}
+        return {**self.plain_config(), SAVED_AS: {"class": class_config(original_class(type(self))), **ours}}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         config = dict(config)
         ours = config.pop(SAVED_AS, None)
         if ours is None:  # that of the model's own class: it has no checkpoints
-            own: Any = plain_class(cls)
+            own: Any = original_class(cls)
             return own.from_config(config)
         plain = keras.saving.deserialize_keras_object({**ours["class"], "config": config}, custom_objects=custom_objects)
         model = placed(plain, (ours["is_open"], tuple(map(tuple, ours["checkpoints"]))))

@@ -37,11 +37,11 @@ def by_formula(query, key, value, mask, d_out, scale):
     return weights @ value, d_scores @ key, turned @ query, np.swapaxes(weights, -1, -2) @ d_out
 
 
-def run(query, key, value, mask, d_out, scale, turn_bytes, jit, is_causal=False):
+def run(query, key, value, mask, d_out, scale, tile_bytes, jit, is_causal=False):
     def both(query, key, value, d_out):
         with tf.GradientTape() as tape:
             tape.watch([query, key, value])
-            out = attention(query, key, value, mask, scale=scale, turn_bytes=turn_bytes, is_causal=is_causal)
+            out = attention(query, key, value, mask, scale=scale, tile_bytes=tile_bytes, is_causal=is_causal)
         return (out, *tape.gradient(out, [query, key, value], d_out))
 
     # The formula has the heads in front of the length.
@@ -54,18 +54,18 @@ def run(query, key, value, mask, d_out, scale, turn_bytes, jit, is_causal=False)
 @given(
     sizes=st.tuples(*[st.integers(1, 5)] * 5),
     masked=st.sampled_from([None, (2, 3), (3,), (1, 2, 3), (0, 1, 2, 3)]),
-    turn_bytes=st.sampled_from([1, 100, 1000, 2**22]),
+    tile_bytes=st.sampled_from([1, 100, 1000, 2**22]),
     jit=st.sampled_from([None, False]),
     seed=st.integers(0, 99),
 )
-def test_any_shape_mask_and_number_of_turns_give_the_formula(sizes, masked, turn_bytes, jit, seed):
+def test_any_shape_mask_and_number_of_tiles_give_the_formula(sizes, masked, tile_bytes, jit, seed):
     batch, heads, queries, keys, size = sizes
     random = np.random.default_rng(seed)
     query, key = random.standard_normal((batch, heads, queries, size)), random.standard_normal((batch, heads, keys, size))
     value, d_out = random.standard_normal((batch, heads, keys, 3)), random.standard_normal((batch, heads, queries, 3))
     full = batch, heads, queries, keys
     mask = None if masked is None else random.random([full[i] if i in masked else 1 for i in range(4)]) < 0.6
-    found = run(query, key, value, mask, d_out, 0.7, turn_bytes, jit)
+    found = run(query, key, value, mask, d_out, 0.7, tile_bytes, jit)
     for name, a, b in zip(("out", "query", "key", "value"), found, by_formula(query, key, value, mask, d_out, 0.7)):
         np.testing.assert_allclose(a, b, atol=1e-12, err_msg=name)
 
@@ -74,28 +74,28 @@ def test_any_shape_mask_and_number_of_turns_give_the_formula(sizes, masked, turn
 @settings(max_examples=8, deadline=None)
 @given(
     length=st.sampled_from([1, 63, 64, 127, 128, 200, 256, 257, 330]),
-    turn_bytes=st.sampled_from([2**12, 2**17, 2**22]),
+    tile_bytes=st.sampled_from([2**12, 2**17, 2**22]),
     jit=st.sampled_from([None, False]),
     seed=st.integers(0, 99),
 )
-def test_causal_attention_of_any_length_is_that_with_a_mask(length, turn_bytes, jit, seed):
+def test_causal_attention_of_any_length_is_that_with_a_mask(length, tile_bytes, jit, seed):
     # Spans of at least 64 queries, at most 4: 127 are one, 200 three of 67, 67 and 66, 330 four of 83, 83, 83 and 81.
     random = np.random.default_rng(seed)
     query, key, value, d_out = (random.standard_normal((1, 2, length, 3)) for _ in range(4))
-    found = run(query, key, value, None, d_out, 0.7, turn_bytes, jit, is_causal=True)
+    found = run(query, key, value, None, d_out, 0.7, tile_bytes, jit, is_causal=True)
     wanted = by_formula(query, key, value, np.tril(np.ones((length, length), bool)), d_out, 0.7)
     for name, a, b in zip(("out", "query", "key", "value"), found, wanted):
         np.testing.assert_allclose(a, b, atol=1e-11, err_msg=name)
 
 
 @pytest.mark.parametrize(
-    "turn_bytes", [2**15, pytest.param(2**22, marks=pytest.mark.long)], ids=["turns of 16 queries", "one turn"]
+    "tile_bytes", [2**15, pytest.param(2**22, marks=pytest.mark.long)], ids=["tiles of 16 queries", "one tile"]
 )
 @pytest.mark.parametrize("length", [pytest.param(256, marks=pytest.mark.long), 330])
-def test_causal_attention_compiled(length, turn_bytes):
+def test_causal_attention_compiled(length, tile_bytes):
     random = np.random.default_rng(0)
     query, key, value, d_out = (random.standard_normal((1, 2, length, 3)) for _ in range(4))
-    found = run(query, key, value, None, d_out, 0.7, turn_bytes, True, is_causal=True)
+    found = run(query, key, value, None, d_out, 0.7, tile_bytes, True, is_causal=True)
     wanted = by_formula(query, key, value, np.tril(np.ones((length, length), bool)), d_out, 0.7)
     for name, a, b in zip(("out", "query", "key", "value"), found, wanted):
         np.testing.assert_allclose(a, b, atol=1e-11, err_msg=name)
@@ -125,13 +125,13 @@ def test_causal_attention_compiled_reads_a_mask_for_the_keys_of_a_span_alone():
     assert elements_of("SelectV2", is_causal=True, jit=True) == HEADS * 4 * 64 * 64
 
 
-@pytest.mark.parametrize("turn_bytes", [2 * 5 * 3 * 8, 2**22], ids=["turns of 3 queries", "one turn"])
-def test_compiled_with_a_mask_that_hides_all_keys_of_a_query(turn_bytes):
+@pytest.mark.parametrize("tile_bytes", [2 * 5 * 3 * 8, 2**22], ids=["tiles of 3 queries", "one tile"])
+def test_compiled_with_a_mask_that_hides_all_keys_of_a_query(tile_bytes):
     random = np.random.default_rng(0)
     query, key, value, d_out = (random.standard_normal((2, 3, n, 4)) for n in (7, 5, 5, 7))
     mask = random.random((2, 1, 7, 5)) < 0.5
     mask[0, 0, 2] = False
-    found = run(query, key, value, mask, d_out, 0.5, turn_bytes, True)
+    found = run(query, key, value, mask, d_out, 0.5, tile_bytes, True)
     for a, b in zip(found, by_formula(query, key, value, mask, d_out, 0.5)):
         np.testing.assert_allclose(a, b, atol=1e-12)
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
-from keras_recompute.layers.time_sections import recurrent_layers_in_sections, section_lengths
+from keras_recompute.layers.time_sections import section_recurrent_layers, sqrt_sections
 
 layers = keras.layers
 BATCH, TIME, FEATURES, UNITS = 3, 7, 5, 4  # 7 steps are sections of 3, 2 and 2
@@ -132,7 +132,7 @@ def two_passes(case, *, is_cut, jit=False):
     @tf.function(jit_compile=jit, autograph=False)
     def step(x):
         variables = [v.value for v in layer.trainable_variables]
-        around = recurrent_layers_in_sections() if is_cut else contextlib.nullcontext()
+        around = section_recurrent_layers() if is_cut else contextlib.nullcontext()
         with tf.GradientTape() as tape, around:
             tape.watch(x)
             results = layer(x, training=True, **arguments)
@@ -175,7 +175,7 @@ def test_lengths_that_are_not_known_are_said():
 
     @tf.function(autograph=False)
     def step(x):
-        with recurrent_layers_in_sections():
+        with section_recurrent_layers():
             return layer(x, training=True)
 
     with pytest.warns(RecomputeWarning, match="'lstm.*' all stay in memory.*have no fixed length"):
@@ -189,7 +189,7 @@ def test_a_batch_of_any_size():
 
     @tf.function(autograph=False)
     def step(x):
-        with tf.GradientTape() as tape, recurrent_layers_in_sections():
+        with tf.GradientTape() as tape, section_recurrent_layers():
             tape.watch(x)
             y = layer(x, mask=x[..., 0] > 0, training=True)
         return y, tape.gradient(y, x)
@@ -213,7 +213,7 @@ def test_a_second_derivative():
         def step(x):
             with tf.GradientTape() as outer:
                 outer.watch(x)
-                around = recurrent_layers_in_sections() if is_cut else contextlib.nullcontext()
+                around = section_recurrent_layers() if is_cut else contextlib.nullcontext()
                 with tf.GradientTape() as inner, around:
                     inner.watch(x)
                     y = tf.reduce_sum(tf.sin(layer(x, training=True)))
@@ -234,7 +234,7 @@ def test_a_layer_that_is_recomputed_keeps_a_state_between_sections(jit):
 
     @tf.function(jit_compile=jit, autograph=False)
     def step(x):
-        with recurrent_layers_in_sections():
+        with section_recurrent_layers():
             saved = kr.checkpoint(layer, policy=kr.policies.save_replay_sources)
             rows.extend(kr.saved_residuals(saved, x))
         return x
@@ -245,12 +245,12 @@ def test_a_layer_that_is_recomputed_keeps_a_state_between_sections(jit):
 
 
 def test_lengths_of_sections():
-    assert section_lengths(256) == [(16, 16)]
-    assert section_lengths(252) == [(14, 18)]  # 14 divides 252 and is nearest to its root, 15.9
-    assert section_lengths(257) == [(1, 17), (15, 16)]
-    assert section_lengths(4) == [(2, 2)]
+    assert sqrt_sections(256) == [(16, 16)]
+    assert sqrt_sections(252) == [(14, 18)]  # 14 divides 252 and is nearest to its root, 15.9
+    assert sqrt_sections(257) == [(1, 17), (15, 16)]
+    assert sqrt_sections(4) == [(2, 2)]
     for steps in range(4, 400):
-        lengths = section_lengths(steps)
+        lengths = sqrt_sections(steps)
         assert sum(count * length for count, length in lengths) == steps
         assert len({length for _, length in lengths}) == len(lengths) <= 2
 
@@ -259,7 +259,7 @@ def test_short_sequences_are_left_alone():
     layer = layers.LSTM(UNITS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with recurrent_layers_in_sections():
+        with section_recurrent_layers():
             short = tf.function(lambda x: layer(x, training=True))(X[:, :3])
     np.testing.assert_allclose(short, layer(X[:, :3]), rtol=1e-6, atol=1e-7)
 
@@ -274,7 +274,7 @@ def test_a_function_that_was_traced_outside_is_traced_again():
 
     def everywhere():
         function(X)
-        with recurrent_layers_in_sections():
+        with section_recurrent_layers():
             function(X)
             function(X)
         function(X)

@@ -14,7 +14,7 @@ from ..engine.program import in_default_graph
 Recurrence = Callable[..., tuple[Tensors, Callable[..., Tensors]]]
 
 
-def by_hand(recurrence: Recurrence, *inputs: tf.Tensor, count: int, name: str) -> Any:
+def call_with_vjp(recurrence: Recurrence, *inputs: tf.Tensor, count: int, name: str) -> Any:
     """Return the ``count`` results of ``recurrence(*inputs)``; higher derivatives are those of the recurrence itself.
 
     This is ``tf.custom_gradient`` in eager code; in a graph that one would keep an entry per use for ever.

@@ -31,9 +31,9 @@ class SavedAsPlain(_Layer):
         Raises what that class raises, and UnsupportedError where Keras could not make an object
         of the class from it: plain Keras would find that out when it loads the file.
         """
-        plain = plain_class(type(self))
+        plain = original_class(type(self))
         # Keras asks whether an object's own get_config is Keras's: ours would be taken for one.
-        config = dict(with_state_of(self, plain).get_config())
+        config = dict(view_as(self, plain).get_config())
         _check_loadable(plain, config)
         return config
 
@@ -41,19 +41,19 @@ class SavedAsPlain(_Layer):
         return reduce_layer(self)
 
 
-def plain_class(kind: type) -> type:
+def original_class(kind: type) -> type:
     """Return the user's class that ``kind`` was made of; ``kind`` if it was not made here."""
     return vars(kind).get(_PLAIN, kind)
 
 
-def with_state_of(layer: Any, kind: type) -> Any:
+def view_as(layer: Any, kind: type) -> Any:
     """Return an object of ``kind`` that has the attributes of ``layer``, also those set later."""
     new: Any = object.__new__(kind)
     object.__setattr__(new, "__dict__", vars(layer))
     return new
 
 
-def class_of(plain: Any, ours: type) -> type:
+def mixed_class(plain: Any, ours: type) -> type:
     """Return the class that derives from ``ours`` and ``plain`` and goes by ``plain``'s name."""
     if (plain, ours) not in _classes:
         members: dict[str, Any] = {}
