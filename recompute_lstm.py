@@ -14,7 +14,7 @@ Runs on stock TensorFlow (target xla), and beside the Poplar SDK on an IPU (ipu)
 """
 
 from keras_recompute.example.data import SYMBOLS
-from keras_recompute.example.run import leave, run
+from keras_recompute.example.run import exit_process, run
 from keras_recompute.planning import section_lengths
 
 
@@ -83,4 +83,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

@@ -18,8 +18,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import recompute_lstm  # noqa: E402
 from keras_recompute.example.arguments import parse_arguments  # noqa: E402
-from keras_recompute.example.plans import SequencePlan, named_plans, plans_for  # noqa: E402
-from keras_recompute.example.room import predicted_bytes  # noqa: E402
+from keras_recompute.example.memory_check import predicted_bytes  # noqa: E402
+from keras_recompute.example.sequence_plans import SequencePlan, named_plans, plans_for  # noqa: E402
 from keras_recompute.example.session import Session  # noqa: E402
 from keras_recompute.sizes import format_bytes  # noqa: E402
 

@@ -11,8 +11,8 @@ import pytest
 
 import recompute_lstm
 from keras_recompute.example.arguments import parse_arguments
-from keras_recompute.example.plans import SequencePlan, named_plans, plans_for
-from keras_recompute.example.room import predicted_bytes
+from keras_recompute.example.memory_check import predicted_bytes
+from keras_recompute.example.sequence_plans import SequencePlan, named_plans, plans_for
 from keras_recompute.example.session import Session, needed_bytes
 
 ROOT = Path(__file__).parent.parent

@@ -121,13 +121,13 @@ def make_dataset(tf: Any, options: Options, text: Text | None, *, first: int = 0
         microbatch = np.ones((*shape, options.features), np.float32), np.full((*shape, 1), 0.2, np.float32)
         return tf.data.Dataset.from_tensors(microbatch).repeat()
     assert text is not None  # find_text has been asked for it
-    return _windows(tf, options, text, range(learnt_bytes(text, options)), options.seed, first)
+    return _random_windows(tf, options, text, range(learnt_bytes(text, options)), options.seed, first)
 
 
 def validation_dataset(tf: Any, options: Options, text: Text) -> Any:
     """Return microbatches of the part of the text that is not learnt, the same ones each time, without end."""
     seed = (options.seed + 1) % (LARGEST_SEED + 1)
-    return _windows(tf, options, text, range(learnt_bytes(text, options), text.length), seed, 0)
+    return _random_windows(tf, options, text, range(learnt_bytes(text, options), text.length), seed, 0)
 
 
 def learnt_bytes(text: Text, options: Options) -> int:
@@ -135,7 +135,7 @@ def learnt_bytes(text: Text, options: Options) -> int:
     return text.length - int(text.length * (options.validation or 0))
 
 
-def _windows(tf: Any, options: Options, text: Text, part: range, seed: int, first: int) -> Any:
+def _random_windows(tf: Any, options: Options, text: Text, part: range, seed: int, first: int) -> Any:
     import numpy as np
 
     def microbatches() -> Iterator[tuple[Any, Any]]:

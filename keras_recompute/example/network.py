@@ -41,18 +41,18 @@ def restore(model: Any, save: Save) -> None:
     """Give ``model`` and its optimiser the state that they had in ``save``."""
     import numpy as np
 
-    weights = _loaded(save, "--resume").get_weights()
+    weights = _load_network(save, "--resume").get_weights()
     model.optimizer.build(model.trainable_variables)
-    _require_alike(save, MODEL, weights, model.get_weights())
+    _require_same_shapes(save, MODEL, weights, model.get_weights())
     variables = model.optimizer.variables
-    state = _arrays(save)
-    _require_alike(save, OPTIMIZER, state, [np.asarray(variable) for variable in variables])
+    state = _load_arrays(save)
+    _require_same_shapes(save, OPTIMIZER, state, [np.asarray(variable) for variable in variables])
     model.set_weights(weights)
     for variable, array in zip(variables, state):
         variable.assign(array)
 
 
-def _arrays(save: Save) -> list[Any]:
+def _load_arrays(save: Save) -> list[Any]:
     """Return the arrays that ``store`` wrote. Raises InvalidArgumentError where the file holds others."""
     import numpy as np
 
@@ -64,7 +64,7 @@ def _arrays(save: Save) -> list[Any]:
         raise InvalidArgumentError(f"--resume {save.path}: {OPTIMIZER} cannot be read ({first:.200})") from error
 
 
-def _require_alike(save: Save, file: str, found: list[Any], wanted: list[Any]) -> None:
+def _require_same_shapes(save: Save, file: str, found: list[Any], wanted: list[Any]) -> None:
     """Raise InvalidArgumentError where the arrays of ``file`` have not the shapes and types that are ``wanted``."""
     if len(found) != len(wanted):
         raise InvalidArgumentError(
@@ -78,7 +78,7 @@ def _require_alike(save: Save, file: str, found: list[Any], wanted: list[Any]) -
             )
 
 
-def generated(save: Save, prompt: bytes, *, length: int, temperature: float, seed: int) -> Iterator[int]:
+def sample_bytes(save: Save, prompt: bytes, *, length: int, temperature: float, seed: int) -> Iterator[int]:
     """Yield the ``length`` bytes that the network of ``save`` continues ``prompt`` with, its state carried along.
 
     A byte is drawn with the probability that the network gives it, after the logits were divided by ``temperature``; at 0 the
@@ -87,7 +87,7 @@ def generated(save: Save, prompt: bytes, *, length: int, temperature: float, see
     import numpy as np
     import tensorflow as tf
 
-    layers = _loaded(save, "--load").layers
+    layers = _load_network(save, "--load").layers
     if len(layers) != 3 or not hasattr(layers[1], "cell"):
         raise InvalidArgumentError(f"--load {save.path}: {MODEL} is not the network of a text: train and save one")
     embedding, recurrent, last = layers
@@ -103,11 +103,11 @@ def generated(save: Save, prompt: bytes, *, length: int, temperature: float, see
     for number in range(len(prompt) + length - 1):
         logits, states = step(tf.constant([symbols[number]]), states)
         if number >= len(prompt) - 1:
-            symbols.append(_drawn(logits.numpy().astype(np.float64), temperature, random))
+            symbols.append(_draw_byte(logits.numpy().astype(np.float64), temperature, random))
             yield symbols[-1]
 
 
-def _loaded(save: Save, said_by: str) -> Any:
+def _load_network(save: Save, said_by: str) -> Any:
     """Return the network of ``save``. Raises InvalidArgumentError where this Keras, as an older one may, does not open it."""
     import keras
 
@@ -121,7 +121,7 @@ def _loaded(save: Save, said_by: str) -> Any:
         ) from error
 
 
-def _drawn(logits: Any, temperature: float, random: Any) -> int:
+def _draw_byte(logits: Any, temperature: float, random: Any) -> int:
     import numpy as np
 
     if not temperature:

@@ -39,8 +39,8 @@ class Progress:
         self._live.start()
 
     def update(self, done: int, updates: int, figures: dict[str, Any]) -> None:
-        """Say that ``done`` of the ``updates`` are done, and their figures: see ``described``."""
-        words = described(figures)
+        """Say that ``done`` of the ``updates`` are done, and their figures: see ``describe_figures``."""
+        words = describe_figures(figures)
         if self._live is None:
             short = (words["loss"], words["bits"] and f" ({words['bits']})", words["step"])
             self.say(f"update {done}/{updates}  {short[0]}{short[1]}  {short[2]}")
@@ -53,7 +53,7 @@ class Progress:
             self._live.stop()
 
 
-def described(figures: dict[str, Any]) -> dict[str, str]:
+def describe_figures(figures: dict[str, Any]) -> dict[str, str]:
     """Return ``figures`` of an update in words; one that is None is an empty text.
 
     ``loss``, ``bits_per_byte``, ``step_seconds``, ``tokens_per_second`` and ``resident_bytes``, the memory of the process.

@@ -19,17 +19,17 @@ from ..errors import InvalidArgumentError, RecomputeError, TargetError
 from ..report.output import Output, print_error, watch_output
 from .arguments import Options, parse_arguments
 from .data import Text, find_text
-from .generating import generate
+from .event_log import check_log
 from .json_file import write_figures
-from .log import check_log
-from .outputs import check_outputs
-from .resuming import save_to_go_on_from
-from .room import check_room, is_out_of_memory, lacking
-from .saves import in_use, paths_of_saves
+from .memory_check import check_memory, describe_shortage, is_out_of_memory
+from .output_checks import check_outputs
+from .plan_sweep import Sweep
+from .resumption import find_save_to_resume
+from .sampling import generate
+from .saves import hold_folder, list_saves
 from .session import BuildModel, Session
-from .stopping import ignore_signals, stopped_by_signals
-from .sweep import Sweep
-from .workers import Share, joined, start, writes
+from .stop_signals import ignore_signals, raise_on_signals
+from .worker_processes import WorkerShare, join_cluster, start_workers, writes_files
 
 PROGRAM = "recompute_lstm.py"
 DONE, FAILED, IMPOSSIBLE, SIGNALLED = 0, 1, 2, 128  # plus the number of the signal, as shells count
@@ -38,15 +38,15 @@ _THREAD = "training"
 
 def run(argv: Sequence[str] | None, documentation: str, build_model: BuildModel) -> int:
     """Carry out a command line; return DONE, FAILED, IMPOSSIBLE, or SIGNALLED and the number of the signal that ended it."""
-    with stopped_by_signals() as let_signals_pass:
-        session, failures = _carried_out(argv, documentation, build_model, let_signals_pass)
+    with raise_on_signals() as let_signals_pass:
+        session, failures = _carry_out(argv, documentation, build_model, let_signals_pass)
         unsaid = [error for error in failures if not isinstance(error, SystemExit)]
         if unsaid:
             print_error(f"{PROGRAM}: {'; '.join(_line(error, session) for error in unsaid)}")
     return _exit_code(failures[0], session) if failures else DONE
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """End the process with ``code``. A training that was stopped still computes in its thread, and is not waited for."""
     ignore_signals()
     if any(thread.name == _THREAD for thread in threading.enumerate()):
@@ -54,7 +54,7 @@ def leave(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _carried_out(
+def _carry_out(
     argv: Sequence[str] | None, documentation: str, build_model: BuildModel, let_signals_pass: Callable[[], None]
 ) -> tuple[Session | Sweep | None, list[BaseException]]:
     """Return the session, where it came to that, and what went wrong, the first cause first."""
@@ -63,18 +63,18 @@ def _carried_out(
     with watch_output() as output:
         try:
             options = parse_arguments(argv, documentation)
-            text = _checked(options)
+            text = _check_and_find_text(options)
             if options.generate is not None:
                 generate(options, output)
                 raise SystemExit(DONE)
-            resumed = save_to_go_on_from(options, text)
+            resumed = find_save_to_resume(options, text)
             if options.workers:
                 if options.save and options.save.exists():  # the first worker would find out after seconds
-                    with in_use(options.save):
+                    with hold_folder(options.save):
                         pass
                 script = build_model.__code__.co_filename
-                raise SystemExit(start(script, sys.argv[1:] if argv is None else argv, options))
-            with joined(options, text) as share, _saves_in(options, share):
+                raise SystemExit(start_workers(script, sys.argv[1:] if argv is None else argv, options))
+            with join_cluster(options, text) as share, _saves_in(options, share):
                 if options.sweep is None:
                     session = Session(options, build_model, share, resumed=resumed)
                 else:
@@ -97,19 +97,19 @@ def _carried_out(
     return session, failures
 
 
-def _saves_in(options: Options, share: Share) -> ContextManager[Any]:
-    return nullcontext() if options.save is None or share.number else in_use(options.save)
+def _saves_in(options: Options, share: WorkerShare) -> ContextManager[Any]:
+    return nullcontext() if options.save is None or share.number else hold_folder(options.save)
 
 
-def _checked(options: Options) -> Text | None:
+def _check_and_find_text(options: Options) -> Text | None:
     """Return the text to learn, if any. Raises InvalidArgumentError for what cannot be done."""
     if options.generate is not None:
         return None
-    if writes(options):
+    if writes_files(options):
         check_outputs(options)
         if options.log:
             check_log(options.log)
-    check_room(options)
+    check_memory(options)
     return find_text(options) if options.is_text else None
 
 
@@ -126,13 +126,13 @@ def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
         except BaseException as error:  # handed to the main thread, which decides what to say
             failures.append(error)
 
-    writes_files = session.options.json or session.options.report or session.options.save or session.options.log
+    keeps_files = session.options.json or session.options.report or session.options.save or session.options.log
     worker = threading.Thread(target=work, name=_THREAD, daemon=True)
     worker.start()
     try:
         while worker.is_alive():
             worker.join(0.2)
-            if output.error is not None and not writes_files:
+            if output.error is not None and not keeps_files:
                 raise output.error
     finally:  # a line that lives must not outlive what it tells of
         if isinstance(session, Session):
@@ -150,11 +150,11 @@ def _exit_code(error: BaseException, session: Session | Sweep | None) -> int:
     return IMPOSSIBLE if is_refused else FAILED
 
 
-def _way_on(session: Session | Sweep | None) -> str:
+def _resume_hint(session: Session | Sweep | None) -> str:
     if not isinstance(session, Session) or session.options.save is None:
         return ""
     # By what is there: a signal may come between a save and the note that it was made.
-    saves = paths_of_saves(Path(session.options.save))
+    saves = list_saves(Path(session.options.save))
     return f"; --resume goes on from {saves[-1]}" if saves else "; there is no save yet"
 
 
@@ -165,9 +165,9 @@ def _line(error: BaseException, session: Session | Sweep | None) -> str:
     if isinstance(error, KeyboardInterrupt):
         by = f" by {error}" if str(error) else ""
         done = len(session.losses) if isinstance(session, Session) else len(session.seconds) if session else 0
-        return f"interrupted{by} after {done} updates; what was reported is kept{_way_on(session)}"
+        return f"interrupted{by} after {done} updates; what was reported is kept{_resume_hint(session)}"
     if session is not None and is_out_of_memory(error):
-        return lacking(session.options)
+        return describe_shortage(session.options)
     if sys.flags.dev_mode:
         traceback.print_exception(type(error), error, error.__traceback__)
     return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"

@@ -69,13 +69,13 @@ def write_save(folder: Path, state: dict[str, Any], write_files: Callable[[Path]
         digests = {name: _digest(partial / name) for name in (MODEL, OPTIMIZER)}
         (partial / STATE).write_bytes(encode_state({**state, "sha256": digests}))
         for path in (*partial.iterdir(), partial):
-            _reach_the_disk(path)
+            _flush_to_disk(path)
         partial.chmod(0o755)
         partial.replace(target)
-        _reach_the_disk(folder)
+        _flush_to_disk(folder)
     # h5py, which Keras writes by, raises RuntimeError and ValueError too where a disk is full.
     except (OSError, RuntimeError, ValueError) as error:
-        there = paths_of_saves(folder)
+        there = list_saves(folder)
         last = "there is no save yet"
         if there:
             last = f"the last save is {there[-1].name}, and --resume goes on from it"
@@ -90,7 +90,7 @@ def write_save(folder: Path, state: dict[str, Any], write_files: Callable[[Path]
 
 def _remove_old(folder: Path, keep: int) -> None:
     """Remove all but the last ``keep`` saves; one that cannot go stays, which is said once."""
-    for old in paths_of_saves(folder)[:-keep]:
+    for old in list_saves(folder)[:-keep]:
         try:
             remove_save(old)
         except OSError as error:
@@ -103,14 +103,14 @@ _said_to_stay: set[Path] = set()
 
 
 @contextlib.contextmanager
-def in_use(folder: Path) -> Iterator[None]:
+def hold_folder(folder: Path) -> Iterator[None]:
     """Make ``folder`` and hold it for this run alone; remove what runs left there unfinished.
 
     Raises InvalidArgumentError where another run holds it, or it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = _opened_lock(folder / LOCK)
+        lock = _open_lock(folder / LOCK)
     except OSError as error:
         raise InvalidArgumentError(f"--save {folder}: it cannot be written ({error.strerror})") from None
     try:
@@ -121,7 +121,7 @@ def in_use(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _opened_lock(path: Path) -> int:
+def _open_lock(path: Path) -> int:
     """Return a descriptor of the file, made if need be; nothing is written into it.
 
     Raises OSError where something else stands there: a link may lead to a file of somebody's.
@@ -161,7 +161,7 @@ def _paths(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
 
 
-def paths_of_saves(folder: Path) -> list[Path]:
+def list_saves(folder: Path) -> list[Path]:
     """Return the paths of the saves in ``folder``, the oldest first; none where it cannot be read."""
     try:
         return _paths(folder)
@@ -200,7 +200,7 @@ def _digest(path: Path) -> str:
     return found.hexdigest()
 
 
-def _reach_the_disk(path: Path) -> None:
+def _flush_to_disk(path: Path) -> None:
     """Wait until ``path`` is on the disk, so that a save that is there after a power failure is whole."""
     if os.name == "nt" and path.is_dir():  # Windows opens no folders
         return

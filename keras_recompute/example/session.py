@@ -18,17 +18,17 @@ from ..liveness.process import resident_bytes
 from ..report.output import print_error
 from ..sizes import format_bytes
 from .arguments import Options
-from .choosing import Choice, choice_for
 from .data import Text, element_spec, make_dataset, validation_dataset
 from .divergence import require_finite
-from .log import Log
-from .plans import SequencePlan, named_plans
+from .event_log import Log
+from .memory_check import check_fits, predicted_bytes
+from .plan_choice import Choice, choice_for
 from .poplar_report import PoplarReports
 from .progress import Progress
-from .resuming import check_versions, settings_of
-from .room import check_fits, predicted_bytes
+from .resumption import check_versions, resume_settings
 from .saves import Save, write_save
-from .workers import ALONE, Share
+from .sequence_plans import SequencePlan, named_plans
+from .worker_processes import ALONE, WorkerShare
 
 _IPU_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
 _OF_SAVES = ("losses", "gradient_norms", "validation", "trained_seconds", "versions")
@@ -58,8 +58,10 @@ class Measured:
 class Session:
     """One run of the script: what it found out so far, and how it says so."""
 
-    def __init__(self, options: Options, build_model: BuildModel, share: Share = ALONE, *, resumed: Save | None = None) -> None:
-        self.asked, self.options = options, share.options(options)
+    def __init__(
+        self, options: Options, build_model: BuildModel, share: WorkerShare = ALONE, *, resumed: Save | None = None
+    ) -> None:
+        self.requested, self.options = options, share.options(options)
         self.build_model, self.share = build_model, share
         self.versions = {"python": platform.python_version()}
         self.choice: Choice | None = None
@@ -207,7 +209,9 @@ class Session:
         try:
             with self.strategy.scope():
                 self.model.fit(
-                    self.share.data(make_dataset(self.tf, self.asked, text, first=first * self.asked.gradient_accumulation)),
+                    self.share.data(
+                        make_dataset(self.tf, self.requested, text, first=first * self.requested.gradient_accumulation)
+                    ),
                     epochs=epochs,
                     steps_per_epoch=steps,
                     shuffle=False,
@@ -281,7 +285,7 @@ class Session:
             from .network import store
 
             figures = {name: getattr(self, name) for name in _OF_SAVES}
-            state = {"updates": done, "settings": settings_of(self.asked, self.text), **figures}
+            state = {"updates": done, "settings": resume_settings(self.requested, self.text), **figures}
             path = write_save(options.save, state, lambda folder: store(self.model, self.network, folder), keep=options.keep)
             self.saved = Save(path, state)
 

@@ -9,8 +9,8 @@ import pytest
 from keras_recompute.errors import DoesNotFitError
 from keras_recompute.example.arguments import parse_arguments
 from keras_recompute.example.data import feed_bytes
-from keras_recompute.example.plans import SequencePlan
-from keras_recompute.example.room import check_room, predicted_bytes
+from keras_recompute.example.memory_check import check_memory, predicted_bytes
+from keras_recompute.example.sequence_plans import SequencePlan
 from keras_recompute.example.session import bytes_needed, capacity_of, needed_bytes
 from keras_recompute.liveness import Buffer, Program, Step
 
@@ -30,7 +30,7 @@ def test_a_device_compiles_and_trains_nothing_within_its_memory():
 
 
 def test_what_this_machine_has_is_no_bound_for_a_device():
-    check_room(parsed("--device", "b200", "--batch-size", "1000000"))
+    check_memory(parsed("--device", "b200", "--batch-size", "1000000"))
 
 
 def test_the_data_is_in_the_memory_of_a_device():

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and limits as POSIX has them")
 HERE = Path(__file__).parent
-SCRIPT = [sys.executable, str(HERE / "pretended.py"), "--checkpoints", "1", "--target", "xla"]
+SCRIPT = [sys.executable, str(HERE / "fake_training.py"), "--checkpoints", "1", "--target", "xla"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
 
 

@@ -6,14 +6,14 @@ import errno
 import os
 
 import pytest
-from pretended import PROGRAM
+from fake_training import PROGRAM
 from small_disks import fill, small_disk
 
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.example import run as course
 from keras_recompute.example.arguments import parse_arguments
-from keras_recompute.example.log import Log, LogError, check_log
-from keras_recompute.example.room import is_out_of_memory
+from keras_recompute.example.event_log import Log, LogError, check_log
+from keras_recompute.example.memory_check import is_out_of_memory
 
 tf = pytest.importorskip("tensorflow")
 

@@ -12,8 +12,8 @@ import recompute_lstm
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.example.arguments import LARGEST_SEED, parse_arguments
 from keras_recompute.example.data import find_text, make_dataset, validation_dataset
-from keras_recompute.example.network import _drawn
-from keras_recompute.example.plans import named_plans
+from keras_recompute.example.network import _draw_byte
+from keras_recompute.example.sequence_plans import named_plans
 
 LONG = "x" * 300
 
@@ -96,8 +96,8 @@ def test_the_coldest_and_the_hottest_temperature_draw_without_a_warning():
     random = np.random.RandomState(0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert {_drawn(logits, 2.0**-126, random) for _ in range(20)} == {2}
-        assert {_drawn(logits, 3.4e38, random) for _ in range(100)} == {0, 1, 2, 3}
+        assert {_draw_byte(logits, 2.0**-126, random) for _ in range(20)} == {2}
+        assert {_draw_byte(logits, 3.4e38, random) for _ in range(100)} == {0, 1, 2, 3}
 
 
 def test_numbers_of_checkpoints_that_are_proposed_are_possible():
@@ -110,7 +110,7 @@ def test_numbers_of_checkpoints_that_are_proposed_are_possible():
 def test_an_open_place_is_no_trouble(tmp_path, monkeypatch):
     """A folder that is not there yet, and one in it, for each; nothing of the trial stays."""
     monkeypatch.chdir(tmp_path)
-    from keras_recompute.example.outputs import check_outputs
+    from keras_recompute.example.output_checks import check_outputs
 
     check_outputs(parse_arguments("--json out.json --report new/report --save new/saves --log new/saves".split(), ""))
     assert list(tmp_path.iterdir()) == []

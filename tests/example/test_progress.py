@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import recompute_lstm
-from keras_recompute.example import log
-from keras_recompute.example.progress import Progress, described
+from keras_recompute.example import event_log
+from keras_recompute.example.progress import Progress, describe_figures
 
 ROOT = Path(__file__).parents[2]
 SMALL = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 --steps-per-epoch 6 --checkpoints 1"
@@ -22,11 +22,11 @@ SHOW, HIDE = "\x1b[?25h", "\x1b[?25l"  # the cursor
 
 
 def test_the_figures_in_words():
-    assert list(described(FIGURES).values()) == [
+    assert list(describe_figures(FIGURES).values()) == [
         "loss 1.5000", "2.250 bits per byte", "0.25 s per step", "4,096 tokens per second", "3.00 GiB",
     ]  # fmt: skip
     unknown = {**FIGURES, "bits_per_byte": None, "tokens_per_second": None, "resident_bytes": None, "step_seconds": 0.0625}
-    assert list(described(unknown).values()) == ["loss 1.5000", "", "62.5 ms per step", "", ""]
+    assert list(describe_figures(unknown).values()) == ["loss 1.5000", "", "62.5 ms per step", "", ""]
 
 
 def test_without_a_terminal_each_update_is_a_line(capsys):
@@ -108,7 +108,7 @@ def test_tensorboard_reads_the_log(tmp_path):
 def test_a_log_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, capsys):
     assert recompute_lstm.main(["--log", "README.md"]) == 2
     assert recompute_lstm.main(["--log", str(tmp_path / "log"), "--compile-only"]) == 2
-    monkeypatch.setattr(log, "find_spec", lambda _: None)
+    monkeypatch.setattr(event_log, "find_spec", lambda _: None)
     assert recompute_lstm.main(["--log", str(tmp_path / "log")]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert "--log README.md: it cannot be written (Not a directory)" in lines[0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.example.network import generated, restore
+from keras_recompute.example.network import restore, sample_bytes
 from keras_recompute.example.save_names import MODEL, OPTIMIZER
 from keras_recompute.example.saves import Save
 
@@ -91,4 +91,4 @@ def test_another_network_is_refused(save):
     with pytest.raises(InvalidArgumentError, match=r"array 0 of model.keras is float32\[2, 3\].* float32\[2, 4\]"):
         restore(network(4), save)
     with pytest.raises(InvalidArgumentError, match=r"--load .*model.keras is not the network of a text"):
-        next(generated(save, b"a", length=1, temperature=1.0, seed=0))
+        next(sample_bytes(save, b"a", length=1, temperature=1.0, seed=0))

@@ -13,7 +13,7 @@ from small_saves import small_save
 import recompute_lstm
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.example import saves
-from keras_recompute.example.saves import MODEL, OPTIMIZER, STATE, SaveError, in_use, last_save
+from keras_recompute.example.saves import MODEL, OPTIMIZER, STATE, SaveError, hold_folder, last_save
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and pipes as POSIX has them")
 
@@ -29,11 +29,11 @@ def test_what_was_being_written_is_never_taken_and_goes_away(tmp_path):
     half.mkdir()
     (half / STATE).write_text("{")
     assert last_save(tmp_path, "--resume").updates == 1
-    with in_use(tmp_path):
+    with hold_folder(tmp_path):
         assert not half.exists()
-        with pytest.raises(InvalidArgumentError, match="another run saves there"), in_use(tmp_path):
+        with pytest.raises(InvalidArgumentError, match="another run saves there"), hold_folder(tmp_path):
             pass
-    with in_use(tmp_path):
+    with hold_folder(tmp_path):
         pass
 
 
@@ -43,7 +43,7 @@ def test_what_a_run_left_goes_away_however_far_it_came(tmp_path, files):
     left.mkdir()
     for name in files:
         (left / name).write_bytes(b"x")
-    with in_use(tmp_path):
+    with hold_folder(tmp_path):
         assert not left.exists()
 
 
@@ -69,7 +69,7 @@ def test_what_a_user_has_there_stays(tmp_path):
     folder = tmp_path / "saves"
     folder.mkdir()
     before = of_a_user(folder)
-    with in_use(folder):
+    with hold_folder(folder):
         small_save(folder, 1, keep=1)
         small_save(folder, 2, keep=1)
     for path in before:
@@ -82,7 +82,7 @@ def test_what_a_user_has_there_stays(tmp_path):
 def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(tmp_path, target):
     (tmp_path / "somebody's").write_text("precious")
     (tmp_path / ".lock").symlink_to(target)
-    with pytest.raises(InvalidArgumentError, match=r"--save .*\.lock is a symbolic link.*: remove it"), in_use(tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"--save .*\.lock is a symbolic link.*: remove it"), hold_folder(tmp_path):
         pass
     assert (tmp_path / "somebody's").read_text() == "precious"
     assert not (tmp_path / "nowhere").exists()
@@ -94,7 +94,7 @@ def test_workers_are_not_started_where_the_first_one_could_not_save(tmp_path, ca
     assert recompute_lstm.main(["--workers", "2", "--save", str(tmp_path)]) == 2
     assert ".lock is a symbolic link" in capsys.readouterr().err
     (tmp_path / ".lock").unlink()
-    with in_use(tmp_path):
+    with hold_folder(tmp_path):
         assert recompute_lstm.main(["--workers", "2", "--save", str(tmp_path)]) == 2
     assert "another run saves there" in capsys.readouterr().err
 
@@ -104,7 +104,7 @@ def test_a_lock_that_is_no_file_is_refused_at_once(tmp_path, make, what):
     make(tmp_path / ".lock")
     signal.alarm(20)  # instead of hanging
     try:
-        with pytest.raises(InvalidArgumentError, match=rf"\.lock is {what}, .* remove it"), in_use(tmp_path):
+        with pytest.raises(InvalidArgumentError, match=rf"\.lock is {what}, .* remove it"), hold_folder(tmp_path):
             pass
     finally:
         signal.alarm(0)
@@ -112,7 +112,7 @@ def test_a_lock_that_is_no_file_is_refused_at_once(tmp_path, make, what):
 
 def test_a_file_that_is_called_so_is_held_and_keeps_what_is_in_it(tmp_path):
     (tmp_path / ".lock").write_text("precious")
-    with in_use(tmp_path):
+    with hold_folder(tmp_path):
         pass
     assert (tmp_path / ".lock").read_text() == "precious"
 
@@ -122,7 +122,7 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refused)
-    with pytest.raises(InvalidArgumentError, match=r"held for one run alone \(No locks available\)"), in_use(tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"held for one run alone \(No locks available\)"), hold_folder(tmp_path):
         pass
 
 

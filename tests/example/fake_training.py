@@ -6,7 +6,7 @@ Run as a program, it is what the tests end, and what they give no output and no 
 import time
 
 from keras_recompute.example import run as course
-from keras_recompute.example.plans import named_plans
+from keras_recompute.example.sequence_plans import named_plans
 from keras_recompute.example.session import Session
 from keras_recompute.liveness import Buffer, Program, Step
 
@@ -30,4 +30,4 @@ class Pretended(Session):
 
 if __name__ == "__main__":
     course.Session = Pretended
-    course.leave(course.run(None, "A pretended script.\n\nNo more.", None))
+    course.exit_process(course.run(None, "A pretended script.\n\nNo more.", None))

@@ -21,7 +21,7 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[Callable[[], None]]:
+def raise_on_signals() -> Iterator[Callable[[], None]]:
     """Raise Stopped in the block when the first signal comes, and let all others pass: the figures are being written then.
 
     The value is a function after which the first one passes too. A signal that is ignored already stays so, as under

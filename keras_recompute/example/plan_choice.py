@@ -10,8 +10,8 @@ from ..planning import BudgetTooSmallError
 from ..planning.compile_search import first_within_budget
 from ..sizes import format_bytes
 from .arguments import Options
-from .plans import SequencePlan, plans_for
-from .room import predicted_bytes
+from .memory_check import predicted_bytes
+from .sequence_plans import SequencePlan, plans_for
 
 
 @dataclass

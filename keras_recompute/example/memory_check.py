@@ -17,12 +17,12 @@ from ..planning import predicted_peak_bytes
 from ..sizes import format_bytes
 from .arguments import Options
 from .data import SYMBOLS, data_bytes, feed_bytes
-from .plans import SequencePlan, named_plans
+from .sequence_plans import SequencePlan, named_plans
 
 _OTHER_RESOURCES = [getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE") if hasattr(errno, name)]
 
 
-def check_room(options: Options) -> None:
+def check_memory(options: Options) -> None:
     """Raise InvalidArgumentError where this machine has less memory than the run is predicted to need."""
     if options.target == "xla":  # else the step is in the memory of the IPU
         check_fits(0, options)  # the data first: the prediction counts the sections of a long sequence one by one
@@ -34,12 +34,12 @@ def check_fits(step_bytes: int, options: Options) -> None:
     there = machine_bytes()
     if there is not None and step_bytes + data_bytes(options) > there:
         raise InvalidArgumentError(
-            f"{needs(step_bytes, options)}: lower --batch-size, --seq-len, --units, --features, --gradient-accumulation or "
-            "--steps-per-epoch"
+            f"{describe_needs(step_bytes, options)}: lower --batch-size, --seq-len, --units, --features, "
+            "--gradient-accumulation or --steps-per-epoch"
         )
 
 
-def needs(step_bytes: int, options: Options) -> str:
+def describe_needs(step_bytes: int, options: Options) -> str:
     """Return in words what the run needs and what there is."""
     data, there = data_bytes(options), machine_bytes()
     parts = [(step_bytes, "a training step"), (data, "its data")]
@@ -47,10 +47,10 @@ def needs(step_bytes: int, options: Options) -> str:
     return f"the run needs {what}" + ("" if there is None else f", and this machine has {format_bytes(there)} of memory")
 
 
-def lacking(options: Options) -> str:
+def describe_shortage(options: Options) -> str:
     """Return in words what a run needs that was refused memory; one that only compiles is fed on this machine too."""
     fed = replace(options, compile_only=False, device=None)
-    return f"out of memory: {needs(predicted_step_bytes(fed), fed)}"
+    return f"out of memory: {describe_needs(predicted_step_bytes(fed), fed)}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

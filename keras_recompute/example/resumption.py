@@ -13,7 +13,7 @@ from .saves import Save, last_save
 _SETTINGS = ("data", "cell", "units", "features", "seq_len", "batch_size", "gradient_accumulation", "learning_rate", "seed")
 
 
-def settings_of(options: Options, text: Text | None) -> dict[str, Any]:
+def resume_settings(options: Options, text: Text | None) -> dict[str, Any]:
     """Return what a run that goes on from a save must have been asked for too."""
     return {
         **{name: getattr(options, name) for name in _SETTINGS},
@@ -22,7 +22,7 @@ def settings_of(options: Options, text: Text | None) -> dict[str, Any]:
     }
 
 
-def save_to_go_on_from(options: Options, text: Text | None) -> Save | None:
+def find_save_to_resume(options: Options, text: Text | None) -> Save | None:
     """Return the last save where ``--resume`` asks for it.
 
     Raises InvalidArgumentError where there is none, where it is of another run, where nothing is left to do, and where there
@@ -42,7 +42,7 @@ def save_to_go_on_from(options: Options, text: Text | None) -> Save | None:
     missing = sorted({"tensorflow", "keras"} - save.state["versions"].keys())
     if missing:
         raise InvalidArgumentError(f"--resume: {save.path} does not tell which version of {missing[0]} wrote it: begin anew")
-    for name, now in settings_of(options, text).items():
+    for name, now in resume_settings(options, text).items():
         then = save.state["settings"].get(name)
         if then != now:
             raise InvalidArgumentError(

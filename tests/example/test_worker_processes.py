@@ -15,7 +15,7 @@ from keras_recompute.distribute.launcher import _free_ports
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.example import run as course
 from keras_recompute.example.arguments import parse_arguments
-from keras_recompute.example.workers import joined, start
+from keras_recompute.example.worker_processes import join_cluster, start_workers
 
 ROOT = Path(__file__).parents[2]
 SMALL = "--seq-len 24 --units 4 --features 3 --batch-size 2 --steps-per-epoch 8 --epochs 2".split()
@@ -61,10 +61,10 @@ def test_only_the_first_worker_tries_where_results_are_to_go(tmp_path, monkeypat
     """What one tries with is there for a moment, and would be in the way of another."""
     options = parse_arguments(["--distribute", "auto", "--report", str(tmp_path), "--log", str(tmp_path / "log")], "")
     monkeypatch.setenv("TF_CONFIG", tf_config(_free_ports(2), 1))
-    assert course._checked(options) is not None
+    assert course._check_and_find_text(options) is not None
     monkeypatch.setenv("TF_CONFIG", tf_config(_free_ports(2), 0))
     with pytest.raises(InvalidArgumentError, match="it exists already"):
-        course._checked(options)
+        course._check_and_find_text(options)
 
 
 @pytest.mark.long
@@ -126,9 +126,9 @@ def test_how_long_is_waited_reaches_the_workers_and_their_launcher(monkeypatch, 
     monkeypatch.setattr(distribute, "join", join)
     monkeypatch.setattr(distribute, "launch", lambda command, workers, **options: asked.append((command[2:], workers, options)))
     monkeypatch.setenv("TF_CONFIG", tf_config([1, 2], 0))
-    with joined(parse_arguments(["--distribute", "auto", *arguments], ""), None):
+    with join_cluster(parse_arguments(["--distribute", "auto", *arguments], ""), None):
         pass
-    start("script", ["--workers", "2", *arguments], parse_arguments(["--workers", "2", *arguments], ""))
+    start_workers("script", ["--workers", "2", *arguments], parse_arguments(["--workers", "2", *arguments], ""))
     of_join, of_launch = asked
     assert (of_join["wait_seconds"], of_join["heartbeat_seconds"]) == (waits, heartbeat)
     # The others notice that a worker is lost after a heartbeat, and say so, before the launcher ends them.

@@ -86,7 +86,7 @@ def test_signs_that_no_terminal_should_get_are_told_as_escapes(place, capsys):
 
 
 def test_a_name_that_a_folder_just_takes_is_no_trouble(place):
-    from pretended import PROGRAM
+    from fake_training import PROGRAM
 
     from keras_recompute.example.json_file import write_figures
 

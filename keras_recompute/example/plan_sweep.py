@@ -13,8 +13,8 @@ from ..report.sweep import SweepRow, sweep_table, write_sweep
 from ..sizes import format_bytes
 from .arguments import Options
 from .data import Text
-from .plans import SequencePlan, named_plans
-from .room import predicted_bytes
+from .memory_check import predicted_bytes
+from .sequence_plans import SequencePlan, named_plans
 from .session import BuildModel, Session, bytes_needed, capacity_of, peak_and_needed_bytes
 
 

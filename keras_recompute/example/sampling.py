@@ -29,11 +29,11 @@ def generate(options: Options, output: Output) -> None:
     if data != "text":
         raise InvalidArgumentError(f"--load {save.path}: it was trained on {data} data, not on text")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from .network import generated
+    from .network import sample_bytes
 
     decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a letter may be several bytes
     output.write(options.generate)
-    for byte in generated(save, prompt, length=options.length, temperature=options.temperature, seed=options.seed):
+    for byte in sample_bytes(save, prompt, length=options.length, temperature=options.temperature, seed=options.seed):
         output.write(decoder.decode(bytes([byte])))
         output.flush()
         if output.error:

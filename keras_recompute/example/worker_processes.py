@@ -17,7 +17,7 @@ _SAYING_SECONDS = 20  # from noticing that a worker is lost to having said so an
 
 
 @dataclass(frozen=True)
-class Share:
+class WorkerShare:
     """What one process does of a run: every so many-th microbatch, from that of its own number on."""
 
     strategy: Any  # None where there is one process
@@ -38,11 +38,11 @@ class Share:
         return dataset.shard(self.workers, self.number) if self.workers > 1 else dataset
 
 
-ALONE = Share(None)
+ALONE = WorkerShare(None)
 
 
 @contextlib.contextmanager
-def joined(options: Options, text: Text | None) -> Iterator[Share]:
+def join_cluster(options: Options, text: Text | None) -> Iterator[WorkerShare]:
     """Join the cluster that the environment describes, if that is asked for, for as long as the block lasts.
 
     Raises InvalidArgumentError where there is none or the microbatches cannot be dealt, ClusterError where a worker does not
@@ -60,10 +60,10 @@ def joined(options: Options, text: Text | None) -> Iterator[Share]:
     alike = {name: value for name, value in vars(options).items() if name not in _MAY_DIFFER}
     alike["text"] = text and text.digest()
     with join(alike=alike, wait_seconds=options.wait_seconds, heartbeat_seconds=options.heartbeat_seconds) as strategy:
-        yield Share(strategy, cluster.number, workers)
+        yield WorkerShare(strategy, cluster.number, workers)
 
 
-def writes(options: Options) -> bool:
+def writes_files(options: Options) -> bool:
     """Whether this process writes what the run writes: of several, only the first one does.
 
     The others must not even try the places: the first one would find there what they try with. Raises InvalidArgumentError
@@ -76,7 +76,7 @@ def writes(options: Options) -> bool:
     return find_cluster().number == 0
 
 
-def start(script: str, argv: Sequence[str], options: Options) -> int:
+def start_workers(script: str, argv: Sequence[str], options: Options) -> int:
     """Run ``script`` with the command line ``argv``, which asks for ``options``, in several processes; return the exit code."""
     from ..distribute import launch
 

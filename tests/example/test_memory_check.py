@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from pretended import Pretended
+from fake_training import Pretended
 
 import recompute_lstm
-from keras_recompute.example import room
+from keras_recompute.example import memory_check
 from keras_recompute.example import run as course
-from keras_recompute.example.plans import named_plans
+from keras_recompute.example.sequence_plans import named_plans
 from keras_recompute.liveness import local_device
 
 MANY = "99999999999"
@@ -42,10 +42,10 @@ def test_the_sum_is_of_the_step_and_the_data(monkeypatch, capsys):
     """One plan, the microbatch that is drawn and the 4 of a feed, each of 16 x 2048 symbols and as many successors."""
     data = (1 + 4) * 16 * 2048 * 2 * 4
     parsed = course.parse_arguments(["--checkpoints", "7"], "")
-    step = room.predicted_bytes(parsed, *named_plans(parsed))
-    monkeypatch.setattr(room, "machine_bytes", lambda: step + data)
-    room.check_room(parsed)
-    monkeypatch.setattr(room, "machine_bytes", lambda: step + data - 1)
+    step = memory_check.predicted_bytes(parsed, *named_plans(parsed))
+    monkeypatch.setattr(memory_check, "machine_bytes", lambda: step + data)
+    memory_check.check_memory(parsed)
+    monkeypatch.setattr(memory_check, "machine_bytes", lambda: step + data - 1)
     assert recompute_lstm.main(["--checkpoints", "7"]) == 2
     assert "the run needs 146 MiB for a training step and 1.25 MiB for its data, and this machine has 148 MiB" in (
         capsys.readouterr().err
@@ -55,8 +55,8 @@ def test_the_sum_is_of_the_step_and_the_data(monkeypatch, capsys):
 def test_what_is_only_compiled_needs_its_weights(monkeypatch):
     """A batch that no machine trains is compiled all the same: that is what --compile-only is for."""
     parsed = course.parse_arguments(["--batch-size", "1000000", "--compile-only"], "")
-    monkeypatch.setattr(room, "machine_bytes", lambda: 64 * 2**20)
-    room.check_room(parsed)
+    monkeypatch.setattr(memory_check, "machine_bytes", lambda: 64 * 2**20)
+    memory_check.check_memory(parsed)
 
 
 def test_the_memory_of_the_machine_is_known_where_something_tells_it(tmp_path, monkeypatch):
@@ -99,15 +99,15 @@ def test_what_nobody_expected_is_one_line_and_the_figures_stay(monkeypatch, tmp_
 
 def test_what_tensorflow_is_refused_is_out_of_memory():
     tf = pytest.importorskip("tensorflow")
-    assert room.is_out_of_memory(tf.errors.ResourceExhaustedError(None, None, "OOM"))
-    assert not room.is_out_of_memory(tf.errors.InternalError(None, None, "no"))
+    assert memory_check.is_out_of_memory(tf.errors.ResourceExhaustedError(None, None, "OOM"))
+    assert not memory_check.is_out_of_memory(tf.errors.InternalError(None, None, "no"))
 
 
 @pytest.mark.long
 def test_what_compiling_shows_not_to_fit_is_not_run(monkeypatch, tmp_path, capsys):
     """No plan is named, so that the weights and the data are all that is known before: 95 KiB and 12."""
     pytest.importorskip("tensorflow")
-    monkeypatch.setattr(room, "machine_bytes", lambda: 200 * 2**10)
+    monkeypatch.setattr(memory_check, "machine_bytes", lambda: 200 * 2**10)
     small = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 --steps-per-epoch 6 --quiet"
     path = tmp_path / "out.json"
     assert recompute_lstm.main([*small.split(), *"--checkpoints auto --memory-budget 1GiB --json".split(), str(path)]) == 2
