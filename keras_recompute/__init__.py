@@ -1,6 +1,7 @@
-"""Recomputation checkpoints for Keras models on stock TensorFlow, and Graphcore's API for them.
+"""Gradient checkpointing for Keras models on stock TensorFlow, and Graphcore's Keras API on top.
 
-Names are loaded when they are first used: importing this package, its planner or its liveness reader loads no TensorFlow.
+Names are loaded on first use. Importing this package, its planner or its liveness reader does not
+load TensorFlow.
 """
 
 import lazy_loader as _lazy

@@ -1,4 +1,7 @@
-"""The command ``keras-recompute``, also ``python3 -m keras_recompute``: look at reports, and run scripts written for IPUs."""
+"""Command line ``keras-recompute``: inspect memory reports, and run scripts written for IPUs.
+
+The same as ``python3 -m keras_recompute``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ RUN = """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code. What a script that is run raises, passes."""
+    """Run one command and return its exit code. Errors raised by a script that is run propagate."""
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["run"]:
         from .ipu.__main__ import main as run

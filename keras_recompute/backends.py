@@ -1,7 +1,8 @@
-"""For which backend of XLA programs are traced: that of the devices which are here, or of one that only the compiler knows.
+"""The XLA backend that programs are traced for: the local device's, or one chosen by a context.
 
-What is best under XLA differs from backend to backend. It is decided while a function is traced, long before it is compiled,
-and whoever compiles for a device that is not here says so around the trace.
+What is best under XLA differs between backends, and is decided while a function is traced, long
+before it is compiled. Compiling for a device that is not installed here therefore wraps the trace
+in ``tracing_for``.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from contextvars import ContextVar
 
 CPU, GPU, TPU = "cpu", "gpu", "tpu"
 
-_chosen: ContextVar[str | None] = ContextVar("the backend of a device that is not here", default=None)
+_chosen: ContextVar[str | None] = ContextVar(
+    "the backend of a device that is not here", default=None
+)
 
 
 @contextmanager
 def tracing_for(backend: str) -> Iterator[None]:
-    """Trace for ``backend`` inside."""
+    """Trace for ``backend`` inside the context."""
     token = _chosen.set(backend)
     try:
         yield
@@ -27,7 +30,11 @@ def tracing_for(backend: str) -> Iterator[None]:
 
 
 def backend_now() -> str:
-    """Return the backend that is traced for: as far as it can be told, since a program may run on a CPU beside a GPU too."""
+    """Return the backend that is traced for.
+
+    With a GPU present it is the GPU's, although a function may be placed on the CPU: the trace
+    does not know.
+    """
     return _chosen.get() or _backend_here()
 
 

@@ -1,4 +1,4 @@
-"""What every command line here has in common: errors of one line, and values that are checked.
+"""Argument parsing for every command line here: one-line errors, and converters that check values.
 
 Runs on Python 3.8.
 """
@@ -12,18 +12,19 @@ from typing import Callable, NoReturn
 
 from .errors import InvalidArgumentError
 
-LARGEST_WHOLE_NUMBER = 10**12  # a number of anything that is counted in TensorFlow's 64 bits
-# The normal numbers of float32, in which networks are trained: others are 0 or infinite there.
+# Products of a few such numbers still fit in the 64 bits in which TensorFlow counts.
+LARGEST_WHOLE_NUMBER = 10**12
+# Networks are trained in float32, where numbers outside this range become 0 or infinite.
 SMALLEST_FLOAT32, LARGEST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127
-_LONGEST = 400  # characters of a message, which may hold what was given
+_LONGEST = 400  # characters of a message, which may quote an argument of any length
 _SHOWN = 80  # characters of a value that is wrong
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises InvalidArgumentError for a wrong command line, where argparse ends the process."""
+    """An ``ArgumentParser`` that raises InvalidArgumentError instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise InvalidArgumentError; the usage, of many lines, is a --help away."""
+        """Raise InvalidArgumentError without the usage, which has many lines."""
         cut = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
         raise InvalidArgumentError(f"{cut} (--help lists the options)")
 
@@ -48,7 +49,10 @@ def whole_number(at_least: int, at_most: int = LARGEST_WHOLE_NUMBER) -> Callable
 
 
 def number(what: str, is_one: Callable[[float], bool]) -> Callable[[str], float]:
-    """Return a converter to those finite numbers for which ``is_one``; ``what`` says what they are."""
+    """Return a converter to finite numbers that satisfy ``is_one``.
+
+    ``what`` describes them in the error message.
+    """
 
     def convert(text: str) -> float:
         try:
@@ -70,12 +74,10 @@ positive_number = number("a finite number above zero", lambda found: found > 0)
 
 
 def path_to(what: str) -> Callable[[str], Path]:
-    """Return a converter to paths of ``what``, such as a file or a folder.
-
-    An empty one, as of a variable of the shell that is not set, would be the folder where one is.
-    """
+    """Return a converter to paths; ``what`` says of what, such as a file or a folder."""
 
     def convert(text: str) -> Path:
+        # An unset shell variable gives an empty path, which would mean the current folder.
         if not text:
             raise argparse.ArgumentTypeError(f"the name of the {what} is empty")
         if "://" in text:  # a path would be a folder that is called so
@@ -88,7 +90,7 @@ def path_to(what: str) -> Callable[[str], Path]:
 
 
 def wrong(text: str, why: str, *, quoted: bool = True) -> argparse.ArgumentTypeError:
-    """Return the error for the value ``text``, of which only the beginning is shown."""
+    """Return the error for the value ``text``, cut to its first characters."""
     shown = repr(text) if quoted else text
     cut = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
     return argparse.ArgumentTypeError(f"{cut} {why}")

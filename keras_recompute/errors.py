@@ -1,12 +1,12 @@
-"""Every error this project raises on purpose.
+"""All errors and warnings that this project raises on purpose.
 
-A message says what is wrong, with which value, why, and what to do. Each class also derives from the built-in
-exception that a caller would expect, so that ``except ValueError`` keeps working.
+A message says what is wrong, with which value, why, and what to do. Each class also derives from
+the built-in exception that fits, so that ``except ValueError`` keeps working.
 """
 
 
 class RecomputeError(Exception):
-    """The root: ``except RecomputeError`` catches all that this project raises on purpose.
+    """Base class of all errors that this project raises on purpose.
 
     Examples:
         >>> try:
@@ -16,8 +16,8 @@ class RecomputeError(Exception):
         InvalidArgumentError
     """
 
-    # AutoGraph raises an error of a function that it converted again by its class only where that is made by one message,
-    # which it takes from this.
+    # AutoGraph raises an error of a function that it converted again by its class only where that
+    # is made by one message, which it takes from this.
     __init__ = Exception.__init__
 
 
@@ -28,7 +28,7 @@ class InvalidArgumentError(RecomputeError, ValueError):
         >>> kr.TimeSlice(4, 2)
         Traceback (most recent call last):
             ...
-        keras_recompute.errors.InvalidArgumentError: TimeSlice needs whole numbers with 0 <= start < stop, not start=4, stop=2
+        keras_recompute.errors.InvalidArgumentError: TimeSlice needs whole numbers with 0 <= ...
     """
 
 
@@ -39,7 +39,7 @@ class UnsupportedError(RecomputeError, NotImplementedError):
         >>> kr.LSTM(4, unroll=True)
         Traceback (most recent call last):
             ...
-        keras_recompute.errors.UnsupportedError: LSTM 'lstm...': unroll=True is not supported, only unroll=False: ...
+        keras_recompute.errors.UnsupportedError: LSTM 'lstm...': unroll=True is not supported, ...
     """
 
 
@@ -67,15 +67,16 @@ class InvalidPlanError(RecomputeError, ValueError):
     """A plan breaks a rule of the machine that is to run it.
 
     Examples:
-        >>> kr.planning.simulate(kr.planning.Chain.homogeneous(2, state_bytes=1, activation_bytes=1), [])
+        >>> chain = kr.planning.Chain.homogeneous(2, state_bytes=1, activation_bytes=1)
+        >>> kr.planning.simulate(chain, [])
         Traceback (most recent call last):
             ...
-        keras_recompute.errors.InvalidPlanError: the end of the plan: step 1 has not run backward: add what is missing
+        keras_recompute.errors.InvalidPlanError: the end of the plan: step 1 has not run ...
     """
 
 
 class InvalidProgramError(RecomputeError, RuntimeError):
-    """A program that the engine produced failed its own check: a defect of the engine, never of the user."""
+    """A program of the engine failed the engine's own check: a defect of this package."""
 
 
 class ReportError(RecomputeError, ValueError):
@@ -85,7 +86,7 @@ class ReportError(RecomputeError, ValueError):
         >>> kr.liveness.Program.read("nowhere.json")
         Traceback (most recent call last):
             ...
-        keras_recompute.errors.ReportError: no liveness report could be read from 'nowhere.json': No such file or directory
+        keras_recompute.errors.ReportError: no liveness report could be read from 'nowhere...
     """
 
 
@@ -112,7 +113,9 @@ class DoesNotFitError(DeviceError):
 
     Examples:
         >>> try:
-        ...     raise kr.errors.DoesNotFitError("the program needs 20 GiB of 16 GiB", needed_bytes=20 * 2**30)
+        ...     raise kr.errors.DoesNotFitError(
+        ...         "the program needs 20 GiB of 16 GiB", needed_bytes=20 * 2**30
+        ...     )
         ... except kr.errors.DeviceError as error:
         ...     print(error, error.needed_bytes)
         the program needs 20 GiB of 16 GiB 21474836480
@@ -124,13 +127,14 @@ class DoesNotFitError(DeviceError):
 
 
 class ClusterError(RecomputeError, RuntimeError):
-    """The workers of a cluster did not come together, were started differently, or one of them was lost.
+    """The workers of a cluster did not come together, were started differently, or one of them was
+    lost.
 
     Examples:
-        >>> raise kr.errors.ClusterError("worker 1 of 2 (127.0.0.1:40027) did not come within 300 s")
+        >>> raise kr.errors.ClusterError("worker 1 of 2 (host1:40027) did not come within 300 s")
         Traceback (most recent call last):
             ...
-        keras_recompute.errors.ClusterError: worker 1 of 2 (127.0.0.1:40027) did not come within 300 s
+        keras_recompute.errors.ClusterError: worker 1 of 2 (host1:40027) did not come within 300 s
     """
 
 

@@ -1,4 +1,4 @@
-"""Two walks over graphs of any kind: what is reached from somewhere, and the order in which things need one another."""
+"""Traversal of directed graphs: reachable nodes, and topological order."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
@@ -6,8 +6,10 @@ from typing import TypeVar
 Node = TypeVar("Node", bound=Hashable)
 
 
-def reachable(starts: Iterable[Node], following: Callable[[Node], Iterable[Node]]) -> dict[Node, None]:
-    """Return ``starts`` and all that ``following`` leads to from there, once each, as an ordered set."""
+def reachable(
+    starts: Iterable[Node], following: Callable[[Node], Iterable[Node]]
+) -> dict[Node, None]:
+    """Return ``starts`` and every node that ``following`` leads to, as an ordered set."""
     found = dict.fromkeys(starts)
     waiting = list(found)
     while waiting:
@@ -18,7 +20,9 @@ def reachable(starts: Iterable[Node], following: Callable[[Node], Iterable[Node]
 
 
 def topological_order(ends: Iterable[Node], needed: Callable[[Node], Iterable[Node]]) -> list[Node]:
-    """Return ``ends`` and all that is ``needed`` for them, once each and each after what it needs: depth first."""
+    """Return ``ends`` and their transitive dependencies, each after what it ``needed``, depth
+    first.
+    """
     met: set[Node] = set()
     order: list[Node] = []
     stack = [(node, False) for node in reversed(list(ends))]

@@ -1,7 +1,8 @@
-"""Our layers and models are known to Keras from the import of this package on, so that it can load files that hold them.
+"""Registration of our layers and models with Keras, so that it can load files that hold them.
 
-Keras knows a class once the module that registers it was imported. This package loads its modules when they are first used,
-and TensorFlow with them; so it imports those that register classes when Keras itself is imported, before or after it.
+Keras knows a class once the module that registers it was imported. This package imports its
+modules on first use, and TensorFlow with them. So the modules that register classes are imported
+when Keras itself is, before or after this package.
 """
 
 import importlib
@@ -30,13 +31,14 @@ def register_with_keras() -> None:
 
 def _register() -> None:
     keras = sys.modules["keras"]
-    if int(getattr(keras, "__version__", "0").split(".")[0]) >= 3:  # beside the Poplar SDK there is an older one
+    # Beside the Poplar SDK there is an older one
+    if int(getattr(keras, "__version__", "0").split(".")[0]) >= 3:
         for name in _REGISTER:
             importlib.import_module(f"{__package__}.{name}")
 
 
 class _KerasImportHook(importlib.abc.MetaPathFinder):
-    """Finds nothing itself: it lets the others find Keras, and has our classes registered when that is there."""
+    """Imports no module itself, but registers our classes once Keras is loaded."""
 
     def find_spec(self, name: str, *_: Any) -> Optional[Any]:
         if name != "keras":

@@ -1,7 +1,8 @@
-"""The names under which the engine's programs appear in a compiled program.
+"""Name scopes by which operations of the engine's programs are found in a compiled program.
 
-XLA keeps the TensorFlow name of the operation that an instruction came from. The engine opens these scopes when it
-writes a program, and the liveness reader finds them again, so that every byte can be told a phase and a section:
+XLA keeps the TensorFlow name of the operation that an instruction came from. The engine opens
+these scopes when it writes a program. The liveness reader finds them again, and so assigns every
+byte to a phase and a section:
 
     <forward scope>/lstm/MatMul                forward pass of the named sections
     <backward scope>/lstm/MatMul               the same operation replayed in the backward pass
@@ -17,10 +18,13 @@ from typing import Any, Optional, Tuple
 FORWARD, RECOMPUTE, BACKWARD, UPDATE = "forward", "recompute", "backward", "update"
 PHASES = (FORWARD, RECOMPUTE, BACKWARD, UPDATE)
 
-# Attribute of a graph that the engine copied operations into: name scope of the copies -> the graph they come from.
+# Attribute of a graph that the engine copied operations into: name scope of the copies -> the graph
+# they come from.
 COPIES = "_keras_recompute_copies"
 
-_SCOPE = re.compile(r"(?:^|/)recomputation\.(forward|backward|update)(?:\.([A-Za-z0-9_.-]+?))?(?:_\d+)?(?=/|$)")
+_SCOPE = re.compile(
+    r"(?:^|/)recomputation\.(forward|backward|update)(?:\.([A-Za-z0-9_.-]+?))?(?:_\d+)?(?=/|$)"
+)
 # "gradients" is where the engine differentiates; "gradient_tape" is where tf.GradientTape does.
 _GRADIENT = re.compile(r"(?:^|/)(?:gradients|gradient_tape)(?:_\d+)?(?=/|$)")
 
@@ -31,7 +35,7 @@ def forward_scope(section: str) -> str:
 
 
 def backward_scope(section: str) -> str:
-    """Return the name scope of the program that replays ``section`` and back-propagates through it."""
+    """Return the name scope of the program that replays and back-propagates ``section``."""
     return f"recomputation.backward.{section}"
 
 
@@ -41,10 +45,10 @@ def update_scope() -> str:
 
 
 def parse_op_name(op_name: str) -> Tuple[str, Optional[str]]:
-    """Return the (phase, section) that an operation name of a compiled program belongs to.
+    """Return the (phase, section) of an operation of a compiled program, from its name.
 
-    The section is None outside the engine's programs. The innermost scope decides, so that nested programs count as
-    what they are, not as what they stand in; only a forward program within a backward one is a replay.
+    The section is None outside of the engine's programs. The innermost scope decides, so that a
+    nested program counts as itself. Only a forward program within a backward one is a replay.
     """
     scopes = list(_SCOPE.finditer(op_name))
     if not scopes:
@@ -58,7 +62,7 @@ def parse_op_name(op_name: str) -> Tuple[str, Optional[str]]:
 
 
 def original_of(operation: Any) -> Any:
-    """Return the operation that ``operation`` was copied from, where a user's function made it; else itself."""
+    """Return the user's operation that ``operation`` is a copy of; itself if it is no copy."""
     copies = getattr(operation.graph, COPIES, {})
     for prefix in sorted((p for p in copies if operation.name.startswith(p)), key=len):
         try:

@@ -1,6 +1,7 @@
-"""Bytes to text and back: the only place where a unit of memory is converted.
+"""Conversion between bytes and text such as "128 MiB", in this module alone.
 
-Units are binary (1 KiB = 1024 bytes), as allocators count. ``MB`` is refused instead of guessed.
+Units are binary (1 KiB = 1024 bytes), as allocators count. ``MB``, which may mean either, is
+refused.
 """
 
 import re
@@ -15,7 +16,9 @@ _SIZE = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)\s*
 
 
 def format_bytes(count: Union[int, float]) -> str:
-    """Return ``count`` bytes as text with three significant digits: ``format_bytes(2**27) == "128 MiB"``."""
+    """Return ``count`` bytes as text with three significant digits: ``format_bytes(2**27) == "128
+    MiB"``.
+    """
     value = float(count)
     for unit in _UNITS:
         if abs(value) < 999.5 or unit == "TiB":
@@ -28,19 +31,23 @@ def format_bytes(count: Union[int, float]) -> str:
 
 
 def parse_bytes(text: Union[str, int]) -> int:
-    """Return the number of bytes that ``text`` names: ``parse_bytes("128MiB") == 2**27``.
+    """Return the number of bytes in a text such as ``"128MiB"``, which is ``2**27``.
 
-    A bare number is bytes; a fraction needs a unit and is rounded down. Raises InvalidArgumentError for anything else.
+    A bare number is bytes. A fraction needs a unit and is rounded down. Raises InvalidArgumentError
+    for anything else.
     """
     match = _SIZE.match(str(text))
     units = {unit.lower(): factor for unit, factor in _UNITS.items()}
     unit = match["unit"].lower() if match else ""
     if not match or (unit or "b") not in units or (not unit and "." in match["number"]):
         raise InvalidArgumentError(
-            f"a size in bytes was expected, not {text!r:.80}: write a whole number of bytes, or a number with one of "
+            f"a size in bytes was expected, not {text!r:.80}: write a whole number of bytes, or a "
+            "number with one of "
             f"{', '.join(_UNITS)}, as in '128MiB'"
         )
     count = int(Decimal(match["number"]) * units[unit or "b"])
     if count > _MOST_BYTES:
-        raise InvalidArgumentError(f"{str(text)!r:.80} is more than any memory: the most is {format_bytes(_MOST_BYTES)}")
+        raise InvalidArgumentError(
+            f"{str(text)!r:.80} is more than any memory: the most is {format_bytes(_MOST_BYTES)}"
+        )
     return count

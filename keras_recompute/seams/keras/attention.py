@@ -1,4 +1,4 @@
-"""Keras's multi-head attention in parts: its mask, its scale, and a place for another way to attend."""
+"""Private parts of Keras's multi-head attention: its mask, its scale, and its core computation."""
 
 from __future__ import annotations
 
@@ -9,11 +9,23 @@ import tensorflow as tf
 
 
 class CustomAttention(keras.layers.MultiHeadAttention):
-    """Keras's layer, whose ``attend`` computes what stands between its projections."""
+    """Keras's layer with a replaceable core, ``attend``, between the projections."""
 
-    def attend(self, query: Any, key: Any, value: Any, mask: Any, training: Any, with_scores: bool, **options: Any) -> Any:
-        """Return results and probabilities of projections ``(batch, length, heads, size)``, as Keras does; None of the latter
-        unless ``with_scores``. ``options`` are what releases add: ``use_causal_mask`` in Keras 3.15.
+    def attend(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        mask: Any,
+        training: Any,
+        with_scores: bool,
+        **options: Any,
+    ) -> Any:
+        """Return results and attention probabilities, as Keras does; None for these unless
+        ``with_scores``.
+
+        Projections are ``(batch, length, heads, size)``. ``options`` holds arguments that newer
+        releases add, such as ``use_causal_mask`` in Keras 3.15.
         """
         return super()._compute_attention(query, key, value, mask, training, with_scores, **options)
 
@@ -27,19 +39,27 @@ class CustomAttention(keras.layers.MultiHeadAttention):
         return_attention_scores: bool = False,
         **options: Any,
     ) -> Any:
-        return self.attend(query, key, value, attention_mask, training, return_attention_scores, **options)
+        return self.attend(
+            query, key, value, attention_mask, training, return_attention_scores, **options
+        )
 
 
-def compute_attention_mask(layer: Any, query: tf.Tensor, value: tf.Tensor, *, mask: Any, is_causal: bool) -> Any:
-    """Return the ``mask`` with which Keras's ``layer`` attends, its masks of inputs and causality included; None without."""
-    return layer._compute_attention_mask(query, value, attention_mask=mask, use_causal_mask=is_causal)
+def compute_attention_mask(
+    layer: Any, query: tf.Tensor, value: tf.Tensor, *, mask: Any, is_causal: bool
+) -> Any:
+    """Return the mask that Keras's ``layer`` applies: ``mask``, the inputs' masks and causality; or
+    None.
+    """
+    return layer._compute_attention_mask(
+        query, value, attention_mask=mask, use_causal_mask=is_causal
+    )
 
 
 def score_scale(layer: Any) -> float:
-    """Return what Keras's ``layer`` multiplies its scores by."""
+    """Return the factor by which Keras's ``layer`` multiplies its scores."""
     return float(layer._inverse_sqrt_key_dim)
 
 
 def has_plain_projections(layer: Any) -> bool:
-    """Whether ``layer`` has no gate and no regularizer of its projections' results. Keras before 3.14 has no gate."""
+    """Whether ``layer`` has no gate and no activity regularizer. Keras before 3.14 has no gate."""
     return not getattr(layer, "_use_gate", False) and layer._activity_regularizer is None

@@ -1,8 +1,8 @@
-"""Keras's ``BackupAndRestore`` where several processes train one model: one writes, and what is there is whole.
+"""``BackupAndRestore`` for several processes: one writes, and each backup appears whole.
 
-Keras writes weights and epoch into two files in place: a process that is killed meanwhile leaves files that do not fit, or
-cannot be read, and several processes write over each other. The states of generators of random numbers are in neither, so
-that dropout begins anew.
+Keras writes weights and epoch into two files in place. A process that is killed meanwhile leaves
+files that do not match or cannot be read, and several processes overwrite each other's. Keras
+also leaves out the states of random generators, so that dropout restarts.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ _files = tf.io.gfile
 
 
 class AtomicBackup(keras.callbacks.BackupAndRestore):
-    """Does what ``callback`` does, but each backup is a folder of its own, which has its name once it is complete.
+    """``callback`` with each backup in a folder of its own, which is renamed once it is complete.
 
-    ``writes`` says whether this process makes the backups; all of them read.
+    ``writes`` says whether this process writes the backups; every process reads them.
     """
 
     def __init__(self, callback: keras.callbacks.BackupAndRestore, *, writes: bool) -> None:
-        super().__init__(callback.backup_dir, callback.save_freq, delete_checkpoint=callback.delete_checkpoint and writes)
+        super().__init__(
+            callback.backup_dir,
+            callback.save_freq,
+            delete_checkpoint=callback.delete_checkpoint and writes,
+        )
         self._writes = writes
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002  # Keras's
@@ -52,7 +56,9 @@ class AtomicBackup(keras.callbacks.BackupAndRestore):
         _files.makedirs(unfinished)
         self._keep_in("unfinished")
         super()._save_model()
-        states = {str(number): state.numpy() for number, state in enumerate(_random_states(self.model))}
+        states = {
+            str(number): state.numpy() for number, state in enumerate(_random_states(self.model))
+        }
         content = io.BytesIO()
         np.savez(content, **states)
         with _files.GFile(self._random_states_path, "wb") as file:
@@ -68,7 +74,7 @@ class AtomicBackup(keras.callbacks.BackupAndRestore):
         self._random_states_path = _join(self.backup_dir, folder, "random_states.npz")
 
     def _complete(self) -> list[str]:
-        """Return the names of the complete backups, the newest last."""
+        """Return the names of the complete backups, oldest first."""
         names = _files.listdir(self.backup_dir) if _files.exists(self.backup_dir) else []
         return sorted((name.rstrip("/") for name in names if name.rstrip("/").isdigit()), key=int)
 

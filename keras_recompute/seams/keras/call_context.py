@@ -1,4 +1,4 @@
-"""The context that Keras passes from an outer call to the layers inside."""
+"""Keras's call context, by which an outer call passes arguments to the layers inside."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 
 def current_training() -> Any:
-    """Return the ``training`` that the call around passes on; None outside of one."""
+    """Return the ``training`` argument of the enclosing call; None outside of one."""
     return getattr(global_state.get_global_attribute("current_call_ctx"), "training", None)
 
 
 @contextlib.contextmanager
 def pass_training(training: Any, layer: Any) -> Iterator[None]:
-    """Have layers that are called inside take ``training`` for that of the call around them.
+    """Give layers called inside the ``training`` of an enclosing call.
 
-    A call of ``layer`` does so itself; its method ``call`` alone does not.
+    Calling ``layer`` does this itself; its method ``call`` alone does not.
     """
     context = global_state.get_global_attribute("current_call_ctx")
     if training is None or (context is not None and current_training() is training):
@@ -40,26 +40,28 @@ def pass_training(training: Any, layer: Any) -> Iterator[None]:
 
 
 def entry_layer() -> Any:
-    """Return the layer whose call is the outermost around; None outside of one."""
+    """Return the layer of the outermost enclosing call; None outside of one."""
     return getattr(global_state.get_global_attribute("current_call_ctx"), "entry_layer", None)
 
 
 def autocast_dtype() -> Any:
-    """Return the type that variables are cast to by the call around; None where they are not."""
+    """Return the type that the enclosing call casts variables to; None if it does not."""
     return getattr(global_state.get_global_attribute("autocast_scope"), "dtype", None)
 
 
 def stateless_scope() -> Any:
-    """Return the ``keras.StatelessScope`` around; None outside of one."""
+    """Return the enclosing ``keras.StatelessScope``; None outside of one."""
     return get_stateless_scope()
 
 
 def stateless_values() -> Any:
-    """Return the values of variables in the ``keras.StatelessScope`` around, by what it knows them by."""
+    """Return the values of variables in the enclosing ``keras.StatelessScope``, by the scope's
+    keys.
+    """
     scope = get_stateless_scope()
     return {} if scope is None else scope.state_mapping
 
 
 def is_symbolic() -> bool:
-    """Whether Keras runs a layer to learn the shapes of its results, or to have it make its weights."""
+    """Whether Keras runs a layer only to infer shapes or to build its weights."""
     return bool(in_symbolic_scope())

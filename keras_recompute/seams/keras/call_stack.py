@@ -1,7 +1,6 @@
-"""For what a model is called: the steps of Keras's trainers, and what writes models for inference.
+"""What the Python call stack says of a call: the trainer step it belongs to, or an export.
 
-Read from the frames of the calls around, since neither Keras nor TensorFlow hands it on. Importing
-this loads no Keras.
+Neither Keras nor TensorFlow passes this on. Importing this module does not load Keras.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _WRITERS = (
 
 
 def enclosing_step() -> str | None:
-    """Return the name of the step of a Keras trainer that is running here, the innermost; or None."""
+    """Return the name of the innermost step of a Keras trainer on the call stack, or None."""
     for frame in _frames():
         name = frame.f_code.co_name.removeprefix(_CONVERTED)
         if name in _STEPS and hasattr(frame.f_locals.get("self"), "make_train_function"):
@@ -30,7 +29,7 @@ def enclosing_step() -> str | None:
 
 
 def is_being_exported() -> bool:
-    """Whether Keras or TensorFlow traces something here to write it to a file, as a SavedModel is."""
+    """Whether Keras or TensorFlow is tracing for an export, such as a SavedModel."""
     return any(frame.f_globals.get("__name__", "").startswith(_WRITERS) for frame in _frames())
 
 

@@ -1,4 +1,4 @@
-"""The construction of models, operations and nodes: watched, replaced, and repeated without the constructor."""
+"""Construction of Keras models, operations and nodes: observed, replaced, or bypassed."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from keras.src.ops.node import Node
 from .graph import Functional
 from .layers import TRAINING_STATE
 
-# What Keras's own constructors set and a copy must have as it is, beside what the model's class sets.
-_KEPT = (
-    *("_trainable", "_dtype_policy", "_auto_config", "autocast", "_supports_masking", "supports_jit", "activity_regularizer"),
-    *("_convert_input_args", "_allow_non_tensor_positional_args", "_input_spec", "_called", "_path", "_parent_path"),
-    *("_build_shapes_dict", "_remat_mode", "built"),
-)
+# Attributes that Keras's own constructors set, and that a copy takes over as they are.
+_KEPT = frozenset(
+    {
+        "_allow_non_tensor_positional_args", "_auto_config", "_build_shapes_dict", "_called",
+        "_convert_input_args", "_dtype_policy", "_input_spec", "_parent_path", "_path",
+        "_remat_mode", "_supports_masking", "_trainable", "activity_regularizer", "autocast",
+        "built", "supports_jit",
+    }
+)  # fmt: skip
 _TRACKED = ("_trainable_variables", "_non_trainable_variables", "_layers", "_seed_generators")
 
-
-_of_keras: list[bool] = []  # while functional models are made that are no one else's business
+# One entry per enclosing ``construct_plain_functional``.
+_of_keras: list[bool] = []
 
 
 @contextlib.contextmanager
 def construct_models_with(make: Callable[..., Any]) -> Iterator[None]:
-    """Let ``make(plain, cls, *args, **kwargs)`` make each Keras model inside; ``plain(cls, *args, **kwargs)`` does as Keras.
+    """Construct each Keras model inside by ``make(plain, cls, *args, **kwargs)``.
 
-    Not those of ``construct_plain_functional``, nor the functional model that a sequential one makes to run its layers.
+    ``plain(cls, *args, **kwargs)`` constructs it as Keras does. Models of
+    ``construct_plain_functional`` and the functional models inside sequential ones are left alone.
     """
     plain, plain_build = keras.Model.__new__, keras.Sequential.build
 
@@ -52,7 +56,9 @@ def construct_models_with(make: Callable[..., Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def construct_plain_functional() -> Iterator[None]:
-    """Have ``Functional(inputs, outputs)`` make a model of Keras's own class, whatever ``construct_models_with`` says."""
+    """Make ``Functional(inputs, outputs)`` construct Keras's own class, despite
+    ``construct_models_with``.
+    """
     _of_keras.append(True)
     try:
         yield
@@ -61,7 +67,7 @@ def construct_plain_functional() -> Iterator[None]:
 
 
 def derive_from_functional(cls: type) -> type:
-    """Have ``cls``, a class of models, derive from ``Functional``, as Keras does where the first functional one is made."""
+    """Make the model class ``cls`` derive from ``Functional``, as Keras does on first use."""
     if not issubclass(cls, Functional):
         inject_functional_model_class(cls)
     return cls
@@ -69,7 +75,7 @@ def derive_from_functional(cls: type) -> type:
 
 @contextlib.contextmanager
 def observe_construction(note: Callable[[Any], None]) -> Iterator[None]:
-    """Call ``note`` with each Keras operation, and each node, which is a call of one, that is made inside."""
+    """Call ``note`` with each Keras operation and each node that is constructed inside."""
     plain = [(made, made.__init__) for made in (Node, keras.Operation)]
     for made, plain_init in plain:
         made.__init__ = _noting(plain_init, note)
@@ -89,9 +95,10 @@ def _noting(plain_init: Any, note: Callable[[Any], None]) -> Any:
 
 
 def copy_without_constructor(model: keras.Model, new_class: Any, *, without: str) -> Any:
-    """Return a model of ``new_class`` with the graph, layers, weights and attributes of ``model``, ready to compile.
+    """Return a ``new_class`` model with the graph, layers, weights and attributes of ``model``.
 
-    The constructor of its class is not run. Attributes that begin with ``without`` are not taken over.
+    The constructor of the model's class does not run. Attributes whose names begin with ``without``
+    are not copied. The result is ready to compile.
     """
     new = new_class.__new__(new_class)
     if isinstance(model, Functional):
@@ -108,11 +115,12 @@ def copy_without_constructor(model: keras.Model, new_class: Any, *, without: str
 
 
 def _track_as(items: list[Any], ours: list[Any], new: keras.Model) -> None:
-    """Have ``new`` track all ``items``, in their order; a layer that is in no attribute is found here alone."""
+    """Make ``new`` track all ``items`` in their order, also layers that are in no attribute."""
     new._tracker.unlock()
     for item in items:
         new._tracker.track(item)
     place = {id(item): number for number, item in enumerate(items)}
     in_order = sorted(ours, key=lambda item: place.get(id(item), len(place)))
     if any(item is not other for item, other in zip(in_order, ours)):
-        ours[:] = in_order  # Keras's lists, in older versions TensorFlow's, sort by no key
+        # By a slice: ``sort(key=...)`` is missing on Keras's tracked lists.
+        ours[:] = in_order

@@ -1,4 +1,7 @@
-"""The graph of a functional model: its nodes, which are calls of operations, and the way that a model is run along it."""
+"""The graph of a functional model: its nodes, and how Keras runs a model along it.
+
+A node is one call of an operation.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import keras
-from keras.src.models.functional import Functional, functional_like_constructor  # what keras.Model(inputs, outputs) makes
+
+# What keras.Model(inputs, outputs) makes
+from keras.src.models.functional import Functional, functional_like_constructor
 
 __all__ = ["Functional", "functional_like_constructor"]
 
@@ -22,17 +27,21 @@ GRAPH_OF_MODEL = frozenset(
 
 
 def nodes_of(model: keras.Model) -> list[Any]:
-    """Return the nodes of a functional ``model``, those of its inputs included, in running order."""
-    return [node for depth in sorted(model._nodes_by_depth, reverse=True) for node in model._nodes_by_depth[depth]]
+    """Return the nodes of a functional ``model`` in running order, its inputs included."""
+    return [
+        node
+        for depth in sorted(model._nodes_by_depth, reverse=True)
+        for node in model._nodes_by_depth[depth]
+    ]
 
 
 def call_nodes(model: keras.Model) -> list[Any]:
-    """Return the nodes of a functional ``model`` that are calls of operations, in running order."""
+    """Return the nodes of a functional ``model`` that are calls, in running order."""
     return [node for node in nodes_of(model) if node.operation and not node.is_input]
 
 
 def nodes_of_operation(operation: Any) -> list[Any]:
-    """Return the nodes of all calls of ``operation``, in whichever model."""
+    """Return the nodes of all calls of ``operation``, in any model."""
     nodes: list[Any] = operation._inbound_nodes
     return nodes
 
@@ -44,33 +53,38 @@ def producing_node(tensor: keras.KerasTensor) -> Any:
 
 
 def functional_of_sequential(model: keras.Sequential) -> Any:
-    """Return the functional model that a sequential one runs; None before it is built."""
+    """Return the functional model inside a sequential one; None before it is built."""
     return model._functional
 
 
 def flat_inputs(model: keras.Model, inputs: Any) -> list[Any]:
-    """Return ``inputs`` as a functional ``model`` hands them to its layers: a list in its order, of its types and ranks."""
+    """Return ``inputs`` as a functional ``model`` passes them to its layers.
+
+    That is a list in the model's order, with its types and ranks.
+    """
     return list(model._standardize_inputs(inputs))
 
 
 def run_graph(model: keras.Model, inputs: Any, call: Callable[..., Any]) -> Any:
-    """Run the graph of a functional ``model`` with ``call(operation, *args, **kwargs)`` for each call of an operation."""
+    """Run a functional ``model`` by ``call(operation, *args, **kwargs)`` for each of its nodes."""
     return model._run_through_graph(inputs, operation_fn=lambda operation: operation, call_fn=call)
 
 
 def set_operation_order(model: keras.Model, operations: Sequence[Any]) -> None:
-    """Let a functional ``model`` list its operations, layers and weights in the order of ``operations``."""
+    """Make a functional ``model`` list operations, layers and weights in the order of
+    ``operations``.
+    """
     model._operations = list(operations)
     model._layers = model.layers
 
 
 def tracked_layers(model: keras.Model) -> list[Any]:
-    """Return the layers that ``model`` tracks: those of its graph, and since Keras 3.15 those in its attributes too."""
+    """Return the layers that ``model`` tracks: in its graph, and since Keras 3.15 in attributes."""
     return list(model._layers)
 
 
 def observe_new_models(note: Callable[[Any], None]) -> None:
-    """Have ``note`` called with each functional model that is made from now on."""
+    """Call ``note`` with each functional model that is constructed from now on."""
     plain = Functional.__init__
 
     @functools.wraps(plain)
@@ -78,15 +92,16 @@ def observe_new_models(note: Callable[[Any], None]) -> None:
         plain(*args, **kwargs)
         note(args[0])
 
-    # Keras compares the parameters of constructors with these (see ``functional_like_constructor``).
-    # Up to Keras 3.12 they are those of a decorator, as are those of ``init``.
+    # Keras compares the parameters of constructors with these (see
+    # ``functional_like_constructor``). Up to Keras 3.12 they are those of a decorator, as are those
+    # of ``init``.
     if not hasattr(plain, "__wrapped__"):
         init.__signature__ = inspect.signature(plain)  # type: ignore[attr-defined]
     Functional.__init__ = init
 
 
 def observe_runs(model: Any, note: Callable[[], None]) -> None:
-    """Have ``note`` called whenever the functional ``model`` runs its graph, also inside of another model."""
+    """Call ``note`` whenever the functional ``model`` runs its graph, also inside another model."""
     plain = model._standardize_inputs
 
     def standardize_inputs(inputs: Any) -> Any:
@@ -97,27 +112,33 @@ def observe_runs(model: Any, note: Callable[[], None]) -> None:
 
 
 class GraphRunner:
-    """Goes in front of a functional model's class: its ``run_by_graph`` is called where Keras would run the graph."""
+    """Mixin before a functional class: Keras calls ``run_by_graph`` to run the model's graph."""
 
     def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:
-        """Return the outputs for ``inputs``, as ``plain()`` does."""
+        """Return the outputs for ``inputs``; ``plain()`` computes them as Keras does."""
         raise NotImplementedError
 
-    def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
+    def _run_through_graph(
+        self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None
+    ) -> Any:
+        keras_run = super()._run_through_graph  # type: ignore[misc]
+
         def plain() -> Any:
-            return super(GraphRunner, self)._run_through_graph(inputs, operation_fn=operation_fn, call_fn=call_fn)  # type: ignore
+            return keras_run(inputs, operation_fn=operation_fn, call_fn=call_fn)
 
         return self.run_by_graph(inputs, plain)
 
 
 class CloneObserver:
-    """Goes in front of a model's class: ``note_clones`` is told when ``clone_model`` has run its graph."""
+    """Mixin before a model's class: ``clone_model`` reports its clones to ``note_clones``."""
 
     def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:
-        """Note what was ``taken`` for each operation of the graph, and the outputs of the run."""
+        """Record the clone of each operation, in ``taken``, and the outputs of the cloned graph."""
         raise NotImplementedError
 
-    def _run_through_graph(self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None) -> Any:
+    def _run_through_graph(
+        self, inputs: Any, operation_fn: Any = lambda op: op, call_fn: Any = None
+    ) -> Any:
         taken: dict[Any, Any] = {}
 
         def operation_for(operation: Any) -> Any:
@@ -130,13 +151,19 @@ class CloneObserver:
 
 
 def runs_plain_graph(model: Any, *, ours: Collection[str]) -> bool:
-    """Whether ``model`` is functional and does what Keras does with its graph, classes in the modules ``ours`` aside."""
+    """Whether ``model`` is functional and runs its graph as Keras does.
+
+    Methods of classes defined in the modules ``ours`` are not counted as a difference.
+    """
+    # A class that overrides either method computes something else than its graph says.
     names = ("call", "_run_through_graph")
-    return isinstance(model, Functional) and all(_does_as(Functional, model, name, (*ours, __name__)) for name in names)
+    return isinstance(model, Functional) and all(
+        _does_as(Functional, model, name, (*ours, __name__)) for name in names
+    )
 
 
 def has_call_of(cls: type, model: Any) -> bool:
-    """Whether calling ``model`` is what Keras's ``cls`` does, no other ``call`` of its own class."""
+    """Whether ``model`` uses the ``call`` of Keras's ``cls``, and not one of its own class."""
     return _does_as(cls, model, "call", ())
 
 
@@ -145,4 +172,8 @@ def _does_as(cls: type, model: Any, name: str, skipped: Collection[str]) -> bool
 
 
 def _first(classes: Sequence[type], name: str, skipped: Collection[str]) -> Any:
-    return next(vars(each)[name] for each in classes if name in vars(each) and each.__module__ not in skipped)
+    return next(
+        vars(each)[name]
+        for each in classes
+        if name in vars(each) and each.__module__ not in skipped
+    )

@@ -1,6 +1,7 @@
-"""The gradient of Keras's batch normalisation by TensorFlow's kernel, where nothing asks for more than that computes.
+"""Gradient of Keras's batch normalisation by TensorFlow's fused kernel.
 
-Keras writes a dozen operations for the layer in training, and TensorFlow some sixty for their gradient. The kernel is one.
+Keras writes a dozen operations for the layer in training, and TensorFlow some sixty for their
+gradient. The kernel is one operation. It is used where it computes all that is asked for.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ import tensorflow as tf
 
 _Layer = keras.layers.BatchNormalization
 _plain_call, _plain_moments = _Layer.call, _Layer._moments
-_fuses: ContextVar[bool] = ContextVar("whether the gradient of batch normalisation is one kernel", default=False)
-_found: ContextVar[list[tuple[tf.Tensor, tf.Tensor]] | None] = ContextVar("means and variances of a call", default=None)
+_fuses: ContextVar[bool] = ContextVar(
+    "whether the gradient of batch normalisation is one kernel", default=False
+)
+_found: ContextVar[list[tuple[tf.Tensor, tf.Tensor]] | None] = ContextVar(
+    "means and variances of a call", default=None
+)
 
 
 @contextlib.contextmanager
 def fuse_batch_norm_gradient() -> Iterator[None]:
-    """Have the gradient of Keras's batch normalisation in training, of images with their channels last, be one operation.
+    """Fuse the gradient of Keras's batch normalisation in graphs that this thread makes inside.
 
-    In this thread, for graphs that are made inside. The layer itself computes what it always does, by the same operations.
+    Holds in training, for float32 images with channels last. The forward pass is unchanged.
     """
     _Layer.call, _Layer._moments = _call, _moments
     token = _fuses.set(True)
@@ -43,8 +48,12 @@ def _moments(self: Any, *args: Any, **kwargs: Any) -> tuple[tf.Tensor, tf.Tensor
 
 
 @functools.wraps(_plain_call)  # Keras reads the parameters of a layer's call
-def _call(self: Any, inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None) -> Any:
-    if not (_fuses.get() and training and self.trainable and mask is None and _is_fusible(self, inputs)):
+def _call(
+    self: Any, inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None
+) -> Any:
+    if not (
+        _fuses.get() and training and self.trainable and mask is None and _is_fusible(self, inputs)
+    ):
         return _plain_call(self, inputs, training=training, mask=mask)
     found: list[tuple[tf.Tensor, tf.Tensor]] = []
     token = _found.set(found)
@@ -60,7 +69,10 @@ def _call(self: Any, inputs: tf.Tensor, training: bool | None = None, mask: tf.T
 
 @functools.cache
 def _gradient_for(epsilon: float) -> str:
-    """Return the name of the gradient of results that pass with what they were made of: x, scale, mean, variance, offset."""
+    """Register the fused gradient for ``epsilon`` and return its name.
+
+    It differentiates an ``IdentityN`` of (result, x, scale, mean, variance, offset).
+    """
     name = f"keras_recompute.BatchNormalization with an epsilon of {epsilon!r}"
 
     @tf.RegisterGradient(name)
@@ -72,7 +84,7 @@ def _gradient_for(epsilon: float) -> str:
             scale=scale,
             reserve_space_1=mean,
             reserve_space_2=variance,
-            reserve_space_3=[],  # another device's
+            reserve_space_3=[],  # read by GPU kernels only
             epsilon=epsilon,
             is_training=True,
         )
@@ -82,7 +94,11 @@ def _gradient_for(epsilon: float) -> str:
 
 
 def _is_fusible(layer: Any, inputs: tf.Tensor) -> bool:
-    is_plain = type(layer)._moments is _moments and not layer.synchronized and not getattr(layer, "renorm", False)
+    is_plain = (
+        type(layer)._moments is _moments
+        and not layer.synchronized
+        and not getattr(layer, "renorm", False)
+    )
     is_image = inputs.shape.rank == 4 and inputs.shape[-1] is not None and layer.axis in (-1, 3)
     is_float32 = inputs.dtype == tf.float32 and layer.compute_dtype == "float32"
     return is_plain and is_image and is_float32 and not tf.executing_eagerly()

@@ -1,4 +1,4 @@
-"""Methods of Keras's classes, gone through by way of a function of ours."""
+"""Temporary replacement of methods of Keras's classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _ABSENT = object()
 
 @contextlib.contextmanager
 def patch_constructor(cls: type, adapted: Callable[..., tuple[Any, Any]]) -> Iterator[None]:
-    """Construct objects of ``cls``, and of classes on it, with ``args, kwargs = adapted(self, *args, **kwargs)``."""
+    """Replace the arguments of ``cls`` and its subclasses by those that ``adapted`` returns.
+
+    ``args, kwargs = adapted(self, *args, **kwargs)`` is called for each object made in the context.
+    """
 
     def through(plain: Callable[..., Any], made: Any, *args: Any, **kwargs: Any) -> None:
         args, kwargs = adapted(made, *args, **kwargs)
@@ -24,14 +27,18 @@ def patch_constructor(cls: type, adapted: Callable[..., tuple[Any, Any]]) -> Ite
 
 @contextlib.contextmanager
 def patch_method(cls: Any, name: str, through: Callable[..., Any]) -> Iterator[None]:
-    """Have the method ``name`` of ``cls``, and of classes on it, be ``through(plain, self, *args, **kwargs)``."""
+    """Replace the method ``name`` of ``cls`` by ``through(plain, self, *args, **kwargs)``.
+
+    Holds inside the context, for subclasses too. ``plain`` is the method that was there.
+    """
     plain, own = getattr(cls, name), vars(cls).get(name, _ABSENT)
 
     @functools.wraps(plain)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return through(plain, self, *args, **kwargs)
 
-    if name == "__init__":  # Keras asks for its signature in two ways, of which only one would see the plain method's
+    # Keras reads a constructor's signature in two ways; only one of them follows __wrapped__.
+    if name == "__init__":
         del method.__wrapped__
     setattr(cls, name, method)
     try:

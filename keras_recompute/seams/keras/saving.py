@@ -1,4 +1,4 @@
-"""How Keras saves and pickles a layer or a model."""
+"""How Keras pickles a layer or a model."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import keras
 
 
 def reduce_layer(layer: keras.layers.Layer) -> tuple[Any, ...]:
-    """Return what ``layer.__reduce__`` does for a class that pickle finds, where it would not find that of ``layer``.
-
-    Keras hands on a method of the layer's class, which does not depend on the class.
-    """
+    """Return ``layer.__reduce__`` for a layer whose class pickle cannot import."""
+    # Keras returns a method of the layer's class, which pickle would look up by that class; the
+    # method itself does not depend on it.
     _, arguments = keras.layers.Layer.__reduce__(layer)
     return keras.layers.Layer._unpickle_model, arguments

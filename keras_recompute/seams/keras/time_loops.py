@@ -1,8 +1,7 @@
-"""The loop over time of Keras's recurrent layers, gone through by way of a function of ours.
+"""Replacement of the loop over time in Keras's recurrent layers.
 
 All of them, ``Bidirectional`` and ``RNN`` of any cell included, run their cell in one function of
-Keras's backend. What a layer does around it is its own: initial states, masks of dropout, states
-that it keeps, types of results.
+Keras's backend. Initial states, dropout masks, kept states and result types stay the layer's.
 """
 
 from __future__ import annotations
@@ -23,11 +22,12 @@ _layer: ContextVar[Any] = ContextVar("the layer whose loop over time runs", defa
 
 @contextlib.contextmanager
 def replace_time_loops(run: Callable[..., Any] | None) -> Iterator[None]:
-    """Have ``run(plain, layer, step, inputs, initial_states, **options)`` run the loops of layers.
+    """Run the time loops of layers by ``run(plain, layer, step, inputs, initial_states,
+    **options)``.
 
     In this thread, inside the context. ``plain(step, inputs, initial_states, **options)`` is
-    Keras's loop, whose arguments and results these are; ``run=None`` stands for it. Where a layer
-    runs on cuDNN there is no such loop.
+    Keras's loop, with the same arguments and results. ``run=None`` restores it. A layer that runs
+    on cuDNN has no such loop.
     """
     backend.rnn, keras.layers.RNN.inner_loop = _rnn, _inner_loop
     token = _through.set(run)
@@ -38,7 +38,7 @@ def replace_time_loops(run: Callable[..., Any] | None) -> Iterator[None]:
 
 
 def time_loops_are_replaced() -> bool:
-    """Whether a function of ours runs the loops of layers that are called now."""
+    """Whether ``replace_time_loops`` is in effect in this thread."""
     return _through.get() is not None
 
 

@@ -1,1 +1,1 @@
-"""Names of TensorFlow that are not public: ``functions``, ``operations``, ``gradients``, ``traced`` functions, and so on."""
+"""Access to private names of TensorFlow, one module per subject."""

@@ -1,4 +1,4 @@
-"""AutoGraph for a function that is called while the engine traces with AutoGraph turned off."""
+"""AutoGraph conversion of single functions while the engine traces with AutoGraph disabled."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from tensorflow.python.autograph.core import ag_ctx
 
 
 def is_disabled() -> bool:
-    """Whether a caller turned AutoGraph off."""
+    """Whether a caller disabled AutoGraph."""
     return ag_ctx.control_status_ctx().status is ag_ctx.Status.DISABLED
 
 
 def with_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` with its ``if`` and ``while`` on tensors converted, run with AutoGraph turned on."""
+    """Return ``function`` with its ``if`` and ``while`` on tensors converted, and AutoGraph
+    enabled.
+    """
     enabled = ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED)
     convert = tf.__internal__.autograph.tf_convert(function, enabled)
 

@@ -1,4 +1,4 @@
-"""What TensorFlow's strategies do that has no public name: how soon a process is taken for lost, and leaving their scope."""
+"""Private parts of TensorFlow's strategies: the heartbeat timeout, and leaving their scopes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from collections.abc import Iterator
 from typing import Any
 
 from tensorflow.python.distribute import distribute_lib, multi_worker_util
-from tensorflow.python.distribute.collective_all_reduce_strategy import coordination_config_pb2  # which moves about
+
+# Which moves about
+from tensorflow.python.distribute.collective_all_reduce_strategy import coordination_config_pb2
 from tensorflow.python.eager import context
 
 
 def watch_heartbeats(resolver: Any, *, heartbeat_seconds: float, register_seconds: float) -> None:
-    """Have the service of the cluster of ``resolver`` wait so long; before the strategy is made, which keeps these settings."""
+    """Set the timeouts of the coordination service in the cluster of ``resolver``.
+
+    To be called before the strategy is made, which keeps these settings.
+    """
     spec = resolver.cluster_spec()
-    jobs = [coordination_config_pb2.CoordinatedJob(name=job, num_tasks=spec.num_tasks(job)) for job in sorted(spec.jobs)]
+    jobs = [
+        coordination_config_pb2.CoordinatedJob(name=job, num_tasks=spec.num_tasks(job))
+        for job in sorted(spec.jobs)
+    ]
     context.context().configure_coordination_service(
         service_type="standalone",
         service_leader=multi_worker_util.coordination_leader(spec),
@@ -27,7 +35,9 @@ def watch_heartbeats(resolver: Any, *, heartbeat_seconds: float, register_second
 
 @contextlib.contextmanager
 def leave_strategy_scopes() -> Iterator[None]:
-    """Do what is inside as if in no strategy's scope, though in one: assignments reach all copies of a variable at once."""
+    """Run the block as if outside of any strategy, so that an assignment reaches all replicas'
+    copies.
+    """
     distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
     try:
         yield

@@ -1,4 +1,4 @@
-"""Bodies: the functions that TensorFlow traces for a branch, a loop or a nested ``tf.function``."""
+"""A hook around the tracing of function bodies: branches, loops and nested functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _around: ContextVar[Callable[[], Any] | None] = ContextVar("entered around bodie
 
 @contextlib.contextmanager
 def trace_bodies_within(around: Callable[[], Any]) -> Iterator[None]:
-    """Have this thread trace each body within a context ``around()``."""
+    """Trace each body in this thread within a context ``around()``."""
     func_graph.func_graph_from_py_func = _trace_body
     token = _around.set(around)
     try:

@@ -1,4 +1,4 @@
-"""The functions that operations call: found by name, given to a graph, and made known to TensorFlow."""
+"""Functions that operations call: looked up by name, added to a graph, created, and inlined."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ from tensorflow.python.framework.function_def_to_graph import function_def_to_gr
 
 from .operations import type_is_stateful
 
-# Under nested tapes TensorFlow writes a loop or a branch into a function of its own, which it can differentiate, but not always
-# the derivative (``control_flow_util.run_as_function_for_tape_gradients``); not in a graph that has this in its name.
+# Under nested tapes TensorFlow writes a loop or a branch into a function of its own, which it can
+# differentiate, but not always the derivative
+# (``control_flow_util.run_as_function_for_tape_gradients``); not in a graph that has this in its
+# name.
 NOT_WRAPPED = "cflow_gradient_wrapper"
 
 
 def find_function(graph: Any, name: str) -> Any:
-    """Return the function that ``graph`` or one around it calls by ``name``, with ``definition`` and ``children``, or None."""
+    """Return the function that ``graph`` or an outer graph calls by ``name``, or None.
+
+    It has a ``definition`` and ``children``.
+    """
     return graph._get_function(name)
 
 
 def add_function(graph: Any, function: Any) -> None:
-    """Let operations of ``graph`` call ``function``, and the functions that it calls."""
+    """Register ``function``, and the functions that it calls, with ``graph``."""
     graph._add_function_recursive(function)
 
 
 def register_by_name(graph: Any) -> None:
-    """Have the graph of a function know functions by name from now on, where TensorFlow copies each into every graph around it.
-
-    What runs a function finds those that it calls in the process. Copies are made once somebody asks for the GraphDef.
-    """
+    """Make a function's graph keep callees by name, without copying them into every outer graph."""
+    # At run time callees are found in the process. Copies are made when a GraphDef is asked for.
     if isinstance(graph, FuncGraph) and not isinstance(graph._add_function, functools.partial):
         here = weakref.ref(graph)
         waiting: list[AtomicFunction] = []
@@ -51,11 +54,13 @@ def _add_by_name(here: Any, waiting: list[AtomicFunction], function: Any) -> Non
     if isinstance(function, AtomicFunction):
         here()._functions[tf.compat.as_str(function.name)] = function
         waiting.append(function)
-    else:  # of TensorFlow 1, where a function's name is the type of operations
+    else:  # a function of TensorFlow 1, whose name is the type of the operations that call it
         FuncGraph._add_function(here(), function)
 
 
-def _graph_def_with_copies(here: Any, waiting: list[AtomicFunction], *args: Any, **kwargs: Any) -> Any:
+def _graph_def_with_copies(
+    here: Any, waiting: list[AtomicFunction], *args: Any, **kwargs: Any
+) -> Any:
     for function in waiting:
         FuncGraph._add_function(here(), function)
     waiting.clear()
@@ -63,37 +68,45 @@ def _graph_def_with_copies(here: Any, waiting: list[AtomicFunction], *args: Any,
 
 
 def registered_definition(name: str) -> Any:
-    """Return the FunctionDef that TensorFlow knows by ``name``, whichever graph calls it; None where it knows none."""
+    """Return the FunctionDef that TensorFlow's context knows by ``name``, or None."""
     known = context.context()
     return known.get_function_def(name) if known.has_function(name) else None
 
 
 def make_function(definition: Any, children: Sequence[Any]) -> Any:
-    """Return the function of a FunctionDef, which calls ``children``; TensorFlow knows it for as long as that is kept."""
+    """Create the function of a FunctionDef that calls ``children``.
+
+    TensorFlow knows it for as long as the returned object is kept.
+    """
     known, name = context.context(), definition.signature.name
     if not known.has_function(name.encode()):
         known.add_function_def(definition)
-    inputs, outputs = (
-        tuple(tf.TensorSpec(None, tf.as_dtype(argument.type)) for argument in arguments)
-        for arguments in (definition.signature.input_arg, definition.signature.output_arg)
-    )
+    inputs = _specs(definition.signature.input_arg)
+    outputs = _specs(definition.signature.output_arg)
     signature = function_type.from_structured_signature((inputs, {}), outputs, {})
     return AtomicFunction(name, known, signature, list(children))
 
 
+def _specs(arguments: Sequence[Any]) -> tuple[tf.TensorSpec, ...]:
+    # Shapes are not part of a FunctionDef's signature.
+    return tuple(tf.TensorSpec(None, tf.as_dtype(argument.type)) for argument in arguments)
+
+
 _COMPILED = "_XlaMustCompile"
 _plain_call = atomic_function.make_call_op_in_graph
-# From the graph of a function to what makes, of a node, those in its place, by the names of operations; None if the function is
-# to be called. One of the nodes bears the name of the operation.
+# Takes a function's graph; returns, by operation name, what replaces a NodeDef by several, one of
+# them of the same name. None: the function is called, not inlined.
 Rewrite = Callable[[Any], Optional[Mapping[str, Callable[[Any], Sequence[Any]]]]]
-_inlining: ContextVar[Rewrite | None] = ContextVar("how compiled functions are written out", default=None)
+_inlining: ContextVar[Rewrite | None] = ContextVar(
+    "how compiled functions are written out", default=None
+)
 
 
 @contextlib.contextmanager
 def inline_jit_calls(rewrite: Rewrite = lambda _: {}) -> Iterator[None]:
-    """Have this thread write into graphs what a ``tf.function`` with ``jit_compile=True`` computes, instead of a call of it.
+    """Inline calls of functions with ``jit_compile=True`` into graphs made in this thread.
 
-    A function that does more to variables than to read them, or has other state, is called as ever, and so is one for which
+    A function that assigns variables or has other state is called, not inlined. So is one for which
     ``rewrite`` returns None.
     """
     atomic_function.make_call_op_in_graph = _call_or_body
@@ -110,7 +123,9 @@ def _call_or_body(function: Any, inputs: Sequence[tf.Tensor], *others: Any) -> A
     if definition is None or not (_COMPILED in definition.attr and definition.attr[_COMPILED].b):
         return _plain_call(function, inputs, *others)
     signature = definition.signature
-    has_state = any(type_is_stateful(node.op) and node.op != "ReadVariableOp" for node in definition.node_def)
+    has_state = any(
+        type_is_stateful(node.op) and node.op != "ReadVariableOp" for node in definition.node_def
+    )
     if has_state or any(t.dtype == tf.variant for t in inputs):
         return _plain_call(function, inputs, *others)
     replaced = rewrite(function.graph) if rewrite else None
@@ -119,14 +134,16 @@ def _call_or_body(function: Any, inputs: Sequence[tf.Tensor], *others: Any) -> A
     graph = tf.compat.v1.get_default_graph()
     add_function(graph, function)  # with those that it calls
     body, names = function_def_to_graph_def(definition)
-    arguments = {argument.name: graph.capture(value) for argument, value in zip(signature.input_arg, inputs)}
-    # Placeholders stand for the arguments. One that is left in a branch is part of it, whether it is read or not.
-    operations = [
-        new
-        for node in body.node
-        if node.name not in arguments
-        for new in (replaced[node.name](node) if node.name in replaced else (node,))
-    ]
+    arguments = {
+        argument.name: graph.capture(value) for argument, value in zip(signature.input_arg, inputs)
+    }
+    # Placeholders stand for the arguments. They are removed, since one that remained in a branch
+    # would become part of it.
+    operations: list[Any] = []
+    for node in body.node:
+        if node.name in arguments:
+            continue
+        operations += replaced[node.name](node) if node.name in replaced else (node,)
     del body.node[:]
     body.node.extend(operations)
     waits_for_arguments = {f"^{name}" for name in arguments}
@@ -138,7 +155,11 @@ def _call_or_body(function: Any, inputs: Sequence[tf.Tensor], *others: Any) -> A
     given = {f"{name}:0": value for name, value in arguments.items() if name in read}
     wanted = [names[definition.ret[result.name]] for result in signature.output_arg]
     computed = [name for name in wanted if name.partition(":")[0] not in arguments]
-    scope = re.sub(r"[^A-Za-z0-9_.-]+", "_", signature.name).strip("_.-")  # of a lambda it has other signs too
+    # Of a lambda it has other signs too
+    scope = re.sub(r"[^A-Za-z0-9_.-]+", "_", signature.name).strip("_.-")
     made = tf.graph_util.import_graph_def(body, given, computed, name=scope)
-    found = {**{f"{name}:0": value for name, value in arguments.items()}, **dict(zip(computed, made))}
+    found = {
+        **{f"{name}:0": value for name, value in arguments.items()},
+        **dict(zip(computed, made)),
+    }
     return [found[name] for name in wanted]

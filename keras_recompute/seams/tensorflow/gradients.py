@@ -1,4 +1,4 @@
-"""Tapes, forward-mode accumulators, and the registry of gradients."""
+"""Gradient tapes, forward-mode accumulators, and the registry of gradient functions."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from .operations import GRADIENT
 
 
 def stop_recording() -> Any:
-    """Return a context in which no tape of the thread records operations."""
+    """Return a context in which this thread's tapes record nothing."""
     return record.stop_recording()
 
 
 def record_operation(
-    name: str, outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], gradient: Callable[..., Any]
+    name: str,
+    outputs: Sequence[tf.Tensor],
+    inputs: Sequence[tf.Tensor],
+    gradient: Callable[..., Any],
 ) -> None:
-    """Let all tapes of the thread differentiate ``outputs`` by ``inputs`` with ``gradient``."""
+    """Record ``gradient`` on this thread's tapes as the derivative of ``outputs`` by ``inputs``."""
     record.record_operation(name, outputs, inputs, gradient)
 
 
 def is_recorded(tensor: tf.Tensor) -> bool:
-    """Whether a tape of the thread would differentiate by ``tensor``."""
+    """Whether a tape of this thread would differentiate with respect to ``tensor``."""
     return bool(record.should_record_backprop([tensor]))
 
 
 def may_record() -> bool:
-    """Whether the thread has a tape, or a ``tf.autodiff.ForwardAccumulator``, that is not stopped."""
+    """Whether the thread has an active tape or ``tf.autodiff.ForwardAccumulator``."""
     return bool(record.could_possibly_record())
 
 
@@ -40,7 +43,7 @@ def has_tangents(tensors: Sequence[tf.Tensor]) -> bool:
 
 
 def gradient_is_registered(name: str) -> bool:
-    """Whether a gradient is registered for operations of the type ``name``, or under this name."""
+    """Whether a gradient is registered under ``name``, an operation type or another name."""
     try:
         ops.gradient_registry.lookup(name)
     except LookupError:
@@ -49,8 +52,9 @@ def gradient_is_registered(name: str) -> bool:
 
 
 def has_gradient(operation: tf.Operation) -> bool:
-    """Whether TensorFlow finds a gradient for ``operation``; one that calls functions has none registered."""
+    """Whether TensorFlow finds a gradient for ``operation``."""
     try:
+        # Not a look-up by type: an operation that calls functions has no registered gradient.
         ops.get_gradient_function(operation)
     except LookupError:
         return False
@@ -58,12 +62,12 @@ def has_gradient(operation: tf.Operation) -> bool:
 
 
 def registered_gradient(name: str) -> Callable[..., Any]:
-    """Return the gradient that is registered for operations of the type ``name``. Raises LookupError if there is none."""
+    """Return the gradient function of the operation type ``name``, or raise LookupError."""
     return ops.gradient_registry.lookup(name)
 
 
 def set_gradient(operation: tf.Operation, name: str | None) -> None:
-    """Let ``operation`` have the gradient that is registered under ``name``; with None that of its type again."""
+    """Set the gradient of ``operation`` to the one registered as ``name``; None resets it."""
     if name is None:
         operation._clear_attr(GRADIENT)
     else:
@@ -71,5 +75,5 @@ def set_gradient(operation: tf.Operation, name: str | None) -> None:
 
 
 def unregister_gradient(name: str) -> None:
-    """Take the gradient ``name`` out of the registry, if it is there."""
+    """Remove the gradient ``name`` from the registry, if it is there."""
     ops.gradient_registry._registry.pop(name, None)

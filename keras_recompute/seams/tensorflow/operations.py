@@ -1,4 +1,4 @@
-"""Operations of a graph under construction, and the attributes that TensorFlow writes into their definitions."""
+"""Operations of a graph under construction, and the attributes of their NodeDefs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import handle_data_util
 
-# Attributes of a NodeDef: operations to stand beside, the gradient that was registered for this operation, shapes found for
-# its outputs, and which handles a function that it calls only reads.
-COLOCATION, GRADIENT, SHAPES, ONLY_READ = "_class", "_gradient_op_type", "_output_shapes", "_read_only_resource_inputs"
+# Attributes of a NodeDef: colocated operations, the gradient registered for this operation,
+# inferred output shapes, and which resource handles its function only reads.
+COLOCATION = "_class"
+GRADIENT = "_gradient_op_type"
+SHAPES = "_output_shapes"
+ONLY_READ = "_read_only_resource_inputs"
 
 
 def is_stateful(operation: tf.Operation) -> bool:
@@ -19,18 +22,20 @@ def is_stateful(operation: tf.Operation) -> bool:
 
 
 def type_is_stateful(name: str) -> bool:
-    """Whether operations of the type ``name`` are marked as stateful; those of an unknown type count as such."""
+    """Whether operations of the type ``name`` are stateful to TensorFlow; unknown types are."""
     definition = op_def_registry.get(name)
     return definition is None or definition.is_stateful
 
 
 def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> None:
-    """Let ``operation`` read ``tensor`` as its input number ``index``."""
+    """Make ``operation`` read ``tensor`` as its input number ``index``."""
     operation._update_input(index, tensor)
 
 
-def redirect_readers(tensor: tf.Tensor, *, instead_of: tf.Tensor, readers: Iterable[tf.Operation]) -> None:
-    """Let ``readers`` read ``tensor`` wherever they read ``instead_of``."""
+def redirect_readers(
+    tensor: tf.Tensor, *, instead_of: tf.Tensor, readers: Iterable[tf.Operation]
+) -> None:
+    """Make ``readers`` read ``tensor`` wherever they read ``instead_of``."""
     for reader in readers:
         for index, read in enumerate(reader.inputs):
             if read is instead_of:
@@ -38,5 +43,5 @@ def redirect_readers(tensor: tf.Tensor, *, instead_of: tf.Tensor, readers: Itera
 
 
 def copy_element_types(source: tf.Tensor, target: tf.Tensor) -> None:
-    """Note for the list ``target`` the types and shapes of elements that are noted for ``source``."""
+    """Copy the recorded types and shapes of a list's elements from ``source`` to ``target``."""
     handle_data_util.copy_handle_data(source, target)

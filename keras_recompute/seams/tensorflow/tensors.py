@@ -1,4 +1,4 @@
-"""Kinds of tensors, and the tensor behind a ``tf.TensorArray``."""
+"""Predicates on kinds of tensors, and a ``tf.TensorArray`` with another flow."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from tensorflow.python.ops.tensor_array_ops import build_ta_with_new_flow
 
 
 def is_eager(value: Any) -> bool:
-    """Whether ``value`` is a tensor that has a value, rather than one of a graph."""
+    """Whether ``value`` is an eager tensor, and not one of a graph."""
     return isinstance(value, tf.__internal__.EagerTensor)
 
 
 def is_composite(value: Any) -> bool:
-    """Whether ``value`` consists of tensors, as a ragged or a sparse tensor does."""
+    """Whether ``value`` consists of several tensors, as ragged and sparse ones do."""
     return isinstance(value, tf.__internal__.CompositeTensor)
 
 
 def is_trackable(value: Any) -> bool:
-    """Whether TensorFlow follows what is in ``value``: a variable, a layer, a ``tf.Module``, an optimizer."""
+    """Whether TensorFlow tracks ``value``: a variable, layer, ``tf.Module`` or optimizer."""
     return isinstance(value, tf.__internal__.tracking.Trackable)
 
 
 def with_flow(array: tf.TensorArray, flow: tf.Tensor) -> tf.TensorArray:
-    """Return a ``tf.TensorArray`` like ``array``, with ``flow`` behind it."""
+    """Return a copy of the ``tf.TensorArray`` ``array`` whose flow is ``flow``."""
     return build_ta_with_new_flow(array, flow)

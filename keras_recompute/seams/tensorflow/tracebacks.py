@@ -1,4 +1,4 @@
-"""The traceback that TensorFlow keeps of each operation: taken here, and set."""
+"""Tracebacks that TensorFlow keeps per operation: captured here, and set on operations."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tensorflow.python.util import _tf_stack, tf_stack
 _SET: Any = getattr(pywrap_tf_session, "TF_SetOpStackTrace", None)
 
 
-# Both return the traceback of the line that calls them, so no function of ours may stand between: the first as TensorFlow
-# notes it, in the user's own lines where AutoGraph wrote others, the second as Python runs it.
+# Both return the traceback of the line that calls them, so they must not be wrapped. The first is
+# mapped to the user's lines where AutoGraph generated code; the second is as Python runs it.
 traceback_here: Callable[[], Any] = tf_stack.extract_stack
 traceback_as_run: Callable[[], Any] = functools.partial(
     _tf_stack.extract_stack, _tf_stack.PyBindSourceMap(), _tf_stack.PyBindFileSet(), 0
@@ -22,8 +22,9 @@ traceback_as_run: Callable[[], Any] = functools.partial(
 
 
 def _set(operation: tf.Operation, traceback: Any) -> None:
-    """Give ``operation`` another ``traceback``. A release without it has None here, and operations keep what they have."""
+    """Replace the traceback of ``operation``."""
     _SET(operation._c_op, traceback)
 
 
+# None in releases without the private function: operations keep the tracebacks that they have.
 set_traceback: Any = None if _SET is None else _set

@@ -1,7 +1,8 @@
-"""XLA's operations, which TensorFlow has no kernels for, and whether a graph is traced for them.
+"""XLA's own operations, for which TensorFlow has no kernels, and whether a graph is for XLA.
 
-``xla_pad`` pads by numbers of elements, ``xla_dynamic_update_slice`` writes a piece in place, ``xla_conv_v2`` is a convolution
-in any layout, and of what ``xla_optimization_barrier`` returns XLA does not know that it equals what it was given.
+``xla_pad`` pads by numbers of elements. ``xla_dynamic_update_slice`` writes a slice in place.
+``xla_conv_v2`` is a convolution in any layout. ``xla_optimization_barrier`` returns its arguments
+as values that XLA does not know to be equal to them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from tensorflow.compiler.tf2xla.ops.gen_xla_ops import (
 )
 from tensorflow.python.ops import control_flow_util
 
-__all__ = ["is_for_xla", "xla_conv_v2", "xla_dynamic_update_slice", "xla_optimization_barrier", "xla_pad"]
+__all__ = [
+    "is_for_xla",
+    "xla_conv_v2",
+    "xla_dynamic_update_slice",
+    "xla_optimization_barrier",
+    "xla_pad",
+]
 
 
 def is_for_xla(graph: Any) -> bool:
