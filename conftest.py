@@ -1,7 +1,7 @@
 """Options and fixtures of the whole suite.
 
-``--target ipu`` and ``ipu-model`` run beside the Poplar SDK, under its Python 3.8, the tests that are marked ``ipus(n)``; the
-other targets run these and all the others.
+``--target ipu`` and ``ipu-model`` run beside the Poplar SDK, under its Python 3.8, the tests that
+are marked ``ipus(n)``; the other targets run these and all the others.
 """
 
 import gc
@@ -15,11 +15,15 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # The tests keep both cores busy by themselves: NumPy's threads would only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Nearly all programs run once. What they hold and compute is settled before LLVM optimises their machine code, so it does
-# not: a tenth of all time. XLA_FLAGS=--xla_backend_optimization_level=3 has it done as for users.
+# Nearly all programs run once. What they hold and compute is settled before LLVM optimises their
+# machine code, so it does not: a tenth of all time. XLA_FLAGS=--xla_backend_optimization_level=3
+# has it done as for users.
 if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
-# Graphs are hundreds of thousands of objects that stay: looking for cycles among them often is another tenth.
+    os.environ["XLA_FLAGS"] = (
+        f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+    )
+# Graphs are hundreds of thousands of objects that stay: looking for cycles among them often is
+# another tenth.
 gc.set_threshold(200_000, 20, 100)
 
 try:
@@ -28,7 +32,9 @@ except ImportError:  # beside the Poplar SDK
     pass
 else:
     # A machine that does other work is slow at times, which says nothing about the code.
-    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(
+        "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     settings.load_profile("any machine")
 
 
@@ -37,9 +43,16 @@ def pytest_addoption(parser):
         "--target",
         choices=("auto", "xla", "ipu", "ipu-model"),
         default="auto",
-        help="where the tests of the example run: stock TensorFlow, or with the Poplar SDK an IPU or its simulator",
+        help="where the tests of the example run: stock TensorFlow, or with the Poplar SDK an IPU "
+        "or its simulator",
     )
-    parser.addoption("--ipus", type=int, default=1, metavar="N", help="IPUs of this machine, for --target ipu (1)")
+    parser.addoption(
+        "--ipus",
+        type=int,
+        default=1,
+        metavar="N",
+        help="IPUs of this machine, for --target ipu (1)",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,15 +62,21 @@ def pytest_cmdline_main(config):
 
 
 def pytest_configure(config):
-    # What a shell starts in the background ignores Control-C, and so would the scripts that the tests start and interrupt.
+    # What a shell starts in the background ignores Control-C, and so would the scripts that the
+    # tests start and interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", "ipus(n): the test runs on every target; on IPUs it needs n of them")
+    config.addinivalue_line(
+        "markers", "ipus(n): the test runs on every target; on IPUs it needs n of them"
+    )
 
 
 def pytest_ignore_collect(collection_path, config):
     """Beside the SDK leave out what needs stock TensorFlow, before it is imported."""
-    is_other = collection_path.suffix == ".py" and collection_path.name not in ("conftest.py", "test_every_target.py")
+    is_other = collection_path.suffix == ".py" and collection_path.name not in (
+        "conftest.py",
+        "test_every_target.py",
+    )
     return True if is_other and config.getoption("--target").startswith("ipu") else None
 
 
@@ -67,7 +86,8 @@ CASES_PER_ONE_IN_CI = 5
 
 
 def mark_exhaustive_cases(items):
-    """Mark the long cases that CI leaves out as ``exhaustive``, in tests that do not do so themselves.
+    """Mark the long cases that CI leaves out as ``exhaustive``, in tests that do not do so
+    themselves.
 
     CI keeps the last case of each test, which is often that with jit or with all options, and
     every fifth case before it.
@@ -90,7 +110,11 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         marker = item.get_closest_marker("ipus")
         if marker and config.getoption("--target") == "ipu" and marker.args[0] > there:
-            item.add_marker(pytest.mark.skip(reason=f"needs {marker.args[0]} IPUs; --ipus says that there are {there}"))
+            item.add_marker(
+                pytest.mark.skip(
+                    reason=f"needs {marker.args[0]} IPUs; --ipus says that there are {there}"
+                )
+            )
 
 
 _collected_at = [0]
@@ -113,6 +137,8 @@ def target(request):
 
 @pytest.fixture(autouse=True)
 def _seeded():
-    """Start every test from the same seeds, without loading TensorFlow for tests that do not use it."""
+    """Start every test from the same seeds, without loading TensorFlow for tests that do not use
+    it.
+    """
     if "keras" in sys.modules:
         sys.modules["keras"].utils.set_random_seed(0)

@@ -1,16 +1,19 @@
 """Train a long recurrent network with recomputation checkpoints, and show the memory that it takes.
 
-The sequence is split into equal sections, separated by RecomputationCheckpoint layers, in a pipelined Keras model with
-the mode RecomputeAndBackpropagateInterleaved. Only the states between sections are kept for the backward pass; within a
-section everything is recomputed. The number of checkpoints changes the memory, never what is computed.
+The sequence is split into equal sections, separated by RecomputationCheckpoint layers, in a
+pipelined Keras model with the mode RecomputeAndBackpropagateInterleaved. Only the states between
+sections are kept for the backward pass; within a section everything is recomputed. The number of
+checkpoints changes the memory, never what is computed.
 
-    python3 recompute_lstm.py --checkpoints 7                    a byte-level language model, on this machine
-    python3 recompute_lstm.py --checkpoints 0 --report plain     the same without checkpoints, with a report
-    python3 recompute_lstm.py --checkpoints auto --memory-budget 128MiB    the fastest plan that fits
-    python3 recompute_lstm.py --sweep --report sweep             several plans side by side
-    python3 recompute_lstm.py --data constant --target ipu       the published example, on an IPU with the Poplar SDK
+    python3 recompute_lstm.py --checkpoints 7                    a byte-level language model, on
+    this machine python3 recompute_lstm.py --checkpoints 0 --report plain     the same without
+    checkpoints, with a report python3 recompute_lstm.py --checkpoints auto --memory-budget 128MiB
+    the fastest plan that fits python3 recompute_lstm.py --sweep --report sweep             several
+    plans side by side python3 recompute_lstm.py --data constant --target ipu       the published
+    example, on an IPU with the Poplar SDK
 
-Runs on stock TensorFlow (target xla), and beside the Poplar SDK on an IPU (ipu) or its simulator (ipu-model).
+Runs on stock TensorFlow (target xla), and beside the Poplar SDK on an IPU (ipu) or its simulator
+(ipu-model).
 """
 
 from keras_recompute.example.data import SYMBOLS
@@ -19,14 +22,18 @@ from keras_recompute.planning import section_lengths
 
 
 def sections_of(steps, checkpoints):
-    """Return (begin, end) of each section. Sections of equal length stand side by side, so that they share a program."""
+    """Return (begin, end) of each section. Sections of equal length stand side by side, so that
+    they share a program.
+    """
     lengths = sorted(section_lengths(steps, checkpoints + 1), reverse=True)
     ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
     return list(zip([0, *ends], ends))
 
 
 def build_model(tf, options, checkpoints):
-    """Return the compiled pipelined model. Called in the scope of an IPUStrategy; the same for every target."""
+    """Return the compiled pipelined model. Called in the scope of an IPUStrategy; the same for
+    every target.
+    """
     import ipu_tensorflow_addons.keras.layers as ipu_layers
     from tensorflow.python import ipu
 
@@ -34,10 +41,16 @@ def build_model(tf, options, checkpoints):
 
     keras = tf.keras
     if options.is_text:
-        inputs = keras.layers.Input((options.seq_len,), batch_size=options.batch_size, dtype="int32")
-        embedding = keras.layers.Embedding(SYMBOLS, options.features, keras.initializers.RandomNormal(stddev=1.0))
+        inputs = keras.layers.Input(
+            (options.seq_len,), batch_size=options.batch_size, dtype="int32"
+        )
+        embedding = keras.layers.Embedding(
+            SYMBOLS, options.features, keras.initializers.RandomNormal(stddev=1.0)
+        )
     else:
-        inputs = keras.layers.Input((options.seq_len, options.features), batch_size=options.batch_size)
+        inputs = keras.layers.Input(
+            (options.seq_len, options.features), batch_size=options.batch_size
+        )
     cell = {"lstm": ipu_layers.PopnnLSTM, "gru": ipu_layers.PopnnGRU}[options.cell]
 
     # A pipeline is needed even if there is only one device.
@@ -61,7 +74,9 @@ def build_model(tf, options, checkpoints):
     optimizer = keras.optimizers.Adam if options.is_text else keras.optimizers.SGD
     model.compile(
         optimizer(options.learning_rate),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True) if options.is_text else "mse",
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        if options.is_text
+        else "mse",
         steps_per_execution=options.gradient_accumulation,
     )
     model.set_pipelining_options(
@@ -76,8 +91,9 @@ def build_model(tf, options, checkpoints):
 def main(argv=None):
     """Run the script; return its exit code.
 
-    That is 0; 1 if training failed, or its figures could be neither printed nor written as asked for; 2 if it was asked for
-    something impossible; and 128 and the number of the signal if one ended it, which is 130 for Control-C.
+    That is 0; 1 if training failed, or its figures could be neither printed nor written as asked
+    for; 2 if it was asked for something impossible; and 128 and the number of the signal if one
+    ended it, which is 130 for Control-C.
     """
     return run(argv, __doc__, build_model)
 

@@ -1,7 +1,9 @@
-"""Draw which room of the package imports which: ``python3 docs/rooms.py`` writes the picture in ARCHITECTURE.md anew.
+"""Draw which room of the package imports which: ``python3 docs/rooms.py`` writes the picture in
+ARCHITECTURE.md anew.
 
-An arrow leads from a room to one that it stands on. Those that follow from others are left out: of A -> B -> C and A -> C the
-last. The imports are read from the source, so the picture is what the code is; ``--check`` only says whether it is up to date.
+An arrow leads from a room to one that it stands on. Those that follow from others are left out: of
+A -> B -> C and A -> C the last. The imports are read from the source, so the picture is what the
+code is; ``--check`` only says whether it is up to date.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ def room_of(module: str) -> str:
 
 
 def imports(file: Path) -> list[tuple[ast.stmt, str]]:
-    """Return every import statement of ``file``, wherever it stands, with the full name of a module it loads."""
+    """Return every import statement of ``file``, wherever it stands, with the full name of a module
+    it loads.
+    """
     here = module_name(file)
     package = here if file.name == "__init__.py" else here.rpartition(".")[0]
     found: list[tuple[ast.stmt, str]] = []
@@ -36,9 +40,12 @@ def imports(file: Path) -> list[tuple[ast.stmt, str]]:
         if isinstance(node, ast.Import):
             found += [(node, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            above = (
+                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            )
             base = ".".join([*above, *([node.module] if node.module else [])])
-            # ``from . import strategy`` names a module; ``from .strategy import current`` a thing in one.
+            # ``from . import strategy`` names a module; ``from .strategy import current`` a thing
+            # in one.
             for alias in node.names:
                 inside = ROOT / Path(*base.split("."), alias.name)
                 is_module = inside.with_suffix(".py").exists() or (inside / "__init__.py").exists()
@@ -47,18 +54,26 @@ def imports(file: Path) -> list[tuple[ast.stmt, str]]:
 
 
 def arrows() -> dict[str, set[str]]:
-    """Return, for each room, the rooms that it imports. Doors (``__init__`` of the package, ``__main__``) are no rooms."""
+    """Return, for each room, the rooms that it imports. Doors (``__init__`` of the package,
+    ``__main__``) are no rooms.
+    """
     found: dict[str, set[str]] = {}
     for file in sorted((ROOT / "keras_recompute").rglob("*.py")):
         here = room_of(module_name(file))
         if here and file.name != "__main__.py":
-            loaded = {room_of(name) for _, name in imports(file) if name.split(".")[0] == "keras_recompute"}
+            loaded = {
+                room_of(name)
+                for _, name in imports(file)
+                if name.split(".")[0] == "keras_recompute"
+            }
             found.setdefault(here, set()).update(loaded - {here, ""})
     return found
 
 
 def picture() -> str:
-    """Return the rooms and the arrows that do not follow from others, in Mermaid's language, the rooms nearest users first."""
+    """Return the rooms and the arrows that do not follow from others, in Mermaid's language, the
+    rooms nearest users first.
+    """
     stands_on = arrows()
     below: dict[str, set[str]] = {}
 

@@ -1,8 +1,8 @@
 """Hooks of mkdocs: the site shows the repository's documents, with ``docs`` as its root.
 
-The README is the home page, so the two cannot differ. ``PAGES`` lists the other documents that lie outside of
-``docs``. Links are written as they lead in the repository; here they are rewritten to where the site has
-the same document or picture.
+The README is the home page, so the two cannot differ. ``PAGES`` lists the other documents that lie
+outside of ``docs``. Links are written as they lead in the repository; here they are rewritten to
+where the site has the same document or picture.
 """
 
 from __future__ import annotations

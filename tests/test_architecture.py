@@ -1,4 +1,6 @@
-"""The rooms and the arrows between them: who may import whom, who loads TensorFlow, and how large a file may be."""
+"""The rooms and the arrows between them: who may import whom, who loads TensorFlow, and how large a
+file may be.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from docs.rooms import imports, module_name, room_of
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_recompute"
 
-# Room -> the rooms it may import besides itself. The door (``__init__``) may name every room, since it loads them lazily.
+# Room -> the rooms it may import besides itself. The door (``__init__``) may name every room, since
+# it loads them lazily.
 MAY_IMPORT = {
     "errors": set(),
     "sizes": {"errors"},
@@ -43,9 +46,28 @@ MAY_IMPORT = {
         "layers",
         "liveness",
     },
-    "ipu": {"errors", "seams", "sizes", "op_names", "atomic_files", "planning", "engine", "layers", "models", "liveness"},
+    "ipu": {
+        "errors",
+        "seams",
+        "sizes",
+        "op_names",
+        "atomic_files",
+        "planning",
+        "engine",
+        "layers",
+        "models",
+        "liveness",
+    },
     "liveness": {"errors", "seams", "sizes", "op_names", "atomic_files", "backends"},
-    "report": {"errors", "sizes", "op_names", "atomic_files", "command_line", "planning", "liveness"},
+    "report": {
+        "errors",
+        "sizes",
+        "op_names",
+        "atomic_files",
+        "command_line",
+        "planning",
+        "liveness",
+    },
     "example": {
         "errors",
         "sizes",
@@ -75,7 +97,16 @@ PARTS_MAY_IMPORT = {
         "reports": {"configuration"},
         "queues": {"configuration", "pipeline", "reports"},
         "models": {"configuration", "pipeline", "reports", "queues"},
-        "names": {"configuration", "keras2", "layers", "optimizers", "pipeline", "reports", "queues", "models"},
+        "names": {
+            "configuration",
+            "keras2",
+            "layers",
+            "optimizers",
+            "pipeline",
+            "reports",
+            "queues",
+            "models",
+        },
     },
 }
 # Files that hold records: what planning and liveness hand to a report.
@@ -97,12 +128,16 @@ LINES_AT_MOST = 400
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 ALL_FILES = sorted(
-    file for folder in ("keras_recompute", "tests", "benchmarks") for file in (ROOT / folder).rglob("*.py")
+    file
+    for folder in ("keras_recompute", "tests", "benchmarks")
+    for file in (ROOT / folder).rglob("*.py")
 ) + sorted(ROOT.glob("*.py"))
 
 
 def runs_at_import(file: Path) -> set[tuple[type, int]]:
-    """Return type and line of what runs when ``file`` is imported: neither in a function nor for type checkers alone."""
+    """Return type and line of what runs when ``file`` is imported: neither in a function nor for
+    type checkers alone.
+    """
     found, waiting = set(), [ast.parse(file.read_text())]
     while waiting:
         node = waiting.pop()
@@ -132,11 +167,16 @@ def test_every_room_is_described_for_contributors():
 @pytest.mark.parametrize("file", SOURCES, ids=module_name)
 def test_arrows_between_rooms_point_one_way(file: Path):
     here = room_of(module_name(file))
-    if here == "" or file.name == "__main__.py":  # doors of the command line, which nothing stands on
+    # Doors of the command line, which nothing stands on
+    if here == "" or file.name == "__main__.py":
         return
-    imported = {room_of(name) for _, name in imports(file) if name.split(".")[0] == "keras_recompute"}
+    imported = {
+        room_of(name) for _, name in imports(file) if name.split(".")[0] == "keras_recompute"
+    }
     against = imported - MAY_IMPORT[here] - {here}
-    assert not against, f"{module_name(file)} must not import {sorted(room or 'the door' for room in against)}"
+    assert not against, (
+        f"{module_name(file)} must not import {sorted(room or 'the door' for room in against)}"
+    )
 
 
 @pytest.mark.parametrize("room", PARTS_MAY_IMPORT)
@@ -144,17 +184,26 @@ def test_arrows_between_the_parts_of_a_room_point_one_way(room: str):
     declared, folder = PARTS_MAY_IMPORT[room], PACKAGE / room
     doors = {folder / "__init__.py", folder / "__main__.py"}
     files = {module_name(file): file for file in folder.rglob("*.py") if file not in doors}
-    parts = {name: "" if file.parent == folder else file.parent.name for name, file in files.items()}
+    parts = {
+        name: "" if file.parent == folder else file.parent.name for name, file in files.items()
+    }
     assert set(parts.values()) == declared.keys(), "a new part needs its arrows here"
     for here, file in files.items():
-        against = {parts[name] for _, name in imports(file) if name in parts} - declared[parts[here]] - {parts[here]}
-        assert not against, f"{here} must not import {sorted(part or 'the files beside it' for part in against)}"
+        against = (
+            {parts[name] for _, name in imports(file) if name in parts}
+            - declared[parts[here]]
+            - {parts[here]}
+        )
+        assert not against, (
+            f"{here} must not import {sorted(part or 'the files beside it' for part in against)}"
+        )
 
 
 def test_no_file_comes_back_to_itself_by_its_imports():
     """Imports inside functions and for type checkers count too."""
     loads = {module_name(file): {name for _, name in imports(file)} for file in SOURCES}
-    doors = {name for name in loads if (PACKAGE.parent / name.replace(".", "/")).is_dir()}  # they name what is behind them
+    # They name what is behind them
+    doors = {name for name in loads if (PACKAGE.parent / name.replace(".", "/")).is_dir()}
     waiting = {name: loads[name] & (loads.keys() - doors - {name}) for name in loads.keys() - doors}
     while ready := {name for name, below in waiting.items() if not below & waiting.keys()}:
         waiting = {name: below for name, below in waiting.items() if name not in ready}
@@ -164,13 +213,25 @@ def test_no_file_comes_back_to_itself_by_its_imports():
 ENGINE = sorted((PACKAGE / "engine").rglob("*.py"))
 
 
-@pytest.mark.parametrize("file", [f for f in ENGINE if f.parent.name == "engine" and f.stem != "__init__"], ids=module_name)
+@pytest.mark.parametrize(
+    "file",
+    [f for f in ENGINE if f.parent.name == "engine" and f.stem != "__init__"],
+    ids=module_name,
+)
 def test_the_mechanism_knows_no_pass(file: Path):
-    """It is handed a target, or looks one up in the list of passes; neither a pass nor a compiler has its name there."""
-    single = [name for _, name in imports(file) if name.startswith("keras_recompute.engine.passes.")]
-    assert not single, f"{module_name(file)} imports {single}: give the pass a point in engine/target.py instead"
+    """It is handed a target, or looks one up in the list of passes; neither a pass nor a compiler
+    has its name there.
+    """
+    single = [
+        name for _, name in imports(file) if name.startswith("keras_recompute.engine.passes.")
+    ]
+    assert not single, (
+        f"{module_name(file)} imports {single}: give the pass a point in engine/target.py instead"
+    )
     asked = [
-        node.lineno for node in ast.walk(ast.parse(file.read_text())) if getattr(node, "attr", "") in ("is_xla", "compiler")
+        node.lineno
+        for node in ast.walk(ast.parse(file.read_text()))
+        if getattr(node, "attr", "") in ("is_xla", "compiler")
     ]
     assert file.stem == "target" or not asked, (
         f"{file.name} asks for the compiler in lines {asked}: let the target say what is true"
@@ -193,12 +254,18 @@ def test_no_file_of_the_engine_stands_on_itself():
 
 
 def test_nothing_but_the_command_imports_a_command_line():
-    importers = [module_name(f) for f in SOURCES if any(name.endswith("__main__") for _, name in imports(f))]
+    importers = [
+        module_name(f) for f in SOURCES if any(name.endswith("__main__") for _, name in imports(f))
+    ]
     assert importers == ["keras_recompute.__main__"]
 
 
 def test_nothing_imports_the_script():
-    importers = [module_name(file) for file in SOURCES if "recompute_lstm" in {name.split(".")[0] for _, name in imports(file)}]
+    importers = [
+        module_name(file)
+        for file in SOURCES
+        if "recompute_lstm" in {name.split(".")[0] for _, name in imports(file)}
+    ]
     assert not importers
 
 
@@ -207,28 +274,46 @@ def test_report_imports_records_only(file: Path):
     for _, name in imports(file):
         room = room_of(name) if name.startswith("keras_recompute.") else None
         if room in RECORDS:
-            assert name in RECORDS[room], f"{module_name(file)} imports {name}, which holds no records"
+            assert name in RECORDS[room], (
+                f"{module_name(file)} imports {name}, which holds no records"
+            )
 
 
-@pytest.mark.parametrize("file", [f for f in SOURCES if f.parent.name == "liveness"], ids=module_name)
+@pytest.mark.parametrize(
+    "file", [f for f in SOURCES if f.parent.name == "liveness"], ids=module_name
+)
 def test_liveness_loads_tensorflow_only_inside_functions_of_four_files(file: Path):
-    frameworks = [(node, name) for node, name in imports(file) if name.split(".")[0] in ("tensorflow", "keras")]
+    frameworks = [
+        (node, name)
+        for node, name in imports(file)
+        if name.split(".")[0] in ("tensorflow", "keras")
+    ]
     if file.stem not in ("xla_compilation", "xla_reader", "allocator", "local_device"):
-        assert not frameworks, f"{file.name} is none of those that may know TensorFlow, but imports {frameworks[0][1]}"
+        assert not frameworks, (
+            f"{file.name} is none of those that may know TensorFlow, but imports {frameworks[0][1]}"
+        )
     at_import = runs_at_import(file)
     early = [name for node, name in frameworks if (type(node), node.lineno) in at_import]
     assert not early, f"{file.name} loads {early} when it is imported"
 
 
-@pytest.mark.parametrize("module", ["keras_recompute", "keras_recompute.planning", "keras_recompute.liveness"])
+@pytest.mark.parametrize(
+    "module", ["keras_recompute", "keras_recompute.planning", "keras_recompute.liveness"]
+)
 def test_doors_load_no_framework(module: str):
     loads = f"import sys, {module}; print(sorted({{'tensorflow', 'keras'}} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", loads], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout == "[]\n", f"import {module} loads {done.stdout.strip()}"
 
 
 def test_no_file_is_long():
-    long = {str(f.relative_to(ROOT)): n for f in ALL_FILES if (n := len(f.read_text().splitlines())) > LINES_AT_MOST}
+    long = {
+        str(f.relative_to(ROOT)): n
+        for f in ALL_FILES
+        if (n := len(f.read_text().splitlines())) > LINES_AT_MOST
+    }
     assert not long, f"files above {LINES_AT_MOST} lines: {long}"
 
 

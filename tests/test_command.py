@@ -1,4 +1,6 @@
-"""The command ``keras-recompute``: its help, its version, and the command lines of reports and IPU scripts behind it."""
+"""The command ``keras-recompute``: its help, its version, and the command lines of reports and IPU
+scripts behind it.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from keras_recompute.graph_traversal import reachable, topological_order
 
 NODES = 8
-GRAPHS = st.fixed_dictionaries({n: st.lists(st.integers(0, NODES - 1), max_size=3) for n in range(NODES)})
+GRAPHS = st.fixed_dictionaries(
+    {n: st.lists(st.integers(0, NODES - 1), max_size=3) for n in range(NODES)}
+)
 WITHOUT_CIRCLES = GRAPHS.map(lambda graph: {n: [m for m in to if m < n] for n, to in graph.items()})
 STARTS = st.lists(st.integers(0, NODES - 1), max_size=3)
 

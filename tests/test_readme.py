@@ -1,4 +1,4 @@
-"""The README and the guides that continue it are held against the code: Python, commands, tables."""
+"""The README and its guides against the code: Python, commands, tables."""
 
 import json
 import re
@@ -81,7 +81,9 @@ def test_the_table_of_checkpoints_is_the_measured_one():
 
     rows = json.loads(RESULTS.read_text())
     assert shown_table(BENCHMARKS, "checkpoints") == table(rows)
-    compiled = re.findall(r"^\| (?:0|7) \| .*? \| (.*?) \|", shown_table(BENCHMARKS, "checkpoints"), re.MULTILINE)
+    compiled = re.findall(
+        r"^\| (?:0|7) \| .*? \| (.*?) \|", shown_table(BENCHMARKS, "checkpoints"), re.MULTILINE
+    )
     assert f"{compiled[0]} compiled\nwithout checkpoints, {compiled[1]} with 7" in README
 
 
@@ -97,16 +99,25 @@ def test_the_half_hour_of_text_is_the_measured_one():
     found = json.loads(RESULTS.read_text())
     words = " ".join(EXAMPLE.split())
     for rows in found["rows"].values():
-        assert f"{rows[-1]['held_back']:.2f} bits per byte after {rows[-1]['updates']} updates" in words
+        assert (
+            f"{rows[-1]['held_back']:.2f} bits per byte after {rows[-1]['updates']} updates"
+            in words
+        )
     generated = re.search(r"^```\n(def .*?)^```", EXAMPLE, re.DOTALL | re.MULTILINE)
     assert found["generated"].split() == generated.group(1).split()
 
 
-@pytest.mark.parametrize("package", ["tensorflow", "keras", "jinja2", "lazy_loader", "matplotlib", "plotly", "rich"])
+@pytest.mark.parametrize(
+    "package", ["tensorflow", "keras", "jinja2", "lazy_loader", "matplotlib", "plotly", "rich"]
+)
 def test_requirements_and_package_agree(package):
     """Both are read by installers, so both must say the same."""
 
     def bounds(text):
-        return {re.sub(r"\s", "", b) for b in re.findall(rf"{package}(?:-cpu)?\s*(>=[^;\"\n]*)", text)}
+        return {
+            re.sub(r"\s", "", b) for b in re.findall(rf"{package}(?:-cpu)?\s*(>=[^;\"\n]*)", text)
+        }
 
-    assert bounds((ROOT / "requirements.txt").read_text()) == bounds((ROOT / "pyproject.toml").read_text())
+    assert bounds((ROOT / "requirements.txt").read_text()) == bounds(
+        (ROOT / "pyproject.toml").read_text()
+    )

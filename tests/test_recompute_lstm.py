@@ -1,10 +1,8 @@
-"""The example: what it computes does not depend on the checkpoints, what it needs does, and bad input is told plainly."""
+"""The example: what it computes does not depend on the checkpoints, what it needs does, and bad
+input is told plainly.
+"""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,12 +10,16 @@ import pytest
 import recompute_lstm
 from keras_recompute.example.arguments import parse_arguments
 from keras_recompute.example.memory_check import predicted_bytes
+from keras_recompute.example.program_needs import needed_bytes
 from keras_recompute.example.sequence_plans import SequencePlan, named_plans, plans_for
-from keras_recompute.example.session import Session, needed_bytes
+from keras_recompute.example.session import Session
 
 ROOT = Path(__file__).parent.parent
 MIB = 2**20
-SMALL = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 --steps-per-epoch 6 --quiet".split()
+SMALL = (
+    "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 "
+    "--steps-per-epoch 6 --quiet"
+).split()
 
 
 def run(folder, *arguments, name="out"):
@@ -36,28 +38,43 @@ def plain_runs():
     return {}
 
 
-@pytest.fixture(scope="module", params=["lstm-text", pytest.param("gru-constant", marks=pytest.mark.long)])
+@pytest.fixture(
+    scope="module", params=["lstm-text", pytest.param("gru-constant", marks=pytest.mark.long)]
+)
 def plain(request, folder, plain_runs):
-    """The run that the others must equal: no checkpoints, nothing recomputed. Made once, in whatever order tests come."""
+    """The run that the others must equal: no checkpoints, nothing recomputed. Made once, in
+    whatever order tests come.
+    """
     cell, data = request.param.split("-")
     options = ["--cell", cell, "--data", data]
     if cell not in plain_runs:
-        plain_runs[cell] = run(folder, *options, "--checkpoints", "0", "--no-recompute", name=f"plain-{cell}")
+        plain_runs[cell] = run(
+            folder, *options, "--checkpoints", "0", "--no-recompute", name=f"plain-{cell}"
+        )
     return options, plain_runs[cell]
 
 
-# 48 steps: 8 sections of 6; 7 do not divide them: 6 of 7 and 1 of 6; 16 of 3 as 4 groups of 4, or 4 of 2 of 2.
+# 48 steps: 8 sections of 6; 7 do not divide them: 6 of 7 and 1 of 6; 16 of 3 as 4 groups of 4, or 4
+# of 2 of 2.
 @pytest.mark.parametrize(
     ("plain", "checkpoints", "levels"),
     [
         ("lstm-text", 7, 1),
-        *(pytest.param("lstm-text", *plan, marks=pytest.mark.long) for plan in [(0, 1), (6, 1), (15, 2), (15, 3)]),
-        *(pytest.param("gru-constant", *plan, marks=pytest.mark.long) for plan in [(7, 1), (15, 2)]),
+        *(
+            pytest.param("lstm-text", *plan, marks=pytest.mark.long)
+            for plan in [(0, 1), (6, 1), (15, 2), (15, 3)]
+        ),
+        *(
+            pytest.param("gru-constant", *plan, marks=pytest.mark.long)
+            for plan in [(7, 1), (15, 2)]
+        ),
     ],
     indirect=["plain"],
     scope="module",
 )
-def test_checkpoints_and_levels_never_change_what_is_computed(plain, folder, checkpoints, levels, capfd):
+def test_checkpoints_and_levels_never_change_what_is_computed(
+    plain, folder, checkpoints, levels, capfd
+):
     options, expected = plain
     plan = ["--checkpoints", str(checkpoints), "--levels", str(levels)]
     result = run(folder, *options, *plan, name=f"{options[1]}-{checkpoints}-{levels}")
@@ -79,9 +96,12 @@ def test_checkpoints_and_levels_never_change_what_is_computed(plain, folder, che
 def test_the_json_holds_every_figure(plain):
     options, result = plain
     assert set(result) >= set(
-        "target cell seq_len checkpoints sections recompute losses gradient_norms parameters always_live_bytes "
-        "not_always_live_peak_bytes peak_bytes input_feed_bytes allocated_temporary_bytes measured_peak_bytes program_steps "
-        "program_instructions compile_seconds step_seconds capacity_bytes versions predicted_peak_bytes".split()
+        "target cell seq_len checkpoints sections recompute losses gradient_norms parameters "
+        "always_live_bytes "
+        "not_always_live_peak_bytes peak_bytes input_feed_bytes allocated_temporary_bytes "
+        "measured_peak_bytes program_steps "
+        "program_instructions compile_seconds step_seconds capacity_bytes versions "
+        "predicted_peak_bytes".split()
     )
     if "text" in options:
         # embedding 256 x 12, LSTM (12 + 8 + 1) x 32, dense 9 x 256
@@ -92,7 +112,9 @@ def test_the_json_holds_every_figure(plain):
         # GRU (12 + 8 + 2) x 24, dense 9 x 1; features of 12 and one target, float32
         assert result["parameters"] == 22 * 24 + 9
         assert result["input_feed_bytes"] == 2 * 4 * 48 * (12 + 1) * 4
-    assert result["peak_bytes"] == result["always_live_bytes"] + result["not_always_live_peak_bytes"]
+    assert (
+        result["peak_bytes"] == result["always_live_bytes"] + result["not_always_live_peak_bytes"]
+    )
     assert result["capacity_bytes"] == 1472 * 624 * 1024
     assert result["completed"] is True
 
@@ -108,7 +130,9 @@ def compiled(*arguments):
     """Return a session whose training program is compiled and not run."""
     from keras_recompute.ipu import uninstall
 
-    arguments = parse_arguments(["--data", "constant", "--quiet", *arguments], recompute_lstm.__doc__)
+    arguments = parse_arguments(
+        ["--data", "constant", "--quiet", *arguments], recompute_lstm.__doc__
+    )
     session = Session(arguments, recompute_lstm.build_model)
     session.load()
     try:
@@ -152,7 +176,9 @@ def test_two_levels_need_less_than_any_single_one(published):
     nested = compiled("--checkpoints", "127", "--levels", "2")
     # One level is flat from 63 checkpoints on, where states begin to outweigh sections.
     single = [compiled("--checkpoints", "63").program, *published.values()]
-    assert nested.program.allocated_temporary_bytes < 0.6 * min(p.allocated_temporary_bytes for p in single)
+    assert nested.program.allocated_temporary_bytes < 0.6 * min(
+        p.allocated_temporary_bytes for p in single
+    )
     predicted = nested.fields()["predicted_peak_bytes"]
     assert predicted == pytest.approx(nested.program.peak_bytes, rel=0.02)
 
@@ -169,22 +195,37 @@ def test_the_prediction_is_near_what_is_compiled(published):
 @pytest.mark.parametrize(
     "shapes",
     [
-        "--cell lstm --data text --seq-len 96 --units 24 --features 40 --batch-size 3 --checkpoints 5",
-        "--cell gru --data text --seq-len 64 --units 200 --features 16 --batch-size 2 --checkpoints 15 --levels 2",
-        "--cell gru --data constant --seq-len 256 --units 16 --features 96 --batch-size 8 --checkpoints 31 --levels 2",
+        (
+            "--cell lstm --data text --seq-len 96 --units 24 --features 40 --batch-size 3 "
+            "--checkpoints 5"
+        ),
+        (
+            "--cell gru --data text --seq-len 64 --units 200 --features 16 --batch-size 2 "
+            "--checkpoints 15 --levels 2"
+        ),
+        (
+            "--cell gru --data constant --seq-len 256 --units 16 --features 96 --batch-size 8 "
+            "--checkpoints 31 --levels 2"
+        ),
     ],
 )
 def test_the_prediction_follows_the_shapes(shapes):
     session = compiled(*shapes.split())
-    assert session.fields()["predicted_peak_bytes"] == pytest.approx(session.program.peak_bytes, rel=0.1)
+    assert session.fields()["predicted_peak_bytes"] == pytest.approx(
+        session.program.peak_bytes, rel=0.1
+    )
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("plan", ["--data constant --checkpoints 31", "--data text --checkpoints 63 --levels 2"])
+@pytest.mark.parametrize(
+    "plan", ["--data constant --checkpoints 31", "--data text --checkpoints 63 --levels 2"]
+)
 def test_65536_steps_train_within_256_mib(plan):
     session = compiled("--seq-len", "65536", "--batch-size", "1", *plan.split())
     assert session.program.allocated_temporary_bytes <= 256 * MIB
-    assert session.program.peak_bytes == pytest.approx(session.fields()["predicted_peak_bytes"], rel=0.1)
+    assert session.program.peak_bytes == pytest.approx(
+        session.fields()["predicted_peak_bytes"], rel=0.1
+    )
 
 
 AUTO = [*SMALL, "--data", "constant", "--checkpoints", "auto"]
@@ -202,7 +243,9 @@ def test_auto_takes_the_fastest_plan_that_fits_when_compiled(folder, capsys):
     assert result["plans_compiled"][-1]["needed_bytes"] == budget
     assert all(plan["needed_bytes"] > budget for plan in result["plans_compiled"][:-1])
     assert (result["next_faster"]["recompute"], result["next_cheaper"]["checkpoints"]) == (False, 2)
-    assert result["losses"] == expected["losses"], "other plans were built before, and the seed must not notice"
+    assert result["losses"] == expected["losses"], (
+        "other plans were built before, and the seed must not notice"
+    )
     said = capsys.readouterr().out
     assert "plan: 1 checkpoint (2 sections of 24 steps; every step runs forward 2 times)" in said
     assert "why: the fastest of" in said
@@ -231,14 +274,25 @@ def test_auto_says_the_smallest_budget_that_would_do(folder, capsys):
 @pytest.mark.long
 def test_a_sweep_compares_plans_and_finds_the_largest_batch(folder, capsys):
     path, report = folder / "sweep.json", folder / "sweep"
-    command = [*SMALL, "--data", "constant", "--sweep", "1", "--compile-only", "--memory-budget", "256KiB"]
+    command = [
+        *SMALL,
+        "--data",
+        "constant",
+        "--sweep",
+        "1",
+        "--compile-only",
+        "--memory-budget",
+        "256KiB",
+    ]
     assert recompute_lstm.main([*command, "--json", str(path), "--report", str(report)]) == 0
     rows = json.loads(path.read_text())["rows"]
     assert [row["plan"] for row in rows] == ["no recomputation", "1 checkpoint"]
     assert [row["step_seconds"] for row in rows] == [None, None]
     assert rows[0]["peak_bytes"] > rows[1]["peak_bytes"]
     assert 4 < rows[0]["largest_batch"] < rows[1]["largest_batch"]
-    session = compiled(*SMALL, "--checkpoints", "1", "--batch-size", str(rows[1]["largest_batch"] + 1))
+    session = compiled(
+        *SMALL, "--checkpoints", "1", "--batch-size", str(rows[1]["largest_batch"] + 1)
+    )
     assert needed_bytes(session.program, session.options) > 256 * 1024
     assert json.loads((report / "sweep.json").read_text())["rows"] == rows
     assert sorted(p.name for p in report.iterdir()) == ["sweep.json", "sweep.png", "sweep.txt"]
@@ -247,11 +301,13 @@ def test_a_sweep_compares_plans_and_finds_the_largest_batch(folder, capsys):
 
 def test_the_plans_to_choose_from_come_fastest_first():
     plans = [(c.checkpoints, c.levels, c.recompute) for c in plans_for(12)]
-    # Divisors of 12; 8 and its like are not needed, a divisor is within a factor of two. 2 and 3 are prime: no groups.
+    # Divisors of 12; 8 and its like are not needed, a divisor is within a factor of two. 2 and 3
+    # are prime: no groups.
     one = [(n - 1, 1, True) for n in (2, 3, 4, 6, 12)]
     assert plans == [(0, 1, False), *one, (3, 2, True), (5, 2, True), (11, 2, True), (11, 3, True)]
     assert plans_for(12, levels=2) == [SequencePlan(3, 2), SequencePlan(5, 2), SequencePlan(11, 2)]
-    # 13 is prime: sections of two lengths, as many as powers of two; 4 of them are 1 of 4 steps and 3 of 3: no groups.
+    # 13 is prime: sections of two lengths, as many as powers of two; 4 of them are 1 of 4 steps and
+    # 3 of 3: no groups.
     assert [c.checkpoints + 1 for c in plans_for(13, levels=1)] == [1, 2, 4, 13]
     assert max(c.checkpoints + 1 for c in plans_for(65536)) == 1024
     assert plans_for(2) == [SequencePlan(0, recompute=False), SequencePlan(1)]
@@ -263,11 +319,21 @@ def test_the_plans_to_choose_from_come_fastest_first():
     [
         (
             "--checkpoints 6 --levels 2",
-            ["7 sections of 7 steps can't be grouped in 2 levels", "7 is a prime number", "such as 15"],
+            [
+                "7 sections of 7 steps can't be grouped in 2 levels",
+                "7 is a prime number",
+                "such as 15",
+            ],
         ),
-        ("--checkpoints 5 --levels 3", ["6 sections of 8 steps can't be grouped in 3 levels", "6 is 3 x 2", "such as 63"]),
+        (
+            "--checkpoints 5 --levels 3",
+            ["6 sections of 8 steps can't be grouped in 3 levels", "6 is 3 x 2", "such as 63"],
+        ),
         ("--checkpoints 11 --levels 3", []),
-        ("--checkpoints 12", ["49 steps can't be evenly divided into 13 sections: 10 of 4 steps and 3 of 3"]),
+        (
+            "--checkpoints 12",
+            ["49 steps can't be evenly divided into 13 sections: 10 of 4 steps and 3 of 3"],
+        ),
     ],
 )
 def test_numbers_that_cannot_be_grouped_are_told(arguments, says):
@@ -286,110 +352,3 @@ def test_a_report_is_written_and_never_over_another(folder, capsys):
     assert recompute_lstm.main([*SMALL, "--report", str(report)]) == 2
     assert (report / "liveness.json").read_bytes() == before
     assert "--force" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("--checkpoints -1", ["--checkpoints", "-1", "the least is 0"]),
-        ("--checkpoints 2.5", ["--checkpoints", "'2.5'", "whole number"]),
-        ("--checkpoints 2048", ["--checkpoints 2048", "at most 2047"]),
-        ("--seq-len 8 --checkpoints 9", ["--checkpoints 9", "at most 7"]),
-        ("--units 0", ["--units", "0", "the least is 1"]),
-        ("--batch-size zero", ["--batch-size", "'zero'"]),
-        ("--learning-rate 0", ["--learning-rate", "above zero"]),
-        ("--learning-rate nan", ["--learning-rate", "nan", "finite"]),
-        ("--learning-rate inf", ["--learning-rate", "inf", "finite"]),
-        ("--text nowhere.txt", ["nowhere.txt", "cannot be read"]),
-        ("--text EMPTY", ["0 bytes", "needs 2049"]),
-        ("--text SHORT", ["100 bytes", "lower --seq-len"]),
-        ("--text SHORT --data constant", ["--text", "--data constant"]),
-        ("--json no/such/folder/out.json", ["--json", "does not exist"]),
-        ("--json FOLDER", ["--json", "exists already"]),
-        ("--json FOLDER --force", ["--json", "a folder"]),
-        ("--report FOLDER", ["--report", "--force"]),
-        ("--report SHORT --force", ["--report", "a file"]),
-        ("--report SHORT/inside", ["--report"]),
-        ("--target tpu", ["--target", "'tpu'", "xla"]),
-        ("--target ipu", ["--target ipu", "Poplar SDK", "--target xla"]),
-        ("--gradient-accumulation 3", ["--gradient-accumulation 3", "40"]),
-        ("--nonsense", ["--nonsense", "--help"]),
-        ("--checkpoints auto", ["--checkpoints auto", "--memory-budget"]),
-        ("--memory-budget 128MiB", ["--memory-budget", "--checkpoints auto"]),
-        ("--checkpoints 7 --memory-budget 128MiB", ["--memory-budget", "--checkpoints auto"]),
-        ("--checkpoints auto --memory-budget 128MB", ["--memory-budget", "'128MB'", "MiB"]),
-        ("--checkpoints auto --memory-budget -1", ["--memory-budget"]),
-        ("--checkpoints auto --memory-budget 1.5", ["--memory-budget", "'1.5'"]),
-        ("--checkpoints auto --memory-budget 0", ["--memory-budget", "at least one byte"]),
-        ("--checkpoints auto --memory-budget 1GiB --no-recompute", ["--no-recompute", "--checkpoints auto"]),
-        ("--sweep --checkpoints 7", ["--checkpoints", "--sweep"]),
-        ("--sweep 1,x", ["--sweep", "'x'"]),
-        ("--sweep 1,2048", ["--sweep 2048", "at most 2047"]),
-        ("--levels 0", ["--levels", "the least is 1"]),
-    ],
-)
-def test_bad_input_gets_one_line_and_touches_nothing(arguments, says, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty.txt").touch()
-    (tmp_path / "short.txt").write_text("x" * 100)
-    (tmp_path / "folder").mkdir()
-    before = sorted(tmp_path.rglob("*"))
-    for name, path in (("EMPTY", "empty.txt"), ("SHORT", "short.txt"), ("FOLDER", "folder")):
-        arguments = arguments.replace(name, path)
-    assert recompute_lstm.main(arguments.split()) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1, err
-    for word in says:
-        assert word in err
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.long
-def test_a_loss_that_is_no_number_stops_the_run(folder, capsys):
-    path = folder / "nan.json"
-    code = recompute_lstm.main([*SMALL, "--data", "constant", "--learning-rate", "1e30", "--json", str(path)])
-    assert code == 1
-    err = capsys.readouterr().err
-    assert "update" in err
-    assert "--learning-rate" in err
-    assert json.loads(path.read_text())["completed"] is False
-
-
-def test_help_is_the_docstring_and_loads_no_tensorflow():
-    code = (
-        "import sys, recompute_lstm; code = recompute_lstm.main(['--help']);"
-        "assert 'tensorflow' not in sys.modules; sys.exit(code)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert recompute_lstm.__doc__.splitlines()[0] in done.stdout
-
-
-def test_wrong_arguments_are_found_before_tensorflow_is_loaded():
-    code = (
-        "import sys, recompute_lstm; code = recompute_lstm.main(['--checkpoints', '5000']);"
-        "assert 'tensorflow' not in sys.modules; sys.exit(code)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-
-
-@pytest.mark.long
-@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
-def test_an_interrupted_run_ends_at_once_and_keeps_what_was_reported(tmp_path):
-    path = tmp_path / "partial.json"
-    command = [sys.executable, "recompute_lstm.py", *SMALL[:-1], "--epochs", "100000", "--json", str(path)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if line.startswith("update 3/"):
-                break
-        process.send_signal(signal.SIGINT)
-        process.stdout.read()
-        error = process.stderr.read()
-        assert process.wait(timeout=60) == 130, error
-    assert "interrupted" in error
-    assert "Traceback" not in error
-    result = json.loads(path.read_text())
-    assert len(result["losses"]) >= 3
-    assert result["completed"] is False

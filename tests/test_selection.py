@@ -20,7 +20,9 @@ class Case:
 
 @pytest.fixture
 def mark(request):
-    (plugin,) = [p for p in request.config.pluginmanager.get_plugins() if hasattr(p, "mark_exhaustive_cases")]
+    (plugin,) = [
+        p for p in request.config.pluginmanager.get_plugins() if hasattr(p, "mark_exhaustive_cases")
+    ]
     return plugin.mark_exhaustive_cases
 
 
@@ -35,12 +37,18 @@ def test_of_the_long_cases_of_a_test_the_last_and_every_fifth_before_it_stay(mar
 
 
 def test_quick_cases_and_tests_of_a_single_case_stay(mark):
-    cases = [*(Case(f"a.py::test[{n}]") for n in range(9)), Case("a.py::test[9]", "long"), Case("a.py::other", "long")]
+    cases = [
+        *(Case(f"a.py::test[{n}]") for n in range(9)),
+        Case("a.py::test[9]", "long"),
+        Case("a.py::other", "long"),
+    ]
     mark(cases)
     assert exhaustive(cases) == []
 
 
 def test_a_test_that_names_its_exhaustive_cases_keeps_the_others(mark):
-    cases = [Case(f"a.py::test[{n}]", "long", *(["exhaustive"] if n == 1 else [])) for n in range(9)]
+    cases = [
+        Case(f"a.py::test[{n}]", "long", *(["exhaustive"] if n == 1 else [])) for n in range(9)
+    ]
     mark(cases)
     assert exhaustive(cases) == ["a.py::test[1]"]

@@ -1,4 +1,6 @@
-"""The call styles of older recomputation libraries, each a few lines over the engine. See docs/migration.md."""
+"""The call styles of older recomputation libraries, each a few lines over the engine. See
+docs/migration.md.
+"""
 
 import lazy_loader as _lazy
 

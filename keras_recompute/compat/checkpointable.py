@@ -1,4 +1,6 @@
-"""``checkpointable`` of "TensorFlow 2 Gradient Checkpointing": a function that is checkpointed when a call asks for it."""
+"""``checkpointable`` of "TensorFlow 2 Gradient Checkpointing": a function that is checkpointed when
+a call asks for it.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,12 @@ from ..layers.checkpoint import checkpoint
 
 
 def checkpointable(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``fn``, which recomputes in its backward pass where it is called with ``_checkpoint=True``.
+    """Return ``fn``, which recomputes in its backward pass where it is called with
+    ``_checkpoint=True``.
 
-    ``_watch_vars`` and ``_force_seed`` are accepted and not needed: variables are found, and dropout is exact. Every
-    floating-point tensor among the arguments gets a gradient, not float32 alone.
+    ``_watch_vars`` and ``_force_seed`` are accepted and not needed: variables are found, and
+    dropout is exact. Every floating-point tensor among the arguments gets a gradient, not float32
+    alone.
 
     Raises:
         InvalidArgumentError: As ``checkpoint``.
@@ -28,7 +32,13 @@ def checkpointable(fn: Callable[..., Any]) -> Callable[..., Any]:
     checkpointed = checkpoint(fn)
 
     @functools.wraps(fn, updated=())
-    def call(*args: Any, _checkpoint: bool = False, _watch_vars: Any = None, _force_seed: bool = False, **kwargs: Any) -> Any:
+    def call(
+        *args: Any,
+        _checkpoint: bool = False,
+        _watch_vars: Any = None,
+        _force_seed: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         del _watch_vars, _force_seed
         return (checkpointed if _checkpoint else fn)(*args, **kwargs)
 

@@ -9,10 +9,11 @@ from ..layers.checkpoint import checkpoint
 
 
 def recompute_grad(f: Callable[..., Any]) -> Any:
-    """Return ``f`` with a backward pass that recomputes all but its inputs: ``tf.recompute_grad``, without its limits.
+    """Return ``f`` with a backward pass that recomputes all but its inputs: ``tf.recompute_grad``,
+    without its limits.
 
-    Keyword arguments, None and Python values, loops that read variables, dropout and batch normalisation work, and the
-    attributes of a layer or model are those of the returned object too.
+    Keyword arguments, None and Python values, loops that read variables, dropout and batch
+    normalisation work, and the attributes of a layer or model are those of the returned object too.
 
     Raises:
         InvalidArgumentError: As ``checkpoint``.

@@ -1,7 +1,8 @@
-"""Run a script as several workers on this machine: ``python3 -m keras_recompute.distribute --workers 2 SCRIPT ...``.
+"""Run a script as several workers on this machine: ``python3 -m keras_recompute.distribute
+--workers 2 SCRIPT ...``.
 
-Each worker finds the cluster in its TF_CONFIG. What they print comes out line by line, that of all but the first with its
-number in front. The exit code is 0, or that of the first worker that failed.
+Each worker finds the cluster in its TF_CONFIG. What they print comes out line by line, that of all
+but the first with its number in front. The exit code is 0, or that of the first worker that failed.
 """
 
 from __future__ import annotations
@@ -35,10 +36,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return what is asked for. Raises InvalidArgumentError for what no worker could do."""
     whole = whole_number(-LARGEST_WHOLE_NUMBER)  # check_numbers says which can be
-    parser = Parser(PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=whole, required=True, metavar="N", help="processes to start")
-    parser.add_argument("--restarts", type=whole, default=0, metavar="N", help="times to start all again after a failure (0)")
-    parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module, as for python3 -m")
+    parser = Parser(
+        PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--workers", type=whole, required=True, metavar="N", help="processes to start"
+    )
+    parser.add_argument(
+        "--restarts",
+        type=whole,
+        default=0,
+        metavar="N",
+        help="times to start all again after a failure (0)",
+    )
+    parser.add_argument(
+        "-m",
+        dest="is_module",
+        action="store_true",
+        help="SCRIPT is the name of a module, as for python3 -m",
+    )
     parser.add_argument("script", help="the Python script to run")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what it is given")
     options = parser.parse_args(argv)
@@ -46,7 +62,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     if not options.script:
         raise InvalidArgumentError("the name of the script is empty")
     if not options.is_module and not _is_readable(options.script):
-        raise InvalidArgumentError(f"the script {options.script!r} cannot be read: name a file that is there")
+        raise InvalidArgumentError(
+            f"the script {options.script!r} cannot be read: name a file that is there"
+        )
     return options
 
 

@@ -1,4 +1,6 @@
-"""Which processes there are, and which one this is: from TF_CONFIG, Slurm or Kubernetes, by TensorFlow's resolvers."""
+"""Which processes there are, and which one this is: from TF_CONFIG, Slurm or Kubernetes, by
+TensorFlow's resolvers.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,19 @@ from typing import Any
 from ..cluster_tasks import JOBS, task_number, training_tasks
 from ..errors import InvalidArgumentError
 
-KUBERNETES = ("KERAS_RECOMPUTE_WORKERS", "KERAS_RECOMPUTE_SERVICE", "JOB_COMPLETION_INDEX")  # see docs/distribute.md
+# See docs/distribute.md
+KUBERNETES = ("KERAS_RECOMPUTE_WORKERS", "KERAS_RECOMPUTE_SERVICE", "JOB_COMPLETION_INDEX")
 _DIGITS = 5  # of a number of processes that there may be
-PORT = 8888  # of each process where Slurm or Kubernetes starts one per machine; Slurm's next ones take the next ports
+# Of each process where Slurm or Kubernetes starts one per machine; Slurm's next ones take the next
+# ports
+PORT = 8888
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The addresses of all processes, the chief's first, the number of this one among them, and TensorFlow's resolver."""
+    """The addresses of all processes, the chief's first, the number of this one among them, and
+    TensorFlow's resolver.
+    """
 
     addresses: tuple[str, ...]
     number: int
@@ -48,8 +55,10 @@ def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
         addresses, index = _indexed_job(environment)
     elif "SLURM_PROCID" not in environment:
         raise InvalidArgumentError(
-            f"this process belongs to no cluster: neither TF_CONFIG, SLURM_PROCID nor {KUBERNETES[0]} is set. Start the script "
-            f"by python3 -m keras_recompute.distribute --workers N SCRIPT for workers on this machine, or by srun, or set "
+            "this process belongs to no cluster: neither TF_CONFIG, SLURM_PROCID nor "
+            f"{KUBERNETES[0]} is set. Start the script "
+            "by python3 -m keras_recompute.distribute --workers N SCRIPT for workers on this "
+            "machine, or by srun, or set "
             f"TF_CONFIG"
         )
     import tensorflow as tf
@@ -59,42 +68,68 @@ def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
         return _from_resolver(resolvers.TFConfigClusterResolver(), "TF_CONFIG")
     if "SLURM_PROCID" in environment:
         try:
-            # Without GPUs the resolver asks a program that is not there for their number, and cannot count with none.
+            # Without GPUs the resolver asks a program that is not there for their number, and
+            # cannot count with none.
             without_gpus = (
-                {} if shutil.which("nvidia-smi") else {"gpus_per_node": 2**16, "gpus_per_task": 1, "auto_set_gpu": False}
+                {}
+                if shutil.which("nvidia-smi")
+                else {"gpus_per_node": 2**16, "gpus_per_task": 1, "auto_set_gpu": False}
             )
-            return _from_resolver(resolvers.SlurmClusterResolver(port_base=PORT, **without_gpus), "SLURM_PROCID")
+            return _from_resolver(
+                resolvers.SlurmClusterResolver(port_base=PORT, **without_gpus), "SLURM_PROCID"
+            )
         except (RuntimeError, ValueError, LookupError, TypeError) as error:
-            raise InvalidArgumentError(f"Slurm's variables describe no cluster: {error}; start the script by srun") from None
+            raise InvalidArgumentError(
+                f"Slurm's variables describe no cluster: {error}; start the script by srun"
+            ) from None
     spec = tf.train.ClusterSpec({"worker": addresses})
-    return _from_resolver(resolvers.SimpleClusterResolver(spec, task_type="worker", task_id=index), KUBERNETES[0])
+    return _from_resolver(
+        resolvers.SimpleClusterResolver(spec, task_type="worker", task_id=index), KUBERNETES[0]
+    )
 
 
 def _check(text: str) -> None:
-    """Raise InvalidArgumentError where ``text``, the TF_CONFIG, does not say what TensorFlow's guide says it should."""
-    example = '{"cluster": {"worker": ["host0:port", "host1:port"]}, "task": {"type": "worker", "index": 0}}'
+    """Raise InvalidArgumentError where ``text``, the TF_CONFIG, does not say what TensorFlow's
+    guide says it should.
+    """
+    example = (
+        '{"cluster": {"worker": ["host0:port", "host1:port"]}, '
+        '"task": {"type": "worker", "index": 0}}'
+    )
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:  # of brackets in brackets
-        raise InvalidArgumentError(f"TF_CONFIG={text!r:.200} is no JSON ({error}): give {example}") from None
+        raise InvalidArgumentError(
+            f"TF_CONFIG={text!r:.200} is no JSON ({error}): give {example}"
+        ) from None
     jobs = config.get("cluster") if isinstance(config, dict) else None
     task = config.get("task") if isinstance(config, dict) else None
-    if not isinstance(jobs, dict) or not isinstance(task, dict) or not all(_is_addresses(each) for each in jobs.values()):
-        raise InvalidArgumentError(f"TF_CONFIG={text!r:.200} has no cluster of addresses, or no task: give {example}")
+    if (
+        not isinstance(jobs, dict)
+        or not isinstance(task, dict)
+        or not all(_is_addresses(each) for each in jobs.values())
+    ):
+        raise InvalidArgumentError(
+            f"TF_CONFIG={text!r:.200} has no cluster of addresses, or no task: give {example}"
+        )
     kind, index = task.get("type"), task.get("index")
     if kind not in JOBS or set(jobs) - set(JOBS):
         others = sorted({str(kind), *jobs} - set(JOBS))
         raise InvalidArgumentError(
-            f"TF_CONFIG names the jobs {others!s:.200}: only those called {' and '.join(JOBS)} train here"
+            f"TF_CONFIG names the jobs {others!s:.200}: only those called {' and '.join(JOBS)} "
+            "train here"
         )
     addresses = [address for job in jobs.values() for address in job]
     twice = next((address for address in addresses if addresses.count(address) > 1), None)
     if twice is not None:
-        raise InvalidArgumentError(f"TF_CONFIG gives two processes the address {twice!r:.200}: give each its own")
+        raise InvalidArgumentError(
+            f"TF_CONFIG gives two processes the address {twice!r:.200}: give each its own"
+        )
     there = len(jobs.get(kind, ()))
     if type(index) is not int or not 0 <= index < there:
         raise InvalidArgumentError(
-            f"TF_CONFIG says that this is task {index!r:.80} of {kind!r}, of which there are {there}, from 0 on"
+            f"TF_CONFIG says that this is task {index!r:.80} of {kind!r}, of which there are "
+            f"{there}, from 0 on"
         )
 
 
@@ -104,22 +139,34 @@ def _is_addresses(value: Any) -> bool:
 
 def _is_address(value: Any) -> bool:
     host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    return bool(host) and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 2**16
+    return (
+        bool(host)
+        and port.isascii()
+        and port.isdigit()
+        and len(port) <= 5
+        and 0 < int(port) < 2**16
+    )
 
 
 def _indexed_job(environment: Mapping[str, str]) -> tuple[list[str], int]:
     """Return the addresses of all processes of the Job, and the number of this one."""
     missing = [name for name in KUBERNETES if not environment.get(name)]
     if missing:
-        raise InvalidArgumentError(f"{KUBERNETES[0]} is set, and {missing[0]} is not: see the Job in docs/distribute.md")
+        raise InvalidArgumentError(
+            f"{KUBERNETES[0]} is set, and {missing[0]} is not: see the Job in docs/distribute.md"
+        )
     count, service, index = (environment[name] for name in KUBERNETES)
-    are_numbers = all(each.isascii() and each.isdigit() and len(each) <= _DIGITS for each in (count, index))
+    are_numbers = all(
+        each.isascii() and each.isdigit() and len(each) <= _DIGITS for each in (count, index)
+    )
     if not are_numbers or int(index) >= int(count):
         raise InvalidArgumentError(
-            f"{KUBERNETES[0]}={count:.80} and {KUBERNETES[2]}={index:.80}: the second counts from 0 to below the first, which "
+            f"{KUBERNETES[0]}={count:.80} and {KUBERNETES[2]}={index:.80}: the second counts from "
+            "0 to below the first, which "
             f"has at most {_DIGITS} digits"
         )
-    job = environment.get("HOSTNAME", "").rpartition("-")[0]  # a pod of an Indexed Job is called after the Job and its number
+    # A pod of an Indexed Job is called after the Job and its number
+    job = environment.get("HOSTNAME", "").rpartition("-")[0]
     return [f"{job}-{number}.{service}:{PORT}" for number in range(int(count))], int(index)
 
 

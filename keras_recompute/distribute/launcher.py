@@ -1,4 +1,6 @@
-"""Several workers on this machine, over loopback: to try a script that trains on a cluster, and to use all its cores."""
+"""Several workers on this machine, over loopback: to try a script that trains on a cluster, and to
+use all its cores.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,28 @@ _OPEN_FILES = 32  # of this process, beside two for each worker
 _SIGNALLED = 128  # plus the number of the signal, as shells count
 
 
-def launch(command: Sequence[str], workers: int, *, restarts: int = 0, grace_seconds: float = _GRACE_SECONDS) -> int:
-    """Run ``command`` as so many ``workers`` of one cluster; return 0, or the exit code of the first one that failed.
+def launch(
+    command: Sequence[str],
+    workers: int,
+    *,
+    restarts: int = 0,
+    grace_seconds: float = _GRACE_SECONDS,
+) -> int:
+    """Run ``command`` as so many ``workers`` of one cluster; return 0, or the exit code of the
+    first one that failed.
 
-    Each finds the cluster in its TF_CONFIG. What they print comes out here line by line, that of all but the first with its
-    number in front. When one fails the others have ``grace_seconds`` to notice it, and are ended then. After a failure all are
-    started again, ``restarts`` times at most: a script with a backup goes on from there. Nothing is left running.
+    Each finds the cluster in its TF_CONFIG. What they print comes out here line by line, that of
+    all but the first with its number in front. When one fails the others have ``grace_seconds`` to
+    notice it, and are ended then. After a failure all are started again, ``restarts`` times at
+    most: a script with a backup goes on from there. Nothing is left running.
 
-    Raises InvalidArgumentError for a number of workers or restarts that cannot be, and where the system starts no more.
+    Raises InvalidArgumentError for a number of workers or restarts that cannot be, and where the
+    system starts no more.
 
     Examples:
         >>> import sys
-        >>> kr.distribute.launch([sys.executable, "-c", "import os; assert 'TF_CONFIG' in os.environ"], workers=2)
+        >>> script = "import os; assert 'TF_CONFIG' in os.environ"
+        >>> kr.distribute.launch([sys.executable, "-c", script], workers=2)
         0
     """
     check_numbers(workers=workers, restarts=restarts)
@@ -68,7 +80,8 @@ def _check_open_files(workers: int) -> None:
     needed, (allowed, _) = _OPEN_FILES + 2 * workers, resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed != resource.RLIM_INFINITY and needed > allowed:
         raise InvalidArgumentError(
-            f"workers={workers}: they need {needed} open files, and the system allows {allowed}: start fewer, or allow more "
+            f"workers={workers}: they need {needed} open files, and the system allows {allowed}: "
+            "start fewer, or allow more "
             f"by ulimit -n"
         )
 
@@ -76,7 +89,9 @@ def _check_open_files(workers: int) -> None:
 def _run_once(command: Sequence[str], workers: int, grace_seconds: float) -> int:
     addresses = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
     if len(addresses) < workers:
-        raise InvalidArgumentError(f"workers={workers}: this machine has {len(addresses)} ports for them: start fewer")
+        raise InvalidArgumentError(
+            f"workers={workers}: this machine has {len(addresses)} ports for them: start fewer"
+        )
     with _start_workers(command, addresses) as workers_there:
         code, deadline = 0, float("inf")
         while None in (codes := workers_there.codes()) and time.monotonic() <= deadline:
@@ -90,7 +105,9 @@ def _run_once(command: Sequence[str], workers: int, grace_seconds: float) -> int
 
 
 class _Workers:
-    """The processes that run now, the threads that hand on what they print, and who ends them without this process."""
+    """The processes that run now, the threads that hand on what they print, and who ends them
+    without this process.
+    """
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -100,12 +117,18 @@ class _Workers:
     def start(self, command: Sequence[str], addresses: Sequence[str], number: int) -> None:
         task = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": number}}
         environment = {**os.environ, "TF_CONFIG": json.dumps(task), "PYTHONUNBUFFERED": "1"}
-        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+        pipes: Any = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "stdin": subprocess.DEVNULL,
+        }
         process = subprocess.Popen(command, env=environment, text=True, errors="replace", **pipes)
         self.watcher.begins(process.pid)
         self.processes.append(process)
         for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
-            self.readers.append(threading.Thread(target=_forward_lines, args=(source, target, number), daemon=True))
+            self.readers.append(
+                threading.Thread(target=_forward_lines, args=(source, target, number), daemon=True)
+            )
             self.readers[-1].start()
 
     def codes(self) -> list[int | None]:
@@ -154,12 +177,16 @@ def _start_workers(command: Sequence[str], addresses: Sequence[str]) -> Iterator
 
 @contextlib.contextmanager
 def _explain_start_failures(what: str) -> Iterator[None]:
-    """Raise InvalidArgumentError where the system starts no process, or no thread (RuntimeError), any more."""
+    """Raise InvalidArgumentError where the system starts no process, or no thread (RuntimeError),
+    any more.
+    """
     try:
         yield
     except (OSError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise InvalidArgumentError(f"{what} cannot be started ({why}): start fewer, or another program") from error
+        raise InvalidArgumentError(
+            f"{what} cannot be started ({why}): start fewer, or another program"
+        ) from error
 
 
 def _forward_lines(source: IO[str], target: IO[str], number: int) -> None:
@@ -173,9 +200,11 @@ def _forward_lines(source: IO[str], target: IO[str], number: int) -> None:
 
 @contextlib.contextmanager
 def _exit_on_signals() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP end the launcher as Control-C does, so that no worker is left behind."""
+    """Raise SystemExit on SIGTERM and SIGHUP, so that no worker outlives the launcher."""
     is_told = threading.current_thread() is threading.main_thread()
-    signals = [s for s in (signal.SIGTERM, getattr(signal, "SIGHUP", None)) if s is not None and is_told]
+    signals = [
+        s for s in (signal.SIGTERM, getattr(signal, "SIGHUP", None)) if s is not None and is_told
+    ]
 
     def end(number: int, _: Any) -> None:
         raise SystemExit(_SIGNALLED + number)
@@ -191,7 +220,8 @@ def _exit_on_signals() -> Iterator[None]:
 def _free_ports(count: int) -> list[int]:
     """Return so many ports of this machine that nobody listens at now.
 
-    Not those that the system hands out: it could give one to any other process before a worker listens, seconds later.
+    Not those that the system hands out: it could give one to any other process before a worker
+    listens, seconds later.
     """
     found: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
@@ -205,7 +235,9 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _exit_description(code: int) -> str:
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return (
+        f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    )
 
 
 def _say(text: str) -> None:

@@ -21,22 +21,31 @@ _TASK = re.compile(rf"/job:({'|'.join(JOBS)})/(?:replica:0/)?task:(\d+)")
 
 @contextlib.contextmanager
 def join(
-    *, alike: Mapping[str, Any] | None = None, wait_seconds: float = 300, heartbeat_seconds: float = 10, options: Any = None
+    *,
+    alike: Mapping[str, Any] | None = None,
+    wait_seconds: float = 300,
+    heartbeat_seconds: float = 10,
+    options: Any = None,
 ) -> Iterator[Any]:
-    """Join the cluster that TF_CONFIG, Slurm or Kubernetes describes; the value is a ``MultiWorkerMirroredStrategy``.
+    """Join the cluster that TF_CONFIG, Slurm or Kubernetes describes; the value is a
+    ``MultiWorkerMirroredStrategy``.
 
-    Models made in its ``scope()`` train on all workers (see ``docs/distribute.md``). At the end of the block the workers wait
-    for each other. To be called before anything else is done with TensorFlow.
+    Models made in its ``scope()`` train on all workers (see ``docs/distribute.md``). At the end of
+    the block the workers wait for each other. To be called before anything else is done with
+    TensorFlow.
 
     Args:
-        alike: What must be the same on all workers, by name: arguments, sizes, names of files. Versions are compared anyway.
+        alike: What must be the same on all workers, by name: arguments, sizes, names of files.
+            Versions are compared anyway.
         wait_seconds: How long a worker waits for the others to come.
-        heartbeat_seconds: After how many seconds without a sign of life a worker is taken for lost; the same on all workers.
-        options: ``tf.distribute.experimental.CommunicationOptions``, to choose between ring and NCCL.
+        heartbeat_seconds: After how many seconds without a sign of life a worker is taken for lost;
+            the same on all workers.
+        options: ``tf.distribute.experimental.CommunicationOptions``, to choose between ring and
+            NCCL.
 
     Raises:
-        InvalidArgumentError: There is no cluster, or one that cannot work: TF_CONFIG does not parse or has no such task, a
-            port is taken.
+        InvalidArgumentError: There is no cluster, or one that cannot work: TF_CONFIG does not parse
+            or has no such task, a port is taken.
         ClusterError: A worker did not come, was started differently, or was lost.
 
     Examples:
@@ -44,7 +53,7 @@ def join(
         ...     pass
         Traceback (most recent call last):
             ...
-        keras_recompute.errors.InvalidArgumentError: this process belongs to no cluster: neither TF_CONFIG, ...
+        keras_recompute.errors.InvalidArgumentError: this process belongs to no cluster: ...
     """
     for name, seconds in (("wait_seconds", wait_seconds), ("heartbeat_seconds", heartbeat_seconds)):
         if not seconds > 0:
@@ -54,10 +63,13 @@ def join(
     from ..seams.tensorflow.cluster import watch_heartbeats
 
     cluster = find_cluster()
-    # Each sends signs of life as often as its own setting asks, and the first one waits as long as its own says.
+    # Each sends signs of life as often as its own setting asks, and the first one waits as long as
+    # its own says.
     facts = {**_versions(), "heartbeat_seconds": heartbeat_seconds, **(alike or {})}
     rendezvous(cluster, facts, wait_seconds=wait_seconds)
-    watch_heartbeats(cluster.resolver, heartbeat_seconds=heartbeat_seconds, register_seconds=wait_seconds)
+    watch_heartbeats(
+        cluster.resolver, heartbeat_seconds=heartbeat_seconds, register_seconds=wait_seconds
+    )
     with _preserving_signals(), _naming_lost_workers(cluster):
         strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster.resolver, options)
     with _naming_lost_workers(cluster):
@@ -71,12 +83,19 @@ def _versions() -> dict[str, str]:
 
     ours = sys.modules[__name__.partition(".")[0]].__version__
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"python": python, "tensorflow": tf.__version__, "keras": keras.__version__, "keras-recompute": ours}
+    return {
+        "python": python,
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "keras-recompute": ours,
+    }
 
 
 @contextlib.contextmanager
 def _preserving_signals() -> Iterator[None]:
-    """TensorFlow has SIGTERM tell the cluster that a machine is about to be taken away, and end nothing."""
+    """TensorFlow has SIGTERM tell the cluster that a machine is about to be taken away, and end
+    nothing.
+    """
     is_told = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM) if is_told else None
     yield
@@ -86,7 +105,9 @@ def _preserving_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _naming_lost_workers(cluster: Cluster) -> Iterator[None]:
-    """Raise ClusterError where TensorFlow says by one of several errors that it cannot reach a worker any more."""
+    """Raise ClusterError where TensorFlow says by one of several errors that it cannot reach a
+    worker any more.
+    """
     import tensorflow as tf
 
     try:
@@ -103,14 +124,22 @@ def _naming_lost_workers(cluster: Cluster) -> Iterator[None]:
         if not re.search("[Cc]ollective|[Cc]oordination|[Hh]eartbeat|gRPC", str(error)):
             raise
         if "Collective instance" in str(error):
-            raise ClusterError(f"the workers did different things, so that their collectives do not fit: {error}") from error
+            raise ClusterError(
+                f"the workers did different things, so that their collectives do not fit: {error}"
+            ) from error
         lost = _lost_worker(cluster, str(error))
-        raise ClusterError(f"{lost} was lost; start the workers again to go on from the last backup") from error
+        raise ClusterError(
+            f"{lost} was lost; start the workers again to go on from the last backup"
+        ) from error
 
 
 def _lost_worker(cluster: Cluster, message: str) -> str:
     named = {(job, int(index)) for job, index in _TASK.findall(message)}
-    found = {number for number, process in enumerate(training_tasks(cluster.resolver)) if process in named} - {cluster.number}
+    found = {
+        number
+        for number, process in enumerate(training_tasks(cluster.resolver))
+        if process in named
+    } - {cluster.number}
     if found:
         return cluster.name(min(found))
     return cluster.name(0) if "Heartbeat" in message and not cluster.is_chief else "a worker"

@@ -1,8 +1,10 @@
-"""The processes of a cluster meet before TensorFlow connects them: nobody waits for ever, and all do the same.
+"""The processes of a cluster meet before TensorFlow connects them: nobody waits for ever, and all
+do the same.
 
-TensorFlow waits without end, and deaf to signals, for a process that never comes, and trains on where two were given different
-arguments. So the first process listens at its address for a line of JSON from each of the others, compares what they say with
-what it would say itself, and answers. Then the address is free again, for TensorFlow.
+TensorFlow waits without end, and deaf to signals, for a process that never comes, and trains on
+where two were given different arguments. So the first process listens at its address for a line of
+JSON from each of the others, compares what they say with what it would say itself, and answers.
+Then the address is free again, for TensorFlow.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ Facts = Mapping[str, Any]  # what all must have in common, by name: values that 
 def rendezvous(cluster: Cluster, facts: Facts, *, wait_seconds: float) -> None:
     """Return when all processes of ``cluster`` have come and said the same ``facts``.
 
-    Raises ClusterError in each of them where one does not come within ``wait_seconds`` or says something else, and
-    InvalidArgumentError where the address of this one is taken.
+    Raises ClusterError in each of them where one does not come within ``wait_seconds`` or says
+    something else, and InvalidArgumentError where the address of this one is taken.
     """
     deadline = time.monotonic() + wait_seconds
     said = json.loads(json.dumps(facts, default=str))
@@ -61,7 +63,8 @@ def _host_rendezvous(cluster: Cluster, facts: Facts, deadline: float, wait_secon
                 continue  # not one of us
             visitors.append(visitor)
             if count != len(cluster.addresses):
-                problem = f"worker {number} counts {count} workers where worker 0 counts {len(cluster.addresses)}"
+                expected = len(cluster.addresses)
+                problem = f"worker {number} counts {count} workers where worker 0 counts {expected}"
             elif number not in missing:
                 problem = f"two processes say that they are worker {number}"
             else:
@@ -82,11 +85,15 @@ def _join_host(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: fl
         if left <= 0:
             raise ClusterError(f"{cluster.name(0)} did not come within {wait_seconds:g} s")
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=left) as connection:
-                connection.settimeout(left + 5)  # the first process says who is missing once its own time is over
+            with socket.create_connection(
+                (host.strip("[]"), int(port)), timeout=left
+            ) as connection:
+                # The first process says who is missing once its own time is over
+                connection.settimeout(left + 5)
                 _write(connection, [cluster.number, len(cluster.addresses), facts])
                 problem = _read(connection)
-        except (OSError, ValueError, RecursionError):  # it is not there yet, or ends before it answers
+        # It is not there yet, or ends before it answers
+        except (OSError, ValueError, RecursionError):
             time.sleep(_RETRY_SECONDS)
             continue
         if problem:
@@ -105,7 +112,8 @@ def _listen(cluster: Cluster) -> Iterator[socket.socket]:
             listener.bind(("", int(port)))
         except (OSError, ValueError, OverflowError) as error:
             raise InvalidArgumentError(
-                f"{cluster.said_by} gives {cluster.name(cluster.number)} a port that it cannot listen at ({error}): "
+                f"{cluster.said_by} gives {cluster.name(cluster.number)} a port that it cannot "
+                f"listen at ({error}): "
                 f"choose one that is free on this machine"
             ) from None
         listener.listen(len(cluster.addresses))
@@ -115,7 +123,10 @@ def _listen(cluster: Cluster) -> Iterator[socket.socket]:
 def _difference(ours: Facts, theirs: Facts, name: str) -> str:
     for key in sorted({*ours, *theirs}):
         if ours.get(key) != theirs.get(key):
-            return f"{name} has {key} {theirs.get(key)!r} where worker 0 has {ours.get(key)!r}: start all workers alike"
+            return (
+                f"{name} has {key} {theirs.get(key)!r} where worker 0 has {ours.get(key)!r}: "
+                "start all workers alike"
+            )
     return ""
 
 

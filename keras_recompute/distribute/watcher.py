@@ -1,4 +1,5 @@
-"""Ends the workers of a launcher that was ended itself, in whatever way: a process of its own, without TensorFlow.
+"""Ends the workers of a launcher that was ended itself, in whatever way: a process of its own,
+without TensorFlow.
 
 The launcher holds the only end of a pipe that leads here, and writes a line for each worker that it
 starts ("+PID") and for each that ended ("-PID"). Where the launcher is gone, even by SIGKILL, the
@@ -24,11 +25,13 @@ class Watcher:
     """The process, as its launcher sees it. Starting it raises OSError where the system refuses."""
 
     def __init__(self) -> None:
-        # Not in the launcher's session: Control-C and a terminal that goes away are for the launcher
-        # to handle, which may be killed while it does.
+        # Not in the launcher's session: Control-C and a terminal that goes away are for the
+        # launcher to handle, which may be killed while it does.
         command = [sys.executable, "-I", "-S", os.path.abspath(__file__)]
         nowhere = subprocess.DEVNULL
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
+        )
 
     def begins(self, worker: int) -> None:
         """Have the process ``worker`` ended, should this one be gone."""

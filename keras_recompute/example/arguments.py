@@ -1,4 +1,6 @@
-"""The command line of the example, checked before TensorFlow is loaded. Runs on Python 3.8 beside the Poplar SDK."""
+"""The command line of the example, checked before TensorFlow is loaded. Runs on Python 3.8 beside
+the Poplar SDK.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,21 @@ from pathlib import Path
 from typing import Sequence
 
 from ..command_line import Parser, path_to, positive_number, whole_number, wrong
-from ..errors import InvalidArgumentError, TargetError
-from ..ipu import has_sdk
-from ..liveness.device_compilers import find_device
+from ..errors import InvalidArgumentError
 from ..sizes import parse_bytes
+from .argument_checks import (
+    AUTO,
+    CHECKPOINTS,
+    check_device,
+    check_plan,
+    check_workers,
+    choose_target,
+)
 from .save_arguments import add_save_options, check_saving
 
 MICROBATCHES_PER_EPOCH = {"text": 40, "constant": 4}  # constant: the published 64 samples
 LEARNING_RATE = {"text": 0.01, "constant": 0.001}
-AUTO = "auto"
-CHECKPOINTS, SWEEP = 7, "0,1,3,7,15,31,63"
+SWEEP = "0,1,3,7,15,31,63"
 LARGEST_SEED = 2**32 - 1  # NumPy's and Keras's generators take 32 bits
 WAIT_SECONDS, HEARTBEAT_SECONDS, LONGEST_SECONDS = 300, 10, 24 * 60 * 60
 
@@ -98,46 +105,107 @@ def budget(text: str) -> int:
 
 
 def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
-    """Return the options, checked as far as they can be without TensorFlow; ``documentation`` becomes the help.
+    """Return the options, checked as far as they can be without TensorFlow; ``documentation``
+    becomes the help.
 
     Raises InvalidArgumentError, or TargetError where the Poplar SDK is asked for and not there.
     """
     summary, _, details = documentation.partition("\n\n")
     parser = Parser(
-        prog="recompute_lstm.py", description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="recompute_lstm.py",
+        description=summary,
+        epilog=details,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     model = parser.add_argument_group("model")
     model.add_argument(
-        "--checkpoints", type=checkpoints_or_auto, metavar="N", help=f"checkpoints; N + 1 sections; or auto ({CHECKPOINTS})"
+        "--checkpoints",
+        type=checkpoints_or_auto,
+        metavar="N",
+        help=f"checkpoints; N + 1 sections; or auto ({CHECKPOINTS})",
     )
     model.add_argument(
-        "--memory-budget", type=budget, metavar="SIZE", help="auto: the fastest plan that needs at most this, such as 128MiB"
+        "--memory-budget",
+        type=budget,
+        metavar="SIZE",
+        help="auto: the fastest plan that needs at most this, such as 128MiB",
     )
-    model.add_argument("--seq-len", type=whole_number(1), default=2048, metavar="N", help="timesteps (2048)")
-    model.add_argument("--cell", choices=("lstm", "gru"), default="lstm", help="recurrent cell (lstm)")
-    model.add_argument("--units", type=whole_number(1), default=256, metavar="N", help="units of the cell (256)")
-    model.add_argument("--features", type=whole_number(1), default=512, metavar="N", help="features per timestep (512)")
     model.add_argument(
-        "--levels", type=whole_number(1), metavar="N", help="loops that the sections are nested in (1; auto: what fits)"
+        "--seq-len", type=whole_number(1), default=2048, metavar="N", help="timesteps (2048)"
     )
-    model.add_argument("--no-recompute", action="store_true", help="keep every activation, to compare with")
+    model.add_argument(
+        "--cell", choices=("lstm", "gru"), default="lstm", help="recurrent cell (lstm)"
+    )
+    model.add_argument(
+        "--units", type=whole_number(1), default=256, metavar="N", help="units of the cell (256)"
+    )
+    model.add_argument(
+        "--features",
+        type=whole_number(1),
+        default=512,
+        metavar="N",
+        help="features per timestep (512)",
+    )
+    model.add_argument(
+        "--levels",
+        type=whole_number(1),
+        metavar="N",
+        help="loops that the sections are nested in (1; auto: what fits)",
+    )
+    model.add_argument(
+        "--no-recompute", action="store_true", help="keep every activation, to compare with"
+    )
     training = parser.add_argument_group("training")
-    training.add_argument("--data", choices=("text", "constant"), default="text", help="what to learn (text)")
-    training.add_argument("--text", type=path_to("file"), metavar="FILE", help="text to learn (the Python language reference)")
-    training.add_argument("--batch-size", type=whole_number(1), default=16, metavar="N", help="sequences per microbatch (16)")
     training.add_argument(
-        "--gradient-accumulation", type=whole_number(1), default=4, metavar="N", help="microbatches per update (4)"
-    )
-    training.add_argument("--epochs", type=whole_number(1), default=1, metavar="N", help="epochs (1)")
-    training.add_argument(
-        "--steps-per-epoch", type=whole_number(1), metavar="N", help="microbatches per epoch (text: 40, constant: 4)"
-    )
-    training.add_argument("--learning-rate", type=positive_number, metavar="X", help="(text: Adam 0.01, constant: SGD 0.001)")
-    training.add_argument(
-        "--seed", type=whole_number(0, LARGEST_SEED), default=0, metavar="N", help="seed of weights and data (0)"
+        "--data", choices=("text", "constant"), default="text", help="what to learn (text)"
     )
     training.add_argument(
-        "--target", choices=("auto", "xla", "ipu", "ipu-model"), default="auto", help="where to run (auto: ipu if there)"
+        "--text",
+        type=path_to("file"),
+        metavar="FILE",
+        help="text to learn (the Python language reference)",
+    )
+    training.add_argument(
+        "--batch-size",
+        type=whole_number(1),
+        default=16,
+        metavar="N",
+        help="sequences per microbatch (16)",
+    )
+    training.add_argument(
+        "--gradient-accumulation",
+        type=whole_number(1),
+        default=4,
+        metavar="N",
+        help="microbatches per update (4)",
+    )
+    training.add_argument(
+        "--epochs", type=whole_number(1), default=1, metavar="N", help="epochs (1)"
+    )
+    training.add_argument(
+        "--steps-per-epoch",
+        type=whole_number(1),
+        metavar="N",
+        help="microbatches per epoch (text: 40, constant: 4)",
+    )
+    training.add_argument(
+        "--learning-rate",
+        type=positive_number,
+        metavar="X",
+        help="(text: Adam 0.01, constant: SGD 0.001)",
+    )
+    training.add_argument(
+        "--seed",
+        type=whole_number(0, LARGEST_SEED),
+        default=0,
+        metavar="N",
+        help="seed of weights and data (0)",
+    )
+    training.add_argument(
+        "--target",
+        choices=("auto", "xla", "ipu", "ipu-model"),
+        default="auto",
+        help="where to run (auto: ipu if there)",
     )
     processes = parser.add_argument_group("several processes")
     processes.add_argument(
@@ -147,11 +215,16 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         help="start so many here, which share each update's microbatches",
     )
     processes.add_argument(
-        "--distribute", choices=(AUTO,), help="be one of those that TF_CONFIG, Slurm or Kubernetes describes"
+        "--distribute",
+        choices=(AUTO,),
+        help="be one of those that TF_CONFIG, Slurm or Kubernetes describes",
     )
     seconds = whole_number(1, LONGEST_SECONDS)
     processes.add_argument(
-        "--wait-seconds", type=seconds, metavar="N", help=f"how long to wait for the others to come ({WAIT_SECONDS})"
+        "--wait-seconds",
+        type=seconds,
+        metavar="N",
+        help=f"how long to wait for the others to come ({WAIT_SECONDS})",
     )
     processes.add_argument(
         "--heartbeat-seconds",
@@ -168,11 +241,14 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         metavar="N,N",
         help=f"compare these numbers of checkpoints and no recomputation ({SWEEP})",
     )
-    several.add_argument("--compile-only", action="store_true", help="compile and report, train nothing")
+    several.add_argument(
+        "--compile-only", action="store_true", help="compile and report, train nothing"
+    )
     several.add_argument(
         "--device",
         metavar="NAME",
-        help="the same, for a GPU or TPU that need not be here, such as h100 or v5e; its memory is the budget",
+        help="the same, for a GPU or TPU that need not be here, such as h100 or v5e; its memory is "
+        "the budget",
     )
     add_save_options(parser)
     output = parser.add_argument_group("output")
@@ -182,8 +258,15 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         metavar="DIR",
         help="write liveness.json and liveness.png there (sweep: sweep.json, .png, .txt)",
     )
-    output.add_argument("--json", type=path_to("file"), metavar="FILE", help="write all figures there")
-    output.add_argument("--log", type=path_to("folder"), metavar="DIR", help="write figures of each update, for TensorBoard")
+    output.add_argument(
+        "--json", type=path_to("file"), metavar="FILE", help="write all figures there"
+    )
+    output.add_argument(
+        "--log",
+        type=path_to("folder"),
+        metavar="DIR",
+        help="write figures of each update, for TensorBoard",
+    )
     output.add_argument("--force", action="store_true", help="write over what is there")
     output.add_argument("--quiet", action="store_true", help="print the last lines only")
     arguments = parser.parse_args(argv)
@@ -195,21 +278,37 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     arguments.learning_rate = arguments.learning_rate or LEARNING_RATE[arguments.data]
     if arguments.steps_per_epoch % arguments.gradient_accumulation:
         raise InvalidArgumentError(
-            f"--gradient-accumulation {arguments.gradient_accumulation} does not divide the {arguments.steps_per_epoch} "
+            f"--gradient-accumulation {arguments.gradient_accumulation} does not divide the "
+            f"{arguments.steps_per_epoch} "
             f"microbatches of an epoch: change it or --steps-per-epoch"
         )
     if arguments.text and arguments.data != "text":
-        raise InvalidArgumentError(f"--text {arguments.text} is not used with --data {arguments.data}: leave out one of them")
-    arguments.save_every = arguments.save_every or arguments.steps_per_epoch // arguments.gradient_accumulation
+        raise InvalidArgumentError(
+            f"--text {arguments.text} is not used with --data {arguments.data}: leave out one of "
+            "them"
+        )
+    arguments.save_every = (
+        arguments.save_every or arguments.steps_per_epoch // arguments.gradient_accumulation
+    )
     arguments.target = choose_target(arguments.target)
     if arguments.workers and arguments.distribute:
-        raise InvalidArgumentError("--workers starts a cluster and --distribute joins one: leave out one of the two")
+        raise InvalidArgumentError(
+            "--workers starts a cluster and --distribute joins one: leave out one of the two"
+        )
     if arguments.sweep is not None and (arguments.workers or arguments.distribute):
-        raise InvalidArgumentError("--sweep: it compares plans in one process; leave out --workers and --distribute")
+        raise InvalidArgumentError(
+            "--sweep: it compares plans in one process; leave out --workers and --distribute"
+        )
     check_workers("--workers", arguments.workers or 1, arguments.gradient_accumulation)
-    for option, seconds in (("--wait-seconds", arguments.wait_seconds), ("--heartbeat-seconds", arguments.heartbeat_seconds)):
+    for option, seconds in (
+        ("--wait-seconds", arguments.wait_seconds),
+        ("--heartbeat-seconds", arguments.heartbeat_seconds),
+    ):
         if seconds and not (arguments.workers or arguments.distribute):
-            raise InvalidArgumentError(f"{option}: there is one process alone; leave it out or give --workers or --distribute")
+            raise InvalidArgumentError(
+                f"{option}: there is one process alone; leave it out or give --workers or "
+                "--distribute"
+            )
     arguments.wait_seconds = arguments.wait_seconds or WAIT_SECONDS
     arguments.heartbeat_seconds = arguments.heartbeat_seconds or HEARTBEAT_SECONDS
     arguments.distribute = bool(arguments.distribute)
@@ -227,80 +326,9 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
         ("--compile-only", arguments.compile_only),
     ):
         if given and arguments.target != "xla":
-            raise InvalidArgumentError(f"{option}: only --target xla does that, this is {arguments.target}; leave it out")
+            raise InvalidArgumentError(
+                f"{option}: only --target xla does that, this is {arguments.target}; leave it out"
+            )
     if arguments.checkpoints == AUTO:
         arguments.checkpoints = None
     return Options(**vars(arguments))
-
-
-def check_workers(said_by: str, workers: int, microbatches: int) -> None:
-    """Raise InvalidArgumentError where the microbatches of an update cannot be dealt to so many workers."""
-    if microbatches % workers:
-        raise InvalidArgumentError(
-            f"{said_by}: {workers} workers cannot share the {microbatches} microbatches of an update: change that or "
-            f"--gradient-accumulation"
-        )
-
-
-def check_device(arguments: argparse.Namespace) -> None:
-    """Fill in what a device stands for. Raises InvalidArgumentError for one that is not known, or cannot be meant."""
-    if arguments.device is None:
-        return
-    device = find_device(arguments.device)
-    arguments.device, arguments.compile_only = device.name, True
-    if arguments.workers or arguments.distribute:
-        raise InvalidArgumentError("--device: it compiles in one process; leave out --workers and --distribute")
-    if arguments.checkpoints == AUTO and arguments.memory_budget is None:
-        arguments.memory_budget = device.memory_bytes
-
-
-def check_plan(arguments: argparse.Namespace) -> None:
-    """Check what is asked of the plan, and fill in what was left out. Raises InvalidArgumentError."""
-    is_auto = arguments.checkpoints == AUTO
-    if arguments.sweep is not None:
-        for option, given in (("--checkpoints", arguments.checkpoints is not None), ("--no-recompute", arguments.no_recompute)):
-            if given:
-                raise InvalidArgumentError(f"{option}: --sweep compares plans of its own; leave out one of the two")
-    elif is_auto and arguments.memory_budget is None:
-        raise InvalidArgumentError("--checkpoints auto: for which budget? Give --memory-budget, such as 128MiB, or --device")
-    elif is_auto and arguments.no_recompute:
-        raise InvalidArgumentError("--no-recompute: --checkpoints auto decides that by itself; leave out one of the two")
-    elif arguments.memory_budget is not None and not is_auto:
-        raise InvalidArgumentError(
-            "--memory-budget: the number of checkpoints is fixed; choose it by the budget with --checkpoints auto"
-        )
-    if arguments.checkpoints is None:
-        arguments.checkpoints = CHECKPOINTS
-    if not is_auto:
-        arguments.levels = arguments.levels or 1
-    most = max(arguments.seq_len.bit_length() - 1, 1)  # each level groups at least two of those below
-    if (arguments.levels or 1) > most:
-        raise InvalidArgumentError(
-            f"--levels {arguments.levels}: {arguments.seq_len} steps can be nested in at most {most} levels of loops; lower it "
-            f"or raise --seq-len"
-        )
-    option, asked = ("--sweep", arguments.sweep) if arguments.sweep else ("--checkpoints", [arguments.checkpoints])
-    for checkpoints in asked:
-        if checkpoints != AUTO and checkpoints >= arguments.seq_len:
-            raise InvalidArgumentError(
-                f"{option} {checkpoints}: a sequence of {arguments.seq_len} steps has room for at most "
-                f"{arguments.seq_len - 1}; lower it or raise --seq-len"
-            )
-
-
-def choose_target(wanted: str) -> str:
-    """Return the target to run on. Raises TargetError for one that this Python's TensorFlow is not made for."""
-    is_there = has_sdk()
-    if wanted == "auto":
-        return "ipu" if is_there else "xla"
-    if wanted == "xla" and is_there:
-        raise TargetError(
-            "--target xla needs stock TensorFlow 2.18 or later, and this Python's is the Poplar SDK's: use another Python "
-            "environment, or take --target ipu-model"
-        )
-    if wanted != "xla" and not is_there:
-        raise TargetError(
-            f"--target {wanted} needs the Poplar SDK's TensorFlow, and this Python has none: enable the SDK and use its "
-            f"Python environment, or take --target xla"
-        )
-    return wanted

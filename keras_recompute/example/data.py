@@ -19,13 +19,15 @@ _BYTES = 4  # of an int32 symbol, of a float32 number
 
 @dataclass(frozen=True)
 class Text:
-    """A text to learn: the bytes themselves, or the file that has them, of which only what is learnt is read."""
+    """A text to learn: the bytes themselves, or the file that has them, of which only what is
+    learnt is read.
+    """
 
     name: str
     source: bytes | Path
     length: int
     failures: list[RecomputeError] = field(default_factory=list, compare=False)
-    """What was raised while it was read: TensorFlow, which reads it in training, raises another error in its place."""
+    """Errors raised while reading: TensorFlow, which reads in training, raises its own instead."""
 
     def digest(self) -> str:
         """Return what tells one text from another: its length, and a hash of its beginning."""
@@ -37,14 +39,22 @@ class Text:
         return f"{self.length} bytes, {hashlib.sha256(beginning).hexdigest()[:16]}"
 
     def stretches(self, begins: Iterable[int], length: int) -> Iterator[bytes]:
-        """Yield ``length`` bytes from each of ``begins`` on. Raises RecomputeError where they cannot be read any more."""
+        """Yield ``length`` bytes from each of ``begins`` on. Raises RecomputeError where they
+        cannot be read any more.
+        """
         try:
-            with io.BytesIO(self.source) if isinstance(self.source, bytes) else self.source.open("rb") as file:
+            with (
+                io.BytesIO(self.source)
+                if isinstance(self.source, bytes)
+                else self.source.open("rb")
+            ) as file:
                 for begin in begins:
                     file.seek(begin)
                     found = file.read(length)
                     if len(found) < length:
-                        raise self._failed(f"it had {self.length} bytes when the run began, and now has fewer")
+                        raise self._failed(
+                            f"it had {self.length} bytes when the run began, and now has fewer"
+                        )
                     yield found
         except OSError as error:
             raise self._failed(f"it cannot be read any more ({error.strerror})") from None
@@ -55,10 +65,13 @@ class Text:
 
 
 def find_text(options: Options) -> Text:
-    """Return the text to learn. Raises InvalidArgumentError if it cannot be read, may never end, or is too short."""
+    """Return the text to learn. Raises InvalidArgumentError if it cannot be read, may never end, or
+    is too short.
+    """
     needed = options.seq_len + 1
     if options.text is None:
-        from pydoc_data.topics import topics  # the language reference that CPython carries: real English, offline
+        # The language reference that CPython carries: real English, offline
+        from pydoc_data.topics import topics
 
         reference = "\n".join(topics[key] for key in sorted(topics)).encode()
         text = Text("the Python language reference", reference, len(reference))
@@ -69,9 +82,13 @@ def find_text(options: Options) -> Text:
     if min(learnt, held_back) < needed:
         which = ""
         if options.validation:
-            which = f", {learnt} of them to be learnt and {held_back} held back by --validation {options.validation:g}"
+            which = (
+                f", {learnt} of them to be learnt and {held_back} held back by "
+                f"--validation {options.validation:g}"
+            )
         raise InvalidArgumentError(
-            f"{text.name} has {text.length} bytes{which}, but one sequence of {options.seq_len} steps needs {needed}: "
+            f"{text.name} has {text.length} bytes{which}, but one sequence of {options.seq_len} "
+            f"steps needs {needed}: "
             f"give a longer text, or lower --seq-len"
         )
     return text
@@ -105,46 +122,67 @@ def element_spec(tf: Any, options: Options) -> Any:
     shape = options.batch_size, options.seq_len
     if options.is_text:
         return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.int32)
-    return tf.TensorSpec((*shape, options.features), tf.float32), tf.TensorSpec((*shape, 1), tf.float32)
+    return tf.TensorSpec((*shape, options.features), tf.float32), tf.TensorSpec(
+        (*shape, 1), tf.float32
+    )
 
 
 def make_dataset(tf: Any, options: Options, text: Text | None, *, first: int = 0) -> Any:
-    """Return the microbatches of the run from number ``first`` on, of fixed shape and without end: (inputs, targets).
+    """Return the microbatches of the run from number ``first`` on, of fixed shape and without end:
+    (inputs, targets).
 
-    Each is drawn anew from the part of the text that is learnt. Which comes when depends on the seed alone.
+    Each is drawn anew from the part of the text that is learnt. Which comes when depends on the
+    seed alone.
     """
     import numpy as np
 
     if options.data == "constant":
         # One microbatch, given again and again: batching would make a copy of it each time.
         shape = options.batch_size, options.seq_len
-        microbatch = np.ones((*shape, options.features), np.float32), np.full((*shape, 1), 0.2, np.float32)
+        microbatch = (
+            np.ones((*shape, options.features), np.float32),
+            np.full((*shape, 1), 0.2, np.float32),
+        )
         return tf.data.Dataset.from_tensors(microbatch).repeat()
     assert text is not None  # find_text has been asked for it
-    return _random_windows(tf, options, text, range(learnt_bytes(text, options)), options.seed, first)
+    return _random_windows(
+        tf, options, text, range(learnt_bytes(text, options)), options.seed, first
+    )
 
 
 def validation_dataset(tf: Any, options: Options, text: Text) -> Any:
-    """Return microbatches of the part of the text that is not learnt, the same ones each time, without end."""
+    """Return microbatches of the part of the text that is not learnt, the same ones each time,
+    without end.
+    """
     seed = (options.seed + 1) % (LARGEST_SEED + 1)
-    return _random_windows(tf, options, text, range(learnt_bytes(text, options), text.length), seed, 0)
+    return _random_windows(
+        tf, options, text, range(learnt_bytes(text, options), text.length), seed, 0
+    )
 
 
 def learnt_bytes(text: Text, options: Options) -> int:
-    """Return how many bytes of the text are learnt: those that are held back for validation come last."""
+    """Return how many bytes of the text are learnt: those that are held back for validation come
+    last.
+    """
     return text.length - int(text.length * (options.validation or 0))
 
 
-def _random_windows(tf: Any, options: Options, text: Text, part: range, seed: int, first: int) -> Any:
+def _random_windows(
+    tf: Any, options: Options, text: Text, part: range, seed: int, first: int
+) -> Any:
     import numpy as np
 
     def microbatches() -> Iterator[tuple[Any, Any]]:
         random, number = np.random.RandomState(seed), 0
         while True:
-            begins = random.randint(part.start, part.stop - options.seq_len, size=options.batch_size)
+            begins = random.randint(
+                part.start, part.stop - options.seq_len, size=options.batch_size
+            )
             if number >= first:
                 stretches = text.stretches(begins.tolist(), options.seq_len + 1)
-                windows = np.stack([np.frombuffer(stretch, np.uint8) for stretch in stretches]).astype(np.int32)
+                windows = np.stack(
+                    [np.frombuffer(stretch, np.uint8) for stretch in stretches]
+                ).astype(np.int32)
                 yield windows[:, :-1], windows[:, 1:]
             number += 1
 

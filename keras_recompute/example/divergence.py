@@ -34,5 +34,6 @@ def require_finite(
         if not math.isfinite(value):
             step = done * options.gradient_accumulation
             raise NonFiniteLossError(
-                f"{what} became {value} at update {done} (step {step}): lower --learning-rate (it is {options.learning_rate:g})"
+                f"{what} became {value} at update {done} (step {step}): lower --learning-rate (it "
+                f"is {options.learning_rate:g})"
             )

@@ -1,4 +1,6 @@
-"""``--log``: figures of each update for TensorBoard, and the memory of the training program as an image."""
+"""``--log``: figures of each update for TensorBoard, and the memory of the training program as an
+image.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,25 @@ from ..liveness import Program
 
 
 def check_log(folder: Path) -> None:
-    """Raise InvalidArgumentError where ``folder`` cannot be written, or TensorBoard, which writes it, is not installed."""
+    """Raise InvalidArgumentError where ``folder`` cannot be written, or TensorBoard, which writes
+    it, is not installed.
+    """
     if find_spec("tensorboard") is None:
-        raise InvalidArgumentError("--log: TensorBoard writes it, and is not installed: pip install tensorboard")
+        raise InvalidArgumentError(
+            "--log: TensorBoard writes it, and is not installed: pip install tensorboard"
+        )
     try:
         str(folder).encode()
     except UnicodeEncodeError:
-        raise InvalidArgumentError(f"--log {folder}: TensorFlow writes to names of UTF-8 alone; choose another one") from None
+        raise InvalidArgumentError(
+            f"--log {folder}: TensorFlow writes to names of UTF-8 alone; choose another one"
+        ) from None
     try:
         check_atomic_write(folder / "events")
     except OSError as error:
-        raise InvalidArgumentError(f"--log {folder}: it cannot be written ({error.strerror})") from None
+        raise InvalidArgumentError(
+            f"--log {folder}: it cannot be written ({error.strerror})"
+        ) from None
 
 
 class LogError(RecomputeError):
@@ -50,7 +60,9 @@ class Log:
             self._writer.flush()
 
     def add_program(self, done: int, program: Program) -> None:
-        """Add the memory of ``program`` over its steps, as a figure and as an image. Raises LogError."""
+        """Add the memory of ``program`` over its steps, as a figure and as an image. Raises
+        LogError.
+        """
         from ..report import liveness_figure
 
         with self._failures_named(), tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,8 @@ from ..errors import ReportError
 def write_figures(figures: dict[str, Any], path: Path) -> None:
     """Write ``figures`` to ``path``, whole or not at all.
 
-    Raises ReportError where the file cannot be written; the figures are printed then, so that they are not lost.
+    Raises ReportError where the file cannot be written; the figures are printed then, so that they
+    are not lost.
     """
     text = json.dumps(figures, indent=1) + "\n"
     try:

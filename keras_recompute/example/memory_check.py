@@ -1,7 +1,8 @@
-"""Whether this machine has room for a run: what the run needs at least, found out before TensorFlow is loaded.
+"""Whether this machine has room for a run: what the run needs at least, found out before TensorFlow
+is loaded.
 
-A system refuses memory only where a request is out of all proportion. Else it promises what it does not have, and ends the
-process without a word when that is used.
+A system refuses memory only where a request is out of all proportion. Else it promises what it does
+not have, and ends the process without a word when that is used.
 """
 
 from __future__ import annotations
@@ -19,22 +20,32 @@ from .arguments import Options
 from .data import SYMBOLS, data_bytes, feed_bytes
 from .sequence_plans import SequencePlan, named_plans
 
-_OTHER_RESOURCES = [getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE") if hasattr(errno, name)]
+_OTHER_RESOURCES = [
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE")
+    if hasattr(errno, name)
+]
 
 
 def check_memory(options: Options) -> None:
-    """Raise InvalidArgumentError where this machine has less memory than the run is predicted to need."""
+    """Raise InvalidArgumentError where this machine has less memory than the run is predicted to
+    need.
+    """
     if options.target == "xla":  # else the step is in the memory of the IPU
-        check_fits(0, options)  # the data first: the prediction counts the sections of a long sequence one by one
+        # The data first: the prediction counts the sections of a long sequence one by one
+        check_fits(0, options)
         check_fits(predicted_step_bytes(options) * (options.workers or 1), options)
 
 
 def check_fits(step_bytes: int, options: Options) -> None:
-    """Raise InvalidArgumentError where this machine has less memory than ``step_bytes`` and the data of the run."""
+    """Raise InvalidArgumentError where this machine has less memory than ``step_bytes`` and the
+    data of the run.
+    """
     there = machine_bytes()
     if there is not None and step_bytes + data_bytes(options) > there:
         raise InvalidArgumentError(
-            f"{describe_needs(step_bytes, options)}: lower --batch-size, --seq-len, --units, --features, "
+            f"{describe_needs(step_bytes, options)}: lower --batch-size, --seq-len, --units, "
+            "--features, "
             "--gradient-accumulation or --steps-per-epoch"
         )
 
@@ -44,17 +55,23 @@ def describe_needs(step_bytes: int, options: Options) -> str:
     data, there = data_bytes(options), machine_bytes()
     parts = [(step_bytes, "a training step"), (data, "its data")]
     what = " and ".join(f"{format_bytes(count)} for {part}" for count, part in parts if count)
-    return f"the run needs {what}" + ("" if there is None else f", and this machine has {format_bytes(there)} of memory")
+    return f"the run needs {what}" + (
+        "" if there is None else f", and this machine has {format_bytes(there)} of memory"
+    )
 
 
 def describe_shortage(options: Options) -> str:
-    """Return in words what a run needs that was refused memory; one that only compiles is fed on this machine too."""
+    """Return in words what a run needs that was refused memory; one that only compiles is fed on
+    this machine too.
+    """
     fed = replace(options, compile_only=False, device=None)
     return f"out of memory: {describe_needs(predicted_step_bytes(fed), fed)}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether ``error`` says that memory could not be had, be it Python's, NumPy's or TensorFlow's."""
+    """Return whether ``error`` says that memory could not be had, be it Python's, NumPy's or
+    TensorFlow's.
+    """
     if isinstance(error, MemoryError):
         return True
     tf = sys.modules.get("tensorflow")
@@ -67,15 +84,21 @@ def is_out_of_memory(error: BaseException) -> bool:
 def predicted_step_bytes(options: Options) -> int:
     """Return the predicted peak of the largest training step that will run for certain.
 
-    Where no plan is named, or none will run, that is a single step: the weights and what the optimiser keeps of them.
+    Where no plan is named, or none will run, that is a single step: the weights and what the
+    optimiser keeps of them.
     """
     plans = [] if options.compile_only else named_plans(options)
     single = replace(options, seq_len=1, batch_size=1)
-    return max([predicted_bytes(options, plan) for plan in plans] or [predicted_bytes(single, SequencePlan(0))])
+    return max(
+        [predicted_bytes(options, plan) for plan in plans]
+        or [predicted_bytes(single, SequencePlan(0))]
+    )
 
 
 def predicted_bytes(options: Options, plan: SequencePlan, batch_size: int | None = None) -> int:
-    """Return the peak that is predicted for ``plan`` of the network; on a device that is named, with the data fed to it."""
+    """Return the peak that is predicted for ``plan`` of the network; on a device that is named,
+    with the data fed to it.
+    """
     fed = feed_bytes(options, batch_size or options.batch_size) if options.device else 0
     return fed + predicted_peak_bytes(
         cell=options.cell,

@@ -1,4 +1,5 @@
-"""The network of the example as plain Keras layers for any number of steps: what is saved, and what generates text.
+"""The network of the example as plain Keras layers for any number of steps: what is saved, and what
+generates text.
 
 It has the weights of the network that is trained, in the same order, and none of its sections.
 """
@@ -15,21 +16,28 @@ from .saves import MODEL, OPTIMIZER, Save
 
 
 def plain_network(options: Options) -> Any:
-    """Return the network for sequences ``(batch, steps)`` of bytes, or ``(batch, steps, features)``, of any length."""
+    """Return the network for sequences ``(batch, steps)`` of bytes, or ``(batch, steps,
+    features)``, of any length.
+    """
     import keras
 
     cell = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}[options.cell]
     last = keras.layers.Dense(SYMBOLS if options.is_text else 1, name="next")
     recurrent = cell(options.units, return_sequences=True, name=options.cell)
     if options.is_text:
-        layers = [keras.Input((None,), dtype="int32"), keras.layers.Embedding(SYMBOLS, options.features, name="bytes")]
+        layers = [
+            keras.Input((None,), dtype="int32"),
+            keras.layers.Embedding(SYMBOLS, options.features, name="bytes"),
+        ]
     else:
         layers = [keras.Input((None, options.features))]
     return keras.Sequential([*layers, recurrent, last], name="network")
 
 
 def store(model: Any, network: Any, folder: Path) -> None:
-    """Write ``network`` with the weights of ``model``, and the state of its optimiser, into ``folder``."""
+    """Write ``network`` with the weights of ``model``, and the state of its optimiser, into
+    ``folder``.
+    """
     import numpy as np
 
     network.set_weights(model.get_weights())
@@ -53,7 +61,9 @@ def restore(model: Any, save: Save) -> None:
 
 
 def _load_arrays(save: Save) -> list[Any]:
-    """Return the arrays that ``store`` wrote. Raises InvalidArgumentError where the file holds others."""
+    """Return the arrays that ``store`` wrote. Raises InvalidArgumentError where the file holds
+    others.
+    """
     import numpy as np
 
     try:
@@ -61,35 +71,46 @@ def _load_arrays(save: Save) -> list[Any]:
             return [arrays[f"arr_{number}"] for number in range(len(arrays.files))]
     except Exception as error:  # of zipfile, zlib or NumPy, for any damage
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise InvalidArgumentError(f"--resume {save.path}: {OPTIMIZER} cannot be read ({first:.200})") from error
+        raise InvalidArgumentError(
+            f"--resume {save.path}: {OPTIMIZER} cannot be read ({first:.200})"
+        ) from error
 
 
 def _require_same_shapes(save: Save, file: str, found: list[Any], wanted: list[Any]) -> None:
-    """Raise InvalidArgumentError where the arrays of ``file`` have not the shapes and types that are ``wanted``."""
+    """Raise InvalidArgumentError where the arrays of ``file`` have not the shapes and types that
+    are ``wanted``.
+    """
     if len(found) != len(wanted):
         raise InvalidArgumentError(
-            f"--resume {save.path}: {file} holds {len(found)} arrays, and this run has {len(wanted)}; begin anew"
+            f"--resume {save.path}: {file} holds {len(found)} arrays, and this run has "
+            f"{len(wanted)}; begin anew"
         )
     for number, (array, other) in enumerate(zip(found, wanted)):
         if (array.shape, array.dtype) != (other.shape, other.dtype):
             raise InvalidArgumentError(
-                f"--resume {save.path}: array {number} of {file} is {array.dtype}{list(array.shape)}, and this run has "
+                f"--resume {save.path}: array {number} of {file} is "
+                f"{array.dtype}{list(array.shape)}, and this run has "
                 f"{other.dtype}{list(other.shape)}; begin anew"
             )
 
 
-def sample_bytes(save: Save, prompt: bytes, *, length: int, temperature: float, seed: int) -> Iterator[int]:
-    """Yield the ``length`` bytes that the network of ``save`` continues ``prompt`` with, its state carried along.
+def sample_bytes(
+    save: Save, prompt: bytes, *, length: int, temperature: float, seed: int
+) -> Iterator[int]:
+    """Yield the ``length`` bytes that the network of ``save`` continues ``prompt`` with, its state
+    carried along.
 
-    A byte is drawn with the probability that the network gives it, after the logits were divided by ``temperature``; at 0 the
-    likeliest is taken.
+    A byte is drawn with the probability that the network gives it, after the logits were divided by
+    ``temperature``; at 0 the likeliest is taken.
     """
     import numpy as np
     import tensorflow as tf
 
     layers = _load_network(save, "--load").layers
     if len(layers) != 3 or not hasattr(layers[1], "cell"):
-        raise InvalidArgumentError(f"--load {save.path}: {MODEL} is not the network of a text: train and save one")
+        raise InvalidArgumentError(
+            f"--load {save.path}: {MODEL} is not the network of a text: train and save one"
+        )
     embedding, recurrent, last = layers
 
     @tf.function(autograph=False)
@@ -108,7 +129,9 @@ def sample_bytes(save: Save, prompt: bytes, *, length: int, temperature: float, 
 
 
 def _load_network(save: Save, said_by: str) -> Any:
-    """Return the network of ``save``. Raises InvalidArgumentError where this Keras, as an older one may, does not open it."""
+    """Return the network of ``save``. Raises InvalidArgumentError where this Keras, as an older one
+    may, does not open it.
+    """
     import keras
 
     try:
@@ -117,7 +140,8 @@ def _load_network(save: Save, said_by: str) -> Any:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         wrote = f"Keras {save.state['versions'].get('keras')}"
         raise InvalidArgumentError(
-            f"{said_by} {save.path}: Keras {keras.__version__} does not open {MODEL}, which {wrote} wrote ({first:.200})"
+            f"{said_by} {save.path}: Keras {keras.__version__} does not open {MODEL}, which "
+            f"{wrote} wrote ({first:.200})"
         ) from error
 
 

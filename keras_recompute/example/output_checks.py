@@ -1,4 +1,6 @@
-"""Output files of the example, checked before training: what could not be written at the end is refused at the start."""
+"""Output files of the example, checked before training: what could not be written at the end is
+refused at the start.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,23 @@ from ..report.sweep import SWEEP_NAMES
 from .arguments import Options
 from .save_names import PARTIAL, is_taken, name_of_save
 
-# What a run writes into its report folder, or removes from there because it would be of another run.
+# What a run writes into its report folder, or removes from there because it would be of another
+# run.
 REPORT_NAMES = (JSON_NAME, FIGURE_NAME, SERIALIZED_NAME, PAGE_NAME)
 
 
 def check_outputs(options: Options) -> None:
-    """Find out whether the results can be written, by trying it; nothing of the trial stays. Raises InvalidArgumentError."""
+    """Find out whether the results can be written, by trying it; nothing of the trial stays. Raises
+    InvalidArgumentError.
+    """
     names = REPORT_NAMES if options.sweep is None else SWEEP_NAMES
     for option, path, wanted, written in (
-        ("--report", options.report, FOLDER, [options.report / name for name in names] if options.report else []),
+        (
+            "--report",
+            options.report,
+            FOLDER,
+            [options.report / name for name in names] if options.report else [],
+        ),
         ("--json", options.json, FILE, [options.json] if options.json else []),
     ):
         if path is None:
@@ -32,7 +42,9 @@ def check_outputs(options: Options) -> None:
             for file in written:
                 check_atomic_write(file)
         except OSError as error:
-            raise InvalidArgumentError(f"{option} {path}: it cannot be written ({error.strerror})") from None
+            raise InvalidArgumentError(
+                f"{option} {path}: it cannot be written ({error.strerror})"
+            ) from None
     if options.report:
         try:
             check_installed(DRAWING)
@@ -44,20 +56,31 @@ def check_outputs(options: Options) -> None:
 
 
 def _check_place(option: str, path: Path, wanted: str, force: bool) -> None:
-    """Check what stands at ``path``. Raises InvalidArgumentError, or OSError where the system does not tell."""
+    """Check what stands at ``path``. Raises InvalidArgumentError, or OSError where the system does
+    not tell.
+    """
     for link in (path, *path.parents):
         if link.is_symlink() and file_kind(link) is None:
             raise InvalidArgumentError(
-                f"{option} {path}: {link} is a symbolic link to {os.readlink(link)}, which does not exist; "
+                f"{option} {path}: {link} is a symbolic link to {os.readlink(link)}, which does "
+                "not exist; "
                 f"remove it or choose another name"
             )
-    what = file_kind(os.path.realpath(path))  # of the real path: "new/.." stands there before "new" does
+    # Of the real path: "new/.." stands there before "new" does
+    what = file_kind(os.path.realpath(path))
     if what not in (None, wanted):
-        raise InvalidArgumentError(f"{option} {path}: it exists already and is {what}, not {wanted}; choose another name")
+        raise InvalidArgumentError(
+            f"{option} {path}: it exists already and is {what}, not {wanted}; choose another name"
+        )
     if what and not force:
-        raise InvalidArgumentError(f"{option} {path}: it exists already; choose another name, or write over it with --force")
+        raise InvalidArgumentError(
+            f"{option} {path}: it exists already; choose another name, or write over it with "
+            "--force"
+        )
     if wanted == FILE and file_kind(path.parent) is None:
-        raise InvalidArgumentError(f"{option} {path}: the folder {path.parent} does not exist; make it first")
+        raise InvalidArgumentError(
+            f"{option} {path}: the folder {path.parent} does not exist; make it first"
+        )
 
 
 def _check_save(folder: Path) -> None:
@@ -65,25 +88,34 @@ def _check_save(folder: Path) -> None:
     try:
         what = file_kind(folder)
         if what not in (None, FOLDER):
-            raise InvalidArgumentError(f"--save {folder}: it cannot be a folder of saves, it is {what}; choose another name")
+            raise InvalidArgumentError(
+                f"--save {folder}: it cannot be a folder of saves, it is {what}; choose another "
+                "name"
+            )
         check_atomic_write(folder / f"{PARTIAL}{name_of_save(0)}")
     except OSError as error:
-        raise InvalidArgumentError(f"--save {folder}: it cannot be written ({error.strerror})") from None
+        raise InvalidArgumentError(
+            f"--save {folder}: it cannot be written ({error.strerror})"
+        ) from None
 
 
 def _check_apart(options: Options, names: tuple[str, ...]) -> None:
-    """Check that no result is written over another one, or over the text to learn. Raises InvalidArgumentError."""
+    """Check that no result is written over another one, or over the text to learn. Raises
+    InvalidArgumentError.
+    """
     text = options.text and Path(os.path.realpath(options.text))
     folders = [("--report", options.report), ("--save", options.save), ("--log", options.log)]
     places = {option: Path(os.path.realpath(path)) for option, path in folders if path}
     written = {places["--report"] / name for name in names} if options.report else set()
     if text in written:
         raise InvalidArgumentError(
-            f"--report {options.report}: it would write over {options.text}, the text to learn; choose another name"
+            f"--report {options.report}: it would write over {options.text}, the text to learn; "
+            "choose another name"
         )
     if text and text.parent == places.get("--save") and is_taken(text.name):
         raise InvalidArgumentError(
-            f"--save {options.save}: it writes under the name of {options.text}, the text to learn; choose another folder"
+            f"--save {options.save}: it writes under the name of {options.text}, the text to "
+            "learn; choose another folder"
         )
     if not options.json:
         return

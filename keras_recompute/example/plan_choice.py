@@ -1,4 +1,6 @@
-"""The example's ``--checkpoints auto``: the fastest plan that keeps to a memory budget once it is compiled."""
+"""The example's ``--checkpoints auto``: the fastest plan that keeps to a memory budget once it is
+compiled.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from .sequence_plans import SequencePlan, plans_for
 
 @dataclass
 class Choice:
-    """What was chosen from which plans, and what is known of them: predicted bytes of all, compiled ones of those tried."""
+    """What was chosen from which plans, and what is known of them: predicted bytes of all, compiled
+    ones of those tried.
+    """
 
     budget_bytes: int
     steps: int
@@ -26,10 +30,12 @@ class Choice:
     smallest_budget_bytes: int | None = None  # that would do, where no plan fits
 
     def choose(self, needed_bytes: Callable[[SequencePlan], int]) -> None:
-        """Compile plans until the fastest one is found that needs at most the budget; it is the last one compiled.
+        """Compile plans until the fastest one is found that needs at most the budget; it is the
+        last one compiled.
 
-        ``needed_bytes`` compiles a plan and returns what the program says: always-live bytes, and those that the allocator
-        reserves. Raises InvalidArgumentError with the smallest budget that would do where no plan fits.
+        ``needed_bytes`` compiles a plan and returns what the program says: always-live bytes, and
+        those that the allocator reserves. Raises InvalidArgumentError with the smallest budget that
+        would do where no plan fits.
         """
 
         def compiled_bytes(plan: SequencePlan) -> int:
@@ -47,7 +53,8 @@ class Choice:
             self.smallest_budget_bytes = smallest = error.smallest_budget_bytes
             least = min(self.compiled, key=self.compiled.__getitem__)
             raise InvalidArgumentError(
-                f"--memory-budget {format_bytes(self.budget_bytes)}: no plan fits. The smallest budget that would do is "
+                f"--memory-budget {format_bytes(self.budget_bytes)}: no plan fits. The smallest "
+                "budget that would do is "
                 f"{smallest} bytes ({format_bytes(smallest)}), for {least}"
             ) from None
 
@@ -57,7 +64,8 @@ class Choice:
         assert self.chosen is not None
         needed, predicted = self.compiled[self.chosen], self.predicted[self.chosen]
         return (
-            f"the fastest of {len(self.predicted)} plans that fits {format_bytes(self.budget_bytes)}: it needs "
+            f"the fastest of {len(self.predicted)} plans that fits "
+            f"{format_bytes(self.budget_bytes)}: it needs "
             f"{format_bytes(needed)} as compiled, {format_bytes(predicted)} as predicted"
         )
 
@@ -68,7 +76,11 @@ class Choice:
         faster, cheaper = self._beside()
         if faster is not None:
             said.append(f"next faster: {self._needs(faster)}, too much")
-        said.append(f"next cheaper: {self._needs(cheaper)}" if cheaper else "next cheaper: none, no plan needs less")
+        said.append(
+            f"next cheaper: {self._needs(cheaper)}"
+            if cheaper
+            else "next cheaper: none, no plan needs less"
+        )
         return said
 
     def fields(self) -> dict[str, Any]:
@@ -84,11 +96,17 @@ class Choice:
         return found
 
     def _beside(self) -> tuple[SequencePlan | None, SequencePlan | None]:
-        """Return the plan before the chosen one, which did not fit, and the first after it that is predicted to need less."""
+        """Return the plan before the chosen one, which did not fit, and the first after it that is
+        predicted to need less.
+        """
         assert self.chosen is not None
         plans = list(self.predicted)
         number = plans.index(self.chosen)
-        cheaper = (plan for plan in plans[number + 1 :] if self.predicted[plan] < self.predicted[self.chosen])
+        cheaper = (
+            plan
+            for plan in plans[number + 1 :]
+            if self.predicted[plan] < self.predicted[self.chosen]
+        )
         return plans[number - 1] if number else None, next(cheaper, None)
 
     def _needs(self, plan: SequencePlan) -> str:
@@ -99,15 +117,26 @@ class Choice:
     def _row(self, plan: SequencePlan | None) -> dict[str, Any] | None:
         if plan is None:
             return None
-        return {**asdict(plan), "predicted_peak_bytes": self.predicted[plan], "needed_bytes": self.compiled.get(plan)}
+        return {
+            **asdict(plan),
+            "predicted_peak_bytes": self.predicted[plan],
+            "needed_bytes": self.compiled.get(plan),
+        }
 
 
 def choice_for(options: Options) -> Choice:
-    """Return the plans that ``--memory-budget`` is to choose from. Raises InvalidArgumentError where there are none."""
+    """Return the plans that ``--memory-budget`` is to choose from. Raises InvalidArgumentError
+    where there are none.
+    """
     plans = plans_for(options.seq_len, levels=options.levels)
     if not plans:
         raise InvalidArgumentError(
-            f"--levels {options.levels}: no number of sections of {options.seq_len} steps can be grouped so; leave it out"
+            f"--levels {options.levels}: no number of sections of {options.seq_len} steps can be "
+            "grouped so; leave it out"
         )
     assert options.memory_budget is not None
-    return Choice(options.memory_budget, options.seq_len, {plan: predicted_bytes(options, plan) for plan in plans})
+    return Choice(
+        options.memory_budget,
+        options.seq_len,
+        {plan: predicted_bytes(options, plan) for plan in plans},
+    )

@@ -1,4 +1,6 @@
-"""The example's ``--sweep``: several plans of one network side by side, each compiled, run, and given all the memory."""
+"""The example's ``--sweep``: several plans of one network side by side, each compiled, run, and
+given all the memory.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from ..sizes import format_bytes
 from .arguments import Options
 from .data import Text
 from .memory_check import predicted_bytes
+from .program_needs import bytes_needed, capacity_of, peak_and_needed_bytes
 from .sequence_plans import SequencePlan, named_plans
-from .session import BuildModel, Session, bytes_needed, capacity_of, peak_and_needed_bytes
+from .session import BuildModel, Session
 
 
 class Sweep:
@@ -29,7 +32,9 @@ class Sweep:
         self.versions: dict[str, str] = {"python": platform.python_version()}
 
     def train(self, text: Text | None) -> None:
-        """Compile each plan, run it unless told not to, and find the largest batch that it has room for."""
+        """Compile each plan, run it unless told not to, and find the largest batch that it has room
+        for.
+        """
         for plan in named_plans(self.options):
             for warning in plan.warnings(self.options.seq_len):
                 print_error(f"warning: {warning}")
@@ -53,30 +58,47 @@ class Sweep:
             self.rows.append(row)
             if not self.options.quiet:
                 timed = "" if row.step_seconds is None else f", {row.step_seconds:.3g} s per step"
-                print(f"{row.plan}: peak {format_bytes(row.peak_bytes)}{timed}, batch up to {row.largest_batch}", flush=True)
+                print(
+                    f"{row.plan}: peak {format_bytes(row.peak_bytes)}{timed}, batch up to "
+                    f"{row.largest_batch}",
+                    flush=True,
+                )
 
     def session(self, batch_size: int | None = None) -> Session:
         """Return a run of its own, which keeps quiet."""
-        options = replace(self.options, quiet=True, batch_size=batch_size or self.options.batch_size)
+        options = replace(
+            self.options, quiet=True, batch_size=batch_size or self.options.batch_size
+        )
         session = Session(options, self.build_model)
         session.load()
         return session
 
     def largest_batch(self, plan: SequencePlan) -> int:
-        """Return how many sequences ``plan`` has room for in the capacity, proven by compiling that many and one more."""
+        """Return how many sequences ``plan`` has room for in the capacity, proven by compiling that
+        many and one more.
+        """
         return largest_within_budget(
             budget_bytes=self.capacity_bytes,
             predicted_bytes=lambda batch_size: predicted_bytes(self.options, plan, batch_size),
-            needed_bytes=lambda batch_size: bytes_needed(self.options, lambda: self.session(batch_size).compile(plan)),
+            needed_bytes=lambda batch_size: bytes_needed(
+                self.options, lambda: self.session(batch_size).compile(plan)
+            ),
         )
 
     def report(self) -> None:
-        """Print the table and write the report that was asked for. Raises ReportError where it cannot be written."""
+        """Print the table and write the report that was asked for. Raises ReportError where it
+        cannot be written.
+        """
         options = self.options
         print(sweep_table(self.rows, self.capacity_bytes))
         if options.report:
-            title = f"{options.cell.upper()}, {options.seq_len} steps, {options.units} units, batch {options.batch_size}"
-            for path in write_sweep(self.rows, options.report, capacity_bytes=self.capacity_bytes, title=title):
+            title = (
+                f"{options.cell.upper()}, {options.seq_len} steps, {options.units} units, "
+                f"batch {options.batch_size}"
+            )
+            for path in write_sweep(
+                self.rows, options.report, capacity_bytes=self.capacity_bytes, title=title
+            ):
                 print(f"report: {path}")
 
     def fields(self) -> dict[str, Any]:

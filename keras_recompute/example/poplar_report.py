@@ -1,4 +1,6 @@
-"""Memory figures beside the Poplar SDK: its own reports, asked for before TensorFlow starts, and read after training."""
+"""Memory figures beside the Poplar SDK: its own reports, asked for before TensorFlow starts, and
+read after training.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ VARIABLE = "POPLAR_ENGINE_OPTIONS"
 
 
 class PoplarReports:
-    """The reports that Poplar writes while this object is in use. Poplar reads the environment when TensorFlow starts."""
+    """The reports that Poplar writes while this object is in use. Poplar reads the environment when
+    TensorFlow starts.
+    """
 
     def __init__(self, directory: Path) -> None:
         """Have Poplar write its reports to ``directory``, or where the environment says already.
@@ -33,13 +37,17 @@ class PoplarReports:
         self.there_before = set(self._profiles())
 
     def read(self) -> Program:
-        """Return the record of the training program: of the programs reported since, the one with the largest peak.
+        """Return the record of the training program: of the programs reported since, the one with
+        the largest peak.
 
         Raises ReportError where Poplar wrote none, or one that cannot be read.
         """
         new = [path for path in self._profiles() if path not in self.there_before]
         if not new:
-            raise ReportError(f"Poplar wrote no report to {str(self.directory)!r}: {VARIABLE} may have turned reports off")
+            raise ReportError(
+                f"Poplar wrote no report to {str(self.directory)!r}: {VARIABLE} may have turned "
+                "reports off"
+            )
         return max((read_popvision(path) for path in new), key=lambda program: program.peak_bytes)
 
     def _profiles(self) -> list[Path]:

@@ -1,4 +1,6 @@
-"""How far a run came: one line that lives on a terminal, and a line for each update elsewhere. Runs on Python 3.8."""
+"""How far a run came: one line that lives on a terminal, and a line for each update elsewhere. Runs
+on Python 3.8.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from ..sizes import format_bytes
 
 
 class Progress:
-    """Says what it is given, and shows the updates that are done. Silent if asked to be ``quiet``."""
+    """Prints lines, and on a terminal a bar of the updates done; prints nothing if ``quiet``."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._is_quiet = quiet
@@ -33,22 +35,33 @@ class Progress:
         console = Console()
         if self._is_quiet or not console.is_terminal:
             return
-        columns = BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
+        columns = (
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+        )
         self._live = Live(*columns, console=console, transient=True)
         self._task = self._live.add_task("compiling", total=updates, completed=done)
         self._live.start()
 
     def update(self, done: int, updates: int, figures: dict[str, Any]) -> None:
-        """Say that ``done`` of the ``updates`` are done, and their figures: see ``describe_figures``."""
+        """Say that ``done`` of the ``updates`` are done, and their figures: see
+        ``describe_figures``.
+        """
         words = describe_figures(figures)
         if self._live is None:
             short = (words["loss"], words["bits"] and f" ({words['bits']})", words["step"])
             self.say(f"update {done}/{updates}  {short[0]}{short[1]}  {short[2]}")
         else:
-            self._live.update(self._task, completed=done, description="  ".join(filter(None, words.values())))
+            self._live.update(
+                self._task, completed=done, description="  ".join(filter(None, words.values()))
+            )
 
     def stop(self) -> None:
-        """Take the line that lives away, and give the terminal its cursor back. May be called again, from any thread."""
+        """Take the line that lives away, and give the terminal its cursor back. May be called
+        again, from any thread.
+        """
         if self._live is not None:
             self._live.stop()
 
@@ -56,9 +69,12 @@ class Progress:
 def describe_figures(figures: dict[str, Any]) -> dict[str, str]:
     """Return ``figures`` of an update in words; one that is None is an empty text.
 
-    ``loss``, ``bits_per_byte``, ``step_seconds``, ``tokens_per_second`` and ``resident_bytes``, the memory of the process.
+    ``loss``, ``bits_per_byte``, ``step_seconds``, ``tokens_per_second`` and ``resident_bytes``, the
+    memory of the process.
     """
-    bits, tokens, resident = (figures[name] for name in ("bits_per_byte", "tokens_per_second", "resident_bytes"))
+    bits, tokens, resident = (
+        figures[name] for name in ("bits_per_byte", "tokens_per_second", "resident_bytes")
+    )
     return {
         "loss": f"loss {figures['loss']:.4f}",
         "bits": "" if bits is None else f"{bits:.3f} bits per byte",

@@ -1,4 +1,6 @@
-"""What a run may go on from: the same data, network and versions, whatever its checkpoints and sections are."""
+"""What a run may go on from: the same data, network and versions, whatever its checkpoints and
+sections are.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,19 @@ from .arguments import Options
 from .data import Text
 from .saves import Save, last_save
 
-# What is learnt, and how; not what it takes: checkpoints, levels, budgets and reports are no part of it.
-_SETTINGS = ("data", "cell", "units", "features", "seq_len", "batch_size", "gradient_accumulation", "learning_rate", "seed")
+# What is learnt, and how; not what it takes: checkpoints, levels, budgets and reports are no part
+# of it.
+_SETTINGS = (
+    "data",
+    "cell",
+    "units",
+    "features",
+    "seq_len",
+    "batch_size",
+    "gradient_accumulation",
+    "learning_rate",
+    "seed",
+)
 
 
 def resume_settings(options: Options, text: Text | None) -> dict[str, Any]:
@@ -25,32 +38,40 @@ def resume_settings(options: Options, text: Text | None) -> dict[str, Any]:
 def find_save_to_resume(options: Options, text: Text | None) -> Save | None:
     """Return the last save where ``--resume`` asks for it.
 
-    Raises InvalidArgumentError where there is none, where it is of another run, where nothing is left to do, and where there
-    is one that would be written over.
+    Raises InvalidArgumentError where there is none, where it is of another run, where nothing is
+    left to do, and where there is one that would be written over.
     """
     if options.save is None:
         return None
     if not options.resume:
         if last_save(options.save, "--save") is not None:
             raise InvalidArgumentError(
-                f"--save {options.save}: it has saves of an earlier run; go on with --resume, or choose another folder"
+                f"--save {options.save}: it has saves of an earlier run; go on with --resume, or "
+                "choose another folder"
             )
         return None
     save = last_save(options.save, "--resume")
     if save is None:
-        raise InvalidArgumentError(f"--resume: there is no save in {options.save} to go on from; leave it out to begin")
+        raise InvalidArgumentError(
+            f"--resume: there is no save in {options.save} to go on from; leave it out to begin"
+        )
     missing = sorted({"tensorflow", "keras"} - save.state["versions"].keys())
     if missing:
-        raise InvalidArgumentError(f"--resume: {save.path} does not tell which version of {missing[0]} wrote it: begin anew")
+        raise InvalidArgumentError(
+            f"--resume: {save.path} does not tell which version of {missing[0]} wrote it: begin "
+            "anew"
+        )
     for name, now in resume_settings(options, text).items():
         then = save.state["settings"].get(name)
         if then != now:
             raise InvalidArgumentError(
-                f"--resume: {save.path} is of a run with {name.replace('_', '-')} {then!s:.80}, not {now}: ask for the same"
+                f"--resume: {save.path} is of a run with {name.replace('_', '-')} {then!s:.80}, "
+                f"not {now}: ask for the same"
             )
     if save.updates >= options.updates:
         raise InvalidArgumentError(
-            f"--resume: all {options.updates} updates were done by {save.path} ({save.updates}); raise --epochs to go on"
+            f"--resume: all {options.updates} updates were done by {save.path} ({save.updates}); "
+            "raise --epochs to go on"
         )
     return save
 
@@ -60,5 +81,6 @@ def check_versions(save: Save, versions: dict[str, str]) -> None:
     for name, then in save.state["versions"].items():
         if name != "python" and versions.get(name) != then:
             raise InvalidArgumentError(
-                f"--resume: {save.path} was written with {name} {then!s:.80}, and this is {versions.get(name)}: install that"
+                f"--resume: {save.path} was written with {name} {then!s:.80}, and this is "
+                f"{versions.get(name)}: install that"
             )

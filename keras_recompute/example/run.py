@@ -1,7 +1,8 @@
-"""From the command line to the exit code: check, train, report, and keep the figures however it ends.
+"""From the command line to the exit code: check, train, report, and keep the figures however it
+ends.
 
-What is wrong is one line on the standard error stream. ``python3 -X dev`` shows with it where an error was raised that
-nobody expected.
+What is wrong is one line on the standard error stream. ``python3 -X dev`` shows with it where an
+error was raised that nobody expected.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ _THREAD = "training"
 
 
 def run(argv: Sequence[str] | None, documentation: str, build_model: BuildModel) -> int:
-    """Carry out a command line; return DONE, FAILED, IMPOSSIBLE, or SIGNALLED and the number of the signal that ended it."""
+    """Carry out a command line; return DONE, FAILED, IMPOSSIBLE, or SIGNALLED and the number of the
+    signal that ended it.
+    """
     with raise_on_signals() as let_signals_pass:
         session, failures = _carry_out(argv, documentation, build_model, let_signals_pass)
         unsaid = [error for error in failures if not isinstance(error, SystemExit)]
@@ -47,7 +50,9 @@ def run(argv: Sequence[str] | None, documentation: str, build_model: BuildModel)
 
 
 def exit_process(code: int) -> NoReturn:
-    """End the process with ``code``. A training that was stopped still computes in its thread, and is not waited for."""
+    """End the process with ``code``. A training that was stopped still computes in its thread, and
+    is not waited for.
+    """
     ignore_signals()
     if any(thread.name == _THREAD for thread in threading.enumerate()):
         os._exit(code)
@@ -55,7 +60,10 @@ def exit_process(code: int) -> NoReturn:
 
 
 def _carry_out(
-    argv: Sequence[str] | None, documentation: str, build_model: BuildModel, let_signals_pass: Callable[[], None]
+    argv: Sequence[str] | None,
+    documentation: str,
+    build_model: BuildModel,
+    let_signals_pass: Callable[[], None],
 ) -> tuple[Session | Sweep | None, list[BaseException]]:
     """Return the session, where it came to that, and what went wrong, the first cause first."""
     session: Session | Sweep | None = None
@@ -69,11 +77,14 @@ def _carry_out(
                 raise SystemExit(DONE)
             resumed = find_save_to_resume(options, text)
             if options.workers:
-                if options.save and options.save.exists():  # the first worker would find out after seconds
+                # The first worker would find out after seconds
+                if options.save and options.save.exists():
                     with hold_folder(options.save):
                         pass
                 script = build_model.__code__.co_filename
-                raise SystemExit(start_workers(script, sys.argv[1:] if argv is None else argv, options))
+                raise SystemExit(
+                    start_workers(script, sys.argv[1:] if argv is None else argv, options)
+                )
             with join_cluster(options, text) as share, _saves_in(options, share):
                 if options.sweep is None:
                     session = Session(options, build_model, share, resumed=resumed)
@@ -81,7 +92,8 @@ def _carry_out(
                     session = Sweep(options, build_model)
                 _train(session, text, output)
             session.report()
-        except SystemExit as ended:  # --help, --generate, or workers that said themselves what there was to say
+        # --help, --generate, or workers that said themselves what there was to say
+        except SystemExit as ended:
             if ended.code:
                 failures.append(ended)
         except BaseException as error:  # none may take the figures along
@@ -114,7 +126,8 @@ def _check_and_find_text(options: Options) -> Text | None:
 
 
 def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
-    """Train in a thread: a compiled program cannot be interrupted, but the thread that waits for it can.
+    """Train in a thread: a compiled program cannot be interrupted, but the thread that waits for it
+    can.
 
     Raises OutputError once nothing can be printed any more, unless there are files to be written.
     """
@@ -126,7 +139,12 @@ def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
         except BaseException as error:  # handed to the main thread, which decides what to say
             failures.append(error)
 
-    keeps_files = session.options.json or session.options.report or session.options.save or session.options.log
+    keeps_files = (
+        session.options.json
+        or session.options.report
+        or session.options.save
+        or session.options.log
+    )
     worker = threading.Thread(target=work, name=_THREAD, daemon=True)
     worker.start()
     try:
@@ -146,7 +164,9 @@ def _exit_code(error: BaseException, session: Session | Sweep | None) -> int:
         return int(error.code or DONE)
     if isinstance(error, KeyboardInterrupt):
         return SIGNALLED + getattr(error, "number", int(signal.SIGINT))
-    is_refused = isinstance(error, InvalidArgumentError) or (session is None and isinstance(error, TargetError))
+    is_refused = isinstance(error, InvalidArgumentError) or (
+        session is None and isinstance(error, TargetError)
+    )
     return IMPOSSIBLE if is_refused else FAILED
 
 
@@ -164,8 +184,15 @@ def _line(error: BaseException, session: Session | Sweep | None) -> str:
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         by = f" by {error}" if str(error) else ""
-        done = len(session.losses) if isinstance(session, Session) else len(session.seconds) if session else 0
-        return f"interrupted{by} after {done} updates; what was reported is kept{_resume_hint(session)}"
+        done = (
+            len(session.losses)
+            if isinstance(session, Session)
+            else len(session.seconds)
+            if session
+            else 0
+        )
+        kept = f"what was reported is kept{_resume_hint(session)}"
+        return f"interrupted{by} after {done} updates; {kept}"
     if session is not None and is_out_of_memory(error):
         return describe_shortage(session.options)
     if sys.flags.dev_mode:

@@ -12,7 +12,8 @@ from .saves import last_save
 
 
 def generate(options: Options, output: Output) -> None:
-    """Print the text and how the network goes on, byte by byte, as long as ``output``, which is printed to, can be written.
+    """Print the text and how the network goes on, byte by byte, as long as ``output``, which is
+    printed to, can be written.
 
     Raises InvalidArgumentError where there is no network to load.
     """
@@ -24,16 +25,22 @@ def generate(options: Options, output: Output) -> None:
         raise InvalidArgumentError("--generate: that is no text; its bytes are not UTF-8") from None
     save = last_save(options.load, "--load")
     if save is None:
-        raise InvalidArgumentError(f"--load {options.load}: there is no save in it; give the folder that --save was given")
+        raise InvalidArgumentError(
+            f"--load {options.load}: there is no save in it; give the folder that --save was given"
+        )
     data = save.state["settings"].get("data")
     if data != "text":
-        raise InvalidArgumentError(f"--load {save.path}: it was trained on {data} data, not on text")
+        raise InvalidArgumentError(
+            f"--load {save.path}: it was trained on {data} data, not on text"
+        )
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from .network import sample_bytes
 
     decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a letter may be several bytes
     output.write(options.generate)
-    for byte in sample_bytes(save, prompt, length=options.length, temperature=options.temperature, seed=options.seed):
+    for byte in sample_bytes(
+        save, prompt, length=options.length, temperature=options.temperature, seed=options.seed
+    ):
         output.write(decoder.decode(bytes([byte])))
         output.flush()
         if output.error:

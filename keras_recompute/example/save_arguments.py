@@ -1,4 +1,6 @@
-"""The options of the example that keep what was trained, go on with it, or use it. Runs on Python 3.8."""
+"""The options of the example that keep what was trained, go on with it, or use it. Runs on Python
+3.8.
+"""
 
 from __future__ import annotations
 
@@ -16,33 +18,68 @@ def add_save_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to ``parser``."""
     saving = parser.add_argument_group("what was trained")
     saving.add_argument(
-        "--save", type=path_to("folder"), metavar="DIR", help="keep network, optimiser, position in the data, and figures there"
+        "--save",
+        type=path_to("folder"),
+        metavar="DIR",
+        help="keep network, optimiser, position in the data, and figures there",
     )
-    saving.add_argument("--save-every", type=whole_number(1), metavar="N", help="updates between two saves (those of an epoch)")
-    saving.add_argument("--keep", type=whole_number(1), metavar="N", help=f"saves that stay, the last ones ({KEPT})")
-    saving.add_argument("--resume", action="store_true", help="go on from the last save in --save, to the same losses")
     saving.add_argument(
-        "--validation", type=share_of_text, metavar="X", help="share of the text, at its end, that is not learnt but predicted"
+        "--save-every",
+        type=whole_number(1),
+        metavar="N",
+        help="updates between two saves (those of an epoch)",
     )
-    saving.add_argument("--load", type=path_to("folder"), metavar="DIR", help="the network of its last save, for --generate")
+    saving.add_argument(
+        "--keep", type=whole_number(1), metavar="N", help=f"saves that stay, the last ones ({KEPT})"
+    )
+    saving.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the last save in --save, to the same losses",
+    )
+    saving.add_argument(
+        "--validation",
+        type=share_of_text,
+        metavar="X",
+        help="share of the text, at its end, that is not learnt but predicted",
+    )
+    saving.add_argument(
+        "--load",
+        type=path_to("folder"),
+        metavar="DIR",
+        help="the network of its last save, for --generate",
+    )
     saving.add_argument("--generate", metavar="TEXT", help="train nothing, but continue this text")
-    saving.add_argument("--length", type=whole_number(1), metavar="N", help=f"bytes to generate ({LENGTH})")
     saving.add_argument(
-        "--temperature", type=temperature, metavar="X", help=f"0 takes the likeliest byte, more is bolder ({TEMPERATURE})"
+        "--length", type=whole_number(1), metavar="N", help=f"bytes to generate ({LENGTH})"
+    )
+    saving.add_argument(
+        "--temperature",
+        type=temperature,
+        metavar="X",
+        help=f"0 takes the likeliest byte, more is bolder ({TEMPERATURE})",
     )
 
 
 def check_saving(arguments: argparse.Namespace) -> None:
-    """Check what is asked, and fill in what was left out. Raises InvalidArgumentError for what contradicts itself."""
+    """Check what is asked, and fill in what was left out. Raises InvalidArgumentError for what
+    contradicts itself.
+    """
     if arguments.generate is None:
         _only_with("--generate", arguments, ("load", "length", "temperature"))
     else:
         if arguments.load is None:
-            raise InvalidArgumentError("--generate: by which network? Give --load, the folder that --save was given")
+            raise InvalidArgumentError(
+                "--generate: by which network? Give --load, the folder that --save was given"
+            )
         if not arguments.generate:
-            raise InvalidArgumentError("--generate: there is no text to continue; give at least one character")
+            raise InvalidArgumentError(
+                "--generate: there is no text to continue; give at least one character"
+            )
         _not_with(
-            "--generate", arguments, ("save", "sweep", "compile_only", "device", "workers", "distribute", "report", "json")
+            "--generate",
+            arguments,
+            ("save", "sweep", "compile_only", "device", "workers", "distribute", "report", "json"),
         )
     if arguments.save is None:
         _only_with("--save", arguments, ("save_every", "keep", "resume"))
@@ -51,9 +88,16 @@ def check_saving(arguments: argparse.Namespace) -> None:
     if arguments.log is not None:
         _not_with("--log", arguments, ("generate", "sweep", "compile_only", "device"))
     if arguments.validation is not None:
-        _not_with("--validation", arguments, ("generate", "sweep", "compile_only", "device", "workers", "distribute"))
+        _not_with(
+            "--validation",
+            arguments,
+            ("generate", "sweep", "compile_only", "device", "workers", "distribute"),
+        )
         if arguments.data != "text":
-            raise InvalidArgumentError(f"--validation: --data {arguments.data} has nothing to hold back; leave out one of them")
+            raise InvalidArgumentError(
+                f"--validation: --data {arguments.data} has nothing to hold back; leave out one of "
+                "them"
+            )
     arguments.keep = arguments.keep or KEPT
     arguments.length = arguments.length or LENGTH
     arguments.temperature = TEMPERATURE if arguments.temperature is None else arguments.temperature
@@ -62,13 +106,17 @@ def check_saving(arguments: argparse.Namespace) -> None:
 def _only_with(option: str, arguments: argparse.Namespace, names: tuple[str, ...]) -> None:
     for name in names:
         if getattr(arguments, name) not in (None, False):
-            raise InvalidArgumentError(f"{_option(name)}: it goes with {option} alone; give that too, or leave it out")
+            raise InvalidArgumentError(
+                f"{_option(name)}: it goes with {option} alone; give that too, or leave it out"
+            )
 
 
 def _not_with(option: str, arguments: argparse.Namespace, names: tuple[str, ...]) -> None:
     for name in names:
         if getattr(arguments, name) not in (None, False):
-            raise InvalidArgumentError(f"{_option(name)}: it cannot go with {option}; leave out one of the two")
+            raise InvalidArgumentError(
+                f"{_option(name)}: it cannot go with {option}; leave out one of the two"
+            )
 
 
 def _option(name: str) -> str:

@@ -1,4 +1,5 @@
-"""What a run may remove from the folder that its saves go to: what runs wrote there, and nothing else.
+"""What a run may remove from the folder that its saves go to: what runs wrote there, and nothing
+else.
 
 A folder is a run's where it is no link and holds nothing but plain files with the names that a run
 gives them. What a user put there or into it stays.
@@ -37,7 +38,9 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def _refuse_others(path: Path, names: set[str]) -> None:
-    """Raise OSError where ``path`` is no folder, or holds something that is not a file of ``names``."""
+    """Raise OSError where ``path`` is no folder, or holds something that is not a file of
+    ``names``.
+    """
     if path.is_symlink():
         raise OSError("it is a symbolic link")
     if not path.is_dir():

@@ -51,7 +51,8 @@ def encode_state(state: dict[str, Any]) -> bytes:
 
 
 def decode_state(data: bytes) -> dict[str, Any]:
-    """Return the state that ``encode_state`` was given, and ``sha256``, the digests of the other files.
+    """Return the state that ``encode_state`` was given, and ``sha256``, the digests of the other
+    files.
 
     Raises DamagedStateError or NewerStateError.
     """
@@ -75,7 +76,11 @@ def decode_state(data: bytes) -> dict[str, Any]:
         name = min(state.keys() ^ _NAMES)
         raise DamagedStateError(f"{STATE} is damaged: {name!r:.40} is missing or not known")
     wrong = _wrong_name(state)
-    if not wrong and version == _WITHOUT_DIGEST and not {"tensorflow", "keras"} <= set(state["versions"]):
+    if (
+        not wrong
+        and version == _WITHOUT_DIGEST
+        and not {"tensorflow", "keras"} <= set(state["versions"])
+    ):
         wrong = "versions"
     if wrong:
         raise DamagedStateError(f"{STATE} is damaged: its {wrong!r} cannot be those of a run")

@@ -1,7 +1,9 @@
-"""Saves of a run: folders ``update-N`` that appear whole or not at all, and the last of them to go on from.
+"""Saves of a run: folders ``update-N`` that appear whole or not at all, and the last of them to go
+on from.
 
-A save holds ``model.keras``, the network as Keras opens it, ``optimizer.npz``, and ``state.json``: how far the run came, its
-figures, what it was asked for, the versions it ran with, and a digest of each file. Loads no TensorFlow.
+A save holds ``model.keras``, the network as Keras opens it, ``optimizer.npz``, and ``state.json``:
+how far the run came, its figures, what it was asked for, the versions it ran with, and a digest of
+each file. Loads no TensorFlow.
 """
 
 from __future__ import annotations
@@ -46,20 +48,25 @@ class SaveError(RecomputeError):
 def last_save(folder: Path, said_by: str) -> Save | None:
     """Return the last save in ``folder``, whole and undamaged; None where there is none.
 
-    Raises InvalidArgumentError for one that cannot be read or is not as it was written; ``said_by`` begins the message.
+    Raises InvalidArgumentError for one that cannot be read or is not as it was written; ``said_by``
+    begins the message.
     """
     try:
         paths = _paths(folder)
     except OSError as error:
-        raise InvalidArgumentError(f"{said_by} {folder}: it cannot be read ({error.strerror})") from None
+        raise InvalidArgumentError(
+            f"{said_by} {folder}: it cannot be read ({error.strerror})"
+        ) from None
     return _read(paths[-1], said_by) if paths else None
 
 
-def write_save(folder: Path, state: dict[str, Any], write_files: Callable[[Path], None], *, keep: int) -> Path:
+def write_save(
+    folder: Path, state: dict[str, Any], write_files: Callable[[Path], None], *, keep: int
+) -> Path:
     """Write a save after ``state["updates"]`` updates, whole or not at all, and return its path.
 
-    ``write_files`` puts MODEL and OPTIMIZER into the folder that it is given. Of the saves that runs
-    wrote, the last ``keep`` stay. Raises SaveError.
+    ``write_files`` puts MODEL and OPTIMIZER into the folder that it is given. Of the saves that
+    runs wrote, the last ``keep`` stay. Raises SaveError.
     """
     target = folder / name_of_save(state["updates"])
     partial = None
@@ -112,7 +119,9 @@ def hold_folder(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = _open_lock(folder / LOCK)
     except OSError as error:
-        raise InvalidArgumentError(f"--save {folder}: it cannot be written ({error.strerror})") from None
+        raise InvalidArgumentError(
+            f"--save {folder}: it cannot be written ({error.strerror})"
+        ) from None
     try:
         _hold(lock, folder)
         remove_unfinished(folder)
@@ -130,7 +139,9 @@ def _open_lock(path: Path) -> int:
     if path.is_symlink():
         raise OSError(None, refused)
     if file_kind(path) not in (None, FILE):
-        raise OSError(None, f"{path} is {file_kind(path)}, where a run makes a file to hold: remove it")
+        raise OSError(
+            None, f"{path} is {file_kind(path)}, where a run makes a file to hold: remove it"
+        )
     # Once more for what has come there since: neither followed nor waited for.
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     lock = os.open(path, flags, 0o666)
@@ -148,9 +159,13 @@ def _hold(lock: int, folder: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise InvalidArgumentError(f"--save {folder}: another run saves there; choose another folder") from None
+        raise InvalidArgumentError(
+            f"--save {folder}: another run saves there; choose another folder"
+        ) from None
     except OSError as error:  # of some file systems over a network
-        raise InvalidArgumentError(f"--save {folder}: it cannot be held for one run alone ({error.strerror})") from None
+        raise InvalidArgumentError(
+            f"--save {folder}: it cannot be held for one run alone ({error.strerror})"
+        ) from None
 
 
 def _paths(folder: Path) -> list[Path]:
@@ -162,7 +177,7 @@ def _paths(folder: Path) -> list[Path]:
 
 
 def list_saves(folder: Path) -> list[Path]:
-    """Return the paths of the saves in ``folder``, the oldest first; none where it cannot be read."""
+    """Return the paths of the saves in ``folder``, oldest first; none if it cannot be read."""
     try:
         return _paths(folder)
     except OSError:
@@ -171,7 +186,9 @@ def list_saves(folder: Path) -> list[Path]:
 
 def _read(path: Path, said_by: str) -> Save:
     def damaged(why: str) -> InvalidArgumentError:
-        return InvalidArgumentError(f"{said_by} {path}: {why}; remove that save to take the one before it")
+        return InvalidArgumentError(
+            f"{said_by} {path}: {why}; remove that save to take the one before it"
+        )
 
     try:
         state = decode_state(read_whole(path / STATE, at_most_bytes=_STATE_BYTES_AT_MOST))
@@ -182,7 +199,9 @@ def _read(path: Path, said_by: str) -> Save:
         if path.name != name_of_save(state["updates"]):
             raise damaged(f"it is not as it was written: {STATE} is of update {state['updates']}")
     except NewerStateError:
-        raise InvalidArgumentError(f"{said_by} {path}: a newer keras-recompute wrote it; upgrade to go on from it") from None
+        raise InvalidArgumentError(
+            f"{said_by} {path}: a newer keras-recompute wrote it; upgrade to go on from it"
+        ) from None
     except DamagedStateError as error:
         raise damaged(str(error)) from None
     except (OSError, ReportError) as error:
@@ -191,7 +210,9 @@ def _read(path: Path, said_by: str) -> Save:
 
 
 def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file. Raises OSError where it is none: a pipe or a device may never end."""
+    """Return the SHA-256 of a file. Raises OSError where it is none: a pipe or a device may never
+    end.
+    """
     refuse_pipes_and_devices(path)
     found = hashlib.sha256()
     with path.open("rb") as file:
@@ -201,7 +222,9 @@ def _digest(path: Path) -> str:
 
 
 def _flush_to_disk(path: Path) -> None:
-    """Wait until ``path`` is on the disk, so that a save that is there after a power failure is whole."""
+    """Wait until ``path`` is on the disk, so that a save that is there after a power failure is
+    whole.
+    """
     if os.name == "nt" and path.is_dir():  # Windows opens no folders
         return
     handle = os.open(path, os.O_RDONLY)

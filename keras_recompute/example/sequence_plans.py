@@ -1,4 +1,6 @@
-"""The ways to cut the example's sequence into sections, fastest first. Runs on Python 3.8 beside the Poplar SDK."""
+"""The ways to cut the example's sequence into sections, fastest first. Runs on Python 3.8 beside
+the Poplar SDK.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,15 @@ from ..planning import section_lengths
 from ..planning.nested_sections import equal_groups
 from .arguments import Options
 
-MOST_LEVELS, MOST_SECTIONS = 3, 1024  # more levels gain nothing, more sections take minutes to build
+# More levels gain nothing, more sections take minutes to build
+MOST_LEVELS, MOST_SECTIONS = 3, 1024
 
 
 @dataclass(frozen=True)
 class SequencePlan:
-    """A plan of the example: how many checkpoints, in how many levels of loops, and whether they are used at all."""
+    """A plan of the example: how many checkpoints, in how many levels of loops, and whether they
+    are used at all.
+    """
 
     checkpoints: int
     levels: int = 1
@@ -22,7 +27,11 @@ class SequencePlan:
 
     def __str__(self) -> str:
         if not self.recompute:
-            return "no recomputation" if not self.checkpoints else f"{self.checkpoints} checkpoints, no recomputation"
+            return (
+                "no recomputation"
+                if not self.checkpoints
+                else f"{self.checkpoints} checkpoints, no recomputation"
+            )
         several = f" in {self.levels} levels" if self.levels > 1 else ""
         return f"{self.checkpoints} checkpoint{'s' if self.checkpoints != 1 else ''}{several}"
 
@@ -30,8 +39,13 @@ class SequencePlan:
         """Return what the plan does, in words, for a sequence of ``steps`` timesteps."""
         if not self.recompute:
             return "every activation is kept and every step runs once"
-        loops = {length: equal_groups(count, self.levels) for length, count in self.counts(steps).items()}
-        sections = " and ".join(f"{' groups of '.join(map(str, n))} sections of {length} steps" for length, n in loops.items())
+        loops = {
+            length: equal_groups(count, self.levels) for length, count in self.counts(steps).items()
+        }
+        sections = " and ".join(
+            f"{' groups of '.join(map(str, n))} sections of {length} steps"
+            for length, n in loops.items()
+        )
         return f"{sections}; every step runs forward {self.levels + 1} times"
 
     def counts(self, steps: int) -> Counter[int]:
@@ -44,8 +58,10 @@ class SequencePlan:
         if len(counts) > 1:
             (long, many), (short, few) = counts.items()
             found.append(
-                f"{steps} steps can't be evenly divided into {many + few} sections: {many} of {long} steps and {few} of "
-                f"{short}. Sections of one length share one outlined program; here that is lost between the two lengths, and "
+                f"{steps} steps can't be evenly divided into {many + few} sections: {many} of "
+                f"{long} steps and {few} of "
+                f"{short}. Sections of one length share one outlined program; here that is lost "
+                "between the two lengths, and "
                 f"the program is larger"
             )
         for length, count in counts.items():
@@ -56,15 +72,19 @@ class SequencePlan:
                     such += f" with a longer sequence, or {2**self.levels - 1} with this one"
                 reason = "a prime number" if len(loops) == 1 else " x ".join(map(str, loops))
                 found.append(
-                    f"{count} sections of {length} steps can't be grouped in {self.levels} levels: {count} is {reason}, so the "
-                    f"loops are {len(loops)}. Take a number of checkpoints so that one more is a product of {self.levels} "
+                    f"{count} sections of {length} steps can't be grouped in {self.levels} levels: "
+                    f"{count} is {reason}, so the "
+                    f"loops are {len(loops)}. Take a number of checkpoints so that one more is a "
+                    f"product of {self.levels} "
                     f"numbers, such as {such}"
                 )
         return found
 
 
 def named_plans(options: Options) -> list[SequencePlan]:
-    """Return the plans that the command line names: one, those of a sweep, or none where it leaves the choice open."""
+    """Return the plans that the command line names: one, those of a sweep, or none where it leaves
+    the choice open.
+    """
     if options.sweep is not None:
         return [
             SequencePlan(0, recompute=False),
@@ -76,10 +96,12 @@ def named_plans(options: Options) -> list[SequencePlan]:
 
 
 def plans_for(steps: int, *, levels: int | None = None) -> list[SequencePlan]:
-    """Return the plans to choose from for ``steps`` timesteps, fastest first; with ``levels`` given, those alone.
+    """Return the plans to choose from for ``steps`` timesteps, fastest first; with ``levels``
+    given, those alone.
 
-    Nothing recomputed is fastest; each level runs every step forward once more; and the fewer sections, the larger their
-    matrix products. Sections are equal, or, where no divisor of ``steps`` is within a factor of two, of two lengths.
+    Nothing recomputed is fastest; each level runs every step forward once more; and the fewer
+    sections, the larger their matrix products. Sections are equal, or, where no divisor of
+    ``steps`` is within a factor of two, of two lengths.
     """
     most = min(steps, MOST_SECTIONS)
     divisors = [n for n in range(2, most + 1) if steps % n == 0]
@@ -87,9 +109,16 @@ def plans_for(steps: int, *, levels: int | None = None) -> list[SequencePlan]:
     numbers = sorted({*divisors, *(p for p in powers if not any(p <= d < 2 * p for d in divisors))})
     found = [] if levels and levels > 1 else [SequencePlan(0, recompute=False)]
     for level in [levels] if levels else range(1, MOST_LEVELS + 1):
-        found += [plan for plan in (SequencePlan(n - 1, level) for n in numbers) if _can_be_grouped(plan, steps)]
+        found += [
+            plan
+            for plan in (SequencePlan(n - 1, level) for n in numbers)
+            if _can_be_grouped(plan, steps)
+        ]
     return found
 
 
 def _can_be_grouped(plan: SequencePlan, steps: int) -> bool:
-    return all(len(equal_groups(count, plan.levels)) == plan.levels for count in plan.counts(steps).values())
+    return all(
+        len(equal_groups(count, plan.levels)) == plan.levels
+        for count in plan.counts(steps).values()
+    )

@@ -1,19 +1,18 @@
-"""One run of the example: compile, train, and say what it took. Runs on Python 3.8 beside the Poplar SDK."""
+"""One run of the example: compile, train, and say what it took. Runs on Python 3.8 beside the
+Poplar SDK.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import platform
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Callable, Iterator
 
-from ..errors import DoesNotFitError
 from ..liveness import Program
-from ..liveness.device_compilers import find_device
 from ..liveness.process import resident_bytes
 from ..report.output import print_error
 from ..sizes import format_bytes
@@ -24,13 +23,14 @@ from .event_log import Log
 from .memory_check import check_fits, predicted_bytes
 from .plan_choice import Choice, choice_for
 from .poplar_report import PoplarReports
+from .program_needs import bytes_needed, capacity_of, needed_bytes
 from .progress import Progress
 from .resumption import check_versions, resume_settings
+from .run_report import Measured, bits_per_byte, print_run
 from .saves import Save, write_save
 from .sequence_plans import SequencePlan, named_plans
 from .worker_processes import ALONE, WorkerShare
 
-_IPU_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
 _OF_SAVES = ("losses", "gradient_norms", "validation", "trained_seconds", "versions")
 _VALIDATED = 8  # microbatches of the text that is held back, at least
 _OF_PROGRAM = (
@@ -47,19 +47,16 @@ _OF_PROGRAM = (
 BuildModel = Callable[[Any, Options, int], Any]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What a run took over what was there before; None where nothing tells, as of a GPU that is not there."""
-
-    measured_peak_bytes: int | None = None
-    device_peak_bytes: int | None = None
-
-
 class Session:
     """One run of the script: what it found out so far, and how it says so."""
 
     def __init__(
-        self, options: Options, build_model: BuildModel, share: WorkerShare = ALONE, *, resumed: Save | None = None
+        self,
+        options: Options,
+        build_model: BuildModel,
+        share: WorkerShare = ALONE,
+        *,
+        resumed: Save | None = None,
     ) -> None:
         self.requested, self.options = options, share.options(options)
         self.build_model, self.share = build_model, share
@@ -69,14 +66,19 @@ class Session:
         self.program: Program | None = None
         self.resumed = self.saved = resumed  # what the run goes on from, and its last save
         earlier: dict[str, Any] = (
-            resumed.state if resumed else {"losses": [], "gradient_norms": [], "validation": [], "trained_seconds": 0.0}
+            resumed.state
+            if resumed
+            else {"losses": [], "gradient_norms": [], "validation": [], "trained_seconds": 0.0}
         )
-        self.trained_seconds: float = earlier["trained_seconds"]  # in updates alone, those of earlier runs included
+        # In updates alone, those of earlier runs included
+        self.trained_seconds: float = earlier["trained_seconds"]
         self.losses: list[float] = list(earlier["losses"])
-        self.gradient_norms: list[float] | None = list(earlier["gradient_norms"])  # None where nothing tells
+        # None where nothing tells
+        self.gradient_norms: list[float] | None = list(earlier["gradient_norms"])
         self.progress = Progress(quiet=self.options.quiet)
         self.log: Log | None = None
-        self.validation: list[dict[str, float]] = list(earlier["validation"])  # losses of text that is not learnt
+        # Losses of text that is not learnt
+        self.validation: list[dict[str, float]] = list(earlier["validation"])
         self.seconds: list[float] = []  # per step, of each update
         self.measured: Measured | None = None
         self.completed = False
@@ -116,7 +118,9 @@ class Session:
         """Load TensorFlow with Graphcore's API, the SDK's or the stand-in."""
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         if self.options.target == "ipu-model":
-            os.environ["TF_POPLAR_FLAGS"] = (os.environ.get("TF_POPLAR_FLAGS", "") + " --use_ipu_model").strip()
+            os.environ["TF_POPLAR_FLAGS"] = (
+                os.environ.get("TF_POPLAR_FLAGS", "") + " --use_ipu_model"
+            ).strip()
         if self.options.target != "xla" and self.options.report:
             self.poplar = PoplarReports(self.options.report / "poplar")
         self.say("loading TensorFlow")
@@ -132,7 +136,7 @@ class Session:
             check_versions(self.resumed, self.versions)
 
     def build(self, plan: SequencePlan) -> None:
-        """Build the model for ``plan``, from the same seed whichever other plans were built before."""
+        """Build the model for ``plan`` from the seed, independent of earlier builds."""
         from tensorflow.python import ipu
 
         tf, options = self.tf, self.options
@@ -156,7 +160,9 @@ class Session:
         self.plan, self.parameters = plan, self.model.count_params()
 
     def compile(self, plan: SequencePlan) -> Program:
-        """Build the model for ``plan`` and compile its training program, before it runs, to learn its memory from it."""
+        """Build the model for ``plan`` and compile its training program, before it runs, to learn
+        its memory from it.
+        """
         from ..liveness import profile
 
         self.build(plan)
@@ -172,11 +178,16 @@ class Session:
                 device=self.options.device,
             )
         self.program = program
-        self.say(f"compiled in {program.compile_seconds:.1f} s: the peak will be {format_bytes(program.peak_bytes)}")
+        self.say(
+            f"compiled in {program.compile_seconds:.1f} s: the peak will be "
+            f"{format_bytes(program.peak_bytes)}"
+        )
         return program
 
     def fit(self, text: Text | None) -> None:
-        """Train, with a line of progress per update. Raises InvalidArgumentError where this machine has not the memory."""
+        """Train, with a line of progress per update. Raises InvalidArgumentError where this machine
+        has not the memory.
+        """
         options, first = self.options, self.resumed.updates if self.resumed else 0
         if self.program:
             check_fits(needed_bytes(self.program, options), options)
@@ -184,7 +195,8 @@ class Session:
         if options.save:
             from .network import plain_network
 
-            self.network = plain_network(options)  # outside the strategy's scope, in which models become pipelines
+            # Outside the strategy's scope, in which models become pipelines
+            self.network = plain_network(options)
 
         def end(_: int, logs: Any) -> None:
             self.end(logs)
@@ -210,7 +222,12 @@ class Session:
             with self.strategy.scope():
                 self.model.fit(
                     self.share.data(
-                        make_dataset(self.tf, self.requested, text, first=first * self.requested.gradient_accumulation)
+                        make_dataset(
+                            self.tf,
+                            self.requested,
+                            text,
+                            first=first * self.requested.gradient_accumulation,
+                        )
                     ),
                     epochs=epochs,
                     steps_per_epoch=steps,
@@ -227,7 +244,9 @@ class Session:
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
-        """Measure the process while the program runs, but not when it is compiled too, unless it runs only once."""
+        """Measure the process while the program runs, but not when it is compiled too, unless it
+        runs only once.
+        """
         from ..liveness.local_device import measure_host_and_device
 
         if self.measured or (not self.seconds and self.options.updates > 1):
@@ -249,7 +268,8 @@ class Session:
         taken = time.perf_counter() - self.started
         self.trained_seconds += taken
         self.seconds.append(taken / microbatches)
-        record = getattr(self.model, "training_record", None)  # the stand-in's; Graphcore's API has running means only
+        # The stand-in's; Graphcore's API has running means only
+        record = getattr(self.model, "training_record", None)
         self.losses.append(record.losses[-1] if record else float(logs["loss"]))
         if record and self.gradient_norms is not None:
             self.gradient_norms.append(record.gradient_norms[-1])
@@ -260,7 +280,9 @@ class Session:
             "loss": loss,
             "bits_per_byte": bits_per_byte(loss) if options.is_text else None,
             "step_seconds": self.seconds[-1],
-            "tokens_per_second": options.batch_size * options.seq_len / self.seconds[-1] if options.is_text else None,
+            "tokens_per_second": options.batch_size * options.seq_len / self.seconds[-1]
+            if options.is_text
+            else None,
             "resident_bytes": resident_bytes(),
         }
         self.progress.update(done, options.updates, figures)
@@ -270,83 +292,82 @@ class Session:
         require_finite(done, options, loss=loss, norm=norm)
 
     def after_update(self) -> None:
-        """Look at the text that is held back, and save, where it is time for it. Raises SaveError."""
+        """Validate and save after the updates at which they are due. Raises SaveError."""
         options, done = self.options, len(self.losses)
-        if options.validation and self.text and self._is_time(options.steps_per_epoch // options.gradient_accumulation):
+        if (
+            options.validation
+            and self.text
+            and self._is_time(options.steps_per_epoch // options.gradient_accumulation)
+        ):
             steps = -(-_VALIDATED // options.gradient_accumulation) * options.gradient_accumulation
             data = validation_dataset(self.tf, options, self.text)
-            found = float(self.model.evaluate(data, steps=steps, verbose=0, return_dict=True)["loss"])
+            found = float(
+                self.model.evaluate(data, steps=steps, verbose=0, return_dict=True)["loss"]
+            )
             require_finite(done, options, validation_loss=found)
-            self.validation.append({"update": done, "loss": found, "trained_seconds": self.trained_seconds})
+            self.validation.append(
+                {"update": done, "loss": found, "trained_seconds": self.trained_seconds}
+            )
             self.say(f"validation after update {done}: {bits_per_byte(found):.3f} bits per byte")
             if self.log:
-                self.log.add(done, {"validation_loss": found, "validation_bits_per_byte": bits_per_byte(found)})
+                self.log.add(
+                    done,
+                    {"validation_loss": found, "validation_bits_per_byte": bits_per_byte(found)},
+                )
         if options.save and not self.share.number and self._is_time(options.save_every):
             from .network import store
 
             figures = {name: getattr(self, name) for name in _OF_SAVES}
-            state = {"updates": done, "settings": resume_settings(self.requested, self.text), **figures}
-            path = write_save(options.save, state, lambda folder: store(self.model, self.network, folder), keep=options.keep)
+            state = {
+                "updates": done,
+                "settings": resume_settings(self.requested, self.text),
+                **figures,
+            }
+            path = write_save(
+                options.save,
+                state,
+                lambda folder: store(self.model, self.network, folder),
+                keep=options.keep,
+            )
             self.saved = Save(path, state)
 
     def _is_time(self, updates: int) -> bool:
-        """Whether something that is done every so many updates, and at the end, is to be done now."""
+        """Whether what is due every ``updates`` updates, and after the last one, is due now."""
         return len(self.losses) % updates == 0 or len(self.losses) == self.options.updates
 
     def report(self) -> None:
-        """Print the figures and write the report that was asked for. Raises ReportError where it cannot be written."""
-        options, plan, program = self.options, self.plan, self.program
-        if self.share.number:
-            return
-        if program and plan and not options.quiet:
-            self._print_memory(program, plan)
-        if self.losses:
-            print(f"loss: {self.losses[-1]:.4f} (at first {self.losses[0]:.4f})")
-            if self.validation:
-                print(f"validation: {bits_per_byte(self.validation[-1]['loss']):.3f} bits per byte")
-            print(f"seconds per step: {self.step_seconds:.3f}")
-        if self.choice:
-            print("\n".join(self.choice.lines()))
-        if program and plan:
-            capacity, whose = capacity_of(options)
-            said = [f"peak: {format_bytes(program.peak_bytes)} of the {format_bytes(capacity)} of {whose}"]
-            if options.device:
-                said.append(f"with its data a run needs {format_bytes(needed_bytes(program, options))}")
-            print(", ".join([*said, f"always-live: {format_bytes(program.always_live_bytes)}"]))
-            if options.report:
-                from ..report import write_report
+        """Print the figures and write the report that was asked for.
 
-                recomputes = str(plan) if plan.recompute else "without recomputation"
-                where = f", on {whose}" if options.device else ""
-                title = f"{options.cell.upper()}, {options.seq_len} steps, {recomputes}{where}"
-                write_report(program, options.report, title=title)
-                print(f"report: {options.report / 'liveness.png'}")
-
-    def _print_memory(self, program: Program, plan: SequencePlan) -> None:
-        from ..report import memory_rows, print_liveness, print_memory
-
-        print_liveness(program)
-        measured = self.measured or Measured()
-        rows = memory_rows(
-            predicted=predicted_bytes(self.options, plan),
-            compiled=program.peak_bytes,
-            measured=measured.measured_peak_bytes,
-            on_device=measured.device_peak_bytes,
-        )
-        print_memory(rows)
-        print()
+        Raises ReportError where it cannot be written.
+        """
+        # One worker speaks for all.
+        if self.share.number == 0:
+            print_run(self)
 
     def fields(self) -> dict[str, Any]:
         """Return the figures so far for a JSON file, without those that the run did not come to."""
         options, plan = self.options, self.plan
         found = {name: getattr(options, name) for name in ("target", "cell", "seq_len")}
         found.update({name: getattr(self, name) for name in (*_OF_SAVES, "completed")})
-        found.update(resumed_after=self.resumed.updates if self.resumed else 0, saved=self.saved and str(self.saved.path))
-        found.update(capacity_bytes=capacity_of(options)[0], device=options.device, workers=self.share.workers)
+        found.update(
+            resumed_after=self.resumed.updates if self.resumed else 0,
+            saved=self.saved and str(self.saved.path),
+        )
+        found.update(
+            capacity_bytes=capacity_of(options)[0],
+            device=options.device,
+            workers=self.share.workers,
+        )
         if plan:
-            found.update(asdict(plan), sections=list(plan.counts(options.seq_len).elements()), parameters=self.parameters)
+            found.update(
+                asdict(plan),
+                sections=list(plan.counts(options.seq_len).elements()),
+                parameters=self.parameters,
+            )
             found["predicted_peak_bytes"] = predicted_bytes(options, plan)
-        found.update({name: getattr(self.program, name) for name in _OF_PROGRAM} if self.program else {})
+        found.update(
+            {name: getattr(self.program, name) for name in _OF_PROGRAM} if self.program else {}
+        )
         found.update(self.choice.fields() if self.choice else {})
         found.update({"step_seconds": self.step_seconds} if self.seconds else {})
         found.update(asdict(self.measured) if self.measured else {})
@@ -354,38 +375,7 @@ class Session:
 
     @property
     def step_seconds(self) -> float | None:
-        """The median of the seconds per step, without the first execution, which compiles, unless it is the only one."""
+        """The median of the seconds per step, without the first execution, which compiles, unless
+        it is the only one.
+        """
         return statistics.median(self.seconds[1:] or self.seconds) if self.seconds else None
-
-
-def bits_per_byte(loss: float) -> float:
-    """Return a loss, in nats, in bits: how well the text could be compressed, of eight for a byte of which nothing is known."""
-    return loss / math.log(2)
-
-
-def capacity_of(options: Options) -> tuple[int, str]:
-    """Return the memory that the program is to fit into, and whose that is: that of the device asked for, or of an IPU."""
-    if options.device is None:
-        return _IPU_BYTES, "a Mk2 IPU"
-    device = find_device(options.device)
-    return device.memory_bytes, f"the {device.title}"
-
-
-def needed_bytes(program: Program, options: Options) -> int:
-    """Return what ``program`` needs: always-live bytes, what the allocator reserves, and on a GPU or TPU the data fed to it."""
-    fed = program.input_feed_bytes if options.device else 0
-    return program.always_live_bytes + (program.allocated_temporary_bytes or 0) + fed
-
-
-def peak_and_needed_bytes(options: Options, compile_plan: Callable[[], Program]) -> tuple[int, int]:
-    """Return peak and need of the program that ``compile_plan`` returns; the need for both where a device has no room."""
-    try:
-        program = compile_plan()
-    except DoesNotFitError as error:
-        return error.needed_bytes, error.needed_bytes
-    return program.peak_bytes, needed_bytes(program, options)
-
-
-def bytes_needed(options: Options, compile_plan: Callable[[], Program]) -> int:
-    """Return what the program needs that ``compile_plan`` returns, or that a device's compiler has no room for."""
-    return peak_and_needed_bytes(options, compile_plan)[1]

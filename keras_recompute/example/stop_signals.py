@@ -1,4 +1,6 @@
-"""Signals that ask a run to end: each does what Control-C does, so that what was found out so far is kept."""
+"""Signals that ask a run to end: each does what Control-C does, so that what was found out so far
+is kept.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from types import FrameType
 from typing import Callable, Iterator
 
 # Control-C; kill, and time limits; a terminal that went away, which Windows does not tell.
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 
 
 class Stopped(KeyboardInterrupt):
@@ -22,10 +26,12 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def raise_on_signals() -> Iterator[Callable[[], None]]:
-    """Raise Stopped in the block when the first signal comes, and let all others pass: the figures are being written then.
+    """Raise Stopped in the block when the first signal comes, and let all others pass: the figures
+    are being written then.
 
-    The value is a function after which the first one passes too. A signal that is ignored already stays so, as under
-    ``nohup``. Python tells signals to the main thread only; in another one nothing changes.
+    The value is a function after which the first one passes too. A signal that is ignored already
+    stays so, as under ``nohup``. Python tells signals to the main thread only; in another one
+    nothing changes.
     """
     can_stop, was_stopped = True, False
 
@@ -42,7 +48,9 @@ def raise_on_signals() -> Iterator[Callable[[], None]]:
 
     is_told = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in SIGNALS if is_told}
-    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    before = {
+        number: handler for number, handler in before.items() if handler is not signal.SIG_IGN
+    }
     for number in before:
         signal.signal(number, stop)
     try:
@@ -50,7 +58,8 @@ def raise_on_signals() -> Iterator[Callable[[], None]]:
     finally:
         # A process that was asked to end is about to: another signal must not change how.
         for number, handler in before.items() if not was_stopped else ():
-            signal.signal(number, handler or signal.SIG_DFL)  # None: set by another language than Python
+            # None: set by another language than Python
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def ignore_signals() -> None:

@@ -1,4 +1,6 @@
-"""The example in several processes, which share the microbatches of each update: starting them, and being one of them."""
+"""The example in several processes, which share the microbatches of each update: starting them, and
+being one of them.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +10,46 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any, Iterator, Sequence
 
-from .arguments import AUTO, Options, check_workers
+from .argument_checks import AUTO, check_workers
+from .arguments import Options
 from .data import Text
 
 # What a worker may be given that others are not: where the first one writes, and what it prints.
-_MAY_DIFFER = ("report", "json", "log", "force", "quiet", "text", "wait_seconds", "save", "save_every", "keep")
+_MAY_DIFFER = (
+    "report",
+    "json",
+    "log",
+    "force",
+    "quiet",
+    "text",
+    "wait_seconds",
+    "save",
+    "save_every",
+    "keep",
+)
 _SAYING_SECONDS = 20  # from noticing that a worker is lost to having said so and ended
 
 
 @dataclass(frozen=True)
 class WorkerShare:
-    """What one process does of a run: every so many-th microbatch, from that of its own number on."""
+    """The part of a run that one worker computes: each n-th microbatch, counted from its number."""
 
     strategy: Any  # None where there is one process
     number: int = 0
     workers: int = 1
 
     def options(self, options: Options) -> Options:
-        """Return ``options`` with the microbatches of this process alone; the first process alone writes and prints."""
+        """Return ``options`` with the microbatches of this process alone; the first process alone
+        writes and prints.
+        """
         own = replace(
             options,
             gradient_accumulation=options.gradient_accumulation // self.workers,
             steps_per_epoch=options.steps_per_epoch // self.workers,
         )
-        return own if self.number == 0 else replace(own, report=None, json=None, log=None, quiet=True)
+        return (
+            own if self.number == 0 else replace(own, report=None, json=None, log=None, quiet=True)
+        )
 
     def data(self, dataset: Any) -> Any:
         """Return the microbatches of this process: they are dealt in turn."""
@@ -43,10 +61,11 @@ ALONE = WorkerShare(None)
 
 @contextlib.contextmanager
 def join_cluster(options: Options, text: Text | None) -> Iterator[WorkerShare]:
-    """Join the cluster that the environment describes, if that is asked for, for as long as the block lasts.
+    """Join the cluster that the environment describes, if that is asked for, for as long as the
+    block lasts.
 
-    Raises InvalidArgumentError where there is none or the microbatches cannot be dealt, ClusterError where a worker does not
-    come, was started differently, or is lost.
+    Raises InvalidArgumentError where there is none or the microbatches cannot be dealt,
+    ClusterError where a worker does not come, was started differently, or is lost.
     """
     if not options.distribute:
         yield ALONE
@@ -59,15 +78,17 @@ def join_cluster(options: Options, text: Text | None) -> Iterator[WorkerShare]:
     check_workers(cluster.said_by, workers, options.gradient_accumulation)
     alike = {name: value for name, value in vars(options).items() if name not in _MAY_DIFFER}
     alike["text"] = text and text.digest()
-    with join(alike=alike, wait_seconds=options.wait_seconds, heartbeat_seconds=options.heartbeat_seconds) as strategy:
+    with join(
+        alike=alike, wait_seconds=options.wait_seconds, heartbeat_seconds=options.heartbeat_seconds
+    ) as strategy:
         yield WorkerShare(strategy, cluster.number, workers)
 
 
 def writes_files(options: Options) -> bool:
     """Whether this process writes what the run writes: of several, only the first one does.
 
-    The others must not even try the places: the first one would find there what they try with. Raises InvalidArgumentError
-    where there is no cluster to be one of.
+    The others must not even try the places: the first one would find there what they try with.
+    Raises InvalidArgumentError where there is no cluster to be one of.
     """
     if not options.distribute:
         return True
@@ -77,11 +98,15 @@ def writes_files(options: Options) -> bool:
 
 
 def start_workers(script: str, argv: Sequence[str], options: Options) -> int:
-    """Run ``script`` with the command line ``argv``, which asks for ``options``, in several processes; return the exit code."""
+    """Run ``script`` with the command line ``argv``, which asks for ``options``, in several
+    processes; return the exit code.
+    """
     from ..distribute import launch
 
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--workers")
     _, others = parser.parse_known_args(list(argv))
     command = [sys.executable, script, *others, "--distribute", AUTO]
-    return launch(command, options.workers or 1, grace_seconds=options.heartbeat_seconds + _SAYING_SECONDS)
+    return launch(
+        command, options.workers or 1, grace_seconds=options.heartbeat_seconds + _SAYING_SECONDS
+    )

@@ -1,4 +1,6 @@
-"""Keras's multi-head attention with the fused attention: same arguments, same weights, same results, less memory and time."""
+"""Keras's multi-head attention with the fused attention: same arguments, same weights, same
+results, less memory and time.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,25 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..seams.keras.attention import CustomAttention, compute_attention_mask, has_plain_projections, score_scale
+from ..seams.keras.attention import (
+    CustomAttention,
+    compute_attention_mask,
+    has_plain_projections,
+    score_scale,
+)
 from .fused_attention import attention
 from .scan import matmul_over_time
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class MultiHeadAttention(CustomAttention):
-    """``keras.layers.MultiHeadAttention`` that keeps no attention probabilities for the backward pass.
+    """``keras.layers.MultiHeadAttention`` that keeps no attention probabilities for the backward
+    pass.
 
-    Arguments, weights and results are Keras's. Queries ``(batch, T, features)``, keys and values ``(batch, S, features)``,
-    with T and S fixed. Keras's own computation is used where the probabilities are asked for (``return_attention_scores``), are
-    dropped out in training, or where attention runs over other axes than one of fixed length.
+    Arguments, weights and results are Keras's. Queries ``(batch, T, features)``, keys and values
+    ``(batch, S, features)``, with T and S fixed. Keras's own computation is used where the
+    probabilities are asked for (``return_attention_scores``), are dropped out in training, or where
+    attention runs over other axes than one of fixed length.
 
     Examples:
         >>> attention = kr.MultiHeadAttention(num_heads=2, key_dim=4)
@@ -41,7 +50,9 @@ class MultiHeadAttention(CustomAttention):
         use_causal_mask: bool = False,
     ) -> Any:
         """Attend from ``query`` to ``key``, or ``value``. See keras.layers.MultiHeadAttention."""
-        if not self._is_self_attention(query, value, key) or any(m is not None for m in (query_mask, value_mask, key_mask)):
+        if not self._is_self_attention(query, value, key) or any(
+            m is not None for m in (query_mask, value_mask, key_mask)
+        ):
             return super().call(
                 query,
                 value,
@@ -54,18 +65,27 @@ class MultiHeadAttention(CustomAttention):
                 training,
                 use_causal_mask,
             )
-        skips = use_causal_mask and attention_mask is None and self._fuses(training, return_attention_scores)
-        mask = compute_attention_mask(self, query, value, mask=attention_mask, is_causal=use_causal_mask and not skips)
+        skips = (
+            use_causal_mask
+            and attention_mask is None
+            and self._fuses(training, return_attention_scores)
+        )
+        mask = compute_attention_mask(
+            self, query, value, mask=attention_mask, is_causal=use_causal_mask and not skips
+        )
         query, key, value = self._projected_at_once(query)
         if skips:
-            out, scores = attention(query, key, value, None, scale=score_scale(self), is_causal=True), None
+            out = attention(query, key, value, None, scale=score_scale(self), is_causal=True)
+            scores = None
         else:
             out, scores = self.attend(query, key, value, mask, training, return_attention_scores)
         out = self.output_dense(out)
         return (out, scores) if return_attention_scores else out
 
     def _is_self_attention(self, query: tf.Tensor, value: tf.Tensor, key: tf.Tensor | None) -> bool:
-        """Whether one product can project the queries, keys and values: they are of the same inputs, by plain layers."""
+        """Whether one product can project the queries, keys and values: they are of the same
+        inputs, by plain layers.
+        """
         return (
             query is value
             and (key is None or key is value)
@@ -76,24 +96,47 @@ class MultiHeadAttention(CustomAttention):
         )
 
     def _projected_at_once(self, inputs: tf.Tensor) -> list[tf.Tensor]:
-        """Return queries, keys and values ``(batch, T, heads, size)``: one wide product runs faster than three narrow ones."""
+        """Return queries, keys and values ``(batch, T, heads, size)``: one wide product runs faster
+        than three narrow ones.
+        """
         layers = [self.query_dense, self.key_dense, self.value_dense]
         dtype = self.compute_dtype
         inputs = tf.cast(inputs, dtype)
         kernels = [tf.cast(layer.kernel, dtype) for layer in layers]
-        product = matmul_over_time(inputs, tf.concat([tf.reshape(k, [k.shape[0], -1]) for k in kernels], axis=-1))
+        product = matmul_over_time(
+            inputs, tf.concat([tf.reshape(k, [k.shape[0], -1]) for k in kernels], axis=-1)
+        )
         if self.use_bias:
-            product += tf.concat([tf.reshape(tf.cast(layer.bias, dtype), [-1]) for layer in layers], axis=0)
+            product += tf.concat(
+                [tf.reshape(tf.cast(layer.bias, dtype), [-1]) for layer in layers], axis=0
+            )
         parts = tf.split(product, [k.shape[1] * k.shape[2] for k in kernels], axis=-1)
-        return [tf.reshape(part, [-1, inputs.shape[1], *k.shape[1:]]) for part, k in zip(parts, kernels)]
+        return [
+            tf.reshape(part, [-1, inputs.shape[1], *k.shape[1:]]) for part, k in zip(parts, kernels)
+        ]
 
     def _fuses(self, training: Any, with_scores: bool) -> bool:
         """Whether nobody asks for the probabilities, or drops some of them."""
         return not with_scores and (self.dropout == 0 or training is False)
 
-    def attend(self, query: Any, key: Any, value: Any, mask: Any, training: Any, with_scores: bool, **options: Any) -> Any:
-        """Attend with ``(batch, length, heads, size)``. Keras's layer calls this: see keras.layers.MultiHeadAttention."""
-        fuses = self._fuses(training, with_scores) and query.shape.rank == 4 and None not in (query.shape[1], key.shape[1])
+    def attend(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        mask: Any,
+        training: Any,
+        with_scores: bool,
+        **options: Any,
+    ) -> Any:
+        """Attend with ``(batch, length, heads, size)``. Keras's layer calls this: see
+        keras.layers.MultiHeadAttention.
+        """
+        fuses = (
+            self._fuses(training, with_scores)
+            and query.shape.rank == 4
+            and None not in (query.shape[1], key.shape[1])
+        )
         if options or not fuses:
             return super().attend(query, key, value, mask, training, with_scores, **options)
         if mask is not None:

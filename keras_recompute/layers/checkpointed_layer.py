@@ -140,8 +140,10 @@ class CheckpointedLayer(SavedAsPlain):
         others = [each for each in vars(self.__wrapped__)[_VIEWS] if each is not self]
         if any(nodes_of_operation(each) for each in others):
             raise UnsupportedError(
-                f"{self.__wrapped__.name!r} is checkpointed by two policies in functional models, and "
-                f"a file would hold two layers in place of one: give one policy to be able to save it"
+                f"{self.__wrapped__.name!r} is checkpointed by two policies in functional models, "
+                "and "
+                "a file would hold two layers in place of one: give one policy to be able to save "
+                "it"
             )
         return {"name": own["name"]}
 

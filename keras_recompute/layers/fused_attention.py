@@ -1,15 +1,20 @@
-"""Attention whose probabilities are never whole, and never kept: its gradient, written by hand, makes them again.
+"""Attention that keeps no probabilities, and recomputes them tile by tile in its gradient.
 
-All probabilities of a layer are ``(batch, heads, queries, keys)``: over long sequences a transformer's largest array by far.
-Here heads and queries take tiles, a few at a time; of a tile only its results stay, and the two numbers per query that its
-softmax was made with. That is the recomputation of Rabe and Staats 2021, "Self-attention Does Not Need O(n^2) Memory", and Dao
-et al. 2022, "FlashAttention" (algorithms 1 and 4), at the size that a cache holds. What Korthikanti et al. 2022, "Reducing
-Activation Recomputation in Large Transformer Models", section 5, call selective recomputation saves the same arrays.
+All probabilities of a layer are ``(batch, heads, queries, keys)``, over long sequences by far the
+largest array of a transformer. Here only a tile of heads and queries is computed at a time. Its
+results stay, and two numbers per query from its softmax.
 
-The gradient works on the probabilities turned round, ``(keys, queries)``: four of its five products then read rows.
+The gradient works on the transposed probabilities, ``(keys, queries)``, so that four of its five
+products read rows.
 
-Causal attention goes over a few blocks of queries, each with the keys up to its end: what lies behind is not computed. Of
-these keys a query sees all that come before its block, so that a mask is read for the block's own alone.
+Causal attention is divided into a few blocks of queries. Each block reads the keys up to its own
+end and skips those after it. A mask is needed for the keys within the block alone, since all
+earlier ones are visible.
+
+Sources: Rabe and Staats 2021, "Self-attention Does Not Need O(n^2) Memory"; Dao et al. 2022,
+"FlashAttention", algorithms 1 and 4, here with tiles that fit a cache. Korthikanti et al. 2022,
+"Reducing Activation Recomputation in Large Transformer Models", section 5, save the same arrays
+by selective recomputation.
 """
 
 from __future__ import annotations
@@ -29,15 +34,14 @@ from ..engine.writing import zeros
 from .hand_written_vjp import call_with_vjp
 from .scan import Tensors, run_loop
 
-TILE_BYTES = 2**22  # of the probabilities of one tile: what a cache holds, and large enough for a product
-_QUERY_BLOCKS, _QUERY_BLOCK = (
-    4,
-    64,
-)  # at most so many blocks of a causal attention, of at least so many queries: each is written on its own
+# Bytes of the probabilities of a tile: they fit in a cache, and a product of this size is fast.
+TILE_BYTES = 2**22
+# The graph has a copy of the computation for each block, so blocks are few and not small.
+_QUERY_BLOCKS, _QUERY_BLOCK = 4, 64
 _KEYS = 2  # axis, of keys and values reordered
 _QUERIES, _HEADS = 1, 2  # axes, of numbers per query the other way round: (batch, heads, queries)
 Whole = tuple[tuple[Dimension, ...], tf.DType]  # shape and type of a tensor
-# Takes the pieces of one tile; returns what is joined along the axis, and what is summed over all tiles.
+# Takes the slices of one tile; returns results to concatenate, and results to sum over all tiles.
 Tile = Callable[..., tuple[Tensors, Tensors]]
 
 
@@ -51,39 +55,61 @@ def attention(
     is_causal: bool = False,
     tile_bytes: int = TILE_BYTES,
 ) -> tf.Tensor:
-    """Return softmax(scale query key^T) value, ``(batch, queries, heads, value size)``, in ``value``'s type.
+    """Return softmax(scale query key^T) value in ``value``'s type.
 
-    Shapes: query ``(batch, queries, heads, size)``, key ``(batch, keys, heads, size)``, value ``(batch, keys, heads, value
-    size)``; all but the batch static. mask: booleans that broadcast to ``(batch, heads, queries, keys)``; where False, a query
-    does not see a key, and a query that sees none takes the mean of all values. is_causal, in place of a mask: a query sees the
-    keys up to its own place. The softmax is computed in float32 at least. Source: Vaswani et al. 2017, section 3.2.1.
+    Args:
+        query: ``(batch, queries, heads, size)``; here and below all but the batch is static.
+        key: ``(batch, keys, heads, size)``.
+        value: ``(batch, keys, heads, value size)``.
+        mask: Booleans that broadcast to ``(batch, heads, queries, keys)``; False hides a key from a
+            query. A query that sees no key takes the mean of all values.
+        scale: The factor of the scores.
+        is_causal: In place of a mask: a query sees the keys up to its own position.
+        tile_bytes: At most so many bytes of probabilities are computed at once.
 
-    The heads' rows are brought together tile by tile, so that no array of another order stands beside the whole ones.
+    Returns:
+        ``(batch, queries, heads, value size)``. The softmax is computed in float32 at least.
+
+    Source: Vaswani et al. 2017, section 3.2.1.
     """
-    batch, queries, heads, keys = query.shape[0] or USUAL_BATCH, query.shape[1], query.shape[2], key.shape[1]
+    batch = query.shape[0] or USUAL_BATCH
+    queries = query.shape[1]
+    heads = query.shape[2]
+    keys = key.shape[1]
     if is_causal:
-        # The places of queries, as a mask is given, so that tiles get their part of them.
+        # Positions of queries, given like a mask, so that each tile is handed its own.
         masks = [tf.reshape(tf.range(queries), [1, queries, 1, 1])]
     else:
         masks = [] if mask is None else [_swap_heads(tf.convert_to_tensor(mask))]
     blocks = max(1, min(_QUERY_BLOCKS, queries // _QUERY_BLOCK)) if is_causal else 1
     block, per_query = math.ceil(queries / blocks), batch * keys * _wide(query.dtype).size
-    together = max(d for d in range(1, heads + 1) if heads % d == 0 and (d == 1 or d * block * per_query <= tile_bytes))
+    divisors = [d for d in range(1, heads + 1) if heads % d == 0]
+    together = max(d for d in divisors if d == 1 or d * block * per_query <= tile_bytes)
     tiles = 1 if together > 1 else math.ceil(block * per_query / tile_bytes)
     rows = math.ceil(block / tiles)
     tiles = math.ceil(block / rows)
     recurrence = _Attention(heads // together, blocks, tiles, scale, is_causal)
     # A query added to fill the last tile has a gradient of zeros, and so adds nothing to any other.
     padded = [_pad_queries(t, blocks * tiles * rows) for t in (query, *masks)]
-    (out,) = call_with_vjp(recurrence.with_gradient, padded[0], key, value, *padded[1:], count=1, name="attention")
+    (out,) = call_with_vjp(
+        recurrence.with_gradient, padded[0], key, value, *padded[1:], count=1, name="attention"
+    )
     return out[:, :queries]
 
 
 class _Attention:
-    """Attention as ``call_with_vjp`` takes it: tiles of heads, in these blocks of queries, in these tiles of queries."""
+    """Attention and its gradient, as ``call_with_vjp`` takes them.
 
-    def __init__(self, head_tiles: int, blocks: int, query_tiles: int, scale: float, is_causal: bool) -> None:
-        self._head_tiles, self._blocks, self._query_tiles, self._scale = head_tiles, blocks, query_tiles, scale
+    Nested in this order: tiles of heads, blocks of queries, tiles of the queries of a block.
+    """
+
+    def __init__(
+        self, head_tiles: int, blocks: int, query_tiles: int, scale: float, is_causal: bool
+    ) -> None:
+        self._head_tiles = head_tiles
+        self._blocks = blocks
+        self._query_tiles = query_tiles
+        self._scale = scale
         self._is_causal = is_causal
 
     def with_gradient(self, *tensors: tf.Tensor) -> tuple[Tensors, Callable[..., Tensors]]:
@@ -96,10 +122,13 @@ class _Attention:
 
         return (out,), gradient
 
-    def _forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask: Sequence[tf.Tensor]) -> Tensors:
-        """Return the results, and per query the largest score and the logarithm of the sum of all exp(scale (score - largest)).
+    def _forward(
+        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask: Sequence[tf.Tensor]
+    ) -> Tensors:
+        """Return the results, and per query the largest score and the logarithm of the softmax sum.
 
-        Those two are ``(batch, heads, queries)``: the gradient reads them along the queries.
+        The sum is over exp(scale (score - largest)). Both numbers are ``(batch, heads, queries)``,
+        since the gradient reads them along the queries.
         """
 
         def results(query: tf.Tensor) -> list[Whole]:
@@ -107,30 +136,51 @@ class _Attention:
             number = (batch, heads, queries), _wide(query.dtype)
             return [_like(query, value.shape[-1]), number, number]
 
-        def of_heads(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, *mask: tf.Tensor) -> tuple[Tensors, Tensors]:
+        def of_heads(
+            query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, *mask: tf.Tensor
+        ) -> tuple[Tensors, Tensors]:
             key, value = _swap_heads(key), _swap_heads(value)
 
-            def of_queries(common: int, key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
+            def of_queries(
+                common: int, key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor
+            ) -> tuple[Tensors, Tensors]:
                 query, *mask = map(_swap_heads, of_query)
                 parts = self._parts(common, key, value, mask)
-                scores = [_scores(query, tf.linalg.matrix_transpose(key), *mask) for key, _, mask in parts]
-                largest = functools.reduce(tf.maximum, (tf.reduce_max(s, axis=-1, keepdims=True) for s in scores))
+                scores = [
+                    _scores(query, tf.linalg.matrix_transpose(key), *mask) for key, _, mask in parts
+                ]
+                largest = functools.reduce(
+                    tf.maximum, (tf.reduce_max(s, axis=-1, keepdims=True) for s in scores)
+                )
                 weights = [tf.exp((s - largest) * self._scale) for s in scores]
                 total = _add_all(tf.reduce_sum(w, axis=-1, keepdims=True) for w in weights)
-                out = _add_all(tf.matmul(tf.cast(w, value.dtype), value) for w, (_, value, _) in zip(weights, parts))
-                return (_swap_heads(out / tf.cast(total, value.dtype)), largest[..., 0], tf.math.log(total[..., 0])), ()
+                out = _add_all(
+                    tf.matmul(tf.cast(w, value.dtype), value)
+                    for w, (_, value, _) in zip(weights, parts)
+                )
+                return (
+                    _swap_heads(out / tf.cast(total, value.dtype)),
+                    largest[..., 0],
+                    tf.math.log(total[..., 0]),
+                ), ()
 
             return self._over_queries(of_queries, [key, value], [query, *mask], results)
 
-        return map_tiles(of_heads, self._head_tiles, _HEADS, [query, key, value, *mask], results(query))[0]
+        return map_tiles(
+            of_heads, self._head_tiles, _HEADS, [query, key, value, *mask], results(query)
+        )[0]
 
     def _backward(self, key: tf.Tensor, value: tf.Tensor, of_query: Sequence[tf.Tensor]) -> Tensors:
         """Return the gradients of query, key and value: Dao et al. 2022, appendix B.2."""
 
-        def of_heads(key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
+        def of_heads(
+            key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor
+        ) -> tuple[Tensors, Tensors]:
             key, value = _swap_heads(key), _swap_heads(value)
 
-            def of_queries(common: int, key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor) -> tuple[Tensors, Tensors]:
+            def of_queries(
+                common: int, key: tf.Tensor, value: tf.Tensor, *of_query: tf.Tensor
+            ) -> tuple[Tensors, Tensors]:
                 query, out, d_out = map(_swap_heads, of_query[:3])
                 largest, log_total, *mask = of_query[3:]
                 parts = self._parts(common, key, value, list(map(_swap_heads, mask)))
@@ -138,43 +188,70 @@ class _Attention:
                 for key, value, mask in parts:
                     seen = [tf.linalg.matrix_transpose(m) for m in mask]
                     scores = _scores(key, tf.linalg.matrix_transpose(query), *seen)
-                    # Divided by the sum in the exponent: by a product it would be another pass over the probabilities.
-                    weights = tf.exp((scores - largest[:, :, None]) * self._scale - log_total[:, :, None])
-                    d_weights = tf.cast(tf.matmul(value, tf.linalg.matrix_transpose(d_out)), weights.dtype)
+                    # Subtracting the logarithm in the exponent divides by the sum without another
+                    # pass over the probabilities.
+                    weights = tf.exp(
+                        (scores - largest[:, :, None]) * self._scale - log_total[:, :, None]
+                    )
+                    d_weights = tf.cast(
+                        tf.matmul(value, tf.linalg.matrix_transpose(d_out)), weights.dtype
+                    )
                     made.append((key, seen, weights, d_weights))
                 if out.dtype == weights.dtype:
                     mean = tf.reduce_sum(d_out * out, axis=-1)[:, :, None]
-                else:  # equal to it, had the results not been rounded to half precision
-                    mean = _add_all(tf.reduce_sum(w * d, axis=-2, keepdims=True) for _, _, w, d in made)
+                else:  # the same sum, without the rounding of the results to half precision
+                    mean = _add_all(
+                        tf.reduce_sum(w * d, axis=-2, keepdims=True) for _, _, w, d in made
+                    )
                 d_queries, d_keys, d_values = [], [], []
                 for key, seen, weights, d_weights in made:
                     d_scores = weights * (d_weights - mean) * self._scale
-                    if seen and not self._is_causal:  # there what a query does not see has a weight of 0 already
+                    # In causal attention an invisible key has the weight 0 already.
+                    if seen and not self._is_causal:
                         d_scores = tf.where(seen[0], d_scores, tf.zeros([], d_scores.dtype))
                     d_scores = tf.cast(d_scores, key.dtype)
                     d_queries.append(tf.matmul(tf.linalg.matrix_transpose(key), d_scores))
                     d_keys.append(tf.matmul(d_scores, query))
                     d_values.append(tf.matmul(tf.cast(weights, d_out.dtype), d_out))
                 d_query = tf.linalg.matrix_transpose(_add_all(d_queries))
-                return (_swap_heads(d_query),), (_concatenate(d_keys, _KEYS), _concatenate(d_values, _KEYS))
+                return (_swap_heads(d_query),), (
+                    _concatenate(d_keys, _KEYS),
+                    _concatenate(d_values, _KEYS),
+                )
 
-            (d_query,), sums = self._over_queries(of_queries, [key, value], of_query, lambda query: [_like(query)], sums=True)
+            (d_query,), sums = self._over_queries(
+                of_queries, [key, value], of_query, lambda query: [_like(query)], sums=True
+            )
             return (d_query, *map(_swap_heads, sums)), ()
 
         tensors = [key, value, *of_query]
-        return map_tiles(of_heads, self._head_tiles, _HEADS, tensors, [_like(of_query[0]), _like(key), _like(value)])[0]
+        return map_tiles(
+            of_heads,
+            self._head_tiles,
+            _HEADS,
+            tensors,
+            [_like(of_query[0]), _like(key), _like(value)],
+        )[0]
 
-    def _parts(self, common: int, key: tf.Tensor, value: tf.Tensor, mask: list[tf.Tensor]) -> list[Any]:
-        """Return keys and values with what of them queries see: ``mask``, or in causal attention all of the first ``common``.
+    def _parts(
+        self, common: int, key: tf.Tensor, value: tf.Tensor, mask: list[tf.Tensor]
+    ) -> list[Any]:
+        """Return keys and values in parts, each with its mask.
 
-        There ``mask`` are the places of the queries.
+        Without causality there is one part with ``mask``. In causal attention ``mask`` holds the
+        positions of the queries: the first ``common`` keys are visible to all of them and need no
+        mask, and the others are compared with the positions.
         """
         if not self._is_causal:
             return [(key, value, mask)]
         keys, (places,) = key.shape[_KEYS], mask
         common = min(common, keys)
         parts = [(0, common, []), (common, keys, [tf.range(common, keys) <= places])]
-        return [(key[:, :, begin:end], value[:, :, begin:end], seen) for begin, end, seen in parts if begin < end]
+        return [
+            (key[:, :, begin:end], value[:, :, begin:end], seen)
+            for begin, end, seen in parts
+            if begin < end
+        ]
 
     def _over_queries(
         self,
@@ -185,10 +262,12 @@ class _Attention:
         *,
         sums: bool = False,
     ) -> tuple[Tensors, Tensors]:
-        """Call ``tile`` on the keys and values, reordered, and on pieces of what belongs to queries; the rest as ``map_tiles``.
+        """Call ``tile`` for tiles of queries, block by block; concatenate and sum its results.
 
-        Before these it is given the number of keys that all queries of the block see, if any are worth a part of their own.
-        ``joined`` are the results for some queries. What is summed, if any, is like ``of_key``.
+        ``tile`` takes the number of keys that every query of the block sees, the visible keys and
+        values, and slices of the tensors ``of_query``. ``joined`` returns the shapes of its
+        results. With ``sums`` it also returns terms with the shapes of ``of_key``, which are
+        summed.
         """
         keys, length = of_key[0].shape[-2], of_query[0].shape[_QUERIES] // self._blocks
         pieces = _of_each(of_query, self._blocks, _QUERIES)
@@ -197,23 +276,41 @@ class _Attention:
         for number in range(self._blocks):
             seen = min(keys, (number + 1) * length) if self._is_causal else keys
             visible = [t[:, :, :seen] for t in of_key] if seen < keys else of_key
-            here = [t if p is None or self._blocks == 1 else p.of(t, number) for p, t in zip(pieces, of_query)]
+            here = [
+                t if p is None or self._blocks == 1 else p.of(t, number)
+                for p, t in zip(pieces, of_query)
+            ]
             summed = [_like(t) for t in visible] if sums else []
-            common = number * length if target_now().is_xla else 0  # TensorFlow's kernels would read more than a mask costs
-            part, terms = map_tiles(partial(tile, common, *visible), self._query_tiles, _QUERIES, here, joined(here[0]), summed)
+            # Without XLA the slices of two parts cost more than a mask does.
+            common = number * length if target_now().is_xla else 0
+            part, terms = map_tiles(
+                partial(tile, common, *visible),
+                self._query_tiles,
+                _QUERIES,
+                here,
+                joined(here[0]),
+                summed,
+            )
             parts.append(part)
             whole = [embed(term, like, _KEYS, 0) for term, like in zip(terms, of_key)]
             totals = whole if totals is None else [a + b for a, b in zip(totals, whole)]
-        return tuple(_concatenate(p, _axis(_QUERIES, p[0].shape.rank)) for p in zip(*parts)), tuple(totals or ())
+        results = [_concatenate(p, _axis(_QUERIES, p[0].shape.rank)) for p in zip(*parts)]
+        return tuple(results), tuple(totals or ())
 
 
 def map_tiles(
-    tile: Tile, count: int, axis: int, tensors: Sequence[tf.Tensor], joined: Sequence[Whole], summed: Sequence[Whole] = ()
+    tile: Tile,
+    count: int,
+    axis: int,
+    tensors: Sequence[tf.Tensor],
+    joined: Sequence[Whole],
+    summed: Sequence[Whole] = (),
 ) -> tuple[Tensors, Tensors]:
-    """Call ``tile`` on ``count`` equal pieces of ``tensors`` along ``axis``, one after the other.
+    """Call ``tile`` on ``count`` equal slices of ``tensors`` along ``axis``, one after the other.
 
-    Tensors of rank 3 have their axes 1 and 2 the other way round. One of size 1 along ``axis`` is given whole each time.
-    Returns the results joined along ``axis``, of the shapes and types ``joined``, and the summed ones.
+    Tensors of rank 3 have axes 1 and 2 swapped. A tensor of size 1 along ``axis`` is passed whole.
+    Returns the results, concatenated along ``axis``, of the shapes and types ``joined``; and the
+    sums of those that ``summed`` describes.
     """
     if count == 1:
         return tile(*tensors)
@@ -227,24 +324,36 @@ def map_tiles(
         made = tuple(p.put(store, i, part) for p, store, part in zip(results, made, parts))
         return i + 1, made, tuple(s + term for s, term in zip(sums, terms))
 
-    start = tuple(p.empty(target) for p in results), tuple(zeros(shape, dtype, target) for shape, dtype in summed)
+    start = (
+        tuple(p.empty(target) for p in results),
+        tuple(zeros(shape, dtype, target) for shape, dtype in summed),
+    )
     _, made, sums = run_loop(count, body, (tf.constant(0), *start))
     return tuple(p.whole(store) for p, store in zip(results, made)), sums
 
 
 def _of_each(tensors: Sequence[tf.Tensor], count: int, axis: int) -> list[Pieces | None]:
-    """Return the ``count`` pieces of each tensor along ``axis``; None where it has one value for all of them."""
-    return [None if t.shape[_axis(axis, t.shape.rank)] == 1 else _pieces(_like(t), count, axis) for t in tensors]
+    """Return the ``count`` pieces of each tensor along ``axis``; None where it has one value for
+    all of them.
+    """
+    return [
+        None if t.shape[_axis(axis, t.shape.rank)] == 1 else _pieces(_like(t), count, axis)
+        for t in tensors
+    ]
 
 
 def _pieces(whole: Whole, count: int, axis: int) -> Pieces:
     shape, dtype = whole
     axis = _axis(axis, len(shape))
-    return Pieces(count, tuple(d // count if i == axis else d for i, d in enumerate(shape)), dtype, axis)
+    return Pieces(
+        count, tuple(d // count if i == axis else d for i, d in enumerate(shape)), dtype, axis
+    )
 
 
 def _axis(axis: int, rank: int) -> int:
-    """Return where ``axis``, queries or heads, is in a tensor of ``rank``: numbers per query have no size, and heads first."""
+    """Return where ``axis``, queries or heads, is in a tensor of ``rank``: numbers per query have
+    no size, and heads first.
+    """
     return axis if rank == 4 else _QUERIES + _HEADS - axis
 
 
@@ -254,14 +363,20 @@ def _like(tensor: tf.Tensor, last: Dimension | None = None) -> Whole:
 
 
 def _swap_heads(tensor: tf.Tensor) -> tf.Tensor:
-    """Return ``(batch, heads, length, size)`` as ``(batch, length, heads, size)``, and the other way round."""
+    """Return ``(batch, heads, length, size)`` as ``(batch, length, heads, size)``, and the other
+    way round.
+    """
     return tf.transpose(tensor, [0, 2, 1, 3])
 
 
 def _scores(rows: tf.Tensor, columns: tf.Tensor, *mask: tf.Tensor) -> tf.Tensor:
     scores = tf.matmul(rows, columns)
     scores = tf.cast(scores, _wide(scores.dtype))
-    return tf.where(mask[0], scores, tf.constant(-0.7 * scores.dtype.max, scores.dtype)) if mask else scores
+    return (
+        tf.where(mask[0], scores, tf.constant(-0.7 * scores.dtype.max, scores.dtype))
+        if mask
+        else scores
+    )
 
 
 def _add_all(tensors: Iterable[tf.Tensor]) -> tf.Tensor:

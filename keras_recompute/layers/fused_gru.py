@@ -1,12 +1,13 @@
 """The GRU recurrence over a whole sequence, with its gradient written by hand.
 
-The plan is that of ``fused_lstm``: products of all steps outside the loops, one recurrent product inside. The two gates and
-the candidate are arrays of their own, so that nothing is joined or cut step by step. Replayed
-where the outputs are at hand, ``reset_after`` needs no loop at all, because every gate follows from the inputs and the
-shifted outputs; without it the same holds, with the candidate's product taken of the reset states.
+The plan is that of ``fused_lstm``: products of all steps outside the loops, one recurrent product
+inside. The two gates and the candidate are arrays of their own, so that nothing is joined or cut
+step by step. Replayed where the outputs are at hand, ``reset_after`` needs no loop at all, because
+every gate follows from the inputs and the shifted outputs; without it the same holds, with the
+candidate's product taken of the reset states.
 
-Gate order is Keras's: update, reset, candidate. Source: Cho et al. 2014 (``reset_after=False``), and the variant whose
-reset gate acts after the product, which cuDNN computes.
+Gate order is Keras's: update, reset, candidate. Source: Cho et al. 2014 (``reset_after=False``),
+and the variant whose reset gate acts after the product, which cuDNN computes.
 """
 
 from __future__ import annotations
@@ -33,20 +34,33 @@ from .scan import (
 
 
 def gru(
-    inputs: tf.Tensor, h0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor, *, reset_after: bool
+    inputs: tf.Tensor,
+    h0: tf.Tensor,
+    kernel: tf.Tensor,
+    recurrent_kernel: tf.Tensor,
+    bias: tf.Tensor,
+    *,
+    reset_after: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the outputs ``(batch, time, units)`` and the last state ``(batch, units)``.
 
-    Shapes: inputs ``(batch, time, features)`` with static time; h0 ``(batch, units)``; kernel ``(features, 3 units)``;
-    recurrent_kernel ``(units, 3 units)``; bias ``(2, 3 units)`` with ``reset_after``, else ``(3 units,)``.
+    Shapes: inputs ``(batch, time, features)`` with static time; h0 ``(batch, units)``; kernel
+    ``(features, 3 units)``; recurrent_kernel ``(units, 3 units)``; bias ``(2, 3 units)`` with
+    ``reset_after``, else ``(3 units,)``.
     """
     recurrence = _gru_reset_after if reset_after else _gru_reset_before
-    outputs, h = call_with_vjp(recurrence, inputs, h0, kernel, recurrent_kernel, bias, count=2, name="gru")
+    outputs, h = call_with_vjp(
+        recurrence, inputs, h0, kernel, recurrent_kernel, bias, count=2, name="gru"
+    )
     return outputs, h
 
 
 def _gru_reset_after(
-    inputs: tf.Tensor, h0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
+    inputs: tf.Tensor,
+    h0: tf.Tensor,
+    kernel: tf.Tensor,
+    recurrent_kernel: tf.Tensor,
+    bias: tf.Tensor,
 ) -> tuple[Tensors, Callable[..., Tensors]]:
     units = h0.shape[-1]
     kernels, recurrent = _columns(kernel, units), _columns(recurrent_kernel, units)
@@ -55,7 +69,8 @@ def _gru_reset_after(
     projected = [matmul_over_time(inputs, k) for k in kernels]
 
     def gates_from(sum_zr: tf.Tensor, x_a: tf.Tensor, p_a: tf.Tensor) -> Tensors:
-        # Biases are added where the values are at hand: before the loop it costs a pass over all of them.
+        # Biases are added where the values are at hand: before the loop it costs a pass over all of
+        # them.
         zr = tf.sigmoid(sum_zr + (bias_zr + recurrent_bias_zr))
         # The candidate's product is kept: the gradient of the reset gate needs it.
         return zr, tf.tanh(x_a + bias_a + zr[..., units:] * (p_a + recurrent_bias_a)), p_a
@@ -80,7 +95,9 @@ def _gru_reset_after(
     def again() -> Tensors:
         before = previous_states(h0, outputs)
         sum_zr = fused_matmul(inputs, before, kernels[0], recurrent[0])
-        return gates_from(sum_zr, matmul_over_time(inputs, kernels[1]), matmul_over_time(before, recurrent[1]))
+        return gates_from(
+            sum_zr, matmul_over_time(inputs, kernels[1]), matmul_over_time(before, recurrent[1])
+        )
 
     zr, a, p_a = cheaper_replay([zr, a, p_a], again, given=[outputs])
 
@@ -94,7 +111,9 @@ def _gru_reset_after(
             z, r = tf.split(zr, 2, axis=-1)
             dh = dh + d_outputs_at.read(t)
             da = dh * (1 - z) * (1 - a * a)
-            d_zr = tf.concat([dh * (before_at.read(t) - a), da * (p_a + recurrent_bias_a)], axis=-1) * (zr * (1 - zr))
+            d_zr = tf.concat(
+                [dh * (before_at.read(t) - a), da * (p_a + recurrent_bias_a)], axis=-1
+            ) * (zr * (1 - zr))
             d_p_a = da * r
             dh = dh * z + tf.matmul(tf.concat([d_zr, d_p_a], axis=-1), turned)
             return (dh,), (d_zr, da, d_p_a), ()
@@ -110,10 +129,16 @@ def _gru_reset_after(
 
 
 def _gru_reset_before(
-    inputs: tf.Tensor, h0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
+    inputs: tf.Tensor,
+    h0: tf.Tensor,
+    kernel: tf.Tensor,
+    recurrent_kernel: tf.Tensor,
+    bias: tf.Tensor,
 ) -> tuple[Tensors, Callable[..., Tensors]]:
     units = h0.shape[-1]
-    kernels, biases, (of_gates, of_candidate) = (_columns(w, units) for w in (kernel, bias, recurrent_kernel))
+    kernels, biases, (of_gates, of_candidate) = (
+        _columns(w, units) for w in (kernel, bias, recurrent_kernel)
+    )
     projected = [matmul_over_time(inputs, k) for k in kernels]
 
     def advance(x: Tensors, h: tf.Tensor) -> Tensors:
@@ -135,7 +160,9 @@ def _gru_reset_before(
     def again() -> Tensors:
         before = previous_states(h0, outputs)
         zr = tf.sigmoid(fused_matmul(inputs, before, kernels[0], of_gates) + biases[0])
-        return zr, tf.tanh(fused_matmul(inputs, zr[..., units:] * before, kernels[1], of_candidate) + biases[1])
+        return zr, tf.tanh(
+            fused_matmul(inputs, zr[..., units:] * before, kernels[1], of_candidate) + biases[1]
+        )
 
     zr, a = cheaper_replay([zr, a], again, given=[outputs])
 
@@ -144,7 +171,8 @@ def _gru_reset_before(
         # The loop overwrites the gates, and the reset gate is needed once more after it.
         reset = zr[:, :, units:] * before
         before_at, d_outputs_at = Steps(before), Steps(d_outputs)
-        gates_turned, candidate_turned = tf.transpose(of_gates), tf.transpose(of_candidate)  # once; see fused_lstm
+        # once; see fused_lstm
+        gates_turned, candidate_turned = tf.transpose(of_gates), tf.transpose(of_candidate)
 
         def back(t: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
             (zr, a), (dh,) = current, states
@@ -158,8 +186,16 @@ def _gru_reset_before(
 
         (dh0,), (d_zr, da), _ = scan_in_place(back, (dh,), [zr, a], backwards=True)
         d_inputs, d_kernel = _product_gradients(inputs, kernels, (d_zr, da))
-        d_recurrent = tf.concat([matrix_gradient(before, d_zr), matrix_gradient(reset, da)], axis=-1)
-        return d_inputs, dh0, d_kernel, d_recurrent, tf.concat([sum_over_time(d_zr), sum_over_time(da)], axis=0)
+        d_recurrent = tf.concat(
+            [matrix_gradient(before, d_zr), matrix_gradient(reset, da)], axis=-1
+        )
+        return (
+            d_inputs,
+            dh0,
+            d_kernel,
+            d_recurrent,
+            tf.concat([sum_over_time(d_zr), sum_over_time(da)], axis=0),
+        )
 
     return (outputs, h), gradient
 
@@ -170,7 +206,9 @@ def _columns(tensor: tf.Tensor, units: int) -> Tensors:
 
 
 def _outputs_alone(
-    advance: Callable[[Tensors, tf.Tensor], tf.Tensor], projected: Sequence[tf.Tensor], h0: tf.Tensor
+    advance: Callable[[Tensors, tf.Tensor], tf.Tensor],
+    projected: Sequence[tf.Tensor],
+    h0: tf.Tensor,
 ) -> Tensors:
     """Return the outputs and the last state by a loop that keeps no gates."""
     projected_at = [Steps(p) for p in projected]
@@ -183,8 +221,15 @@ def _outputs_alone(
     return outputs, h
 
 
-def _product_gradients(inputs: tf.Tensor, kernels: Tensors, gradients: Tensors) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the gradients of the inputs and of the whole kernel, from those of its products with the inputs."""
-    pairs = [matmul_over_time_gradient(inputs, kernel, gradient) for kernel, gradient in zip(kernels, gradients)]
+def _product_gradients(
+    inputs: tf.Tensor, kernels: Tensors, gradients: Tensors
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the gradients of the inputs and of the whole kernel, from those of its products with
+    the inputs.
+    """
+    pairs = [
+        matmul_over_time_gradient(inputs, kernel, gradient)
+        for kernel, gradient in zip(kernels, gradients)
+    ]
     (d_inputs, d_kernel), (more_d_inputs, d_candidate) = pairs
     return d_inputs + more_d_inputs, tf.concat([d_kernel, d_candidate], axis=-1)

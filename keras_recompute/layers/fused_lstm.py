@@ -1,14 +1,15 @@
 """The LSTM recurrence over a whole sequence, with its gradient written by hand.
 
-Forward: the input projection is one matrix product; the loop holds only the recurrent one. Backward: the loop produces
-the gradients of the gate pre-activations; each weight gradient is one product after it (Appleyard, Kocisky and Blunsom
-2016, "Optimizing Performance of Recurrent Neural Networks on GPUs", section 3). Differentiating the loop step by step,
-as automatic differentiation does, would add a weight gradient per step.
+Forward: the input projection is one matrix product; the loop holds only the recurrent one.
+Backward: the loop produces the gradients of the gate pre-activations; each weight gradient is one
+product after it (Appleyard, Kocisky and Blunsom 2016, "Optimizing Performance of Recurrent Neural
+Networks on GPUs", section 3). Differentiating the loop step by step, as automatic differentiation
+does, would add a weight gradient per step.
 
-The gates are as large as the projected inputs and the gradients of the gates, and each is written over the one before. A
-forward pass whose gates nobody keeps does not write them. When the gradient is replayed where the outputs are at hand, the
-recurrence is not run again: all gates are one product of the inputs and the shifted outputs, and only the cell state is
-scanned.
+The gates are as large as the projected inputs and the gradients of the gates, and each is written
+over the one before. A forward pass whose gates nobody keeps does not write them. When the gradient
+is replayed where the outputs are at hand, the recurrence is not run again: all gates are one
+product of the inputs and the shifted outputs, and only the cell state is scanned.
 
 Gate order is Keras's: input, forget, candidate, output.
 """
@@ -37,26 +38,39 @@ from .scan import (
 
 
 def lstm(
-    inputs: tf.Tensor, h0: tf.Tensor, c0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
+    inputs: tf.Tensor,
+    h0: tf.Tensor,
+    c0: tf.Tensor,
+    kernel: tf.Tensor,
+    recurrent_kernel: tf.Tensor,
+    bias: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the outputs ``(batch, time, units)`` and the last states h and c ``(batch, units)``.
 
-    Shapes: inputs ``(batch, time, features)`` with static time; h0, c0 ``(batch, units)``; kernel ``(features, 4 units)``;
-    recurrent_kernel ``(units, 4 units)``; bias ``(4 units,)``. Source: Hochreiter and Schmidhuber 1997, with the forget
-    gate of Gers et al. 2000.
+    Shapes: inputs ``(batch, time, features)`` with static time; h0, c0 ``(batch, units)``; kernel
+    ``(features, 4 units)``; recurrent_kernel ``(units, 4 units)``; bias ``(4 units,)``. Source:
+    Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
     """
-    outputs, h, c = call_with_vjp(_lstm, inputs, h0, c0, kernel, recurrent_kernel, bias, count=3, name="lstm")
+    outputs, h, c = call_with_vjp(
+        _lstm, inputs, h0, c0, kernel, recurrent_kernel, bias, count=3, name="lstm"
+    )
     return outputs, h, c
 
 
 def _lstm(
-    inputs: tf.Tensor, h0: tf.Tensor, c0: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, bias: tf.Tensor
+    inputs: tf.Tensor,
+    h0: tf.Tensor,
+    c0: tf.Tensor,
+    kernel: tf.Tensor,
+    recurrent_kernel: tf.Tensor,
+    bias: tf.Tensor,
 ) -> tuple[Tensors, Callable[..., Tensors]]:
     length, units = inputs.shape[1], h0.shape[-1]
     projected = matmul_over_time(inputs, kernel)
 
     def advance(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> Tensors:
-        # The bias is added here, where the values are at hand: before the loop it costs a pass over all of them.
+        # The bias is added here, where the values are at hand: before the loop it costs a pass over
+        # all of them.
         gates, c = _gates_and_cell(x + tf.matmul(h, recurrent_kernel) + bias, c)
         return gates, gates[:, 3 * units :] * tf.tanh(c), c
 
@@ -74,7 +88,9 @@ def _lstm(
         states, (outputs,) = scan(step, (h0, c0), length, [units])
         return outputs, *states
 
-    (h, c), (gates,), (cells, outputs) = scan_in_place(keeping, (h0, c0), [projected], [units, units])
+    (h, c), (gates,), (cells, outputs) = scan_in_place(
+        keeping, (h0, c0), [projected], [units, units]
+    )
     outputs, h, c = cheaper_alone([outputs, h, c], alone)
 
     def again() -> Tensors:
@@ -91,7 +107,8 @@ def _lstm(
 
     def gradient(d_outputs: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor) -> Tensors:
         cells_at, d_outputs_at = Steps(cells), Steps(d_outputs)
-        # Turned once: a product with the transpose would turn it at every step, which takes longer than the product.
+        # Turned once: a product with the transpose would turn it at every step, which takes longer
+        # than the product.
         turned = tf.transpose(recurrent_kernel)
 
         def back(t: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
@@ -113,7 +130,9 @@ def _lstm(
 
 
 def _gates_and_cell(z: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the gates of one step from the sum that they are functions of, and the cell state after it."""
+    """Return the gates of one step from the sum that they are functions of, and the cell state
+    after it.
+    """
     gates = _activate(z)
     i, f, a, _ = tf.split(gates, 4, axis=-1)
     return gates, f * c + i * a
@@ -122,8 +141,9 @@ def _gates_and_cell(z: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _activate(z: tf.Tensor) -> tf.Tensor:
     """Return the gates: sigmoid of all but the candidate, which is a tanh.
 
-    By sigmoid(z) = (1 + tanh(z / 2)) / 2 that is one function of all columns, which a compiler turns into vector
-    instructions; where pieces are joined it decides for every element which piece it is in.
+    By sigmoid(z) = (1 + tanh(z / 2)) / 2 that is one function of all columns, which a compiler
+    turns into vector instructions; where pieces are joined it decides for every element which piece
+    it is in.
     """
     units = z.shape[-1] // 4
     scale = tf.constant([0.5] * (2 * units) + [1.0] * units + [0.5] * units, z.dtype)
@@ -131,7 +151,9 @@ def _activate(z: tf.Tensor) -> tf.Tensor:
 
 
 def _slopes(gates: tf.Tensor) -> tf.Tensor:
-    """Return the derivatives of the activations: g (1 - g), and for the candidate 1 - a^2 = (1 + a) (1 - a)."""
+    """Return the derivatives of the activations: g (1 - g), and for the candidate 1 - a^2 = (1 + a)
+    (1 - a).
+    """
     units = gates.shape[-1] // 4
     is_candidate = tf.constant([0.0] * (2 * units) + [1.0] * units + [0.0] * units, gates.dtype)
     return (gates + is_candidate) * (1 - gates)

@@ -10,14 +10,17 @@ import tensorflow as tf
 from ..engine.gradient import Tensors, is_dissolved, with_both_gradients
 from ..engine.program import in_default_graph
 
-# Takes tensors; returns its results, and the function from their gradients to those of its arguments.
+# Takes tensors; returns its results, and the function from their gradients to those of its
+# arguments.
 Recurrence = Callable[..., tuple[Tensors, Callable[..., Tensors]]]
 
 
 def call_with_vjp(recurrence: Recurrence, *inputs: tf.Tensor, count: int, name: str) -> Any:
-    """Return the ``count`` results of ``recurrence(*inputs)``; higher derivatives are those of the recurrence itself.
+    """Return the ``count`` results of ``recurrence(*inputs)``; higher derivatives are those of the
+    recurrence itself.
 
-    This is ``tf.custom_gradient`` in eager code; in a graph that one would keep an entry per use for ever.
+    This is ``tf.custom_gradient`` in eager code; in a graph that one would keep an entry per use
+    for ever.
     """
     if tf.executing_eagerly():
         return tf.custom_gradient(recurrence)(*inputs)

@@ -22,7 +22,9 @@ _warned: weakref.WeakSet[Any] = weakref.WeakSet()
 
 @contextlib.contextmanager
 def obey_checkpoints(layer: Any = _EVERY) -> Iterator[None]:
-    """Say that who calls the checkpoint ``layer`` inside, by default every one, knows what it is for."""
+    """Say that who calls the checkpoint ``layer`` inside, by default every one, knows what it is
+    for.
+    """
     before = _obeyed.set(layer)
     try:
         yield
@@ -32,12 +34,14 @@ def obey_checkpoints(layer: Any = _EVERY) -> Iterator[None]:
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class RecomputationCheckpoint(keras.layers.Layer):
-    """Return the inputs unchanged; ``keras_recompute.Model`` saves them and recomputes what lies between checkpoints.
+    """Return the inputs unchanged; ``keras_recompute.Model`` saves them and recomputes what lies
+    between checkpoints.
 
-    Takes and returns any nest of tensors. In any other model it does nothing, which a RecomputeWarning
-    says once where a gradient may be asked. Its config is Keras's own: name, trainable and dtype. A
-    model lists its other layers as if one that ``was_inserted``, by ``checkpointed``, were not there.
-    Source: the layer of the same name in Graphcore's TensorFlow addons.
+    Takes and returns any nest of tensors. In any other model it does nothing, which a
+    RecomputeWarning says once where a gradient may be asked. Its config is Keras's own: name,
+    trainable and dtype. A model lists its other layers as if one that ``was_inserted``, by
+    ``checkpointed``, were not there. Source: the layer of the same name in Graphcore's TensorFlow
+    addons.
 
     Examples:
         >>> x = inputs = keras.Input((8,))
@@ -45,7 +49,7 @@ class RecomputationCheckpoint(keras.layers.Layer):
         ...     x = keras.layers.Dense(units, "tanh")(x)
         ...     x = kr.RecomputationCheckpoint()(x)
         >>> model = kr.Model(inputs, keras.layers.Dense(1)(x))
-        >>> len(model.plan.named_steps)  # a section for each checkpoint, and what comes after the last
+        >>> len(model.plan.named_steps)  # a section per checkpoint, and the rest after the last one
         3
     """
 
@@ -70,16 +74,26 @@ class RecomputationCheckpoint(keras.layers.Layer):
 
 
 def _warn_ignored(checkpoint: RecomputationCheckpoint, holder: Any) -> None:
-    """Warn, once for each ``holder``, the layer or model that was called, that its checkpoint does nothing."""
+    """Warn, once for each ``holder``, the layer or model that was called, that its checkpoint does
+    nothing.
+    """
     if holder in _warned:
         return
     _warned.add(holder)
-    where = f"in {holder.name!r}, a {type(holder).__name__}," if holder is not checkpoint else "called alone,"
+    where = (
+        f"in {holder.name!r}, a {type(holder).__name__},"
+        if holder is not checkpoint
+        else "called alone,"
+    )
     warnings.warn(
-        f"the RecomputationCheckpoint {checkpoint.name!r} {where} does nothing: it is obeyed in the graph of layers of "
-        f"a keras_recompute.Model alone, so nothing is recomputed here. Of inputs and outputs make a "
-        f"keras_recompute.Model(inputs, outputs) instead of a keras.Model; of a functional or sequential model that is "
-        f"there, keras_recompute.checkpointed(model) makes one; in a call method of your own, wrap what is to be "
+        f"the RecomputationCheckpoint {checkpoint.name!r} {where} does nothing: it is obeyed in "
+        "the graph of layers of "
+        "a keras_recompute.Model alone, so nothing is recomputed here. Of inputs and outputs make "
+        "a "
+        "keras_recompute.Model(inputs, outputs) instead of a keras.Model; of a functional or "
+        "sequential model that is "
+        "there, keras_recompute.checkpointed(model) makes one; in a call method of your own, wrap "
+        "what is to be "
         f"recomputed in keras_recompute.checkpoint",
         RecomputeWarning,
         stacklevel=2,

@@ -1,4 +1,6 @@
-"""Keras's LSTM and GRU with the fused recurrences: same arguments, same weights, same results, less memory and time."""
+"""Keras's LSTM and GRU with the fused recurrences: same arguments, same weights, same results, less
+memory and time.
+"""
 
 from __future__ import annotations
 
@@ -25,38 +27,50 @@ class _Fused(keras.layers.RNN):
         cell = self.cell
         for name, value, wanted in (
             ("activation", keras.activations.serialize(cell.activation), "tanh"),
-            ("recurrent_activation", keras.activations.serialize(cell.recurrent_activation), "sigmoid"),
+            (
+                "recurrent_activation",
+                keras.activations.serialize(cell.recurrent_activation),
+                "sigmoid",
+            ),
             ("recurrent_dropout", self.recurrent_dropout, 0),
             ("unroll", self.unroll, False),
         ):
             if value != wanted:
                 raise UnsupportedError(
-                    f"{type(self).__name__} {self.name!r}: {name}={value!r} is not supported, only {name}={wanted!r}: the "
-                    f"recurrence is fused and its gradient written by hand. Use keras.layers.{type(self).__name__} for it."
+                    f"{type(self).__name__} {self.name!r}: {name}={value!r} is not supported, only "
+                    f"{name}={wanted!r}: the "
+                    "recurrence is fused and its gradient written by hand. Use "
+                    f"keras.layers.{type(self).__name__} for it."
                 )
 
-    def inner_loop(self, sequences: tf.Tensor, initial_state: Any, mask: Any, training: bool = False) -> Any:
-        """Run the recurrence: what Keras's layer calls after it has prepared the states. See keras.layers.RNN.
+    def inner_loop(
+        self, sequences: tf.Tensor, initial_state: Any, mask: Any, training: bool = False
+    ) -> Any:
+        """Run the recurrence: what Keras's layer calls after it has prepared the states. See
+        keras.layers.RNN.
 
-        Takes sequences ``(batch, time, features)`` and states ``(batch, units)``; returns the last output ``(batch, units)``,
-        all outputs ``(batch, time, units)`` and the last states. Raises UnsupportedError for a mask and for an unknown
-        number of timesteps.
+        Takes sequences ``(batch, time, features)`` and states ``(batch, units)``; returns the last
+        output ``(batch, units)``, all outputs ``(batch, time, units)`` and the last states. Raises
+        UnsupportedError for a mask and for an unknown number of timesteps.
         """
         if any(m is not None for m in tf.nest.flatten(mask)):
             raise UnsupportedError(
-                f"{type(self).__name__} {self.name!r} was given a mask, which the fused recurrence does not apply. "
+                f"{type(self).__name__} {self.name!r} was given a mask, which the fused recurrence "
+                "does not apply. "
                 f"Use keras.layers.{type(self).__name__}, or sequences of full length."
             )
         if sequences.shape[1] is None:
             raise UnsupportedError(
-                f"{type(self).__name__} {self.name!r}: the number of timesteps must be known, but the input is "
+                f"{type(self).__name__} {self.name!r}: the number of timesteps must be known, but "
+                "the input is "
                 f"{tuple(sequences.shape)}. Give keras.Input a fixed length."
             )
         if training and self.dropout:
             sequences = sequences * self.cell.get_dropout_mask(sequences[:, 0, :])[:, None, :]
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
-        states = [tf.convert_to_tensor(state) for state in initial_state]  # variables, of a layer that keeps its states
+        # variables, of a layer that keeps its states
+        states = [tf.convert_to_tensor(state) for state in initial_state]
         outputs, *states = self._recurrence(sequences, states)
         return outputs[:, -1], outputs, states
 
@@ -73,14 +87,17 @@ class _Fused(keras.layers.RNN):
 class LSTM(_Fused, keras.layers.LSTM):
     """``keras.layers.LSTM`` with a fused forward pass and a backward pass written by hand.
 
-    Arguments, weights (kernel, recurrent kernel, bias; gates in the order input, forget, candidate, output) and results
-    are Keras's. Input ``(batch, time, features)`` with a fixed number of timesteps.
+    Arguments, weights (kernel, recurrent kernel, bias; gates in the order input, forget, candidate,
+    output) and results are Keras's. Input ``(batch, time, features)`` with a fixed number of
+    timesteps.
 
     Raises:
-        UnsupportedError: Other activations than tanh and sigmoid, ``recurrent_dropout``, ``unroll``, or a mask.
+        UnsupportedError: Other activations than tanh and sigmoid, ``recurrent_dropout``,
+            ``unroll``, or a mask.
 
     Examples:
-        >>> outputs, h, c = kr.LSTM(4, return_sequences=True, return_state=True)(keras.random.normal((2, 16, 8)))
+        >>> layer = kr.LSTM(4, return_sequences=True, return_state=True)
+        >>> outputs, h, c = layer(keras.random.normal((2, 16, 8)))
         >>> tuple(outputs.shape), tuple(h.shape), tuple(c.shape)
         ((2, 16, 4), (2, 4), (2, 4))
     """
@@ -93,8 +110,8 @@ class LSTM(_Fused, keras.layers.LSTM):
 class GRU(_Fused, keras.layers.GRU):
     """``keras.layers.GRU`` with a fused forward pass and a backward pass written by hand.
 
-    Arguments, weights (kernel, recurrent kernel, bias; gates in the order update, reset, candidate) and results are
-    Keras's, with ``reset_after`` and without. Input and exceptions as for ``LSTM``.
+    Arguments, weights (kernel, recurrent kernel, bias; gates in the order update, reset, candidate)
+    and results are Keras's, with ``reset_after`` and without. Input and exceptions as for ``LSTM``.
 
     Examples:
         >>> tuple(kr.GRU(4, return_sequences=True)(keras.random.normal((2, 16, 8))).shape)

@@ -1,4 +1,6 @@
-"""Loops over time and the products around them, shared by the recurrent layers. Sequences are ``(batch, time, size)``."""
+"""Loops over time and the products around them, shared by the recurrent layers. Sequences are
+``(batch, time, size)``.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,14 @@ OverwritingStep = Callable[[tf.Tensor, Tensors, States], tuple[States, Tensors, 
 
 
 class Steps:
-    """A sequence that a loop reads step by step, and may overwrite step by step once it has read it."""
+    """A sequence that a loop reads step by step, and may overwrite step by step once it has read
+    it.
+    """
 
     def __init__(self, sequence: tf.Tensor) -> None:
-        self.pieces = _steps(sequence.shape[1], dimensions(sequence)[0], sequence.shape[2], sequence.dtype)
+        self.pieces = _steps(
+            sequence.shape[1], dimensions(sequence)[0], sequence.shape[2], sequence.dtype
+        )
         self.store = self.pieces.full(sequence, target_now())
 
     def read(self, t: tf.Tensor) -> tf.Tensor:
@@ -35,12 +41,20 @@ def matmul_over_time(sequence: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     return tf.reshape(product, [-1, sequence.shape[1], matrix.shape[-1]])
 
 
-def fused_matmul(a: tf.Tensor, b: tf.Tensor, matrix_of_a: tf.Tensor, matrix_of_b: tf.Tensor) -> tf.Tensor:
-    """Return ``a matrix_of_a + b matrix_of_b`` of every step as one product, whose parts need no array of their own."""
-    return matmul_over_time(tf.concat([a, b], axis=-1), tf.concat([matrix_of_a, matrix_of_b], axis=0))
+def fused_matmul(
+    a: tf.Tensor, b: tf.Tensor, matrix_of_a: tf.Tensor, matrix_of_b: tf.Tensor
+) -> tf.Tensor:
+    """Return ``a matrix_of_a + b matrix_of_b`` of every step as one product, whose parts need no
+    array of their own.
+    """
+    return matmul_over_time(
+        tf.concat([a, b], axis=-1), tf.concat([matrix_of_a, matrix_of_b], axis=0)
+    )
 
 
-def matmul_over_time_gradient(sequence: tf.Tensor, matrix: tf.Tensor, gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def matmul_over_time_gradient(
+    sequence: tf.Tensor, matrix: tf.Tensor, gradient: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the gradients of ``sequence`` and ``matrix`` from that of ``matmul_over_time``."""
     d_rows = tf.matmul(_rows(gradient), matrix, transpose_b=True)
     d_sequence = tf.reshape(d_rows, [-1, sequence.shape[1], matrix.shape[0]])
@@ -48,15 +62,17 @@ def matmul_over_time_gradient(sequence: tf.Tensor, matrix: tf.Tensor, gradient: 
 
 
 def matrix_gradient(sequence: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Return the gradient of a matrix that multiplied every step of ``sequence``, as one product."""
+    """Return, as one product, the gradient of a matrix that multiplied every step."""
     return tf.matmul(_rows(sequence), _rows(gradient), transpose_a=True)
 
 
 def sum_over_time(gradient: tf.Tensor) -> tf.Tensor:
-    """Return the gradient of a vector that was added at every step: ``(batch, time, size)`` summed to ``(size,)``.
+    """Return the gradient of a vector that was added at every step: ``(batch, time, size)`` summed
+    to ``(size,)``.
 
-    Summed as a product with ones, sequence by sequence: compilers add rows one after the other, and over tens of thousands
-    of steps that loses a digit (relative error 4e-6 against 7e-7 over 16 x 2048 steps of one sign).
+    Summed as a product with ones, sequence by sequence: compilers add rows one after the other, and
+    over tens of thousands of steps that loses a digit (relative error 4e-6 against 7e-7 over 16 x
+    2048 steps of one sign).
     """
     ones = tf.ones([dimensions(gradient)[0], 1, gradient.shape[1]], gradient.dtype)
     return tf.reduce_sum(tf.matmul(ones, gradient), axis=[0, 1])
@@ -68,56 +84,87 @@ def previous_states(first: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 
 
 def scan(step: Step, states: States, length: int, sizes: Sequence[int]) -> tuple[States, Tensors]:
-    """Run ``step(t, *states) -> (states, emitted)`` for t = 0 .. length - 1; return the last states and all emitted."""
+    """Run ``step(t, *states) -> (states, emitted)`` for t = 0 .. length - 1; return the last states
+    and all emitted.
+    """
     batch, dtype = dimensions(states[0])[0], states[0].dtype
     all_pieces = [_steps(length, batch, size, dtype) for size in sizes]
 
     def body(t: tf.Tensor, states: States, stores: Any) -> tuple[Any, ...]:
         states, emitted = step(t, *states)
-        stores = tuple(p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, stores, emitted))
+        stores = tuple(
+            p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, stores, emitted)
+        )
         return t + 1, tuple(states), stores
 
     _, states, stores = run_loop(
-        length, body, (tf.constant(0), tuple(states), tuple(p.empty(target_now()) for p in all_pieces))
+        length,
+        body,
+        (tf.constant(0), tuple(states), tuple(p.empty(target_now()) for p in all_pieces)),
     )
     return states, tuple(p.whole(store) for p, store in zip(all_pieces, stores))
 
 
 def scan_in_place(
-    step: OverwritingStep, states: States, sequences: Sequence[tf.Tensor], sizes: Sequence[int] = (), *, backwards: bool = False
+    step: OverwritingStep,
+    states: States,
+    sequences: Sequence[tf.Tensor],
+    sizes: Sequence[int] = (),
+    *,
+    backwards: bool = False,
 ) -> tuple[States, Tensors, Tensors]:
-    """Run ``step(t, sequences at t, states) -> (states, written, emitted)`` over time, writing over what it has read.
+    """Run ``step(t, sequences at t, states) -> (states, written, emitted)`` over time, writing over
+    what it has read.
 
-    Returns the last states, the sequences as they were written, and all emitted. Gates are as large as the projected
-    inputs that they are made from, and their gradients as large as the gates; no step is read again. The next step is read
-    from the store just written, not from the one before: a compiler can then see that nothing reads the old contents any
-    more, and updates in place instead of copying the whole sequence at every step.
+    Returns the last states, the sequences as they were written, and all emitted. Gates are as large
+    as the projected inputs that they are made from, and their gradients as large as the gates; no
+    step is read again. The next step is read from the store just written, not from the one before:
+    a compiler can then see that nothing reads the old contents any more, and updates in place
+    instead of copying the whole sequence at every step.
     """
     batch, dtype, length = dimensions(states[0])[0], states[0].dtype, sequences[0].shape[1]
     steps = [Steps(sequence) for sequence in sequences]
     all_pieces = [_steps(length, batch, size, dtype) for size in sizes]
     first, ahead = (length - 1, -1) if backwards else (0, 1)
 
-    def body(k: tf.Tensor, states: States, current: Tensors, stores: Any, emitted_stores: Any) -> tuple[Any, ...]:
+    def body(
+        k: tf.Tensor, states: States, current: Tensors, stores: Any, emitted_stores: Any
+    ) -> tuple[Any, ...]:
         t = first + ahead * k
         states, written, emitted = step(t, current, states)
-        stores = tuple(s.pieces.put(store, t, w[:, None]) for s, store, w in zip(steps, stores, written))
+        stores = tuple(
+            s.pieces.put(store, t, w[:, None]) for s, store, w in zip(steps, stores, written)
+        )
         following = tf.clip_by_value(t + ahead, 0, length - 1)
-        current = tuple(tf.squeeze(s.pieces.get(store, following), axis=1) for s, store in zip(steps, stores))
-        emitted_stores = tuple(p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, emitted_stores, emitted))
+        current = tuple(
+            tf.squeeze(s.pieces.get(store, following), axis=1) for s, store in zip(steps, stores)
+        )
+        emitted_stores = tuple(
+            p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, emitted_stores, emitted)
+        )
         return k + 1, tuple(states), current, stores, emitted_stores
 
     current, stores = tuple(s.read(first) for s in steps), tuple(s.store for s in steps)
-    start = (tf.constant(0), tuple(states), current, stores, tuple(p.empty(target_now()) for p in all_pieces))
+    start = (
+        tf.constant(0),
+        tuple(states),
+        current,
+        stores,
+        tuple(p.empty(target_now()) for p in all_pieces),
+    )
     _, states, _, stores, emitted_stores = run_loop(length, body, start)
     written = tuple(s.pieces.whole(store) for s, store in zip(steps, stores))
     return states, written, tuple(p.whole(store) for p, store in zip(all_pieces, emitted_stores))
 
 
 def run_loop(length: int, body: Callable[..., Any], start: Any) -> Any:
-    """Run ``body`` ``length`` times; its first argument, and the first of ``start``, counts the turns."""
+    """Run ``body`` ``length`` times; its first argument, and the first of ``start``, counts the
+    turns.
+    """
     body = written(body, target_now())
-    return tf.while_loop(lambda k, *_: k < length, body, start, maximum_iterations=length, parallel_iterations=1)
+    return tf.while_loop(
+        lambda k, *_: k < length, body, start, maximum_iterations=length, parallel_iterations=1
+    )
 
 
 def _steps(length: int, batch: Dimension, size: int, dtype: tf.DType) -> Pieces:

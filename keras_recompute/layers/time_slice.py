@@ -1,4 +1,6 @@
-"""Some of the timesteps of a sequence. Runs under Keras 2.6 (beside the Poplar SDK) as under Keras 3."""
+"""Some of the timesteps of a sequence. Runs under Keras 2.6 (beside the Poplar SDK) as under Keras
+3.
+"""
 
 from typing import Any, Dict
 
@@ -9,12 +11,15 @@ from ..errors import InvalidArgumentError
 
 @keras.utils.register_keras_serializable(package="keras_recompute")
 class TimeSlice(keras.layers.Layer):
-    """Return ``inputs[:, start:stop]``, ``(batch, stop - start, ...)``, for inputs ``(batch, time, ...)``.
+    """Return ``inputs[:, start:stop]``, ``(batch, stop - start, ...)``, for inputs ``(batch, time,
+    ...)``.
 
-    A layer of its own, and not a Lambda, so that sections which differ only in it are recognised as equal.
+    A layer of its own, and not a Lambda, so that sections which differ only in it are recognised as
+    equal.
 
     Raises:
-        InvalidArgumentError: Not ``0 <= start < stop``; when called, a sequence is shorter than ``stop``.
+        InvalidArgumentError: Not ``0 <= start < stop``; when called, a sequence is shorter than
+            ``stop``.
 
     Examples:
         >>> kr.TimeSlice(1, 3)(tf.constant([[10, 20, 30, 40]])).numpy()
@@ -25,16 +30,20 @@ class TimeSlice(keras.layers.Layer):
         super().__init__(**kwargs)
         if not (isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop):
             raise InvalidArgumentError(
-                f"TimeSlice needs whole numbers with 0 <= start < stop, not start={start!r}, stop={stop!r}"
+                f"TimeSlice needs whole numbers with 0 <= start < stop, not start={start!r}, "
+                f"stop={stop!r}"
             )
         self.start, self.stop = start, stop
 
     def call(self, inputs: Any) -> Any:
-        """Return ``(batch, stop - start, ...)``. Raises InvalidArgumentError for a sequence shorter than ``stop``."""
+        """Return ``(batch, stop - start, ...)``. Raises InvalidArgumentError for a sequence shorter
+        than ``stop``.
+        """
         length = inputs.shape[1]
         if length is not None and length < self.stop:
             raise InvalidArgumentError(
-                f"{self.name!r} takes the steps {self.start} to {self.stop}, but the sequence has only {length}: "
+                f"{self.name!r} takes the steps {self.start} to {self.stop}, but the sequence has "
+                f"only {length}: "
                 f"lower stop or give longer sequences"
             )
         return inputs[:, self.start : self.stop]

@@ -1,9 +1,11 @@
-"""TensorFlow's allocators: what that of a GPU states by itself, and what that of the CPU keeps, given back.
+"""TensorFlow's allocators: what that of a GPU states by itself, and what that of the CPU keeps,
+given back.
 
-On a CPU, TensorFlow's allocator returns nothing to the system: what a tensor or a program took stays resident, and is used
-again. A process then does not grow where a program runs in such memory, and its memory cannot be seen from outside: of a
-program with 169 MiB of temporaries nothing showed, because the microbatches that it was fed had been stacked in as much
-(measured with TensorFlow 2.21). ``forget_free_memory`` has the system take the pages away while nobody uses them.
+On a CPU, TensorFlow's allocator returns nothing to the system: what a tensor or a program took
+stays resident, and is used again. A process then does not grow where a program runs in such memory,
+and its memory cannot be seen from outside: of a program with 169 MiB of temporaries nothing showed,
+because the microbatches that it was fed had been stacked in as much (measured with TensorFlow
+2.21). ``forget_free_memory`` has the system take the pages away while nobody uses them.
 
 Not run on a GPU: none was at hand; tested with a double.
 """
@@ -27,7 +29,8 @@ _FRESH = 0.02  # a piece of which less is resident was never used
 
 @contextmanager
 def device_memory() -> Iterator[MeasuredMemory]:
-    """Measure the peak bytes of the first GPU's allocator while the block runs; without a GPU the figures stay None.
+    """Measure the peak bytes of the first GPU's allocator while the block runs; without a GPU the
+    figures stay None.
 
     The program's own parameters and data count as idle where they are on the GPU before the block.
 
@@ -57,13 +60,16 @@ def device_memory() -> Iterator[MeasuredMemory]:
 
 
 def forget_free_memory(program_bytes: int) -> int:
-    """Give the system back what TensorFlow's CPU allocator keeps and a program could run in; return how many bytes.
+    """Give the system back what TensorFlow's CPU allocator keeps and a program could run in; return
+    how many bytes.
 
-    Free memory is looked for in pieces of all of the program's bytes, of half of them, and so on down to 1 MiB. Nothing happens
-    where the system is not Linux, or where the allocator gives nothing.
+    Free memory is looked for in pieces of all of the program's bytes, of half of them, and so on
+    down to 1 MiB. Nothing happens where the system is not Linux, or where the allocator gives
+    nothing.
 
     Args:
-        program_bytes: What the program asks for (``Program.allocated_temporary_bytes``), in pieces that are not known.
+        program_bytes: What the program asks for (``Program.allocated_temporary_bytes``), in pieces
+            that are not known.
 
     Examples:
         >>> kr.liveness.forget_free_memory(1000)  # less than 1 MiB
@@ -90,7 +96,9 @@ def forget_free_memory(program_bytes: int) -> int:
 
 
 def _forget(tensor: Any) -> int:
-    """Have the system take away the whole pages of a tensor that nobody reads; return how many bytes were resident."""
+    """Have the system take away the whole pages of a tensor that nobody reads; return how many
+    bytes were resident.
+    """
     import numpy as np
 
     data = np.frombuffer(memoryview(tensor), np.uint8)

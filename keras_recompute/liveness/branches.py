@@ -1,4 +1,5 @@
-"""How often a compiled program branches: on a GPU the host decides, and waits for the device each time.
+"""How often a compiled program branches: on a GPU the host decides, and waits for the device each
+time.
 
 It reads XLA's messages and imports nothing for them, as ``xla_schedule`` does.
 """
@@ -10,7 +11,9 @@ from typing import Any
 
 
 def count_branches_taken(module: Any) -> int:
-    """Return how many branches a run of the program takes: those in a loop once for each of its turns that are known."""
+    """Return how many branches a run of the program takes: those in a loop once for each of its
+    turns that are known.
+    """
     computations = {computation.id: computation for computation in module.computations}
 
     def within(number: int, seen: frozenset[int]) -> int:

@@ -1,11 +1,13 @@
 """Replay an allocator's events: which storage was held from which program step to which.
 
-A compiler that plans memory leaves a trace: buffers allocated, freed, and sharing the storage of another (an update in
-place, a value carried around a loop). Storage is held until the last of its sharers is freed.
+A compiler that plans memory leaves a trace: buffers allocated, freed, and sharing the storage of
+another (an update in place, a value carried around a loop). Storage is held until the last of its
+sharers is freed.
 
-An allocation happens at a known step. A free does not: the trace tells only between which two other events it lies. The
-storage is shown as held up to the step before the next event, the latest step possible. Where the trace has its peak
-this changes nothing, because a sum can only reach a peak when something is allocated.
+An allocation happens at a known step. A free does not: the trace tells only between which two other
+events it lies. The storage is shown as held up to the step before the next event, the latest step
+possible. Where the trace has its peak this changes nothing, because a sum can only reach a peak
+when something is allocated.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Event:
 class Storage:
     """A stretch of steps during which some bytes were held.
 
-    ``buffers`` are all that ever lived in the same place, in order of appearance, those of its other stretches included.
+    ``buffers`` are all that ever lived in the same place, in order of appearance, those of its
+    other stretches included.
     """
 
     size_bytes: int
@@ -42,11 +45,13 @@ class Storage:
     buffers: list[int]
 
 
-def replay_allocations(events: Iterable[Event], *, last_step: int) -> tuple[list[Storage], list[int]]:
+def replay_allocations(
+    events: Iterable[Event], *, last_step: int
+) -> tuple[list[Storage], list[int]]:
     """Return the storage in order of allocation, and the bytes held after each event.
 
-    Steps must not decrease (see ``with_monotone_steps``). Raises ReportError for a trace that frees or shares what is
-    not there, or allocates twice.
+    Steps must not decrease (see ``with_monotone_steps``). Raises ReportError for a trace that frees
+    or shares what is not there, or allocates twice.
     """
     storages: list[Storage] = []
     place_of: dict[int, int] = {}  # buffer -> the buffer first allocated in the same place
@@ -59,7 +64,10 @@ def replay_allocations(events: Iterable[Event], *, last_step: int) -> tuple[list
         if event.kind == FREE:
             place = place_of.get(event.buffer, -1)
             if event.buffer not in holders.get(place, ()):
-                raise ReportError(f"the heap trace frees buffer {event.buffer}, which is not held: the trace is damaged")
+                raise ReportError(
+                    f"the heap trace frees buffer {event.buffer}, which is not held: the trace is "
+                    "damaged"
+                )
             holders[place].remove(event.buffer)
             if not holders[place]:
                 bytes_held -= current[place].size_bytes
@@ -67,15 +75,21 @@ def replay_allocations(events: Iterable[Event], *, last_step: int) -> tuple[list
         else:
             place = place_of.get(event.shares_with, -1) if event.kind == SHARE else event.buffer
             if event.buffer in place_of or (event.kind == SHARE and place not in current):
-                raise ReportError(f"the heap trace has buffer {event.buffer} twice or sharing nothing: the trace is damaged")
+                raise ReportError(
+                    f"the heap trace has buffer {event.buffer} twice or sharing nothing: the trace "
+                    "is damaged"
+                )
             for storage in freed:
                 storage.last_step = max(storage.first_step, event.step - 1)
             freed.clear()
-            # A place may be shared after its last holder was freed: the value that a loop carries is dead from its last
-            # reading to its next writing, though it returns to the same place.
+            # A place may be shared after its last holder was freed: the value that a loop carries
+            # is dead from its last reading to its next writing, though it returns to the same
+            # place.
             if not holders.setdefault(place, set()):
                 size = current[place].size_bytes if event.kind == SHARE else event.size_bytes
-                current[place] = Storage(size, event.step, last_step, buffers_in.setdefault(place, []))
+                current[place] = Storage(
+                    size, event.step, last_step, buffers_in.setdefault(place, [])
+                )
                 storages.append(current[place])
                 bytes_held += size
             place_of[event.buffer] = place
@@ -86,7 +100,9 @@ def replay_allocations(events: Iterable[Event], *, last_step: int) -> tuple[list
 
 
 def with_monotone_steps(events: Iterable[Event]) -> tuple[list[Event], int]:
-    """Return the events with steps that never decrease, and how many had to be moved to a later step for that."""
+    """Return the events with steps that never decrease, and how many had to be moved to a later
+    step for that.
+    """
     ordered, moved, latest = [], 0, 0
     for event in events:
         late = event.kind != FREE and event.step < latest
@@ -97,7 +113,9 @@ def with_monotone_steps(events: Iterable[Event]) -> tuple[list[Event], int]:
 
 
 def held_at_steps(events: Iterable[Event], totals: Iterable[int], steps: int) -> list[int]:
-    """Return the bytes held at each step, straight from the totals after each event, without knowing any storage."""
+    """Return the bytes held at each step, straight from the totals after each event, without
+    knowing any storage.
+    """
     held = [0] * steps
     level, next_step = 0, 0
     for event, total in zip(events, totals):

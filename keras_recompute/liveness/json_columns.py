@@ -1,7 +1,8 @@
 """The JSON form of a program: columns instead of records, each distinct text written once.
 
-A program of twenty thousand steps repeats its operation names all over; written as columns of indexes into one list of
-texts it is a fraction of the size, and still readable by anything that reads JSON.
+A program of twenty thousand steps repeats its operation names all over; written as columns of
+indexes into one list of texts it is a fraction of the size, and still readable by anything that
+reads JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from ..errors import ReportError
 FORMAT = "keras-recompute liveness"
 SCHEMA_VERSION = 1
 
-_STEP = {"instruction": str, "not_always_live_bytes": int, "op_name": None, "layer": None, "phase": None, "section": None}
+_STEP = {
+    "instruction": str,
+    "not_always_live_bytes": int,
+    "op_name": None,
+    "layer": None,
+    "phase": None,
+    "section": None,
+}
 _BUFFER = {
     "name": str,
     "size_bytes": int,
@@ -39,9 +47,16 @@ def encode(program: Any) -> str:
 
     def column(records: Any, name: str, kind: type | None) -> list[Any]:
         values = [getattr(record, name) for record in records]
-        return values if kind is int else [None if v is None else texts.setdefault(v, len(texts)) for v in values]
+        return (
+            values
+            if kind is int
+            else [None if v is None else texts.setdefault(v, len(texts)) for v in values]
+        )
 
-    document = {name: getattr(program, name) for name in ("name", "compiled_by", "compile_seconds", "measured_by", *_COUNTS)}
+    document = {
+        name: getattr(program, name)
+        for name in ("name", "compiled_by", "compile_seconds", "measured_by", *_COUNTS)
+    }
     document.update(
         format=FORMAT,
         schema_version=SCHEMA_VERSION,
@@ -53,45 +68,72 @@ def encode(program: Any) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
 
 
-def decode(text: str | bytes, *, program: Callable[..., Any], step: Callable[..., Any], buffer: Callable[..., Any]) -> Any:
-    """Build the records from JSON text. Raises ReportError that says what is missing, foreign or newer."""
+def decode(
+    text: str | bytes,
+    *,
+    program: Callable[..., Any],
+    step: Callable[..., Any],
+    buffer: Callable[..., Any],
+) -> Any:
+    """Build the records from JSON text. Raises ReportError that says what is missing, foreign or
+    newer.
+    """
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ReportError(f"this is no liveness report: it is not JSON ({error})") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ReportError(f'this is no liveness report: it is JSON, but not an object with "format": "{FORMAT}"')
+        raise ReportError(
+            f'this is no liveness report: it is JSON, but not an object with "format": "{FORMAT}"'
+        )
     version = document.get("schema_version")
     if type(version) is not int or version < 1:
-        raise ReportError(f"the liveness report has schema_version {version!r}; a whole number from 1 was expected")
+        raise ReportError(
+            f"the liveness report has schema_version {version!r}; a whole number from 1 was "
+            "expected"
+        )
     if version > SCHEMA_VERSION:
         raise ReportError(
-            f"the liveness report has schema_version {version}, this release reads up to {SCHEMA_VERSION}: "
+            f"the liveness report has schema_version {version}, this release reads up to "
+            f"{SCHEMA_VERSION}: "
             "a newer release wrote it, upgrade keras-recompute to read it"
         )
     texts = _typed(document, "texts", list)
     totals = _typed(document, "compiler_totals", dict)
     if not all(type(t) is str for t in texts) or not all(_is_count(v) for v in totals.values()):
-        raise ReportError("the liveness report has a text that is no text or a total that is no whole number")
+        raise ReportError(
+            "the liveness report has a text that is no text or a total that is no whole number"
+        )
     seconds = document.get("compile_seconds")
-    if seconds is not None and not (_is_count(seconds) or (type(seconds) is float and math.isfinite(seconds))):
-        raise ReportError(f"the liveness report has compile_seconds {seconds!r}; a number or null was expected")
+    if seconds is not None and not (
+        _is_count(seconds) or (type(seconds) is float and math.isfinite(seconds))
+    ):
+        raise ReportError(
+            f"the liveness report has compile_seconds {seconds!r}; a number or null was expected"
+        )
     return program(
         name=_typed(document, "name", str),
         compiled_by=_typed(document, "compiled_by", str),
         steps=_records(document, "steps", _STEP, texts, step),
         buffers=_records(document, "buffers", _BUFFER, texts, buffer),
         compile_seconds=seconds,
-        measured_by=None if document.get("measured_by") is None else _typed(document, "measured_by", str),
+        measured_by=None
+        if document.get("measured_by") is None
+        else _typed(document, "measured_by", str),
         compiler_totals=totals,
-        **{name: None if document.get(name) is None else _typed(document, name, int) for name in _COUNTS},
+        **{
+            name: None if document.get(name) is None else _typed(document, name, int)
+            for name in _COUNTS
+        },
     )
 
 
 def _typed(document: dict[str, Any], name: str, kind: type) -> Any:
     value = document.get(name)
     if type(value) is not kind or (kind is int and not _is_count(value)):
-        raise ReportError(f"the liveness report has {name} {value!r:.60}; {kind.__name__} was expected")
+        raise ReportError(
+            f"the liveness report has {name} {value!r:.60}; {kind.__name__} was expected"
+        )
     return value
 
 
@@ -99,7 +141,13 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and -_MOST < value < _MOST
 
 
-def _records(document: dict[str, Any], table: str, fields: dict[str, Any], texts: list[str], make: Callable[..., Any]) -> Any:
+def _records(
+    document: dict[str, Any],
+    table: str,
+    fields: dict[str, Any],
+    texts: list[str],
+    make: Callable[..., Any],
+) -> Any:
     columns = _typed(document, table, dict)
     values = []
     for name, kind in fields.items():
@@ -107,11 +155,19 @@ def _records(document: dict[str, Any], table: str, fields: dict[str, Any], texts
         if kind is int:
             wrong = [v for v in raw if not _is_count(v)]
         else:
-            wrong = [v for v in raw if not (type(v) is int and 0 <= v < len(texts)) and not (v is None and kind is None)]
+            wrong = [
+                v
+                for v in raw
+                if not (type(v) is int and 0 <= v < len(texts)) and not (v is None and kind is None)
+            ]
             raw = raw if wrong else [None if v is None else texts[v] for v in raw]
         if wrong:
-            raise ReportError(f"the liveness report has {wrong[0]!r:.60} in column {name} of {table}")
+            raise ReportError(
+                f"the liveness report has {wrong[0]!r:.60} in column {name} of {table}"
+            )
         values.append(raw)
     if len({len(column) for column in values}) != 1:
-        raise ReportError(f"the liveness report has columns of different lengths in {table}: it is cut or edited")
+        raise ReportError(
+            f"the liveness report has columns of different lengths in {table}: it is cut or edited"
+        )
     return tuple(make(**dict(zip(fields, row))) for row in zip(*values))

@@ -1,8 +1,10 @@
-"""The training step that Keras runs in ``fit``, as a function, and the functions that a ``fit`` has traced.
+"""The training step that Keras runs in ``fit``, as a function, and the functions that a ``fit`` has
+traced.
 
-It looks at the models it is given and imports neither Keras nor TensorFlow. Seen with Keras 3.15 on TensorFlow 2.21: with
-``jit_compile`` the step on one batch is a ``tf.function`` of its own, which stands in the closure of the model's
-``train_function``; the loop around it that draws the batches is not compiled by XLA.
+It looks at the models it is given and imports neither Keras nor TensorFlow. Seen with Keras 3.15 on
+TensorFlow 2.21: with ``jit_compile`` the step on one batch is a ``tf.function`` of its own, which
+stands in the closure of the model's ``train_function``; the loop around it that draws the batches
+is not compiled by XLA.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ _DEEPEST = 12  # closures in closures; Keras has four
 
 def is_model(value: Any) -> bool:
     """Return whether ``value`` is a model that Keras trains, rather than a function."""
-    return callable(getattr(value, "train_step", None)) and callable(getattr(value, "make_train_function", None))
+    return callable(getattr(value, "train_step", None)) and callable(
+        getattr(value, "make_train_function", None)
+    )
 
 
 def layer_names(model: Any) -> tuple[str, ...]:
-    """Return the names of all layers of a model, those inside others included, and ``compile_loss``, where its loss is.
+    """Return the names of all layers of a model, those inside others included, and
+    ``compile_loss``, where its loss is.
 
-    The model's own name is one only where the paths of its variables begin with it: a functional model's do not.
+    The model's own name is one only where the paths of its variables begin with it: a functional
+    model's do not.
     """
     names = {layer.name for layer in layers_in(model, include_self=False)} | {"compile_loss"}
     if any(variable.path.startswith(f"{model.name}/") for variable in model.variables):
@@ -36,7 +42,8 @@ def layer_names(model: Any) -> tuple[str, ...]:
 
 
 def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
-    """Return the training step of a compiled model as a function of ``x``, ``y``, ``sample_weight``, as many as ``data``.
+    """Return the training step of a compiled model as a function of ``x``, ``y``,
+    ``sample_weight``, as many as ``data``.
 
     It is the ``train_step`` that ``fit`` would run, the class's own if it has one, on what ``fit``
     hands it. Variables that are not there yet, of layers, metrics and optimizers, are made when it
@@ -48,18 +55,21 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
     if not getattr(model, "compiled", False) or not (has_optimizer or is_own):
         how = "compile(...), as its class takes it," if is_own else "compile(optimizer, loss)"
         raise InvalidArgumentError(
-            f"the model {model.name!r} is not compiled with an optimizer, so fit would run no training step: "
+            f"the model {model.name!r} is not compiled with an optimizer, so fit would run no "
+            "training step: "
             f"call model.{how} first"
         )
     if not 1 <= len(data) <= len(DATA_NAMES):
         raise InvalidArgumentError(
-            f"profile(model, x, y) takes a batch as fit does, {', '.join(DATA_NAMES)}; it was given {len(data)} of them"
+            f"profile(model, x, y) takes a batch as fit does, {', '.join(DATA_NAMES)}; it was "
+            f"given {len(data)} of them"
         )
     if not is_own:
         # A model whose call cannot be run for shapes alone is built by its step.
         with contextlib.suppress(RuntimeError, ValueError):
             build_for_fit(model, data)
-    compiled = getattr(model, "compiled_step", model.train_step)  # on several replicas a step is not compiled as a whole
+    # On several replicas a step is not compiled as a whole
+    compiled = getattr(model, "compiled_step", model.train_step)
     steps: dict[int, Callable[..., Any]] = {
         # fit wraps the inputs alone only where they would be taken for inputs and targets
         1: lambda x: compiled((x,) if isinstance(x, (list, tuple)) else x),
@@ -72,7 +82,9 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
 
 
 def compiled_functions(train_function: Any) -> Iterator[Any]:
-    """Yield the functions compiled by XLA that ``train_function`` reaches through its closures, each once."""
+    """Yield the functions compiled by XLA that ``train_function`` reaches through its closures,
+    each once.
+    """
     pending, seen = [(train_function, 0)], set()
     while pending:
         function, depth = pending.pop(0)
@@ -90,13 +102,19 @@ def compiled_functions(train_function: Any) -> Iterator[Any]:
                 contents.append(cell.cell_contents)
             except ValueError:  # a cell that is empty yet
                 continue
-        pending += [(c, depth + 1) for c in contents if callable(c) and not is_model(c) and not isinstance(c, type)]
+        pending += [
+            (c, depth + 1)
+            for c in contents
+            if callable(c) and not is_model(c) and not isinstance(c, type)
+        ]
 
 
 def complete_shapes(shapes: Iterable[Any], batch_size: int | None) -> list[list[int]] | None:
-    """Return ``shapes`` with ``batch_size`` where the first dimension is unknown; None where one stays unknown.
+    """Return ``shapes`` with ``batch_size`` where the first dimension is unknown; None where one
+    stays unknown.
 
-    ``fit`` traces a step for batches of any size where the last one is shorter; XLA compiles it for each size that comes.
+    ``fit`` traces a step for batches of any size where the last one is shorter; XLA compiles it for
+    each size that comes.
     """
     whole: list[list[int]] = []
     for shape in shapes:

@@ -20,12 +20,16 @@ _MEMORY, _CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max
 
 
 def device_named(name: str) -> Device:
-    """Return the device of that name, described or, as LOCAL, the one that is here. Raises InvalidArgumentError for none."""
+    """Return the device of that name, described or, as LOCAL, the one that is here. Raises
+    InvalidArgumentError for none.
+    """
     return local_device() if name == LOCAL else find_device(name)
 
 
 def local_device() -> Device:
-    """Return the first GPU that TensorFlow sees, with what it may take of its memory, or else this machine."""
+    """Return the first GPU that TensorFlow sees, with what it may take of its memory, or else this
+    machine.
+    """
     import tensorflow as tf
 
     logical = tf.config.list_logical_devices("GPU")
@@ -33,21 +37,29 @@ def local_device() -> Device:
         return Device(LOCAL, "the CPU here", CPU, machine_bytes() or 0, ())
     details = tf.config.experimental.get_device_details(tf.config.list_physical_devices("GPU")[0])
     with tf.compat.v1.Session(graph=tf.Graph()) as session:
-        sizes = {device.name: device.memory_limit_bytes for device in session.list_devices() if device.device_type == "GPU"}
+        sizes = {
+            device.name: device.memory_limit_bytes
+            for device in session.list_devices()
+            if device.device_type == "GPU"
+        }
     name = logical[0].name.rsplit("/", 1)[-1]
     memory_bytes = next((size for full, size in sizes.items() if full.endswith(name)), 0)
     return Device(LOCAL, details.get("device_name", "the GPU here"), GPU, memory_bytes, ())
 
 
 def machine_bytes() -> int | None:
-    """Return the memory of this machine with its swap, or what the control group may use of it; None where nothing tells."""
+    """Return the memory of this machine with its swap, or what the control group may use of it;
+    None where nothing tells.
+    """
     try:
         figures = dict(re.findall(r"^(\w+): +([0-9]+) kB$", _MEMORY.read_text(), re.MULTILINE))
-        there = 1024 * (int(figures["MemTotal"]) + int(figures["SwapTotal"]))  # the kernel counts in KiB and calls them kB
+        # The kernel counts in KiB and calls them kB
+        there = 1024 * (int(figures["MemTotal"]) + int(figures["SwapTotal"]))
     except (OSError, KeyError):
         try:
             there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        except (AttributeError, ValueError, OSError):  # Windows has no such function, other systems may not know the names
+        # Windows has no such function, other systems may not know the names
+        except (AttributeError, ValueError, OSError):
             return None
     try:
         return min(there, int(_CONTROL_GROUP.read_text()))
@@ -60,13 +72,16 @@ def zeros_for_specs(nest: Any) -> Any:
     import tensorflow as tf
 
     return tf.nest.map_structure(
-        lambda leaf: tf.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, tf.TensorSpec) else leaf, nest
+        lambda leaf: tf.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, tf.TensorSpec) else leaf,
+        nest,
     )
 
 
 @contextmanager
 def preserving_values(variables: Iterable[Any]) -> Iterator[None]:
-    """Give ``variables`` the values again that they had before: layers that run as in training change statistics and seeds."""
+    """Give ``variables`` the values again that they had before: layers that run as in training
+    change statistics and seeds.
+    """
     # Copies: what TensorFlow returns may be the memory of the variable itself.
     before = [(variable, np.array(variable.numpy())) for variable in variables]
     try:
@@ -77,10 +92,14 @@ def preserving_values(variables: Iterable[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def measure_host_and_device(*, reserved_bytes: int) -> Iterator[tuple[MeasuredMemory, MeasuredMemory]]:
-    """Measure, while the block runs, what the allocator of a GPU and what the process takes; either may not be known.
+def measure_host_and_device(
+    *, reserved_bytes: int
+) -> Iterator[tuple[MeasuredMemory, MeasuredMemory]]:
+    """Measure, while the block runs, what the allocator of a GPU and what the process takes; either
+    may not be known.
 
-    ``reserved_bytes`` is what a program asks for that ran before: as much is given back to the system first.
+    ``reserved_bytes`` is what a program asks for that ran before: as much is given back to the
+    system first.
     """
     forget_free_memory(reserved_bytes)
     with device_memory() as on_device, process_memory() as in_process:
@@ -88,12 +107,19 @@ def measure_host_and_device(*, reserved_bytes: int) -> Iterator[tuple[MeasuredMe
 
 
 def run_and_measure(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], variables: Any, *, reserved_bytes: int
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    variables: Any,
+    *,
+    reserved_bytes: int,
 ) -> tuple[int | None, str | None]:
-    """Run ``function``, a compiled ``tf.function``, twice, and return the bytes that the second run took and what counted them.
+    """Run ``function``, a compiled ``tf.function``, twice, and return the bytes that the second run
+    took and what counted them.
 
-    Neither parameters nor data are among the bytes. ``variables`` are what they were afterwards. A ``tf.TensorSpec`` among the
-    arguments stands for zeros. ``reserved_bytes`` is what the program is said to need.
+    Neither parameters nor data are among the bytes. ``variables`` are what they were afterwards. A
+    ``tf.TensorSpec`` among the arguments stands for zeros. ``reserved_bytes`` is what the program
+    is said to need.
     """
     import tensorflow as tf
 

@@ -1,8 +1,9 @@
 """Phase, section and layer of an operation in a compiled program, read from its TensorFlow name.
 
-A name is a path of scopes that ends in the operation. The scopes of ``op_names`` tell phase and section. Between them and
-the operation stand the layers, mixed with scopes that TensorFlow opens by itself (loops, gradients), which are left out.
-A layer stays a path, ``"net/lstm"``, so that two layers of the same name in different models stay apart.
+A name is a path of scopes that ends in the operation. The scopes of ``op_names`` tell phase and
+section. Between them and the operation stand the layers, mixed with scopes that TensorFlow opens by
+itself (loops, gradients), which are left out. A layer stays a path, ``"net/lstm"``, so that two
+layers of the same name in different models stay apart.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import AbstractSet, Iterable
 from ..op_names import BACKWARD, FORWARD, RECOMPUTE, UPDATE, parse_op_name
 
 # Scopes that say how the operation came about, not which layer it stands in.
-_ORIGIN = re.compile(r"(?:^|(?<=/))(?:recomputation\.[a-z]+(?:\.[^/]*)?|(?:gradients|gradient_tape)(?:_\d+)?)/")
+_ORIGIN = re.compile(
+    r"(?:^|(?<=/))(?:recomputation\.[a-z]+(?:\.[^/]*)?|(?:gradients|gradient_tape)(?:_\d+)?)/"
+)
 # Scopes that TensorFlow, Keras and the engine open for loops, branches and random numbers.
 _PLUMBING = re.compile(
     r"(?:while|cond|branch|body|checkpoint|stash|microbatch|again|alone|passed_on|output_gradients"
@@ -37,8 +40,9 @@ class Origin:
 class Names:
     """What is known beforehand of the names of a program.
 
-    ``layers`` has the scopes of layers, ``roots`` those that a path of layers starts with. Where they are ``complete``, no
-    other scope is a layer; else any may be one that is not known to be something else.
+    ``layers`` has the scopes of layers, ``roots`` those that a path of layers starts with. Where
+    they are ``complete``, no other scope is a layer; else any may be one that is not known to be
+    something else.
     """
 
     layers: AbstractSet[str] = frozenset()
@@ -47,7 +51,9 @@ class Names:
     complete: bool = False
 
     @staticmethod
-    def of_variables(weights: Iterable[str], optimiser_state: Iterable[str], layers: Iterable[str] = ()) -> Names:
+    def of_variables(
+        weights: Iterable[str], optimiser_state: Iterable[str], layers: Iterable[str] = ()
+    ) -> Names:
         """Return the names that the paths of variables, such as ``"net/lstm/kernel"``, give away.
 
         ``layers`` are the names of all layers of a model, if they are known.
@@ -62,49 +68,81 @@ class Names:
         )
 
     def origin(
-        self, op_name: str | None, caller: Origin | None = None, *, inside: str | None = None, before: str | None = None
+        self,
+        op_name: str | None,
+        caller: Origin | None = None,
+        *,
+        inside: str | None = None,
+        before: str | None = None,
     ) -> Origin:
         """Return the origin of an operation called ``op_name``.
 
-        ``caller`` is the origin of the loop or branch it stands in: its scopes count where the operation has none of its
-        own, because TensorFlow names the operations of a loop's body anew. An operation that nothing marks has the phase
-        ``inside`` of that body; without one, and in no layer, it has the phase ``before`` it in the schedule: it prepares
-        or puts away something for its neighbours.
+        ``caller`` is the origin of the loop or branch it stands in: its scopes count where the
+        operation has none of its own, because TensorFlow names the operations of a loop's body
+        anew. An operation that nothing marks has the phase ``inside`` of that body; without one,
+        and in no layer, it has the phase ``before`` it in the schedule: it prepares or puts away
+        something for its neighbours.
         """
         path = "/".join(part for part in (caller and caller.op_name, op_name) if part)
         phase, section = parse_op_name(path)
         layer = (self.layer(op_name) if op_name else None) or (caller.layer if caller else None)
         if phase == FORWARD and section is None:
-            phase = UPDATE if self.is_update(op_name) else inside or (before if before and not layer else FORWARD)
+            phase = (
+                UPDATE
+                if self.is_update(op_name)
+                else inside or (before if before and not layer else FORWARD)
+            )
         return Origin(op_name or None, phase, section, layer)
 
     def is_marked(self, op_name: str | None) -> bool:
-        """Return whether the name itself, without where it stands, tells that the operation is not a plain forward one."""
+        """Return whether the name itself, without where it stands, tells that the operation is not
+        a plain forward one.
+        """
         return bool(op_name) and parse_op_name(op_name or "") != (FORWARD, None)
 
     def is_update(self, op_name: str | None) -> bool:
-        """Return whether the operation stands in the scope of an optimiser whose variables are known."""
-        return bool(op_name) and self._known(str(op_name).split("/")[0], self.optimisers) is not None
+        """Return whether the operation stands in the scope of an optimiser whose variables are
+        known.
+        """
+        return (
+            bool(op_name) and self._known(str(op_name).split("/")[0], self.optimisers) is not None
+        )
 
     def variable_layer(self, path: str | None) -> str | None:
-        """Return the layer path of a variable, or None where it is known to be none: metrics have variables too."""
-        return None if path is None or (self.complete and not set(path.split("/")) <= self.layers) else path
+        """Return the layer path of a variable, or None where it is known to be none: metrics have
+        variables too.
+        """
+        return (
+            None
+            if path is None or (self.complete and not set(path.split("/")) <= self.layers)
+            else path
+        )
 
     def layer(self, op_name: str) -> str | None:
-        """Return the layer path of an operation name, or None: ``"gradient_tape/net_1/lstm/while/mul"`` -> ``"net/lstm"``."""
+        """Return the layer path of an operation name, or None:
+        ``"gradient_tape/net_1/lstm/while/mul"`` -> ``"net/lstm"``.
+        """
         if self.is_update(op_name):
             return None
         scopes = op_name.rsplit("/", 1)[0] if "/" in op_name else ""
-        # the innermost part that names a layer: a gradient within a loop repeats the path of the loop
+        # the innermost part that names a layer: a gradient within a loop repeats the path of the
+        # loop
         for part in reversed(_ORIGIN.split(f"{scopes}/")):
             kept: list[str] = []
             for scope in part.split("/"):
                 known = self._known(scope, self.layers)
                 if self.complete and not known:
                     continue
-                # an upper-case scope is an operation that wrote itself with several, such as "MatMul/ReadVariableOp"
-                if known or not (_PLUMBING.match(scope) or scope.endswith("_grad") or scope[:1].isupper() or not scope):
-                    # what stands before a root is the model's own scope, which is not in the paths of its variables
+                # an upper-case scope is an operation that wrote itself with several, such as
+                # "MatMul/ReadVariableOp"
+                if known or not (
+                    _PLUMBING.match(scope)
+                    or scope.endswith("_grad")
+                    or scope[:1].isupper()
+                    or not scope
+                ):
+                    # what stands before a root is the model's own scope, which is not in the paths
+                    # of its variables
                     is_start = known in self.roots or kept[:1] == [known or scope]
                     kept = [known or scope] if is_start else [*kept, known or scope]
             if kept:
@@ -112,20 +150,24 @@ class Names:
         return None
 
     def _known(self, scope: str, among: AbstractSet[str]) -> str | None:
-        """Return ``scope`` without the number by which TensorFlow makes a scope that is opened again unique.
+        """Return ``scope`` without the number by which TensorFlow makes a scope that is opened
+        again unique.
 
-        Keras opens a layer's scope once to build it and again to call it, so that the operations of ``dense`` stand in
-        ``dense_1``, and those of ``dense_1`` in ``dense_1_2``: a name without its number goes before the name as it is.
+        Keras opens a layer's scope once to build it and again to call it, so that the operations of
+        ``dense`` stand in ``dense_1``, and those of ``dense_1`` in ``dense_1_2``: a name without
+        its number goes before the name as it is.
         """
         bare = _UNIQUE.sub("", scope)
         return bare if bare in among else scope if scope in among else None
 
 
 def default_phase(phases: Iterable[str | None]) -> str | None:
-    """Return the phase of unmarked operations of a loop or branch that holds marked operations of ``phases``.
+    """Return the phase of unmarked operations of a loop or branch that holds marked operations of
+    ``phases``.
 
-    A body that replays or back-propagates is a backward one: its unmarked operations slice, accumulate and store for it. One
-    that only goes forward is a forward one. One that does both, such as the loop over microbatches, has no phase of its own.
+    A body that replays or back-propagates is a backward one: its unmarked operations slice,
+    accumulate and store for it. One that only goes forward is a forward one. One that does both,
+    such as the loop over microbatches, has no phase of its own.
     """
     found = set(phases)
     backward, forward = bool(found & {RECOMPUTE, BACKWARD}), FORWARD in found
@@ -133,10 +175,16 @@ def default_phase(phases: Iterable[str | None]) -> str | None:
 
 
 def default_section(marks: Iterable[tuple[str | None, str | None]]) -> str | None:
-    """Return the section of unmarked operations of a loop or branch that holds operations marked (phase, section).
+    """Return the section of unmarked operations of a loop or branch that holds operations marked
+    (phase, section).
 
-    It is the one that all of them are in. A loop that goes forward and backward, such as that over microbatches, is in none.
+    It is the one that all of them are in. A loop that goes forward and backward, such as that over
+    microbatches, is in none.
     """
     stated = set(marks)
     sections = {section for _, section in stated}
-    return sections.pop() if len(sections) == 1 and default_phase(phase for phase, _ in stated) else None
+    return (
+        sections.pop()
+        if len(sections) == 1 and default_phase(phase for phase, _ in stated)
+        else None
+    )

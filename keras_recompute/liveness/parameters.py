@@ -1,8 +1,9 @@
 """The numbered parameters of a compiled program: weights, optimiser state, inputs.
 
-A compiler sees numbered parameters. TensorFlow knows more: the inputs of a traced function are the tensors among its
-arguments, in order, then what it captured. A resource is a variable; anything else is data. An input that the program
-needs as a constant is folded into it and gets no parameter, so inputs are matched with parameters by size.
+A compiler sees numbered parameters. TensorFlow knows more: the inputs of a traced function are the
+tensors among its arguments, in order, then what it captured. A resource is a variable; anything
+else is data. An input that the program needs as a constant is folded into it and gets no parameter,
+so inputs are matched with parameters by size.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Parameter:
         category: What it is: ``"weight"``, ``"optimiser"``, ``"input"`` or ``"other"``.
         fed: Whether it is the data of one execution.
         size_bytes: Its size; None: any.
-        layer: The layer that a variable belongs to; for the state of an optimiser, that of the weight it is for.
+        layer: The layer that a variable belongs to; for the state of an optimiser, that of the
+            weight it is for.
 
     Examples:
         >>> compiled = kr.liveness.compile_program(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
@@ -40,11 +42,12 @@ class Parameter:
 
 
 def describe_inputs(concrete: Any, input_feed: Sequence[int | str]) -> list[Parameter]:
-    """Return a description of each input of a traced TensorFlow function, ``input_feed`` marked as fed.
+    """Return a description of each input of a traced TensorFlow function, ``input_feed`` marked as
+    fed.
 
-    Variables are called by their path (Keras: ``"net/lstm/lstm_cell/kernel"``), arguments by their name, and by name and
-    number (``"batch[1]"``) where an argument holds several tensors. Raises InvalidArgumentError for a feed that is not
-    there, or that is a variable.
+    Variables are called by their path (Keras: ``"net/lstm/lstm_cell/kernel"``), arguments by their
+    name, and by name and number (``"batch[1]"``) where an argument holds several tensors. Raises
+    InvalidArgumentError for a feed that is not there, or that is a variable.
     """
     count = len(concrete.inputs) - len(concrete.captured_inputs)
     arguments = _argument_names(concrete, count)
@@ -60,13 +63,28 @@ def describe_inputs(concrete: Any, input_feed: Sequence[int | str]) -> list[Para
         else:
             path = _path(variable)
             category = variable_category(path, scopes)
-            described.append(Parameter(path, category, size_bytes=_size(variable), layer=_layer(path, category, weights)))
+            described.append(
+                Parameter(
+                    path,
+                    category,
+                    size_bytes=_size(variable),
+                    layer=_layer(path, category, weights),
+                )
+            )
     for wanted in input_feed:
-        fed = [n for n, p in enumerate(described) if wanted in (n, p.name, p.name.split("[")[0]) and p.category == INPUT]
+        fed = [
+            n
+            for n, p in enumerate(described)
+            if wanted in (n, p.name, p.name.split("[")[0]) and p.category == INPUT
+        ]
         if not fed:
-            known = ", ".join(f"{n}: {p.name}" for n, p in enumerate(described) if p.category == INPUT) or "none"
+            known = (
+                ", ".join(f"{n}: {p.name}" for n, p in enumerate(described) if p.category == INPUT)
+                or "none"
+            )
             raise InvalidArgumentError(
-                f"input_feed names {wanted!r}, which is no data argument of the function; its data arguments are {known}"
+                f"input_feed names {wanted!r}, which is no data argument of the function; its data "
+                f"arguments are {known}"
             )
         for n in fed:
             described[n] = replace(described[n], fed=True)
@@ -74,14 +92,19 @@ def describe_inputs(concrete: Any, input_feed: Sequence[int | str]) -> list[Para
 
 
 def match_parameters(described: Sequence[Parameter], sizes: Sequence[int]) -> list[Parameter]:
-    """Return one description per parameter of ``sizes`` bytes; descriptions of inputs that were folded away are left out.
+    """Return one description per parameter of ``sizes`` bytes; descriptions of inputs that were
+    folded away are left out.
 
     Raises ReportError where they cannot be matched in order.
     """
     matched: list[Parameter] = []
     remaining = list(described)
     for missing, size in enumerate(reversed(sizes)):
-        while remaining and remaining[-1].size_bytes not in (None, size) and len(remaining) > len(sizes) - missing:
+        while (
+            remaining
+            and remaining[-1].size_bytes not in (None, size)
+            and len(remaining) > len(sizes) - missing
+        ):
             remaining.pop()
         if not remaining or remaining[-1].size_bytes not in (None, size):
             raise ReportError(
@@ -93,10 +116,14 @@ def match_parameters(described: Sequence[Parameter], sizes: Sequence[int]) -> li
 
 
 def _layer(path: str, category: str, weights: Sequence[str]) -> str | None:
-    """Return the layer of a variable: ``"net/lstm"`` of ``"net/lstm/kernel"``, and of ``"adam/net_lstm_kernel_momentum"``."""
+    """Return the layer of a variable: ``"net/lstm"`` of ``"net/lstm/kernel"``, and of
+    ``"adam/net_lstm_kernel_momentum"``.
+    """
     if category == OPTIMISER:
         slot = path.partition("/")[2]
-        path = max((w for w in weights if slot.startswith(f"{w.replace('/', '_')}_")), key=len, default="")
+        path = max(
+            (w for w in weights if slot.startswith(f"{w.replace('/', '_')}_")), key=len, default=""
+        )
     return path.rpartition("/")[0] or None
 
 

@@ -1,16 +1,21 @@
-"""Read a report that the Poplar SDK captured: the only file that knows ``pva``, its analysis library.
+"""Read a report that the Poplar SDK captured: the only file that knows ``pva``, its analysis
+library.
 
 PopVision's figures, and what becomes of them (attributes of ``pva.openReport(path).compilation``):
 
-* *always-live*: the sum over ``tiles`` of ``memory.alwaysLiveBytes``. It holds more than ``alwaysLiveVariables`` lists (code,
-  exchange tables): what is left is a buffer of its own. Which of them is a weight nothing tells: their category is other;
-* *steps*: ``livenessProgramSteps``, each with ``notAlwaysLiveMemory.bytes``; the body of a repeat appears once;
-* *temporaries*: ``notAlwaysLiveMemory.variables`` of consecutive steps, one buffer for each stretch in which a variable is
-  listed without a gap. What a step holds beyond the listed ones is shown as unexplained, as everywhere;
+* *always-live*: the sum over ``tiles`` of ``memory.alwaysLiveBytes``. It holds more than
+  ``alwaysLiveVariables`` lists (code, exchange tables): what is left is a buffer of its own. Which
+  of them is a weight nothing tells: their category is other;
+* *steps*: ``livenessProgramSteps``, each with ``notAlwaysLiveMemory.bytes``; the body of a repeat
+  appears once;
+* *temporaries*: ``notAlwaysLiveMemory.variables`` of consecutive steps, one buffer for each stretch
+  in which a variable is listed without a gap. What a step holds beyond the listed ones is shown as
+  unexplained, as everywhere;
 * *capacity*: ``target.numTiles`` times ``target.bytesPerTile``.
 
-Peak = always-live plus the largest step, as PopVision draws it. Data that is streamed in is not in these figures, so there
-is no input feed. Written to Graphcore's published API and tested with objects of its shape; no SDK was at hand.
+Peak = always-live plus the largest step, as PopVision draws it. Data that is streamed in is not in
+these figures, so there is no input feed. Written to Graphcore's published API and tested with
+objects of its shape; no SDK was at hand.
 """
 
 from __future__ import annotations
@@ -34,8 +39,8 @@ UNLISTED = "always live, in no variable of the report"
 def read_popvision(source: Any, *, name: str | None = None) -> Program:
     """Return the record of a report.
 
-    A ``profile.pop`` of ours is read as it is; any other is opened with the Poplar SDK's ``pva``, which must then be
-    installed.
+    A ``profile.pop`` of ours is read as it is; any other is opened with the Poplar SDK's ``pva``,
+    which must then be installed.
 
     Args:
         source: The path of a ``profile.pop`` or of its folder, or what ``pva.openReport`` returned.
@@ -45,7 +50,8 @@ def read_popvision(source: Any, *, name: str | None = None) -> Program:
         ReportError: It cannot be read.
 
     Examples:
-        >>> kr.liveness.write_profile_pop(kr.liveness.profile(tf.sin, tf.TensorSpec((8,))), "report/profile.pop")
+        >>> program = kr.liveness.profile(tf.sin, tf.TensorSpec((8,)))
+        >>> kr.liveness.write_profile_pop(program, "report/profile.pop")
         >>> kr.liveness.read_popvision("report").compiled_by
         'XLA of tensorflow ...'
     """
@@ -58,7 +64,9 @@ def read_popvision(source: Any, *, name: str | None = None) -> Program:
         refuse_pipes_and_devices(path)  # pva would open it
         os.stat(path)
     except OSError as error:
-        raise ReportError(f"no profile could be read from {str(path)!r}: {error.strerror}") from error
+        raise ReportError(
+            f"no profile could be read from {str(path)!r}: {error.strerror}"
+        ) from error
     return _read(_opened(path), name or path.resolve().parent.name)
 
 
@@ -67,12 +75,16 @@ def _opened(path: Path) -> Any:
         pva = import_module("pva")
     except ImportError as error:
         raise ReportError(
-            f"{str(path)!r} was not written by keras-recompute, and the Poplar SDK's pva, which may read it, is not installed"
+            f"{str(path)!r} was not written by keras-recompute, and the Poplar SDK's pva, which "
+            "may read it, is not installed"
         ) from error
     try:
         return pva.openReport(str(path))
-    except Exception as error:  # a library of another house: whatever it raises, the file was not read
-        raise ReportError(f"{str(path)!r} could not be read by pva: {type(error).__name__}: {error}") from error
+    # A library of another house: whatever it raises, the file was not read
+    except Exception as error:
+        raise ReportError(
+            f"{str(path)!r} could not be read by pva: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _read(report: Any, name: str) -> Program:
@@ -88,7 +100,8 @@ def _read(report: Any, name: str) -> Program:
         version = str(report.poplarVersion.string)
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:
         raise ReportError(
-            f"this is no report that pva opened, or one without liveness: {type(error).__name__}: {error}"
+            f"this is no report that pva opened, or one without liveness: {type(error).__name__}: "
+            f"{error}"
         ) from error
     last = max(len(steps) - 1, 0)
     return Program(
@@ -108,7 +121,7 @@ def _step(step: Any, names: Names) -> Step:
 
 
 def _phase(op_name: str, names: Names) -> str | None:
-    """Return the phase where the name states one: of a name without any, PopVision tells nothing."""
+    """Return the phase that a name states; None for a name that states none."""
     return names.origin(op_name).phase if names.is_marked(op_name) else None
 
 
@@ -117,7 +130,9 @@ def _variables(step: Any) -> Counter[tuple[str, int]]:
 
 
 def _stretches(steps: Iterable[Counter[tuple[str, int]]], names: Names) -> Iterator[Buffer]:
-    """Yield a buffer for every stretch of steps that list a variable; several of one name and size are told apart by number."""
+    """Yield a buffer for every stretch of steps that list a variable; several of one name and size
+    are told apart by number.
+    """
     held: dict[tuple[str, int], list[int]] = {}  # the steps at which those listed just now appeared
     number = -1
     for number, listed in enumerate(steps):
@@ -141,7 +156,9 @@ def _temporary(variable: tuple[str, int], first: int, last: int, names: Names) -
 
 
 def _always_live(listed: list[tuple[str, int]], total: int, last: int) -> Iterator[Buffer]:
-    """Yield what is always live, ``total`` bytes together; where more is listed than there is, the list cannot be used."""
+    """Yield what is always live, ``total`` bytes together; where more is listed than there is, the
+    list cannot be used.
+    """
     rest = total - sum(size for _, size in listed)
     kept = listed if rest >= 0 else []
     yield from (Buffer(name, size, 0, last, ALWAYS_LIVE, OTHER) for name, size in kept)

@@ -1,14 +1,16 @@
 """The memory that a process really takes, measured from outside the program.
 
-Linux keeps the largest resident size of a process (``VmHWM``) and lets the process set it back to the present one. The
-kernel sees every page, so no sample is missed. Where the reset is not permitted, a thread samples the resident size and
-may miss a short peak; where that cannot be read either, the figure is None. The method is part of the result.
+Linux keeps the largest resident size of a process (``VmHWM``) and lets the process set it back to
+the present one. The kernel sees every page, so no sample is missed. Where the reset is not
+permitted, a thread samples the resident size and may miss a short peak; where that cannot be read
+either, the figure is None. The method is part of the result.
 
-Resident is not allocated: pages that an allocator kept from earlier work, and reuses, count as idle, and a program that
-runs in them is not seen. What glibc keeps is given back to the system before the block; TensorFlow's allocator gives
-nothing back by itself, ``allocator.forget_free_memory`` has it do so. Parameters, and data that is fed in, are resident before
-the block, and so in no figure: what is measured is to be held against the not-always-live peak. The first run of a program
-compiles it, which takes some 100 MiB: measure a later one.
+Resident is not allocated: pages that an allocator kept from earlier work, and reuses, count as
+idle, and a program that runs in them is not seen. What glibc keeps is given back to the system
+before the block; TensorFlow's allocator gives nothing back by itself,
+``allocator.forget_free_memory`` has it do so. Parameters, and data that is fed in, are resident
+before the block, and so in no figure: what is measured is to be held against the not-always-live
+peak. The first run of a program compiles it, which takes some 100 MiB: measure a later one.
 """
 
 from __future__ import annotations
@@ -52,8 +54,9 @@ class MeasuredMemory:
 def process_memory() -> Iterator[MeasuredMemory]:
     """Measure the peak resident bytes of this process while the block runs.
 
-    Blocks must not be nested: the kernel keeps one high-water mark per process. Garbage is collected first, so that it
-    is not idle memory that the block could reuse. Where the block runs a compiled program of TensorFlow's, call
+    Blocks must not be nested: the kernel keeps one high-water mark per process. Garbage is
+    collected first, so that it is not idle memory that the block could reuse. Where the block runs
+    a compiled program of TensorFlow's, call
     ``forget_free_memory(program.allocated_temporary_bytes)`` before it.
 
     Returns:
@@ -102,7 +105,7 @@ class _Sampler(threading.Thread):
 
 
 def resident_bytes() -> int | None:
-    """Return the bytes of this process that are resident now; None where the system does not tell."""
+    """Return the resident bytes of this process; None if the system does not report them."""
     return _resident("VmRSS")
 
 
@@ -115,7 +118,7 @@ def _give_back_free_pages() -> None:
 
 
 def _reset_high_water() -> bool:
-    """Set the high-water mark back to the present resident size; return whether that is permitted."""
+    """Reset the high-water mark to the present resident size; return whether that is permitted."""
     try:
         _RESET.write_text("5")
     except OSError:

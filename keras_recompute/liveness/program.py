@@ -1,18 +1,22 @@
 """The record of a compiled program's memory, as plain data: no compiler, no TensorFlow.
 
-One record for every source. ``xla_reader`` makes it from XLA's buffer assignment; whatever else reports the memory of a
-program makes the same record, and everything after (timeline, reconciliation, figures) works on the record alone.
+One record for every source. ``xla_reader`` makes it from XLA's buffer assignment; whatever else
+reports the memory of a program makes the same record, and everything after (timeline,
+reconciliation, figures) works on the record alone.
 
 Bytes are told apart by how long they are held:
 
-* *always-live*: parameters that stay with the program (weights, optimiser state, whole inputs) and constants;
-* *input feed*: the data of one execution, handed in from outside. Counted apart: it is neither always-live nor part of
-  the model's peak;
+* *always-live*: parameters that stay with the program (weights, optimiser state, whole inputs) and
+  constants;
+* *input feed*: the data of one execution, handed in from outside. Counted apart: it is neither
+  always-live nor part of the model's peak;
 * *temporary*: held from one program step to another;
-* *result*: what the program returns in storage of its own, held from its first use to the end of the program.
+* *result*: what the program returns in storage of its own, held from its first use to the end of
+  the program.
 
-The *peak* is always-live plus the largest sum of temporaries and results over the program steps. A step is one
-instruction of the compiled schedule; the body of a loop counts once, however often it runs.
+The *peak* is always-live plus the largest sum of temporaries and results over the program steps. A
+step is one instruction of the compiled schedule; the body of a loop counts once, however often it
+runs.
 """
 
 from __future__ import annotations
@@ -29,13 +33,16 @@ from . import json_columns
 
 ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT = "always-live", "input-feed", "temporary", "result"
 LIFETIMES = (ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT)
-# A program of 20,000 steps and 50,000 buffers takes 4 MB; read, a record takes some ten times its bytes.
+# A program of 20,000 steps and 50,000 buffers takes 4 MB; read, a record takes some ten times its
+# bytes.
 RECORD_BYTES_AT_MOST = 256 * 2**20
 
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction of the schedule, and the not-always-live bytes held while it runs, as the compiler counts them."""
+    """One instruction of the schedule, and the not-always-live bytes held while it runs, as the
+    compiler counts them.
+    """
 
     instruction: str
     not_always_live_bytes: int
@@ -68,7 +75,9 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Bytes held by a program: a floor that is always there, and what comes on top at each program step."""
+    """Bytes held by a program: a floor that is always there, and what comes on top at each program
+    step.
+    """
 
     always_live_bytes: int
     input_feed_bytes: int
@@ -97,7 +106,8 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled program: its steps, the storage it holds, and the compiler's own totals to reconcile with.
+    """A compiled program: its steps, the storage it holds, and the compiler's own totals to
+    reconcile with.
 
     Unknown figures are None, never zero.
 
@@ -107,12 +117,12 @@ class Program:
         steps: The instructions of its schedule.
         buffers: All storage, from its first to its last step.
         program_instructions: Number of instructions, those that take no step included.
-        allocated_temporary_bytes: What the allocator reserves for temporaries and results, more than the live peak by
-            fragmentation.
+        allocated_temporary_bytes: What the allocator reserves for temporaries and results, more
+            than the live peak by fragmentation.
         capacity_bytes: What the device has.
         compile_seconds: How long compilation took.
-        measured_bytes: What a run took beside parameters and data, where it was measured; to be held against
-            ``allocated_temporary_bytes``.
+        measured_bytes: What a run took beside parameters and data, where it was measured; to be
+            held against ``allocated_temporary_bytes``.
         measured_by: What counted them: the allocator of a GPU, or the process.
         compiler_totals: Figures that the compiler states by itself (see ``reconcile``).
 
@@ -121,8 +131,8 @@ class Program:
 
     Examples:
         >>> from keras_recompute.liveness import Buffer, Step
-        >>> steps = (Step("multiply", not_always_live_bytes=8), Step("add", not_always_live_bytes=12))
-        >>> weight = Buffer("w", 16, first_step=0, last_step=1, lifetime="always-live", category="weight")
+        >>> steps = Step("multiply", not_always_live_bytes=8), Step("add", not_always_live_bytes=12)
+        >>> weight = Buffer("w", 16, 0, 1, lifetime="always-live", category="weight")
         >>> program = kr.liveness.Program("by hand", "nobody", steps, (weight,))
         >>> program.peak_bytes, program.peak_step, program.timeline.total_bytes
         (28, 1, (24, 28))
@@ -143,18 +153,30 @@ class Program:
     def __post_init__(self) -> None:
         """Raise ReportError for steps and buffers that cannot be."""
         if not self.steps:
-            raise ReportError(f"the program {self.name!r} has no steps: nothing was scheduled, so there is no timeline")
+            raise ReportError(
+                f"the program {self.name!r} has no steps: nothing was scheduled, so there is no "
+                "timeline"
+            )
         for step in self.steps:
             if step.not_always_live_bytes < 0:
-                raise ReportError(f"step {step.instruction!r} holds {step.not_always_live_bytes} bytes: less than none")
-        for buffer in self.buffers:
-            if buffer.size_bytes < 0 or not 0 <= buffer.first_step <= buffer.last_step < len(self.steps):
                 raise ReportError(
-                    f"buffer {buffer.name!r} has {buffer.size_bytes} bytes from step {buffer.first_step} to {buffer.last_step} "
+                    f"step {step.instruction!r} holds {step.not_always_live_bytes} bytes: less "
+                    "than none"
+                )
+        for buffer in self.buffers:
+            if buffer.size_bytes < 0 or not 0 <= buffer.first_step <= buffer.last_step < len(
+                self.steps
+            ):
+                raise ReportError(
+                    f"buffer {buffer.name!r} has {buffer.size_bytes} bytes from step "
+                    f"{buffer.first_step} to {buffer.last_step} "
                     f"of a program with {len(self.steps)} steps: sizes and steps must be in order"
                 )
             if buffer.lifetime not in LIFETIMES:
-                raise ReportError(f"buffer {buffer.name!r} has lifetime {buffer.lifetime!r}, not one of {', '.join(LIFETIMES)}")
+                raise ReportError(
+                    f"buffer {buffer.name!r} has lifetime {buffer.lifetime!r}, not one of "
+                    f"{', '.join(LIFETIMES)}"
+                )
 
     @property
     def program_steps(self) -> int:
@@ -197,7 +219,9 @@ class Program:
 
     @property
     def needed_bytes(self) -> int | None:
-        """Bytes that a device needs for a run: always-live, the data of one execution, and what the allocator reserves."""
+        """Bytes that a device needs for a run: always-live, the data of one execution, and what the
+        allocator reserves.
+        """
         if self.allocated_temporary_bytes is None:
             return None
         return self.always_live_bytes + self.input_feed_bytes + self.allocated_temporary_bytes
@@ -210,7 +234,9 @@ class Program:
         return self.allocated_temporary_bytes - self.not_always_live_peak_bytes
 
     def live_at(self, step: int) -> tuple[Buffer, ...]:
-        """Return the storage of the model that is held at ``step``, largest first; the input feed is not the model's."""
+        """Return the storage of the model that is held at ``step``, largest first; the input feed
+        is not the model's.
+        """
         live = (b for b in self.buffers if b.lifetime != INPUT_FEED and b.is_live_at(step))
         return tuple(sorted(live, key=lambda b: (-b.size_bytes, b.first_step, b.name)))
 
@@ -219,10 +245,16 @@ class Program:
         return self.live_at(self.peak_step)[:count]
 
     def named_share_at_peak(self) -> float:
-        """Return the share, 0 to 1, of the bytes alive at the peak that are named with a layer or are a parameter."""
+        """Return the share, 0 to 1, of the bytes alive at the peak that are named with a layer or
+        are a parameter.
+        """
         live = self.live_at(self.peak_step)
         total = sum(b.size_bytes for b in live)
-        named = sum(b.size_bytes for b in live if b.layer or (b.lifetime == ALWAYS_LIVE and b.category != "other"))
+        named = sum(
+            b.size_bytes
+            for b in live
+            if b.layer or (b.lifetime == ALWAYS_LIVE and b.category != "other")
+        )
         return named / total if total else 1.0
 
     def to_json(self) -> str:
@@ -236,15 +268,19 @@ class Program:
 
     @staticmethod
     def read(path: str | Path) -> Program:
-        """Read a ``liveness.json``. Raises ReportError where it is missing, unreadable, too large or malformed."""
+        """Read a ``liveness.json``. Raises ReportError where it is missing, unreadable, too large
+        or malformed.
+        """
         try:
             return Program.from_json(read_whole(path, at_most_bytes=RECORD_BYTES_AT_MOST))
         except OSError as error:
-            raise ReportError(f"no liveness report could be read from {str(path)!r}: {error.strerror}") from error
+            raise ReportError(
+                f"no liveness report could be read from {str(path)!r}: {error.strerror}"
+            ) from error
 
 
 def held_per_step(buffers: Iterable[Buffer], lifetimes: Container[str], steps: int) -> list[int]:
-    """Return the bytes that the buffers of the given ``lifetimes`` hold at each of ``steps`` steps."""
+    """Return the bytes held at each of ``steps`` steps by buffers of the given ``lifetimes``."""
     change = [0] * (steps + 1)
     for buffer in buffers:
         if buffer.lifetime in lifetimes:

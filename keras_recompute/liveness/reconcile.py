@@ -1,7 +1,7 @@
 """Compare the record of a program with what its compiler states by itself; nothing is left out.
 
-Each row sets a sum over the record beside a figure that was made without it. A difference has an explanation, or is
-called unexplained.
+Each row sets a sum over the record beside a figure that was made without it. A difference has an
+explanation, or is called unexplained.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ UNEXPLAINED = "unexplained"
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison, in bytes (one row counts events); ``explanation`` is empty where the two agree."""
+    """One comparison, in bytes (one row counts events); ``explanation`` is empty where the two
+    agree.
+    """
 
     name: str
     ours: int
@@ -29,19 +31,24 @@ class Row:
 
 
 def reconcile(program: Program) -> list[Row]:
-    """Return one row per figure that the compiler of ``program`` states; figures that it does not state have none.
+    """Return one row per figure that the compiler of ``program`` states; figures that it does not
+    state have none.
 
     Returns:
-        Rows with ``name``, ``ours``, ``compilers``, ``difference`` (bytes; one row counts events) and ``explanation``.
+        Rows with ``name``, ``ours``, ``compilers``, ``difference`` (bytes; one row counts events)
+        and ``explanation``.
 
     Examples:
-        >>> rows = kr.liveness.reconcile(kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64))))
+        >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> rows = kr.liveness.reconcile(program)
         >>> [row.name for row in rows if row.explanation == "unexplained"]
         []
     """
     totals = program.compiler_totals
     lasting = held_per_step(program.buffers, (TEMPORARY, RESULT), program.program_steps)
-    rows = [_row("summed over all steps", sum(lasting), sum(program.timeline.not_always_live_bytes))]
+    rows = [
+        _row("summed over all steps", sum(lasting), sum(program.timeline.not_always_live_bytes))
+    ]
     if "heap_trace_peak_bytes" in totals:
         temporaries = held_per_step(program.buffers, (TEMPORARY,), program.program_steps)
         untraced = totals.get("untraced_temporary_bytes", 0)
@@ -60,10 +67,21 @@ def reconcile(program: Program) -> list[Row]:
     if "parameter_shapes_bytes" in totals and "constants_bytes" in totals:
         stated = totals["parameter_shapes_bytes"] + totals["constants_bytes"]
         padding = totals.get("parameter_padding_bytes", 0)
-        rows.append(_row("parameters and constants", parameters, stated, {padding: "the device pads parameters to its tiles"}))
+        rows.append(
+            _row(
+                "parameters and constants",
+                parameters,
+                stated,
+                {padding: "the device pads parameters to its tiles"},
+            )
+        )
     if program.allocated_temporary_bytes is not None:
         peak, reserved = program.not_always_live_peak_bytes, program.allocated_temporary_bytes
-        fits = {min(peak - reserved, 0): "fragmentation: gaps, alignment, results not yet made at the peak"}
+        fits = {
+            min(
+                peak - reserved, 0
+            ): "fragmentation: gaps, alignment, results not yet made at the peak"
+        }
         rows.append(_row("live peak and reserved", peak, reserved, fits))
         if "allocations_bytes" in totals:
             local = -totals.get("thread_local_bytes", 0)
@@ -72,7 +90,10 @@ def reconcile(program: Program) -> list[Row]:
                     "everything allocated",
                     parameters + reserved,
                     totals["allocations_bytes"],
-                    {local: "thread-local: scalars of small called computations, in no other figure"},
+                    {
+                        local: "thread-local: scalars of small called computations, "
+                        "in no other figure"
+                    },
                 )
             )
     return rows

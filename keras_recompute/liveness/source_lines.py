@@ -1,8 +1,9 @@
 """The line of the user's code that made each operation of a traced function.
 
-XLA is told lines of TensorFlow's own, and the engine copies operations from graph to graph. The operation that a user's
-function made still knows where: its innermost line outside the packages around it. A line from which these packages were
-called, as that of ``fit``, would be the same for all operations and is left out.
+XLA is told lines of TensorFlow's own, and the engine copies operations from graph to graph. The
+operation that a user's function made still knows where: its innermost line outside the packages
+around it. A line from which these packages were called, as that of ``fit``, would be the same for
+all operations and is left out.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from ..seams.tensorflow.concrete_functions import called_functions
 
 
 def source_lines(concrete: Any, packages: tuple[str, ...]) -> dict[str, str]:
-    """Return ``{operation: "file:line"}`` for a traced function and those that it calls; names as in their own graphs.
+    """Return ``{operation: "file:line"}`` for a traced function and those that it calls; names as
+    in their own graphs.
 
     ``packages`` are the folders, with a slash behind, whose lines are not the user's.
     """
     found: dict[str, str] = {}
-    lines: dict[tuple[int, str], str | None] = {}  # operations of copied graphs are asked for once per copy
+    # Operations of copied graphs are asked for once per copy
+    lines: dict[tuple[int, str], str | None] = {}
 
     def line(operation: Any) -> str | None:
         original = original_of(operation)
@@ -48,7 +51,8 @@ def _graphs(graph: Any, seen: set[str]) -> Iterator[Any]:
 def _line(operation: Any, packages: tuple[str, ...]) -> str | None:
     frames = list(operation.traceback or ())
     is_users = [not frame.filename.startswith((*packages, "<")) for frame in frames]
-    called_from = is_users.index(False) if False in is_users else -1  # what comes before has called the packages
+    # What comes before has called the packages
+    called_from = is_users.index(False) if False in is_users else -1
     for number in range(len(frames) - 1, called_from, -1):
         if is_users[number]:
             return f"{frames[number].filename}:{frames[number].lineno}"

@@ -1,8 +1,9 @@
 """A program with the turns of one loop one after the other, each with the branches that it takes.
 
-In a record the body of a loop counts once. Where the turns differ, as those of a pipeline do, that hides what runs when.
-Memory is planned once for the body, so each turn holds at a step what the record says of that step; only which steps there
-are differs. Loops inside stay as they are: their bodies count once for each turn.
+In a record the body of a loop counts once. Where the turns differ, as those of a pipeline do, that
+hides what runs when. Memory is planned once for the body, so each turn holds at a step what the
+record says of that step; only which steps there are differs. Loops inside stay as they are: their
+bodies count once for each turn.
 
 It reads XLA's messages and imports nothing for them, as ``xla_schedule`` does.
 """
@@ -34,29 +35,43 @@ class ScheduledStep:
 
 @dataclass(frozen=True)
 class _Branch:
-    """The id of an instruction that branches, and of the computations that run if the branch is taken and if it is not."""
+    """The id of an instruction that branches, and of the computations that run if the branch is
+    taken and if it is not.
+    """
 
     instruction: int
     if_taken: int
     if_not: int
 
 
-def run_order(schedule: Schedule, steps: Sequence[Any], turns: Sequence[Collection[Mark]]) -> list[ScheduledStep]:
-    """Return the places of ``steps`` in the order in which they run, those of a loop once for each of ``turns``.
+def run_order(
+    schedule: Schedule, steps: Sequence[Any], turns: Sequence[Collection[Mark]]
+) -> list[ScheduledStep]:
+    """Return the places of ``steps`` in the order in which they run, those of a loop once for each
+    of ``turns``.
 
-    ``steps`` are instructions of ``schedule`` in its order. A turn is given by the marks of the branches that it takes; of a
-    branch that it does not take, the other alternative runs. The loop is the one whose body has a branch for each mark.
-    Raises ReportError where there is no such loop, or it has another number of turns.
+    ``steps`` are instructions of ``schedule`` in its order. A turn is given by the marks of the
+    branches that it takes; of a branch that it does not take, the other alternative runs. The loop
+    is the one whose body has a branch for each mark. Raises ReportError where there is no such
+    loop, or it has another number of turns.
     """
     marks = frozenset[Mark]().union(*turns)
     loop, branches = _loop_with(schedule, marks)
     if trip_count(loop) != len(turns):
-        raise ReportError(f"the loop {loop.name!r} has {trip_count(loop)} turns, not the {len(turns)} that were given")
+        raise ReportError(
+            f"the loop {loop.name!r} has {trip_count(loop)} turns, not the {len(turns)} that were "
+            "given"
+        )
 
     number_of = {instruction.id: number for number, instruction in enumerate(steps)}
 
     def steps_in(*computations: int) -> set[int]:
-        return {number_of[i] for computation in computations for i in _ids_in(schedule, computation) if i in number_of}
+        return {
+            number_of[i]
+            for computation in computations
+            for i in _ids_in(schedule, computation)
+            if i in number_of
+        }
 
     inside = steps_in(*loop.called_computation_ids)
     first, last = min(inside), max(inside)
@@ -64,14 +79,23 @@ def run_order(schedule: Schedule, steps: Sequence[Any], turns: Sequence[Collecti
     for turn in turns:
         taken = [branch for mark, branch in branches.items() if mark in turn]
         skipped = [branch for mark, branch in branches.items() if mark not in turn]
-        not_run = steps_in(*(branch.if_not for branch in taken), *(branch.if_taken for branch in skipped))
-        idle = steps_in(*(branch.if_not for branch in skipped)) | {number_of[branch.instruction] for branch in skipped}
-        order += [ScheduledStep(step, step in idle) for step in range(first, last + 1) if step not in not_run]
+        not_run = steps_in(
+            *(branch.if_not for branch in taken), *(branch.if_taken for branch in skipped)
+        )
+        idle = steps_in(*(branch.if_not for branch in skipped)) | {
+            number_of[branch.instruction] for branch in skipped
+        }
+        order += [
+            ScheduledStep(step, step in idle)
+            for step in range(first, last + 1)
+            if step not in not_run
+        ]
     return order + [ScheduledStep(step) for step in range(last + 1, len(steps))]
 
 
 def apply_run_order(program: Program, order: Sequence[ScheduledStep]) -> Program:
-    """Return ``program`` with its steps in ``order``, where each may stand several times. Storage is held where its steps are.
+    """Return ``program`` with its steps in ``order``, where each may stand several times. Storage
+    is held where its steps are.
 
     What is idle belongs to no phase, section or layer.
     """
@@ -80,13 +104,20 @@ def apply_run_order(program: Program, order: Sequence[ScheduledStep]) -> Program
         for buffer in program.buffers
         for first, last in _stretches(buffer, order)
     ]
-    steps = [replace(program.steps[place.step], **(_OF_NOTHING if place.is_idle else {})) for place in order]
+    steps = [
+        replace(program.steps[place.step], **(_OF_NOTHING if place.is_idle else {}))
+        for place in order
+    ]
     return replace(program, steps=tuple(steps), buffers=tuple(buffers))
 
 
 def _stretches(buffer: Buffer, order: Sequence[ScheduledStep]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last numbers in ``order`` of each unbroken run of steps that ``buffer`` is held at."""
-    for is_held, run in groupby(enumerate(order), key=lambda numbered: buffer.is_live_at(numbered[1].step)):
+    """Yield the first and last numbers in ``order`` of each unbroken run of steps that ``buffer``
+    is held at.
+    """
+    for is_held, run in groupby(
+        enumerate(order), key=lambda numbered: buffer.is_live_at(numbered[1].step)
+    ):
         numbers = [number for number, _ in run]
         if is_held:
             yield numbers[0], numbers[-1]
@@ -101,12 +132,20 @@ def _loop_with(schedule: Schedule, marks: Collection[Mark]) -> tuple[Any, dict[M
         found: dict[Mark, _Branch] = {}
         for instruction in body.instructions:
             if instruction.opcode == "conditional" and len(instruction.called_computation_ids) == 2:
-                for pair in (instruction.called_computation_ids, instruction.called_computation_ids[::-1]):
+                for pair in (
+                    instruction.called_computation_ids,
+                    instruction.called_computation_ids[::-1],
+                ):
                     own = schedule.marks(schedule.computations[pair[0]])
-                    found.update({mark: _Branch(instruction.id, *pair) for mark in marks if mark in own})
+                    found.update(
+                        {mark: _Branch(instruction.id, *pair) for mark in marks if mark in own}
+                    )
         if marks and found.keys() == set(marks):
             return loop, found
-    raise ReportError(f"no loop of the program branches for each of {sorted(marks)}: there is nothing to take turns")
+    raise ReportError(
+        f"no loop of the program branches for each of {sorted(marks)}: there is nothing to take "
+        "turns"
+    )
 
 
 def _ids_in(schedule: Schedule, computation: int) -> Iterator[int]:

@@ -1,7 +1,8 @@
-"""Compile what TensorFlow has traced and get the program from the compiler, without running anything.
+"""Compile what TensorFlow has traced and get the program from the compiler, without running
+anything.
 
-``tf.function.experimental_get_compiler_ir(...)`` returns it in process: a function, the training step of a Keras model, or
-what ``fit`` has traced. ``xla_reader`` makes the record of it.
+``tf.function.experimental_get_compiler_ir(...)`` returns it in process: a function, the training
+step of a Keras model, or what ``fit`` has traced. ``xla_reader`` makes the record of it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.tensorflow.concrete_functions import fresh_function, is_compiled, traces, xla_compiler
 from .device_compilers import Device, compile_for
 from .device_compilers.portable_module import make_portable
-from .keras_step import DATA_NAMES, compiled_functions, complete_shapes, is_model, layer_names, training_step
+from .keras_step import (
+    DATA_NAMES,
+    compiled_functions,
+    complete_shapes,
+    is_model,
+    layer_names,
+    training_step,
+)
 from .local_device import LOCAL, device_named, run_and_measure, zeros_for_specs
 from .parameters import Parameter, describe_inputs
 from .program import Program
@@ -32,10 +40,12 @@ from .xla_refusal import shorten_refusals
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """A compiled program as XLA serializes it, with what is known of its inputs and layers; ``program`` reads it.
+    """A compiled program as XLA serializes it, with what is known of its inputs and layers;
+    ``program`` reads it.
 
     Attributes:
-        serialized: What viewers of XLA's own programs read; ``report.write_report`` keeps it beside the record.
+        serialized: What viewers of XLA's own programs read; ``report.write_report`` keeps it beside
+            the record.
         parameters: What is known of the inputs.
         compile_seconds: How long compilation took.
         layers: Names of all layers of the model; none where they are not known.
@@ -54,11 +64,14 @@ class CompiledProgram:
     capacity_bytes: int | None = None
     stated: Mapping[str, int] = field(default_factory=dict)
 
-    def program(self, *, capacity_bytes: int | None = None, turns: Sequence[Collection[Mark]] = ()) -> Program:
-        """Return the record; ``capacity_bytes`` is what the device has, by default that of the one it was compiled for.
+    def program(
+        self, *, capacity_bytes: int | None = None, turns: Sequence[Collection[Mark]] = ()
+    ) -> Program:
+        """Return the record; ``capacity_bytes`` is what the device has, by default that of the one
+        it was compiled for.
 
-        With ``turns`` those of a loop stand one after the other (see ``read_hlo_proto``). Raises ReportError where the program
-        cannot be read.
+        With ``turns`` those of a loop stand one after the other (see ``read_hlo_proto``). Raises
+        ReportError where the program cannot be read.
         """
         return read_hlo_proto(
             self.serialized,
@@ -85,37 +98,45 @@ def profile(
 ) -> Program:
     """Compile ``fn(*args, **kwargs)`` with XLA and return its record; nothing is run.
 
-    Compilation takes as long as that of the first call. With ``device`` the function is traced and compiled for a GPU or TPU
-    that need not be here, by that device's own compiler, in a process of its own; what was compiled once is found on disk the
-    next time.
+    Compilation takes as long as that of the first call. With ``device`` the function is traced and
+    compiled for a GPU or TPU that need not be here, by that device's own compiler, in a process of
+    its own; what was compiled once is found on disk the next time.
 
     Args:
-        fn: A ``tf.function``, or a Python function to make one of. Its arguments follow; ``tf.TensorSpec`` may stand for a
-            tensor. Or a compiled Keras model, followed by a batch as ``fit`` takes it, ``profile(model, x, y)``: then it is the
-            training step on that batch, as ``fit`` runs it with ``jit_compile=True``; the model is built, not trained.
-        input_feed: The arguments that hold the data of one execution, by name (``"x"``, all its tensors) or by the number of
-            one tensor among the inputs: they are counted in ``input_feed_bytes`` and are no part of the peak. By default the
-            batch of a model, and nothing for a function.
+        fn: A ``tf.function``, or a Python function to make one of. Its arguments follow;
+            ``tf.TensorSpec`` may stand for a tensor. Or a compiled Keras model, followed by a batch
+            as ``fit`` takes it, ``profile(model, x, y)``: then it is the training step on that
+            batch, as ``fit`` runs it with ``jit_compile=True``; the model is built, not trained.
+        input_feed: The arguments that hold the data of one execution, by name (``"x"``, all its
+            tensors) or by the number of
+            one tensor among the inputs: they are counted in ``input_feed_bytes`` and are no part of
+                the peak. By default the batch of a model, and nothing for a function.
         capacity_bytes: What the device has; the record keeps it.
-        layers_of: A Keras model that ``fn`` trains or calls: what is in the scope of one of its layers is named after that
-            layer, and nothing else is taken for a layer. By default ``fn`` itself where that is a model; without one, layers
-            are guessed from the scopes of variables and operations.
-        device: A name of ``devices()``, such as ``"h100"``; its memory is the capacity. By default what TensorFlow runs on.
-            ``"local"`` is the device that is here, the first GPU or this machine: the program is compiled for it and run,
-            twice and on zeros where only specs are given, and the record has beside the compiler's figures what the run took,
-            by the allocator of the GPU or else by the process. Variables keep their values.
+        layers_of: A Keras model that ``fn`` trains or calls: what is in the scope of one of its
+            layers is named after that layer, and nothing else is taken for a layer. By default
+            ``fn`` itself where that is a model; without one, layers are guessed from the scopes of
+            variables and operations.
+        device: A name of ``devices()``, such as ``"h100"``; its memory is the capacity. By default
+            what TensorFlow runs on. ``"local"`` is the device that is here, the first GPU or this
+            machine: the program is compiled for it and run, twice and on zeros where only specs are
+            given, and the record has beside the compiler's figures what the run took, by the
+            allocator of the GPU or else by the process. Variables keep their values.
         timeout_seconds: How long the compiler of ``device`` may take.
 
     Raises:
         InvalidArgumentError: ``input_feed`` names no data argument, or ``device`` no device.
-        DeviceError: The compiler of ``device`` is not installed, refuses the program, or takes too long.
+        DeviceError: The compiler of ``device`` is not installed, refuses the program, or takes too
+            long.
         DoesNotFitError: It says that the program needs more memory than the device has; of TPUs.
         ReportError: The compiled program cannot be read.
-        XlaUnsupportedError: XLA does not have an operation of the function; it names the operation and the layer. What else
-            TensorFlow raises for a function that XLA cannot compile passes through.
+        XlaUnsupportedError: XLA does not have an operation of the function; it names the operation
+            and the layer. What else TensorFlow raises for a function that XLA cannot compile passes
+            through.
 
     Examples:
-        >>> program = kr.liveness.profile(lambda x: tf.reduce_sum(tf.sin(x) @ x), tf.TensorSpec((64, 64)), input_feed=["x"])
+        >>> def f(x):
+        ...     return tf.reduce_sum(tf.sin(x) @ x)
+        >>> program = kr.liveness.profile(f, tf.TensorSpec((64, 64)), input_feed=["x"])
         >>> program.input_feed_bytes
         16384
         >>> program.top_buffers(1)[0].size_bytes
@@ -138,7 +159,8 @@ def compile_program(
     timeout_seconds: float = 600,
     **kwargs: Any,
 ) -> CompiledProgram:
-    """Compile ``fn(*args, **kwargs)`` as ``profile`` does and return the serialized program, to be kept or read.
+    """Compile ``fn(*args, **kwargs)`` as ``profile`` does and return the serialized program, to be
+    kept or read.
 
     Examples:
         >>> compiled = kr.liveness.compile_program(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
@@ -151,7 +173,7 @@ def compile_program(
 
 @dataclass(frozen=True)
 class _Request:
-    """A traced function that is to be compiled: what compiles it, and what is known of it before."""
+    """A traced function to be compiled, with its compiler and what is known before compilation."""
 
     function: Any
     args: tuple[Any, ...]
@@ -179,7 +201,9 @@ class _Request:
         )
 
     def run(self, *, reserved_bytes: int) -> tuple[int | None, str | None]:
-        return run_and_measure(self.function, self.args, self.kwargs, self.variables, reserved_bytes=reserved_bytes)
+        return run_and_measure(
+            self.function, self.args, self.kwargs, self.variables, reserved_bytes=reserved_bytes
+        )
 
 
 def _request(
@@ -234,13 +258,17 @@ def _packages() -> tuple[str, ...]:
 
 
 def batch_spec(leaf: Any) -> Any:
-    """Return type and shape of a part of a batch as ``fit`` hands it on: in Keras's own floating type."""
+    """Return type and shape of a part of a batch as ``fit`` hands it on: in Keras's own floating
+    type.
+    """
     import keras
     import tensorflow as tf
 
     if isinstance(leaf, tf.TensorSpec):
         return leaf
-    tensor = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
+    tensor = (
+        leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
+    )
     dtype = tf.as_dtype(tensor.dtype)
     if dtype.is_floating and not isinstance(leaf, tf.Tensor):
         dtype = tf.as_dtype(keras.config.floatx())
@@ -248,32 +276,43 @@ def batch_spec(leaf: Any) -> Any:
 
 
 def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return a batch as specs, with the types that ``fit`` would hand on: Keras trains in its own floating type."""
+    """Return a batch as specs, with the types that ``fit`` would hand on: Keras trains in its own
+    floating type.
+    """
     import tensorflow as tf
 
     unknown = kwargs.keys() - set(DATA_NAMES[len(args) :])
     if unknown:
-        raise InvalidArgumentError(f"profile(model, x, y) got {sorted(unknown)}; a batch is {', '.join(DATA_NAMES)}")
-    data = [*args, *(kwargs[name] for name in DATA_NAMES[len(args) :] if kwargs.get(name) is not None)]
+        raise InvalidArgumentError(
+            f"profile(model, x, y) got {sorted(unknown)}; a batch is {', '.join(DATA_NAMES)}"
+        )
+    data = [
+        *args,
+        *(kwargs[name] for name in DATA_NAMES[len(args) :] if kwargs.get(name) is not None),
+    ]
     return tuple(tf.nest.map_structure(batch_spec, part) for part in data if part is not None)
 
 
 def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = None) -> Any:
-    """Return a Keras callback that keeps the program which ``fit`` runs, as it is after the first batch.
+    """Return a Keras callback that keeps the program which ``fit`` runs, as it is after the first
+    batch.
 
-    ``capture.compiled`` is the ``CompiledProgram``, ``capture.program`` its record: that of the very trace that ran; of
-    several, the one with the largest peak. Reading it compiles it once more and trains nothing. Both are None, and
-    a RecomputeWarning says why, where there is no program of XLA's or its shapes are not known.
+    ``capture.compiled`` is the ``CompiledProgram``, ``capture.program`` its record: that of the
+    very trace that ran; of several, the one with the largest peak. Reading it compiles it once more
+    and trains nothing. Both are None, and a RecomputeWarning says why, where there is no program of
+    XLA's or its shapes are not known.
 
     Args:
-        batch_size: Needed where the last batch is shorter than the others, because Keras then traces one step for any size.
+        batch_size: Needed where the last batch is shorter than the others, because Keras then
+            traces one step for any size.
         capacity_bytes: What the device has; the record keeps it.
 
     Examples:
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse", jit_compile=True)
         >>> capture = kr.liveness.capture_fit()
-        >>> history = model.fit(np.ones((4, 8)), np.ones(4), batch_size=4, verbose=0, callbacks=[capture])
+        >>> x, y = np.ones((4, 8)), np.ones(4)
+        >>> history = model.fit(x, y, batch_size=4, verbose=0, callbacks=[capture])
         >>> capture.program.input_feed_bytes  # 4 * 8 and 4 numbers
         144
     """
@@ -300,21 +339,32 @@ def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = N
             for concrete in (c for function in functions for c in traces(function)):
                 compiled = compile_trace(concrete, batch_size, layer_names(self.model))
                 program = compiled and compiled.program(capacity_bytes=capacity_bytes)
-                if program and (self.program is None or program.peak_bytes > self.program.peak_bytes):
+                if program and (
+                    self.program is None or program.peak_bytes > self.program.peak_bytes
+                ):
                     self.compiled, self.program = compiled, program
             if self.program is None:
                 why = (
                     "its batches have no fixed size: call capture_fit(batch_size=...)"
                     if functions
-                    else "fit does not compile it with XLA: call model.compile(..., jit_compile=True)"
+                    else "fit does not compile it with XLA: "
+                    "call model.compile(..., jit_compile=True)"
                 )
-                warnings.warn(f"the program of {self.model.name!r} was not captured: {why}", RecomputeWarning, stacklevel=2)
+                warnings.warn(
+                    f"the program of {self.model.name!r} was not captured: {why}",
+                    RecomputeWarning,
+                    stacklevel=2,
+                )
 
     return CaptureFit()
 
 
-def compile_trace(concrete: Any, batch_size: int | None, layers: tuple[str, ...]) -> CompiledProgram | None:
-    """Compile a traced function, whose arguments are its input feed; None where not all their shapes are known."""
+def compile_trace(
+    concrete: Any, batch_size: int | None, layers: tuple[str, ...]
+) -> CompiledProgram | None:
+    """Compile a traced function, whose arguments are its input feed; None where not all their
+    shapes are known.
+    """
     import tensorflow as tf
 
     data = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
@@ -327,5 +377,10 @@ def compile_trace(concrete: Any, batch_size: int | None, layers: tuple[str, ...]
     seconds = time.perf_counter() - start
     parameters = describe_inputs(concrete, range(len(data)))
     return CompiledProgram(
-        serialized, tuple(parameters), seconds, layers, source_lines(concrete, _packages()), compiled_by=_compiler_here()
+        serialized,
+        tuple(parameters),
+        seconds,
+        layers,
+        source_lines(concrete, _packages()),
+        compiled_by=_compiler_here(),
     )

@@ -1,15 +1,18 @@
 """Read a program that XLA compiled: with ``xla_schedule`` all that knows XLA's format.
 
-An optimised program, as ``xla_compilation`` gets it, has its schedule, its buffer assignment and the trace of the allocator:
+An optimised program, as ``xla_compilation`` gets it, has its schedule, its buffer assignment and
+the trace of the allocator:
 
-* *program steps*: the schedule with the bodies of loops and branches in place, as XLA's own allocator walks it
-  (``HloLiveRange::FlattenSchedule``), less the instructions that neither compute nor allocate;
+* *program steps*: the schedule with the bodies of loops and branches in place, as XLA's own
+  allocator walks it (``HloLiveRange::FlattenSchedule``), less the instructions that neither compute
+  nor allocate;
 * *temporaries*: the allocator's trace, replayed;
 * *parameters, constants, results*: allocations of their own, outside the trace;
-* *thread-local allocations*: scalars of small called computations, on the stack of whatever runs them. They are in no
-  sum but their own, which ``reconcile`` shows.
+* *thread-local allocations*: scalars of small called computations, on the stack of whatever runs
+  them. They are in no sum but their own, which ``reconcile`` shows.
 
-Seen with TensorFlow 2.21 on CPU: one trace, over the whole module; results that are no parameter are never in it.
+Seen with TensorFlow 2.21 on CPU: one trace, over the whole module; results that are no parameter
+are never in it.
 """
 
 from __future__ import annotations
@@ -23,10 +26,27 @@ from ..errors import ReportError
 from ..op_names import BACKWARD, RECOMPUTE
 from .branches import count_branches_taken
 from .categories import OPTIMISER, OTHER, WEIGHT, buffer_category
-from .heap_trace import ALLOCATE, FREE, SHARE, Event, held_at_steps, replay_allocations, with_monotone_steps
+from .heap_trace import (
+    ALLOCATE,
+    FREE,
+    SHARE,
+    Event,
+    held_at_steps,
+    replay_allocations,
+    with_monotone_steps,
+)
 from .origins import Names, Origin
 from .parameters import Parameter, match_parameters
-from .program import ALWAYS_LIVE, INPUT_FEED, RESULT, TEMPORARY, Buffer, Program, Step, held_per_step
+from .program import (
+    ALWAYS_LIVE,
+    INPUT_FEED,
+    RESULT,
+    TEMPORARY,
+    Buffer,
+    Program,
+    Step,
+    held_per_step,
+)
 from .unrolled_loop import Mark, apply_run_order, run_order
 from .xla_schedule import Schedule
 
@@ -53,16 +73,18 @@ def read_hlo_proto(
 
     Args:
         data: ``CompiledProgram.serialized``, or what XLA wrote.
-        parameters: The function's inputs in order; without it a parameter that a result overwrites counts as a weight, any
-            other as unknown.
+        parameters: The function's inputs in order; without it a parameter that a result overwrites
+            counts as a weight, any other as unknown.
         layers: Names of all layers of the model, if they are known.
         sources: Lines of code by operation, named as in the function that it stands in.
         capacity_bytes: What the device has; the record keeps it.
         compile_seconds: How long compilation took; the record keeps it.
         compiled_by: Which compiler it was; the record keeps it.
-        stated: What the compiler states beside the program, in bytes by kind (``temp``, ...); the record keeps it.
-        turns: For each turn of the loop whose turns are to stand one after the other, the (phase, section) of the branches that
-            it takes (see ``unrolled_loop``). By default the body of every loop counts once.
+        stated: What the compiler states beside the program, in bytes by kind (``temp``, ...); the
+            record keeps it.
+        turns: For each turn of the loop whose turns are to stand one after the other, the (phase,
+            section) of the branches that it takes (see ``unrolled_loop``). By default the body of
+            every loop counts once.
 
     Raises:
         ReportError: The bytes are no such program.
@@ -86,24 +108,37 @@ def read_hlo_proto(
     except (DecodeError, LookupError, ValueError, TypeError, RecursionError) as error:
         if isinstance(error, ReportError):
             raise
-        raise ReportError(f"these bytes are no compiled XLA program: {type(error).__name__}: {error}") from error
+        raise ReportError(
+            f"these bytes are no compiled XLA program: {type(error).__name__}: {error}"
+        ) from error
     totals = {f"stated_{kind}_bytes": size for kind, size in (stated or {}).items()}
-    return replace(program, compiled_by=compiled_by, compiler_totals={**program.compiler_totals, **totals})
+    return replace(
+        program, compiled_by=compiled_by, compiler_totals={**program.compiler_totals, **totals}
+    )
 
 
 class _Reader:
     """One program on its way from XLA's messages to the record."""
 
-    def __init__(self, proto: Any, parameters: tuple[Parameter, ...], layers: Sequence[str], sources: Mapping[str, str]):
+    def __init__(
+        self,
+        proto: Any,
+        parameters: tuple[Parameter, ...],
+        layers: Sequence[str],
+        sources: Mapping[str, str],
+    ):
         self.sources = sources
         self.module, self.assignment = proto.hlo_module, proto.buffer_assignment
         entry = [c for c in self.module.computations if c.id == self.module.entry_computation_id]
         if not entry or not self.assignment.buffer_allocations:
             raise ReportError(
-                "the program has no entry computation or no buffer assignment: only a compiled program, stage "
+                "the program has no entry computation or no buffer assignment: only a compiled "
+                "program, stage "
                 f"{STAGE!r}, has them"
             )
-        self.entry_parameters = {i.parameter_number: i for i in entry[0].instructions if i.opcode == "parameter"}
+        self.entry_parameters = {
+            i.parameter_number: i for i in entry[0].instructions if i.opcode == "parameter"
+        }
         self.parameters = self._described(parameters)
         names = Names.of_variables(
             (p.name for p in self.parameters.values() if p.category == WEIGHT),
@@ -111,17 +146,25 @@ class _Reader:
             layers,
         )
         self.schedule = Schedule(self.module, names, self.parameters)
-        # The memory of the device has no colour; a TPU's compiler places values on the chip, too, or in the host's memory.
+        # The memory of the device has no colour; a TPU's compiler places values on the chip, too,
+        # or in the host's memory.
         self.allocations = [a for a in self.assignment.buffer_allocations if not a.color]
         self.elsewhere = {v.id for v in self.assignment.logical_buffers if v.color}
         values = self.assignment.logical_buffers
         self.size_of = {v.id: v.size for v in values}
-        self.maker_of = {v.id: self.schedule.instructions[v.defined_at.instruction_id] for v in values}
+        self.maker_of = {
+            v.id: self.schedule.instructions[v.defined_at.instruction_id] for v in values
+        }
         events = [
-            e for trace in self.assignment.heap_simulator_traces for e in trace.events if e.buffer_id not in self.elsewhere
+            e
+            for trace in self.assignment.heap_simulator_traces
+            for e in trace.events
+            if e.buffer_id not in self.elsewhere
         ]
         self.traced = {e.buffer_id for e in events}
-        allocating = {self.maker_of[e.buffer_id].id for e in events if _KINDS.get(e.kind) == ALLOCATE}
+        allocating = {
+            self.maker_of[e.buffer_id].id for e in events if _KINDS.get(e.kind) == ALLOCATE
+        }
         self.steps, self.step_of = self.schedule.steps(allocating)
 
     def program(self, capacity_bytes: int | None, compile_seconds: float | None) -> Program:
@@ -156,42 +199,73 @@ class _Reader:
                 "heap_trace_peak_bytes": trace_peak,
                 "heap_trace_events_misplaced": misplaced,
                 "parameter_shapes_bytes": parameter_bytes,
-                "parameter_padding_bytes": sum(a.size for a in allocations if a.is_entry_computation_parameter)
+                "parameter_padding_bytes": sum(
+                    a.size for a in allocations if a.is_entry_computation_parameter
+                )
                 - parameter_bytes,
-                "other_memory_bytes": sum(a.size for a in self.assignment.buffer_allocations if a.color),
+                "other_memory_bytes": sum(
+                    a.size for a in self.assignment.buffer_allocations if a.color
+                ),
                 "branches_taken": count_branches_taken(self.module),
                 "thread_local_bytes": sum(a.size for a in allocations if a.is_thread_local),
-                "untraced_temporary_bytes": sum(a.size for a in allocations if not a.maybe_live_out and self._is_untraced(a)),
+                "untraced_temporary_bytes": sum(
+                    a.size for a in allocations if not a.maybe_live_out and self._is_untraced(a)
+                ),
             },
         )
 
     def _described(self, given: tuple[Parameter, ...]) -> dict[int, Parameter]:
-        """Return a description of every entry parameter; where the caller gave none, what the program itself tells."""
+        """Return a description of every entry parameter; where the caller gave none, what the
+        program itself tells.
+        """
         numbers = sorted(self.entry_parameters)
         if given:
-            return dict(zip(numbers, match_parameters(given, [_shape_bytes(self.entry_parameters[n].shape) for n in numbers])))
+            return dict(
+                zip(
+                    numbers,
+                    match_parameters(
+                        given, [_shape_bytes(self.entry_parameters[n].shape) for n in numbers]
+                    ),
+                )
+            )
         overwritten = {entry.parameter_number for entry in self.module.input_output_alias.entries}
-        return {n: Parameter(self.entry_parameters[n].name, WEIGHT if n in overwritten else OTHER) for n in numbers}
+        return {
+            n: Parameter(self.entry_parameters[n].name, WEIGHT if n in overwritten else OTHER)
+            for n in numbers
+        }
 
     def _events(self, trace: Any) -> Iterator[Event]:
         for event in trace.events:
             if event.buffer_id in self.elsewhere:
                 continue
             if event.kind not in _KINDS:
-                raise ReportError(f"the heap trace has an event of kind {event.kind}, which XLA does not know")
-            step, size = self.step_of.get(self.maker_of[event.buffer_id].id, 0), self.size_of[event.buffer_id]
-            yield Event(_KINDS[event.kind], event.buffer_id, size, step, event.share_with_canonical_id)
+                raise ReportError(
+                    f"the heap trace has an event of kind {event.kind}, which XLA does not know"
+                )
+            step = self.step_of.get(self.maker_of[event.buffer_id].id, 0)
+            size = self.size_of[event.buffer_id]
+            yield Event(
+                _KINDS[event.kind], event.buffer_id, size, step, event.share_with_canonical_id
+            )
 
-    def _stretches(self, values: Sequence[int], size: int, first: int, last: int, lifetime: str) -> Iterator[Buffer]:
-        """Yield storage held from ``first`` to ``last`` as one buffer per value, or loop, that fills it in turn."""
+    def _stretches(
+        self, values: Sequence[int], size: int, first: int, last: int, lifetime: str
+    ) -> Iterator[Buffer]:
+        """Yield storage held from ``first`` to ``last`` as one buffer per value, or loop, that
+        fills it in turn.
+        """
         makers = sorted((self.maker_of[v] for v in values), key=lambda i: self.step_of.get(i.id, 0))
         writers = self.schedule.writers(makers, self.step_of)
         starts = [0, *(step for step, _ in writers[1:]), last + 1]
         for start, end, (_, writer) in zip(starts, starts[1:], writers):
             if max(start, first) <= min(end - 1, last):
-                yield self._buffer(writer, makers[0], size, max(start, first), min(end - 1, last), lifetime)
+                yield self._buffer(
+                    writer, makers[0], size, max(start, first), min(end - 1, last), lifetime
+                )
 
-    def _buffer(self, writer: Any, begun_by: Any, size: int, first: int, last: int, lifetime: str) -> Buffer:
+    def _buffer(
+        self, writer: Any, begun_by: Any, size: int, first: int, last: int, lifetime: str
+    ) -> Buffer:
         origin = self.schedule.origins.get(writer.id, Origin())
         begun = self.schedule.origins.get(begun_by.id, Origin())
         phase = origin.phase
@@ -212,16 +286,21 @@ class _Reader:
         )
 
     def _source(self, metadata: Any, op_name: str | None) -> str | None:
-        """Return the line that the compiler was told, unless it is of a library; else that of the operation."""
+        """Return the line that the compiler was told, unless it is of a library; else that of the
+        operation.
+        """
         file = metadata.source_file
         if file and file != _NO_FILE and not any(library in file for library in _LIBRARIES):
             return f"{file}:{metadata.source_line}"
-        while op_name and op_name not in self.sources:  # in front of its own name stand those of the calls that lead to it
+        # In front of its own name stand those of the calls that lead to it
+        while op_name and op_name not in self.sources:
             op_name = op_name.partition("/")[2]
         return self.sources.get(op_name) if op_name else None
 
     def _outside_the_trace(self) -> Iterator[Buffer]:
-        """Yield parameters, constants, results, and allocations that no trace explains, held throughout."""
+        """Yield parameters, constants, results, and allocations that no trace explains, held
+        throughout.
+        """
         last = len(self.steps) - 1
         for allocation in self.allocations:
             values = [a.logical_buffer_id for a in allocation.assigned]
@@ -229,30 +308,44 @@ class _Reader:
                 given = self.parameters[allocation.parameter_number]
                 lifetime = INPUT_FEED if given.fed else ALWAYS_LIVE
                 layer = self.schedule.names.variable_layer(given.layer)
-                yield Buffer(given.name, allocation.size, 0, last, lifetime, given.category, layer=layer)
+                yield Buffer(
+                    given.name, allocation.size, 0, last, lifetime, given.category, layer=layer
+                )
             elif allocation.is_constant:
                 maker = self.maker_of[values[0]]
                 origin = self.schedule.origins.get(maker.id, Origin())
                 layer = origin.layer or self.schedule.nearest_layer(maker)
-                yield Buffer(maker.name, allocation.size, 0, last, ALWAYS_LIVE, OTHER, origin.op_name, layer)
+                yield Buffer(
+                    maker.name, allocation.size, 0, last, ALWAYS_LIVE, OTHER, origin.op_name, layer
+                )
             elif self._is_untraced(allocation):
                 first = 0
                 if allocation.maybe_live_out:
-                    first = min((self.step_of.get(self.maker_of[v].id, 0) for v in values), default=0)
+                    first = min(
+                        (self.step_of.get(self.maker_of[v].id, 0) for v in values), default=0
+                    )
                 lifetime = RESULT if allocation.maybe_live_out else TEMPORARY
                 yield from self._stretches(values, allocation.size, first, last, lifetime)
 
     def _is_untraced(self, allocation: Any) -> bool:
-        return _is_temporary(allocation) and not self.traced.intersection(a.logical_buffer_id for a in allocation.assigned)
+        return _is_temporary(allocation) and not self.traced.intersection(
+            a.logical_buffer_id for a in allocation.assigned
+        )
 
     def _step(self, instruction: Any, bytes_: int) -> Step:
         origin = self.schedule.origins[instruction.id]
-        return Step(instruction.name, bytes_, origin.op_name, origin.layer, origin.phase, origin.section)
+        return Step(
+            instruction.name, bytes_, origin.op_name, origin.layer, origin.phase, origin.section
+        )
 
 
 def _is_temporary(allocation: Any) -> bool:
     """Return whether ``allocation`` is reserved for temporaries and results."""
-    return not (allocation.is_entry_computation_parameter or allocation.is_constant or allocation.is_thread_local)
+    return not (
+        allocation.is_entry_computation_parameter
+        or allocation.is_constant
+        or allocation.is_thread_local
+    )
 
 
 def _shape_bytes(shape: Any) -> int:
@@ -261,5 +354,6 @@ def _shape_bytes(shape: Any) -> int:
 
     if shape.tuple_shapes:
         return sum(_shape_bytes(s) for s in shape.tuple_shapes)
-    bits = re.search(r"[0-9]+", PrimitiveType.Name(shape.element_type))  # F32, BF16, F8E5M2; PRED has none
+    # F32, BF16, F8E5M2; PRED has none
+    bits = re.search(r"[0-9]+", PrimitiveType.Name(shape.element_type))
     return math.prod(shape.dimensions) * max(int(bits.group()) if bits else 8, 8) // 8

@@ -38,8 +38,10 @@ def _layer(node: str, layers: Sequence[str]) -> str | None:
 def _refusal(operation: str, layer: str | None) -> XlaUnsupportedError:
     where = f" of layer {layer!r}" if layer else ""
     return XlaUnsupportedError(
-        f"XLA cannot compile {operation}{where}: it has no such operation. fit runs the model without jit "
-        f"(jit_compile=False); to see what XLA makes of the rest, put the layer in front of the model, such as into "
+        f"XLA cannot compile {operation}{where}: it has no such operation. fit runs the model "
+        "without jit "
+        "(jit_compile=False); to see what XLA makes of the rest, put the layer in front of the "
+        "model, such as into "
         f"the data set (dataset.map)",
         operation=operation,
         layer=layer,

@@ -1,6 +1,7 @@
 """The order in which XLA runs a program, and where each of its instructions comes from.
 
-Beside ``xla_reader`` the only file that knows XLA's format; it reads the module's messages and imports nothing for it.
+Beside ``xla_reader`` the only file that knows XLA's format; it reads the module's messages and
+imports nothing for it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from .origins import Names, Origin, default_phase, default_section
 from .parameters import Parameter
 
 # Instructions without code of their own: they rename, group or pick values.
-_NO_CODE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"})
-# What only passes storage on or clears it; a loop's own instructions say nothing about what the storage is for.
+_NO_CODE = frozenset(
+    {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"}
+)
+# What only passes storage on or clears it; a loop's own instructions say nothing about what the
+# storage is for.
 _PASSES_ON = _NO_CODE | {"while", "conditional", "call", "copy", "broadcast"}
 _NO_OP_NAMES = frozenset({"", "XLA_Args", "XLA_Retvals"})
 _NEAREST = 64  # instructions looked at for a layer: a sum or a store has its values close by
@@ -44,24 +48,32 @@ class Schedule:
         self._walk(self.computations[module.entry_computation_id], None, None, None, set())
 
     def steps(self, allocating: Collection[int]) -> tuple[list[Any], dict[int, int]]:
-        """Return the instructions that compute or are in ``allocating``, and for each scheduled one the step at or after it."""
+        """Return the instructions that compute or are in ``allocating``, and for each scheduled one
+        the step at or after it.
+        """
         steps: list[Any] = []
         step_of: dict[int, int] = {}
         for instruction in self.order:
             step_of[instruction.id] = len(steps)
             if instruction.opcode not in _NO_CODE or instruction.id in allocating:
                 steps.append(instruction)
-        return steps, {number: min(step, max(len(steps) - 1, 0)) for number, step in step_of.items()}
+        return steps, {
+            number: min(step, max(len(steps) - 1, 0)) for number, step in step_of.items()
+        }
 
     def writers(self, makers: Sequence[Any], step_of: Mapping[int, int]) -> list[tuple[int, Any]]:
-        """Return who fills storage from which step on, given the instructions that make the values in it, in order.
+        """Return who fills storage from which step on, given the instructions that make the values
+        in it, in order.
 
-        Storage passes from one value to the next, in place. Each value that is computed starts a stretch. A loop that
-        computes into the storage starts one where the loop starts, called after the last that computes inside: until
-        then it holds the zeros, or copies, that the loop's result starts from, so such a beginning counts to the loop.
+        Storage passes from one value to the next, in place. Each value that is computed starts a
+        stretch. A loop that computes into the storage starts one where the loop starts, called
+        after the last that computes inside: until then it holds the zeros, or copies, that the
+        loop's result starts from, so such a beginning counts to the loop.
         """
         found: list[tuple[int, Any]] = []
-        for outside, run in groupby(makers, key=lambda i: self.home[i.id] == self.home[makers[0].id]):
+        for outside, run in groupby(
+            makers, key=lambda i: self.home[i.id] == self.home[makers[0].id]
+        ):
             inside = list(run)
             computing = [i for i in inside if self._root_opcode(i) not in _PASSES_ON]
             if outside:
@@ -74,14 +86,19 @@ class Schedule:
         """Return what an instruction does in the end: for a fusion, what makes the result."""
         if instruction.opcode != "fusion" or not instruction.called_computation_ids:
             return instruction.opcode
-        return self.instructions[self.computations[instruction.called_computation_ids[0]].root_id].opcode
+        return self.instructions[
+            self.computations[instruction.called_computation_ids[0]].root_id
+        ].opcode
 
     def nearest_layer(self, instruction: Any) -> str | None:
-        """Return the layer that the values come from which ``instruction``, in no layer itself, adds up or stores.
+        """Return the layer that the values come from which ``instruction``, in no layer itself,
+        adds up or stores.
 
         Where they come from none, as those of a counter, it is the layer that reads them.
         """
-        return self._nearest(instruction, self._sources) or self._nearest(instruction, lambda i: self.users.get(i.id, ()))
+        return self._nearest(instruction, self._sources) or self._nearest(
+            instruction, lambda i: self.users.get(i.id, ())
+        )
 
     def _nearest(self, instruction: Any, next_to: Callable[[Any], Sequence[int]]) -> str | None:
         pending, seen = [instruction], {instruction.id}
@@ -102,48 +119,71 @@ class Schedule:
         return self.origins.get(instruction.id, Origin()).layer
 
     def _is_entry_parameter(self, instruction: Any) -> bool:
-        return instruction.opcode == "parameter" and self.home[instruction.id] == self.module.entry_computation_id
+        return (
+            instruction.opcode == "parameter"
+            and self.home[instruction.id] == self.module.entry_computation_id
+        )
 
     def _sources(self, instruction: Any) -> Sequence[int]:
         """Return the ids of what ``instruction`` reads.
 
-        For a value that a loop hands to its body that is what the turn before made, or what the loop got at first; for one out
-        of a branch what the branch made.
+        For a value that a loop hands to its body that is what the turn before made, or what the
+        loop got at first; for one out of a branch what the branch made.
         """
         if instruction.opcode == "get-tuple-element":
             giver = self.instructions[instruction.operand_ids[0]]
             if giver.opcode in ("conditional", "call"):
-                roots = [self.instructions[self.computations[c].root_id] for c in giver.called_computation_ids]
+                roots = [
+                    self.instructions[self.computations[c].root_id]
+                    for c in giver.called_computation_ids
+                ]
                 return [_element(root, instruction.tuple_index) for root in roots]
             loop = self.callers.get(self.home[instruction.id])
-            if loop is not None and self.instructions[instruction.operand_ids[0]].opcode == "parameter":
+            if (
+                loop is not None
+                and self.instructions[instruction.operand_ids[0]].opcode == "parameter"
+            ):
                 body = self.computations[loop.called_computation_ids[0]]
                 given = self.instructions[body.root_id], self.instructions[loop.operand_ids[0]]
                 return [_element(value, instruction.tuple_index) for value in given]
         return instruction.operand_ids
 
-    def _walk(self, computation: Any, caller: Origin | None, inside: str | None, section: str | None, seen: set[int]) -> None:
-        """Append the instructions of ``computation`` to the schedule in the order of XLA's allocator, with their origins.
+    def _walk(
+        self,
+        computation: Any,
+        caller: Origin | None,
+        inside: str | None,
+        section: str | None,
+        seen: set[int],
+    ) -> None:
+        """Append the instructions of ``computation`` to the schedule in the order of XLA's
+        allocator, with their origins.
 
         ``inside`` and ``section`` are the phase and the section of what nothing marks in it.
         """
         if computation.id in seen:
             return
         seen.add(computation.id)
-        scheduled = [self.instructions[number] for number in self.module.schedule.sequences[computation.id].instruction_ids]
-        # Parameters are there from the beginning, though some compilers schedule those of loops later.
+        scheduled = [
+            self.instructions[number]
+            for number in self.module.schedule.sequences[computation.id].instruction_ids
+        ]
+        # Parameters are there from the beginning, though some compilers schedule those of loops
+        # later.
         for instruction in sorted(scheduled, key=lambda each: each.opcode != "parameter"):
             number = instruction.id
             called: list[Any] = []
             if instruction.opcode in ("while", "conditional", "call", "async-start"):
                 called = [self.computations[c] for c in instruction.called_computation_ids]
             if instruction.opcode == "while":
-                called.reverse()  # the message has body, condition; the allocator walks the condition first
+                # The message has body, condition; the allocator walks the condition first
+                called.reverse()
             marks = frozenset[tuple[str | None, str | None]]().union(*map(self.marks, called))
             marked = default_phase(phase for phase, _ in marks)
             body_section = default_section(marks) or section
             origin = self._origin(instruction, caller, marked or inside, body_section)
-            own = origin.phase if self.names.is_marked(origin.op_name) else None  # a loop that is itself replayed, say
+            # A loop that is itself replayed, say
+            own = origin.phase if self.names.is_marked(origin.op_name) else None
             body_phase = marked or own or inside
             self.origins[number] = origin
             for child in called:
@@ -153,20 +193,31 @@ class Schedule:
                 self._walk(child, origin, phase, body_section, seen)
             self.order.append(instruction)
 
-    def _origin(self, instruction: Any, caller: Origin | None, inside: str | None, section: str | None) -> Origin:
+    def _origin(
+        self, instruction: Any, caller: Origin | None, inside: str | None, section: str | None
+    ) -> Origin:
         named = instruction.metadata.op_name not in _NO_OP_NAMES
-        origin = self.names.origin(self._op_name(instruction), caller, inside=inside, before=self._before)
-        if origin.section is None and origin.phase != UPDATE and not self.names.is_marked(origin.op_name):
+        origin = self.names.origin(
+            self._op_name(instruction), caller, inside=inside, before=self._before
+        )
+        if (
+            origin.section is None
+            and origin.phase != UPDATE
+            and not self.names.is_marked(origin.op_name)
+        ):
             origin = replace(origin, section=section)
         if not named and not self.names.is_marked(origin.op_name):
-            return replace(origin, phase=inside or self._before or origin.phase)  # a copy is made when it is needed
+            # A copy is made when it is needed
+            return replace(origin, phase=inside or self._before or origin.phase)
         if named and instruction.opcode not in _NO_CODE and origin.phase != UPDATE:
             # what nothing marks is no replay, and no update: both are marked throughout
             self._before = BACKWARD if origin.phase == RECOMPUTE else origin.phase
         return origin
 
     def marks(self, computation: Any) -> frozenset[tuple[str | None, str | None]]:
-        """Return the (phase, section) pairs that operations of ``computation``, and of what it calls, state by their names."""
+        """Return the (phase, section) pairs that operations of ``computation``, and of what it
+        calls, state by their names.
+        """
         if computation.id not in self._marked:
             self._marked[computation.id] = frozenset()  # a damaged program may call in a circle
             marks = set()
@@ -175,23 +226,37 @@ class Schedule:
                 if self.names.is_marked(own.op_name):
                     marks.add((own.phase, own.section))
                 for called in instruction.called_computation_ids:
-                    # TensorFlow names what is in a branch anew: its section stands in the name of the branch
-                    marks |= {(phase, section or own.section) for phase, section in self.marks(self.computations[called])}
+                    # TensorFlow names what is in a branch anew: its section stands in the name of
+                    # the branch
+                    marks |= {
+                        (phase, section or own.section)
+                        for phase, section in self.marks(self.computations[called])
+                    }
             self._marked[computation.id] = frozenset(marks)
         return self._marked[computation.id]
 
     def _op_name(self, instruction: Any) -> str | None:
-        """Return the operation that ``instruction`` came from; for a nameless one, such as a copy, that of what it reads."""
+        """Return the operation that ``instruction`` came from; for a nameless one, such as a copy,
+        that of what it reads.
+        """
         seen: set[int] = set()
         while instruction.metadata.op_name in _NO_OP_NAMES and instruction.id not in seen:
             seen.add(instruction.id)
             if not instruction.operand_ids:
-                known = self.parameters.get(instruction.parameter_number) if self._is_entry_parameter(instruction) else None
+                known = (
+                    self.parameters.get(instruction.parameter_number)
+                    if self._is_entry_parameter(instruction)
+                    else None
+                )
                 return known.name if known else None
             instruction = self.instructions[instruction.operand_ids[0]]
-        return None if instruction.metadata.op_name in _NO_OP_NAMES else instruction.metadata.op_name
+        return (
+            None if instruction.metadata.op_name in _NO_OP_NAMES else instruction.metadata.op_name
+        )
 
 
 def _element(value: Any, index: int) -> int:
-    """Return the id of element ``index`` of a tuple, or that of the value itself where no instruction lists its elements."""
+    """Return the id of element ``index`` of a tuple, or that of the value itself where no
+    instruction lists its elements.
+    """
     return value.operand_ids[index] if value.opcode == "tuple" else value.id

@@ -1,14 +1,17 @@
-"""Plans: which states to store, which activations to keep and what to run twice, for a chain of steps.
+"""Plans: which states to store, which activations to keep and what to run twice, for a chain of
+steps.
 
-Pure Python, and knows nothing of TensorFlow. ``Chain`` says what the steps cost, a planner makes a ``Plan`` of actions,
-``simulate`` runs any plan by the rules and counts. The map, with what each planner is optimal for in its own module:
+Pure Python, and knows nothing of TensorFlow. ``Chain`` says what the steps cost, a planner makes a
+``Plan`` of actions, ``simulate`` runs any plan by the rules and counts. The map, with what each
+planner is optimal for in its own module:
 
-    chain, actions, simulate   the three things a plan needs: what, how, and the judge; the six actions live in ``actions``
-    uniform, multilevel        equal sections, which a compiler can outline
-    twice                      any chain cut so that no step runs more than twice, under a budget
-    recurrent                  the sizes of an LSTM or GRU, and the peak predicted from them
-    within                     searching a budget where only compiling tells what a plan needs
-    budget, segments           the refusal that planners share; the form of what they return
+    chain, actions, simulate   the three things a plan needs: what, how, and the judge; the six
+        actions live in ``actions`` uniform, multilevel        equal sections, which a compiler can
+        outline twice                      any chain cut so that no step runs more than twice, under
+        a budget recurrent                  the sizes of an LSTM or GRU, and the peak predicted from
+        them within                     searching a budget where only compiling tells what a plan
+        needs budget, segments           the refusal that planners share; the form of what they
+        return
     reference                  what others are measured by: binomial, mixed and optimal plans
 """
 

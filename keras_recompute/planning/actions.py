@@ -1,7 +1,7 @@
 """The vocabulary of plans: six actions, plain values that name steps and nothing else.
 
-A plan says what to do in which order; ``simulate`` judges it, an engine may carry it out. Ranges are half open: ``begin`` to
-``end - 1``.
+A plan says what to do in which order; ``simulate`` judges it, an engine may carry it out. Ranges
+are half open: ``begin`` to ``end - 1``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Keep:
 
 @dataclass(frozen=True)
 class Backward:
-    """Run the steps backward, last first; each drops its activations. No state is in hand afterwards."""
+    """Run the steps backward, last first; each drops its activations. No state is in hand
+    afterwards.
+    """
 
     begin: int
     end: int
@@ -60,7 +62,8 @@ Action = Union[Store, Restore, Free, Advance, Keep, Backward]
 
 @dataclass(frozen=True)
 class Plan:
-    """A complete order of work for a chain of ``steps`` steps; two plans with the same actions are equal.
+    """A complete order of work for a chain of ``steps`` steps; two plans with the same actions are
+    equal.
 
     Examples:
         >>> plan = kr.planning.uniform_plan(4, checkpoints=1)

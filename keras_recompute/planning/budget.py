@@ -1,4 +1,6 @@
-"""The refusal that every planner with a budget shares, and the search for the least budget that does as well."""
+"""The refusal that every planner with a budget shares, and the search for the least budget that
+does as well.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,20 @@ class BudgetTooSmallError(InvalidArgumentError):
 
     def __init__(self, what: str, *, budget_bytes: int, smallest_budget_bytes: int) -> None:
         super().__init__(
-            f"budget_bytes is {budget_bytes}, too small for {what} for this chain: the smallest that would do is "
-            f"{smallest_budget_bytes} bytes, so give at least that, or make the states and activations smaller"
+            f"budget_bytes is {budget_bytes}, too small for {what} for this chain: the smallest "
+            "that would do is "
+            f"{smallest_budget_bytes} bytes, so give at least that, or make the states and "
+            "activations smaller"
         )
         self.budget_bytes = budget_bytes
         self.smallest_budget_bytes = smallest_budget_bytes
 
 
-def bisect_smallest(enough: int, suffices: Callable[[int], bool], *, guesses: Sequence[int] = ()) -> int:
-    """Return the least number up to ``enough`` that ``suffices``, as all above it must; ``enough`` itself is not asked.
+def bisect_smallest(
+    enough: int, suffices: Callable[[int], bool], *, guesses: Sequence[int] = ()
+) -> int:
+    """Return the least number up to ``enough`` that ``suffices``, as all above it must; ``enough``
+    itself is not asked.
 
     Those of the ``guesses`` that may be it are asked first, the first of them before the others.
     """
@@ -45,5 +52,5 @@ def bisect_smallest(enough: int, suffices: Callable[[int], bool], *, guesses: Se
 
 
 def check_budget(budget_bytes: object) -> None:
-    """Raise InvalidArgumentError unless ``budget_bytes`` is a whole number of bytes, zero or more."""
+    """Raise InvalidArgumentError unless ``budget_bytes`` is a whole number, zero or more."""
     check_count("budget_bytes", budget_bytes, at_least=0)

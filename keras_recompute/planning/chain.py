@@ -1,13 +1,15 @@
 """The chain: what a planner needs to know about the steps of a network, and nothing else.
 
-A chain is a row of steps. Step ``i`` turns state ``i`` into state ``i + 1``; its backward pass needs its activations.
+A chain is a row of steps. Step ``i`` turns state ``i`` into state ``i + 1``; its backward pass
+needs its activations.
 
-* ``state_bytes[i]``: state ``i``, the input of step ``i``; what a checkpoint there stores. State 0 is the input of the chain:
-  give it 0 bytes where it is alive anyway.
-* ``activation_bytes[i]``: all that the backward pass of step ``i`` needs, its input included. Activations serve that backward
+* ``state_bytes[i]``: state ``i``, the input of step ``i``; what a checkpoint there stores. State 0
+  is the input of the chain: give it 0 bytes where it is alive anyway.
+* ``activation_bytes[i]``: all that the backward pass of step ``i`` needs, its input included.
+  Activations serve that backward
   pass only: to start again from a state, it must be stored.
-* ``working_bytes[i]``: alive only while step ``i`` itself runs, forward or backward: the state in hand, the incoming gradient,
-  scratch space.
+* ``working_bytes[i]``: alive only while step ``i`` itself runs, forward or backward: the state in
+  hand, the incoming gradient, scratch space.
 * ``fixed_bytes``: alive whatever the plan: weights, optimiser, inputs.
 
 Not modelled: states that skip over a step, transfers to another memory, two steps at once.
@@ -24,10 +26,12 @@ from ..errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class Chain:
-    """Steps with their sizes in bytes and their costs in seconds (or any one unit of cost); compares by value.
+    """Steps with their sizes in bytes and their costs in seconds (or any one unit of cost);
+    compares by value.
 
     Args:
-        state_bytes: Of each step its input, which a checkpoint there stores; 0 where that is alive anyway.
+        state_bytes: Of each step its input, which a checkpoint there stores; 0 where that is alive
+            anyway.
         activation_bytes: Of each step all that its backward pass needs, its input included.
         forward_seconds: Of each step the cost of its forward pass.
         backward_seconds: Of each step the cost of its backward pass.
@@ -35,11 +39,15 @@ class Chain:
         fixed_bytes: Alive whatever the plan: weights, optimiser, inputs.
 
     Raises:
-        InvalidArgumentError: Sequences of unequal lengths, or an entry that is negative or, of bytes, no whole number.
+        InvalidArgumentError: Sequences of unequal lengths, or an entry that is negative or, of
+            bytes, no whole number.
 
     Examples:
         >>> chain = kr.planning.Chain(
-        ...     state_bytes=[0, 8, 4], activation_bytes=[20, 40, 10], forward_seconds=[1, 2, 1], backward_seconds=[2, 4, 2]
+        ...     state_bytes=[0, 8, 4],
+        ...     activation_bytes=[20, 40, 10],
+        ...     forward_seconds=[1, 2, 1],
+        ...     backward_seconds=[2, 4, 2],
         ... )
         >>> len(chain), chain.plain_peak_bytes, chain.plain_seconds
         (3, 70, 12)
@@ -55,15 +63,24 @@ class Chain:
     def __post_init__(self) -> None:
         steps = len(self.state_bytes)
         if not steps:
-            raise InvalidArgumentError("state_bytes is empty: a chain needs at least one step, so give one entry per step")
+            raise InvalidArgumentError(
+                "state_bytes is empty: a chain needs at least one step, so give one entry per step"
+            )
         if not len(self.working_bytes):
             object.__setattr__(self, "working_bytes", (0,) * steps)
-        for name in ("state_bytes", "activation_bytes", "working_bytes", "forward_seconds", "backward_seconds"):
+        for name in (
+            "state_bytes",
+            "activation_bytes",
+            "working_bytes",
+            "forward_seconds",
+            "backward_seconds",
+        ):
             values = tuple(getattr(self, name))
             object.__setattr__(self, name, values)
             if len(values) != steps:
                 raise InvalidArgumentError(
-                    f"{name} has {len(values)} entries but state_bytes has {steps}: give one entry per step to both"
+                    f"{name} has {len(values)} entries but state_bytes has {steps}: give one entry "
+                    "per step to both"
                 )
             for step, value in enumerate(values):
                 _check_amount(f"{name}[{step}]", value, whole=name.endswith("bytes"))
@@ -83,13 +100,15 @@ class Chain:
     ) -> Chain:
         """Return a chain of ``steps`` equal steps, such as the timesteps of a recurrent layer.
 
-        Costs are seconds or any one unit; a backward pass costs two forward passes unless told otherwise.
+        Costs are seconds or any one unit; a backward pass costs two forward passes unless told
+        otherwise.
 
         Raises:
             InvalidArgumentError: As the class, and for fewer than one step.
 
         Examples:
-            >>> kr.planning.Chain.homogeneous(100, state_bytes=1, activation_bytes=5).plain_peak_bytes
+            >>> chain = kr.planning.Chain.homogeneous(100, state_bytes=1, activation_bytes=5)
+            >>> chain.plain_peak_bytes
             500
         """
         check_count("steps", steps, at_least=1)
@@ -108,29 +127,43 @@ class Chain:
     @property
     def is_homogeneous(self) -> bool:
         """Whether all steps are equal in every size and cost."""
-        rows = (self.state_bytes, self.activation_bytes, self.forward_seconds, self.backward_seconds, self.working_bytes)
+        rows = (
+            self.state_bytes,
+            self.activation_bytes,
+            self.forward_seconds,
+            self.backward_seconds,
+            self.working_bytes,
+        )
         return all(row.count(row[0]) == len(row) for row in rows)
 
     @property
     def plain_seconds(self) -> float:
-        """Seconds of one forward and one backward pass with nothing run twice: no plan is faster."""
+        """Seconds of one forward and one backward pass without replay, the least of any plan."""
         return sum(self.forward_seconds) + sum(self.backward_seconds)
 
     @property
     def plain_peak_bytes(self) -> int:
         """Peak bytes when every activation is kept and nothing is run twice."""
         alive = accumulate(self.activation_bytes)
-        return self.fixed_bytes + max(held + working for held, working in zip(alive, self.working_bytes))
+        return self.fixed_bytes + max(
+            held + working for held, working in zip(alive, self.working_bytes)
+        )
 
 
 def check_count(name: str, value: object, *, at_least: int) -> None:
     """Raise InvalidArgumentError unless ``value`` is a whole number of at least ``at_least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise InvalidArgumentError(f"{name} is {value!r}: it counts something, so give a whole number of at least {at_least}")
+        raise InvalidArgumentError(
+            f"{name} is {value!r}: it counts something, so give a whole number of at least "
+            f"{at_least}"
+        )
 
 
 def _check_amount(name: str, value: object, *, whole: bool) -> None:
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not 0 <= value < float("inf"):
         kind = "whole number of bytes" if whole else "finite number"
-        raise InvalidArgumentError(f"{name} is {value!r}: it adds up with others of its kind, so give a {kind}, zero or more")
+        raise InvalidArgumentError(
+            f"{name} is {value!r}: it adds up with others of its kind, so give a {kind}, zero or "
+            "more"
+        )

@@ -1,9 +1,11 @@
-"""Equal sections within equal sections, at each of several levels, so that the sections of a level can share one program.
+"""Equal sections within equal sections, at each of several levels, so that the sections of a level
+can share one program.
 
-With p_1, ..., p_L sections per level that divide the n steps, sum(p_i - 1) states and n / (p_1 ... p_L) steps of activations
-are alive at the peak, and sum(n - n / p_i) steps are replayed: each level runs all but the last of its sections once more
-(Chen et al. 2016, arXiv:1604.06174, the recursive view, with every level equal). ``binomial`` needs fewer
-replays for the same states, but no two of its sections need be alike.
+With p_1, ..., p_L sections per level that divide the n steps, sum(p_i - 1) states and n / (p_1 ...
+p_L) steps of activations are alive at the peak, and sum(n - n / p_i) steps are replayed: each level
+runs all but the last of its sections once more (Chen et al. 2016, arXiv:1604.06174, the recursive
+view, with every level equal). ``binomial`` needs fewer replays for the same states, but no two of
+its sections need be alike.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ _Sections = Tuple[int, Tuple[int, ...]]
 
 
 def equal_groups(count: int, levels: int) -> tuple[int, ...]:
-    """Return how ``count`` equal sections are nested in at most ``levels`` loops: the turns of each, outermost first.
+    """Return how ``count`` equal sections are nested in at most ``levels`` loops: the turns of
+    each, outermost first.
 
-    Factors of ``count`` as equal as they can be, the largest first: 32 in two levels is ``(8, 4)``. What does not divide is not
-    grouped: a prime number stays ``(count,)``.
+    Factors of ``count`` as equal as they can be, the largest first: 32 in two levels is ``(8, 4)``.
+    What does not divide is not grouped: a prime number stays ``(count,)``.
     """
     check_count("count", count, at_least=1)
     check_count("levels", levels, at_least=1)
@@ -47,11 +50,14 @@ def multilevel_actions(steps: int, *, sections_per_level: Sequence[int]) -> Iter
         product *= sections
     if product > steps:
         raise InvalidArgumentError(
-            f"sections_per_level is {levels}, which makes {product} sections of {steps} steps: each needs a step, so ask "
+            f"sections_per_level is {levels}, which makes {product} sections of {steps} steps: "
+            "each needs a step, so ask "
             "for fewer"
         )
 
-    def decide(begin: int, end: int, key: _Sections) -> Whole | KeepFirst[_Sections] | Split[_Sections]:
+    def decide(
+        begin: int, end: int, key: _Sections
+    ) -> Whole | KeepFirst[_Sections] | Split[_Sections]:
         level, lengths = key
         while len(lengths) == 1:
             if level == len(levels):
@@ -65,7 +71,8 @@ def multilevel_actions(steps: int, *, sections_per_level: Sequence[int]) -> Iter
 
 
 def multilevel_plan(steps: int, *, sections_per_level: Sequence[int]) -> Plan:
-    """Return the plan that cuts ``steps`` steps into ``sections_per_level[0]`` sections, each of these into ``[1]``, and so on.
+    """Return the plan that cuts ``steps`` steps into ``sections_per_level[0]`` sections, each of
+    these into ``[1]``, and so on.
 
     Lengths within one section differ by at most one. Source: Chen et al. 2016, arXiv:1604.06174.
 
@@ -77,4 +84,8 @@ def multilevel_plan(steps: int, *, sections_per_level: Sequence[int]) -> Plan:
         >>> kr.planning.simulate(chain, kr.planning.multilevel_plan(100, sections_per_level=[5, 4]))
         Outcome(peak_bytes=32, forward_steps=255, replayed_steps=155, seconds=455)
     """
-    return Plan(steps, tuple(multilevel_actions(steps, sections_per_level=sections_per_level)), planner="multilevel")
+    return Plan(
+        steps,
+        tuple(multilevel_actions(steps, sections_per_level=sections_per_level)),
+        planner="multilevel",
+    )

@@ -1,8 +1,10 @@
-"""The pretend machine: runs any plan on any chain, enforces the rules and counts. It knows no planner.
+"""The pretend machine: runs any plan on any chain, enforces the rules and counts. It knows no
+planner.
 
-Memory holds stored states and kept activations; one state is in hand. While a step runs, forward or backward, its working
-bytes are alive too. Rules: a step starts from its input in hand; nothing is stored, kept or dropped twice; a step runs
-backward once, after its successor and with its activations kept; a finished step is not run again; nothing is left behind.
+Memory holds stored states and kept activations; one state is in hand. While a step runs, forward or
+backward, its working bytes are alive too. Rules: a step starts from its input in hand; nothing is
+stored, kept or dropped twice; a step runs backward once, after its successor and with its
+activations kept; a finished step is not run again; nothing is left behind.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from .chain import Chain
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a plan costs on a chain: bytes, steps and seconds (in the unit of the chain's costs). ``simulate`` returns it."""
+    """What a plan costs on a chain: bytes, steps and seconds (in the unit of the chain's costs).
+    ``simulate`` returns it.
+    """
 
     peak_bytes: int
     forward_steps: int
@@ -26,7 +30,8 @@ class Outcome:
 
 
 def simulate(chain: Chain, plan: Iterable[Action]) -> Outcome:
-    """Run ``plan`` on ``chain`` and return its peak bytes, forward steps, replayed steps and seconds.
+    """Run ``plan`` on ``chain`` and return its peak bytes, forward steps, replayed steps and
+    seconds.
 
     Args:
         chain: What the steps cost.
@@ -36,11 +41,13 @@ def simulate(chain: Chain, plan: Iterable[Action]) -> Outcome:
         An ``Outcome``; its ``replayed_steps`` are the forward steps beyond one per step.
 
     Raises:
-        InvalidPlanError: The plan breaks a rule or leaves work undone; the message names the action and the step.
+        InvalidPlanError: The plan breaks a rule or leaves work undone; the message names the action
+            and the step.
 
     Examples:
         >>> chain = kr.planning.Chain.homogeneous(4, state_bytes=1, activation_bytes=5)
-        >>> kr.planning.simulate(chain, kr.planning.uniform_plan(4, checkpoints=1))  # 1 state and 2 * 5 bytes
+        >>> plan = kr.planning.uniform_plan(4, checkpoints=1)
+        >>> kr.planning.simulate(chain, plan)  # at the peak 1 state and 2 * 5 bytes
         Outcome(peak_bytes=11, forward_steps=6, replayed_steps=2, seconds=14)
     """
     machine = _Machine(chain)
@@ -71,7 +78,10 @@ class _Machine:
         self.where = f"action {position}, {action!r}"
         if isinstance(action, (Advance, Keep, Backward)):
             if not 0 <= action.begin < action.end <= len(self.chain):
-                self.reject(f"steps {action.begin} to {action.end - 1} are no range within the {len(self.chain)} steps")
+                self.reject(
+                    f"steps {action.begin} to {action.end - 1} are no range within the "
+                    f"{len(self.chain)} steps"
+                )
             if isinstance(action, Backward):
                 for step in reversed(range(action.begin, action.end)):
                     self.backward(step)
@@ -82,7 +92,10 @@ class _Machine:
             self.store(action.step)
         elif isinstance(action, Restore):
             if action.step not in self.stored:
-                self.reject(f"the input of step {action.step} is not stored: store it before, and free it later")
+                self.reject(
+                    f"the input of step {action.step} is not stored: store it before, and free it "
+                    "later"
+                )
             self.in_hand = action.step
         elif isinstance(action, Free):
             if action.step not in self.stored:
@@ -94,7 +107,10 @@ class _Machine:
 
     def store(self, step: int) -> None:
         if step != self.in_hand or step >= len(self.chain):
-            self.reject(f"the input of step {step} is not in hand ({self.hand()}): store it when the step before has run")
+            self.reject(
+                f"the input of step {step} is not in hand ({self.hand()}): store it when the step "
+                "before has run"
+            )
         if step in self.stored:
             self.reject(f"the input of step {step} is already stored: store it once")
         self.stored.add(step)
@@ -103,7 +119,10 @@ class _Machine:
 
     def forward(self, step: int, *, keep: bool) -> None:
         if step != self.in_hand:
-            self.reject(f"the input of step {step} is not in hand ({self.hand()}): restore it or advance to it")
+            self.reject(
+                f"the input of step {step} is not in hand ({self.hand()}): restore it or advance "
+                "to it"
+            )
         if step >= self.unfinished:
             self.reject(f"step {step} has run backward already: nothing needs it any more")
         if keep:
@@ -118,9 +137,14 @@ class _Machine:
 
     def backward(self, step: int) -> None:
         if step != self.unfinished - 1:
-            self.reject(f"step {step} cannot run backward now: the next one to do so is step {self.unfinished - 1}")
+            self.reject(
+                f"step {step} cannot run backward now: the next one to do so is step "
+                f"{self.unfinished - 1}"
+            )
         if step not in self.kept:
-            self.reject(f"the activations of step {step} are not kept: run it forward with Keep first")
+            self.reject(
+                f"the activations of step {step} are not kept: run it forward with Keep first"
+            )
         self.peak_bytes = max(self.peak_bytes, self.held_bytes + self.chain.working_bytes[step])
         self.kept.remove(step)
         self.held_bytes -= self.chain.activation_bytes[step]

@@ -1,15 +1,18 @@
-"""Sections cut so that no step runs forward more than twice: the best cuts of an uneven chain within a budget, exactly.
+"""Sections cut so that no step runs forward more than twice: the best cuts of an uneven chain
+within a budget, exactly.
 
-A section has the room that the states stored before it leave; only the last one is not replayed. So the last one should begin
-as early as can be, and each cut should be reached with as few stored bytes as can be: with S(0) = 0,
+A section has the room that the states stored before it leave; only the last one is not replayed. So
+the last one should begin as early as can be, and each cut should be reached with as few stored
+bytes as can be: with S(0) = 0,
 
     S(i) = min over h < i of S(h) + state_bytes[h], where steps h to i - 1 fit in budget - S(h).
 
-Where the input of a section stays until it has run backward (``keeps_inputs``), as it does in a compiled program, it is there
-beside the activations of the section, and so is that of the last one.
+Where the input of a section stays until it has run backward (``keeps_inputs``), as it does in a
+compiled program, it is there beside the activations of the section, and so is that of the last one.
 
-Optimal among plans of sections each kept whole. It closes the gap that ``staircase`` leaves for long chains, whose positions
-are few; where the budget forces steps to run three times it has no answer.
+Optimal among plans of sections each kept whole. It closes the gap that ``staircase`` leaves for
+long chains, whose positions are few; where the budget forces steps to run three times it has no
+answer.
 """
 
 from __future__ import annotations
@@ -22,8 +25,11 @@ from .chain import Chain
 from .segments import KeepFirst, Split, Whole, unfold
 
 
-def single_replay_sections(chain: Chain, *, room_bytes: int, keeps_inputs: bool = False) -> tuple[int, ...] | None:
-    """Return the first steps of the sections that replay the fewest seconds; None where they do not fit in ``room_bytes``.
+def single_replay_sections(
+    chain: Chain, *, room_bytes: int, keeps_inputs: bool = False
+) -> tuple[int, ...] | None:
+    """Return the first steps of the sections that replay the fewest seconds; None where they do not
+    fit in ``room_bytes``.
 
     ``room_bytes`` is the budget without the chain's fixed bytes.
     """
@@ -57,8 +63,12 @@ def replay_seconds(chain: Chain, sections: tuple[int, ...]) -> float:
     return sum(chain.forward_seconds[: sections[-1]])
 
 
-def smallest_room_bytes(chain: Chain, *, seconds: float, room_bytes: int, keeps_inputs: bool = False) -> int:
-    """Return the least room in which sections replay at most ``seconds``; ``room_bytes`` where none below it does."""
+def smallest_room_bytes(
+    chain: Chain, *, seconds: float, room_bytes: int, keeps_inputs: bool = False
+) -> int:
+    """Return the least room in which sections replay at most ``seconds``; ``room_bytes`` where none
+    below it does.
+    """
 
     def suffices(room: int) -> bool:
         sections = single_replay_sections(chain, room_bytes=room, keeps_inputs=keeps_inputs)
@@ -68,7 +78,9 @@ def smallest_room_bytes(chain: Chain, *, seconds: float, room_bytes: int, keeps_
 
 
 def section_actions(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
-    """Yield the actions that keep the last of ``sections`` (their first steps) as it runs and replay the others."""
+    """Yield the actions that keep the last of ``sections`` (their first steps) as it runs and
+    replay the others.
+    """
     ends: list[int] = [*sections[1:], steps]
 
     def decide(begin: int, end: int, section: int) -> Whole | KeepFirst[int] | Split[int]:
@@ -80,7 +92,9 @@ def section_actions(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
 
 
 def section_actions_keeping_inputs(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
-    """Yield what ``section_actions`` yields, but that the input of each section is stored until it has run backward."""
+    """Yield what ``section_actions`` yields, but that the input of each section is stored until it
+    has run backward.
+    """
     ranges = list(zip(sections, [*sections[1:], steps]))
     for begin, end in ranges[:-1]:
         yield Store(begin)

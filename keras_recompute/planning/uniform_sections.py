@@ -1,10 +1,12 @@
-"""Sections of equal length: the plan of the published example, and the one whose sections a compiler can outline.
+"""Sections of equal length: the plan of the published example, and the one whose sections a
+compiler can outline.
 
-K checkpoints cut the chain into K + 1 sections. The last section is kept as it first runs, so K states and one section of
-activations are alive at the peak, and all but the last section run twice (Chen et al. 2016, arXiv:1604.06174, the O(sqrt n)
-algorithm). Of the K states one is the input of the chain: the last section, kept at once, needs none stored. Unequal sections
-and more replays can do better: see ``mixed`` and ``optimal``. Not done: replaying the last section too, for engines that treat
-all sections alike.
+K checkpoints cut the chain into K + 1 sections. The last section is kept as it first runs, so K
+states and one section of activations are alive at the peak, and all but the last section run twice
+(Chen et al. 2016, arXiv:1604.06174, the O(sqrt n) algorithm). Of the K states one is the input of
+the chain: the last section, kept at once, needs none stored. Unequal sections and more replays can
+do better: see ``mixed`` and ``optimal``. Not done: replaying the last section too, for engines that
+treat all sections alike.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from .simulate import simulate
 
 
 def section_lengths(steps: int, sections: int) -> tuple[int, ...]:
-    """Return the lengths, in steps, of ``sections`` sections that differ by at most one: section i begins at i*steps//sections.
+    """Return the lengths, in steps, of ``sections`` sections that differ by at most one: section i
+    begins at i*steps//sections.
 
     Raises:
         InvalidArgumentError: There is no section, or one without a step.
@@ -32,7 +35,9 @@ def section_lengths(steps: int, sections: int) -> tuple[int, ...]:
     check_count("steps", steps, at_least=1)
     check_count("sections", sections, at_least=1)
     if sections > steps:
-        raise InvalidArgumentError(f"{sections} sections do not fit in {steps} steps: each needs a step, so ask for fewer")
+        raise InvalidArgumentError(
+            f"{sections} sections do not fit in {steps} steps: each needs a step, so ask for fewer"
+        )
     return tuple((i + 1) * steps // sections - i * steps // sections for i in range(sections))
 
 
@@ -50,7 +55,8 @@ def uniform_actions(steps: int, *, checkpoints: int) -> Iterator[Action]:
 
 
 def uniform_plan(steps: int, *, checkpoints: int) -> Plan:
-    """Return the plan that stores ``checkpoints`` states and replays all but the last of the sections they make.
+    """Return the plan that stores ``checkpoints`` states and replays all but the last of the
+    sections they make.
 
     Raises:
         InvalidArgumentError: Fewer than zero checkpoints, or more than steps - 1.
@@ -64,7 +70,8 @@ def uniform_plan(steps: int, *, checkpoints: int) -> Plan:
 
 
 def uniform_plan_within(chain: Chain, *, budget_bytes: int) -> Plan:
-    """Return the uniform plan for ``chain`` with the fewest checkpoints whose peak is within ``budget_bytes``.
+    """Return the uniform plan for ``chain`` with the fewest checkpoints whose peak is within
+    ``budget_bytes``.
 
     Fewer checkpoints replay fewer steps.
 
@@ -86,4 +93,6 @@ def uniform_plan_within(chain: Chain, *, budget_bytes: int) -> Plan:
             return plan
         smallest = peak_bytes if smallest is None else min(smallest, peak_bytes)
     assert smallest is not None  # a chain has at least one step
-    raise BudgetTooSmallError("a uniform plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest)
+    raise BudgetTooSmallError(
+        "a uniform plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest
+    )

@@ -13,12 +13,13 @@
     PROGRAM export run/ --to xprof  a log folder for `xprof DIR` or TensorBoard
     PROGRAM export run/ --to pop    a profile.pop, as the IPU stand-in writes it
 
-A report is a liveness.json, a profile.pop (one of the Poplar SDK needs the SDK's pva), a folder that holds one, or a
-serialized program (*.hlo_proto.pb). Tables keep to the width of the terminal (COLUMNS); piped output has no lines, no
-colours and ASCII signs only, where the names have.
-Files go into the folder of the report, or to --output; one that exists is replaced with --force only. XProf needs the
-serialized program: a report written with `write_report(..., serialized=...)` keeps it. The page needs plotly and jinja2.
-Exit code: 0 done, 1 where standard output cannot be written, 2 for a report that cannot be read, or a wrong argument.
+A report is a liveness.json, a profile.pop (one of the Poplar SDK needs the SDK's pva), a folder
+that holds one, or a serialized program (*.hlo_proto.pb). Tables keep to the width of the terminal
+(COLUMNS); piped output has no lines, no colours and ASCII signs only, where the names have. Files
+go into the folder of the report, or to --output; one that exists is replaced with --force only.
+XProf needs the serialized program: a report written with `write_report(..., serialized=...)` keeps
+it. The page needs plotly and jinja2. Exit code: 0 done, 1 where standard output cannot be written,
+2 for a report that cannot be read, or a wrong argument.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def main(
 ) -> int:
     """Run one command and return the exit code; errors are one line on the standard error stream.
 
-    ``program`` is what was typed before the command, and ``more`` what the help says behind the list of commands.
+    ``program`` is what was typed before the command, and ``more`` what the help says behind the
+    list of commands.
     """
     with watch_output() as output:
         code = _run(argv, console, program, more)
@@ -92,46 +94,96 @@ def _failed(program: str, reason: str) -> int:
 
 
 def _parser(program: str, more: str) -> argparse.ArgumentParser:
-    text = (__doc__ or "").replace("PROGRAM", program).replace("\n\nA report is", f"{more}\n\nA report is")
+    text = (
+        (__doc__ or "")
+        .replace("PROGRAM", program)
+        .replace("\n\nA report is", f"{more}\n\nA report is")
+    )
     parser = Parser(program, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    report, file, folder, count = path_to("report"), path_to("file"), path_to("folder"), whole_number(0)
+    report = path_to("report")
+    file = path_to("file")
+    folder = path_to("folder")
+    count = whole_number(0)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     show = commands.add_parser("show", help="figures, curve and largest buffers")
     show.add_argument("report", type=report, help="a report, or a folder of folders with reports")
-    show.add_argument("--device", metavar="NAME", help="hold it against the memory of this device, such as h100")
-    show.add_argument("--buffers", type=count, default=10, metavar="N", help="list the N largest at the peak (default: 10)")
+    show.add_argument(
+        "--device", metavar="NAME", help="hold it against the memory of this device, such as h100"
+    )
+    show.add_argument(
+        "--buffers",
+        type=count,
+        default=10,
+        metavar="N",
+        help="list the N largest at the peak (default: 10)",
+    )
     show.set_defaults(run=_show)
 
     compare = commands.add_parser("compare", help="what changed between two reports")
     compare.add_argument("before", type=report, metavar="A")
     compare.add_argument("after", type=report, metavar="B")
-    compare.add_argument("--by", choices=GROUPINGS, default="category", help="group what is alive at the peaks")
-    compare.add_argument("--rows", type=count, default=10, metavar="N", help="list the N largest changes (default: 10)")
-    compare.add_argument("--figure", type=file, metavar="FILE", help="also draw both curves on one scale, as a PNG")
+    compare.add_argument(
+        "--by", choices=GROUPINGS, default="category", help="group what is alive at the peaks"
+    )
+    compare.add_argument(
+        "--rows",
+        type=count,
+        default=10,
+        metavar="N",
+        help="list the N largest changes (default: 10)",
+    )
+    compare.add_argument(
+        "--figure", type=file, metavar="FILE", help="also draw both curves on one scale, as a PNG"
+    )
     compare.add_argument("--force", action="store_true", help="replace the figure if it exists")
     compare.set_defaults(run=_compare)
 
     top = commands.add_parser("top", help="the largest buffers alive at a step")
     top.add_argument("report", type=report)
-    top.add_argument("--step", type=count, metavar="STEP", help="a program step, from 0 (default: that of the peak)")
+    top.add_argument(
+        "--step",
+        type=count,
+        metavar="STEP",
+        help="a program step, from 0 (default: that of the peak)",
+    )
     top.add_argument("--by", choices=GROUPINGS, help="add buffers up instead of listing them")
-    top.add_argument("--rows", type=count, default=10, metavar="N", help="list N rows; the rest is added up (default: 10)")
+    top.add_argument(
+        "--rows",
+        type=count,
+        default=10,
+        metavar="N",
+        help="list N rows; the rest is added up (default: 10)",
+    )
     top.set_defaults(run=_top)
 
     export = commands.add_parser("export", help="files for other tools")
     export.add_argument("report", type=report)
     export.add_argument("--to", choices=sorted(FORMATS), required=True, help="the format")
-    export.add_argument("--output", type=folder, metavar="DIR", help="the folder to write into (default: that of the report)")
+    export.add_argument(
+        "--output",
+        type=folder,
+        metavar="DIR",
+        help="the folder to write into (default: that of the report)",
+    )
     export.add_argument("--force", action="store_true", help="replace files that exist")
     export.set_defaults(run=_export)
 
     page = commands.add_parser("open", help="a page in the browser")
     page.add_argument("report", type=report, metavar="A")
-    page.add_argument("other", type=report, metavar="B", nargs="?", help="a second report, shown over the first")
-    page.add_argument("--output", type=file, metavar="FILE", help="keep the page here (default: in a new temporary folder)")
+    page.add_argument(
+        "other", type=report, metavar="B", nargs="?", help="a second report, shown over the first"
+    )
+    page.add_argument(
+        "--output",
+        type=file,
+        metavar="FILE",
+        help="keep the page here (default: in a new temporary folder)",
+    )
     page.add_argument("--force", action="store_true", help="replace the file if it exists")
-    page.add_argument("--no-browser", action="store_true", help="write the page and say where it is")
+    page.add_argument(
+        "--no-browser", action="store_true", help="write the page and say where it is"
+    )
     page.set_defaults(run=_open)
     return parser
 
@@ -145,7 +197,10 @@ def _show(arguments: argparse.Namespace, console: Console) -> None:
             program = replace(program, capacity_bytes=device.memory_bytes)
         print_liveness(program, console, buffers=arguments.buffers)
     elif device is not None:
-        raise InvalidArgumentError(f"--device: show one report with it, not the {len(reports)} in {str(arguments.report)!r}")
+        raise InvalidArgumentError(
+            f"--device: show one report with it, not the {len(reports)} in "
+            f"{str(arguments.report)!r}"
+        )
     else:
         print_overview([(r.label, r.program) for r in reports], console)
 
@@ -180,7 +235,9 @@ def _export(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _open(arguments: argparse.Namespace, console: Console) -> None:
-    reports = [read_report(path) for path in (arguments.report, arguments.other) if path is not None]
+    reports = [
+        read_report(path) for path in (arguments.report, arguments.other) if path is not None
+    ]
     path = arguments.output or Path(tempfile.mkdtemp(prefix="liveness-"), PAGE_NAME)
     _refuse_to_replace(path, arguments.force)
     write_page([(r.label, r.program) for r in reports], path)

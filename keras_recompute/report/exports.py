@@ -1,6 +1,8 @@
-"""A program's memory in the formats of other tools: CSV, Chrome trace (Perfetto), and XProf's profile folder.
+"""A program's memory in the formats of other tools: CSV, Chrome trace (Perfetto), and XProf's
+profile folder.
 
-A program has steps, not times. Where a format wants a time, step ``n`` stands at ``n`` microseconds and lasts one.
+A program has steps, not times. Where a format wants a time, step ``n`` stands at ``n`` microseconds
+and lasts one.
 """
 
 from __future__ import annotations
@@ -23,17 +25,19 @@ from .xplane import xspace
 STEPS_NAME, BUFFERS_NAME, TRACE_NAME = "steps.csv", "buffers.csv", "trace.json"
 _PROCESS, _PHASES, _SECTIONS, _LAYERS, _INSTRUCTIONS = 1, 1, 2, 3, 4
 _HOST = "compiled"  # XProf calls a trace after the host it was taken on; this one was not run
-# A cell that begins with one of these is a formula to a spreadsheet (OWASP, "CSV Injection"); the last one keeps the guard
-# apart from names that begin as it does.
+# A cell that begins with one of these is a formula to a spreadsheet (OWASP, "CSV Injection"); the
+# last one keeps the guard apart from names that begin as it does.
 _GUARDED, _GUARD = ("=", "+", "-", "@", "\t", "\r", "\n", "\0", "'"), "'"
 _NOT_IN_A_FILE_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def export_csv(program: Program, directory: str | os.PathLike[str]) -> list[Path]:
-    """Write ``steps.csv`` and ``buffers.csv`` into ``directory``: every step and every buffer, sizes in bytes.
+    """Write ``steps.csv`` and ``buffers.csv`` into ``directory``: every step and every buffer,
+    sizes in bytes.
 
-    Text stands in quotation marks. Names come from foreign files, and a spreadsheet computes what begins as a formula does:
-    such a text has ``'`` before it, and so has one that begins with ``'``. Whoever reads the names takes one ``'`` away.
+    Text stands in quotation marks. Names come from foreign files, and a spreadsheet computes what
+    begins as a formula does: such a text has ``'`` before it, and so has one that begins with
+    ``'``. Whoever reads the names takes one ``'`` away.
 
     Raises:
         ReportError: They cannot be written.
@@ -47,16 +51,22 @@ def export_csv(program: Program, directory: str | os.PathLike[str]) -> list[Path
     steps, buffers = folder / STEPS_NAME, folder / BUFFERS_NAME
     names = [f.name for f in fields(Step)]
     held = zip(program.steps, program.timeline.total_bytes)
-    _table(steps, ["step", *names, "total_bytes"], ([n, *(getattr(s, f) for f in names), t] for n, (s, t) in enumerate(held)))
+    _table(
+        steps,
+        ["step", *names, "total_bytes"],
+        ([n, *(getattr(s, f) for f in names), t] for n, (s, t) in enumerate(held)),
+    )
     names = [f.name for f in fields(Buffer)]
     _table(buffers, names, ([getattr(b, f) for f in names] for b in program.buffers))
     return [steps, buffers]
 
 
 def export_trace(program: Program, path: str | os.PathLike[str]) -> Path:
-    """Write a Chrome trace, which ui.perfetto.dev and chrome://tracing show, to ``path``; return it.
+    """Write a Chrome trace, which ui.perfetto.dev and chrome://tracing show, to ``path``; return
+    it.
 
-    Counters: bytes held, by category, the always-live ones included. Slices: phases, sections, layers, instructions.
+    Counters: bytes held, by category, the always-live ones included. Slices: phases, sections,
+    layers, instructions.
 
     Raises:
         ReportError: It cannot be written.
@@ -79,7 +89,12 @@ def export_trace(program: Program, path: str | os.PathLike[str]) -> Path:
 def trace_events(program: Program) -> Iterator[dict[str, Any]]:
     """Yield the events of a Chrome trace; counters where they change, slices as complete events."""
     yield _name("process_name", 0, f"Memory of {program.name}, one microsecond per program step")
-    for thread, name in ((_PHASES, "phase"), (_SECTIONS, "section"), (_LAYERS, "layer"), (_INSTRUCTIONS, "instruction")):
+    for thread, name in (
+        (_PHASES, "phase"),
+        (_SECTIONS, "section"),
+        (_LAYERS, "layer"),
+        (_INSTRUCTIONS, "instruction"),
+    ):
         yield _name("thread_name", thread, name)
     sums = category_sums(program)
     before: dict[str, int] = {}
@@ -98,13 +113,21 @@ def trace_events(program: Program) -> Iterator[dict[str, Any]]:
         for span in spans:
             yield _slice(thread, span.name, span.first, span.steps, {})
     for number, (step, total) in enumerate(zip(program.steps, program.timeline.total_bytes)):
-        yield _slice(_INSTRUCTIONS, step.instruction, number, 1, {"op_name": step.op_name, "bytes_held": total})
+        yield _slice(
+            _INSTRUCTIONS,
+            step.instruction,
+            number,
+            1,
+            {"op_name": step.op_name, "bytes_held": total},
+        )
 
 
 def category_sums(program: Program) -> dict[str, list[int]]:
-    """Return the bytes held at each step by category, the input feed left out, and what no buffer explains.
+    """Return the bytes held at each step by category, the input feed left out, and what no buffer
+    explains.
 
-    They add up to the timeline. What a step holds beyond its buffers is ``unexplained``, there only if there is any.
+    They add up to the timeline. What a step holds beyond its buffers is ``unexplained``, there only
+    if there is any.
     """
     changes: dict[str, list[int]] = {}
     for buffer in program.buffers:
@@ -118,10 +141,14 @@ def category_sums(program: Program) -> dict[str, list[int]]:
     return {**sums, "unexplained": rest} if any(rest) else sums
 
 
-def export_xprof(name: str, serialized: bytes, logdir: str | os.PathLike[str], *, run: str = "liveness") -> list[Path]:
-    """Lay a serialized program out as ``xprof LOGDIR`` and TensorBoard's profile plugin look for it; return the files.
+def export_xprof(
+    name: str, serialized: bytes, logdir: str | os.PathLike[str], *, run: str = "liveness"
+) -> list[Path]:
+    """Lay a serialized program out as ``xprof LOGDIR`` and TensorBoard's profile plugin look for
+    it; return the files.
 
-    The memory viewer of ``run`` then shows the program under ``name``. Nothing was timed, so its other tools are empty.
+    The memory viewer of ``run`` then shows the program under ``name``. Nothing was timed, so its
+    other tools are empty.
 
     Raises:
         ReportError: The files cannot be written.
@@ -144,16 +171,22 @@ def export_xprof(name: str, serialized: bytes, logdir: str | os.PathLike[str], *
 def _file_name(text: str) -> str:
     name = _NOT_IN_A_FILE_NAME.sub("_", text).strip(".")
     if not name:
-        raise ReportError(f"{text!r} leaves no name for a file: letters, digits, '_', '-' and '.' are kept")
+        raise ReportError(
+            f"{text!r} leaves no name for a file: letters, digits, '_', '-' and '.' are kept"
+        )
     return name[:100]
 
 
 def _table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     # A name out of a damaged report may have signs that are in no encoding: they become escapes.
-    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+    with atomic_write(path) as temporary, temporary.open(
+        "w", encoding="utf-8", errors="backslashreplace", newline=""
+    ) as file:
         writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(header)
-        writer.writerows([_guarded(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+        writer.writerows(
+            [_guarded(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
+        )
 
 
 def _guarded(text: str) -> str:
@@ -174,5 +207,15 @@ def _name(kind: str, thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": _PROCESS, "tid": thread, "args": {"name": name}}
 
 
-def _slice(thread: int, name: str, first: int, steps: int, arguments: dict[str, Any]) -> dict[str, Any]:
-    return {"ph": "X", "name": name, "pid": _PROCESS, "tid": thread, "ts": first, "dur": steps, "args": arguments}
+def _slice(
+    thread: int, name: str, first: int, steps: int, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "name": name,
+        "pid": _PROCESS,
+        "tid": thread,
+        "ts": first,
+        "dur": steps,
+        "args": arguments,
+    }

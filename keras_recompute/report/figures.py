@@ -1,7 +1,8 @@
 """Memory over program steps as a picture, one program or several on the same scale.
 
-Drawn straight onto an Agg canvas: no window, no global state of matplotlib's. Colours are Okabe and Ito's, which stay
-apart for colour-blind readers and differ in lightness. The same program gives the same bytes, on the same matplotlib.
+Drawn straight onto an Agg canvas: no window, no global state of matplotlib's. Colours are Okabe and
+Ito's, which stay apart for colour-blind readers and differ in lightness. The same program gives the
+same bytes, on the same matplotlib.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 COLOURS = {FORWARD: "#56B4E9", RECOMPUTE: "#E69F00", BACKWARD: "#CC79A7", UPDATE: "#009E73"}
 _FLOOR, _LINE, _GRID, _MUTED = "#8C8C8C", "#222222", "#E4E4E4", "#555555"
-# Above this multiple of the peak a capacity drawn to scale would press the curve flat: it is written instead.
+# Above this multiple of the peak a capacity drawn to scale would press the curve flat: it is
+# written instead.
 _CAPACITY_TO_SCALE = 2.5
 _WIDTH_INCHES, _DPI = 9.0, 200
 _STEPS = "program steps (the body of a loop counts once)"
@@ -31,7 +33,11 @@ _STRIPE_STEPS = 3  # in a picture, a run of no more steps within a phase belongs
 
 
 def liveness_figure(
-    program: Program, path: str | os.PathLike[str], *, capacity_bytes: int | None = None, title: str | None = None
+    program: Program,
+    path: str | os.PathLike[str],
+    *,
+    capacity_bytes: int | None = None,
+    title: str | None = None,
 ) -> None:
     """Draw the bytes held by ``program`` over its steps as a PNG at ``path``, replacing it whole.
 
@@ -55,7 +61,8 @@ def comparison_figure(
     title: str | None = None,
     steps: str = _STEPS,
 ) -> None:
-    """Draw labelled programs side by side on one scale of bytes as a PNG at ``path``; changes are against the first.
+    """Draw labelled programs side by side on one scale of bytes as a PNG at ``path``; changes are
+    against the first.
 
     ``steps`` is what is written below the axis of program steps.
 
@@ -64,11 +71,16 @@ def comparison_figure(
         ReportError: ``path`` cannot be written.
 
     Examples:
-        >>> programs = [(f"{n}", kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((n, n)))) for n in (64, 128)]
-        >>> kr.report.comparison_figure(programs, "memory.png")
+        >>> def f(x):
+        ...     return tf.sin(x) @ x
+        >>> small = kr.liveness.profile(f, tf.TensorSpec((64, 64)))
+        >>> large = kr.liveness.profile(f, tf.TensorSpec((128, 128)))
+        >>> kr.report.comparison_figure([("64", small), ("128", large)], "memory.png")
     """
     if not programs:
-        raise InvalidArgumentError("a comparison needs at least one (label, program), none was given")
+        raise InvalidArgumentError(
+            "a comparison needs at least one (label, program), none was given"
+        )
     _draw(programs, path, capacity_bytes, title, steps)
 
 
@@ -85,13 +97,18 @@ def _draw(
 
     programs = [program for _, program in panels]
     if capacity_bytes is None:
-        capacity_bytes = next((p.capacity_bytes for p in programs if p.capacity_bytes is not None), None)
+        capacity_bytes = next(
+            (p.capacity_bytes for p in programs if p.capacity_bytes is not None), None
+        )
     highest = max(p.peak_bytes for p in programs)
     to_scale = capacity_bytes is not None and capacity_bytes <= _CAPACITY_TO_SCALE * highest
-    top = max(1.2 * highest, 1.1 * capacity_bytes if capacity_bytes is not None and to_scale else 0, 1)
+    top = max(
+        1.2 * highest, 1.1 * capacity_bytes if capacity_bytes is not None and to_scale else 0, 1
+    )
     unit = "MiB" if top >= parse_bytes("1MiB") else "KiB"
 
-    # inches: a headline per panel, the panels, the band of sections where there are any, axis and legend
+    # inches: a headline per panel, the panels, the band of sections where there are any, axis and
+    # legend
     has_sections = any(section_spans(p) for p in programs)
     above, below, height = 0.88 if title else 0.62, 0.92, 4.5 if title else 4.2
     figure = Figure(figsize=(_WIDTH_INCHES, height), dpi=_DPI, facecolor="white")
@@ -120,7 +137,15 @@ def _draw(
         else:
             axes.set_yticklabels([])
     if title:
-        figure.text(0.012, 1 - 0.12 / height, _without_markup(title), fontsize=13, fontweight="bold", color=_LINE, va="top")
+        figure.text(
+            0.012,
+            1 - 0.12 / height,
+            _without_markup(title),
+            fontsize=13,
+            fontweight="bold",
+            color=_LINE,
+            va="top",
+        )
     _legend(figure, programs)
     with atomic_write(path) as temporary:
         figure.savefig(temporary, format="png", metadata={"Software": None})
@@ -176,10 +201,18 @@ def _sections(strip: Axes, program: Program, width: float, steps_label: str) -> 
 
     steps = program.program_steps
     for number, span in enumerate(section_spans(program)):
-        strip.axvspan(span.first, span.last + 1, color=("#D9D9D9", "#F0F0F0")[number % 2], linewidth=0)
+        strip.axvspan(
+            span.first, span.last + 1, color=("#D9D9D9", "#F0F0F0")[number % 2], linewidth=0
+        )
         text = _fitting_text(span.name, width * span.steps / steps)
         strip.text(
-            (span.first + span.last + 1) / 2, 0.45, _without_markup(text), fontsize=7, color=_LINE, ha="center", va="center"
+            (span.first + span.last + 1) / 2,
+            0.45,
+            _without_markup(text),
+            fontsize=7,
+            color=_LINE,
+            ha="center",
+            va="center",
         )
     strip.set_xlim(0, steps)
     strip.set_ylim(0, 1)
@@ -194,7 +227,9 @@ def _sections(strip: Axes, program: Program, width: float, steps_label: str) -> 
 
 
 def _fitting_text(name: str, share: float) -> str:
-    """Return what of a section's name fits into ``share`` of the figure's width: all of it, its numbers, or nothing."""
+    """Return what of a section's name fits into ``share`` of the figure's width: all of it, its
+    numbers, or nothing.
+    """
     number = re.search(r"[0-9]+(?:-[0-9]+)*\Z", name)
     for text in (name, number.group() if number else ""):
         if share > 0.0078 * len(text):
@@ -203,12 +238,16 @@ def _fitting_text(name: str, share: float) -> str:
 
 
 def _without_markup(name: str) -> str:
-    """Return ``name`` for matplotlib to show: what stands between two dollar signs would be set as a formula, or refused."""
+    """Return ``name`` for matplotlib to show: what stands between two dollar signs would be set as
+    a formula, or refused.
+    """
     return printable(name).replace("$", r"\$")
 
 
 def _amount(count: int, unit: str) -> str:
-    """Return bytes in the unit of the axis, so that every figure in the picture can be compared at sight."""
+    """Return bytes in the unit of the axis, so that every figure in the picture can be compared at
+    sight.
+    """
     value = count / parse_bytes(f"1{unit}")
     return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
 
@@ -218,11 +257,22 @@ def _headline(axes: Axes, label: str, program: Program, unit: str, first: Progra
     change = ""
     if first is not None and first.peak_bytes:
         change = f": peak {program.peak_bytes / first.peak_bytes - 1:+.0%}".replace("-", "\u2212")
-    made_of = (
-        f"{_amount(program.always_live_bytes, unit)} always live + {_amount(program.not_always_live_peak_bytes, unit)} not"
+    always_live = _amount(program.always_live_bytes, unit)
+    made_of = f"{always_live} always live + {_amount(program.not_always_live_peak_bytes, unit)} not"
+    apart = (
+        f"; input feed {_amount(program.input_feed_bytes, unit)} apart"
+        if program.input_feed_bytes
+        else ""
     )
-    apart = f"; input feed {_amount(program.input_feed_bytes, unit)} apart" if program.input_feed_bytes else ""
-    axes.text(0, 1.085, _without_markup(label) + change, transform=axes.transAxes, fontsize=11, fontweight="bold", color=_LINE)
+    axes.text(
+        0,
+        1.085,
+        _without_markup(label) + change,
+        transform=axes.transAxes,
+        fontsize=11,
+        fontweight="bold",
+        color=_LINE,
+    )
     axes.text(0, 1.02, made_of + apart, transform=axes.transAxes, fontsize=8.5, color=_MUTED)
 
 
@@ -230,7 +280,15 @@ def _capacity(axes: Axes, capacity_bytes: int, unit: str, to_scale: bool) -> Non
     """Draw what the device has: a line where the scale reaches it, else words at the upper edge."""
     text, at = f"capacity {_amount(capacity_bytes, unit)}", capacity_bytes / parse_bytes(f"1{unit}")
     if not to_scale:
-        axes.text(0.995, 0.985, f"\u2191 {text}, above this scale", transform=axes.transAxes, fontsize=9, ha="right", va="top")
+        axes.text(
+            0.995,
+            0.985,
+            f"\u2191 {text}, above this scale",
+            transform=axes.transAxes,
+            fontsize=9,
+            ha="right",
+            va="top",
+        )
         return
     axes.axhline(at, color=_LINE, linewidth=1.1, linestyle=(0, (5, 3)))
     axes.annotate(
@@ -251,7 +309,14 @@ def _legend(figure: Any, programs: Sequence[Program]) -> None:
     from matplotlib.patches import Patch
 
     used = {span.name for program in programs for span in phase_spans(program)}
-    patches = [Patch(color=_FLOOR, label="always-live")] + [Patch(color=COLOURS[p], label=p) for p in PHASES if p in used]
+    patches = [Patch(color=_FLOOR, label="always-live")] + [
+        Patch(color=COLOURS[p], label=p) for p in PHASES if p in used
+    ]
     figure.legend(
-        handles=patches, loc="lower left", bbox_to_anchor=(0.075, -0.005), ncol=len(patches), frameon=False, fontsize=9
+        handles=patches,
+        loc="lower left",
+        bbox_to_anchor=(0.075, -0.005),
+        ncol=len(patches),
+        frameon=False,
+        fontsize=9,
     )

@@ -20,19 +20,20 @@ def write_report(
     serialized: bytes | None = None,
     page: bool = False,
 ) -> list[Path]:
-    """Write ``liveness.json`` and ``liveness.png`` into ``directory``, made if need be; return their paths.
+    """Write ``liveness.json`` and ``liveness.png`` into ``directory``, made if need be; return
+    their paths.
 
-    Each file appears whole or not at all, and replaces an older one; what is not asked for is removed, because it would
-    show another program.
+    Each file appears whole or not at all, and replaces an older one; what is not asked for is
+    removed, because it would show another program.
 
     Args:
         program: The record.
         directory: The folder.
         title: The heading of the figure and the page.
-        serialized: The program as XLA has it (``liveness.compile_program``), kept beside them as ``liveness.hlo_proto.pb``:
-            XProf's memory viewer reads it, the report does not need it.
-        page: Add ``liveness.html``, which has 5 MB whatever the program, because plotly.js is in it; the command line makes one
-            of any report.
+        serialized: The program as XLA has it (``liveness.compile_program``), kept beside them as
+            ``liveness.hlo_proto.pb``: XProf's memory viewer reads it, the report does not need it.
+        page: Add ``liveness.html``, which has 5 MB whatever the program, because plotly.js is in
+            it; the command line makes one of any report.
 
     Raises:
         ReportError: A file cannot be written, or what draws is not installed.
@@ -48,7 +49,9 @@ def write_report(
 
     check_installed((*DRAWING, *PAGES) if page else DRAWING)
     folder = ensure_folder(directory)
-    data, figure, kept, html = (folder / name for name in (JSON_NAME, FIGURE_NAME, SERIALIZED_NAME, PAGE_NAME))
+    data, figure, kept, html = (
+        folder / name for name in (JSON_NAME, FIGURE_NAME, SERIALIZED_NAME, PAGE_NAME)
+    )
     with atomic_write(data) as temporary:
         temporary.write_text(program.to_json(), encoding="utf-8")
     liveness_figure(program, figure, title=title)
@@ -70,4 +73,6 @@ def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise ReportError(f"{str(path)!r} is of another report and cannot be removed: {error.strerror}") from error
+        raise ReportError(
+            f"{str(path)!r} is of another report and cannot be removed: {error.strerror}"
+        ) from error

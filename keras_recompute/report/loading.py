@@ -1,4 +1,6 @@
-"""From a path that a user names to the program it holds: a file, or a folder of one or several reports."""
+"""From a path that a user names to the program it holds: a file, or a folder of one or several
+reports.
+"""
 
 from __future__ import annotations
 
@@ -30,30 +32,41 @@ class Report:
 
 
 def read_report(path: str | os.PathLike[str]) -> Report:
-    """Read the one report at ``path``: ``liveness.json``, ``profile.pop``, a serialized program, or a folder that holds one.
+    """Read the one report at ``path``: ``liveness.json``, ``profile.pop``, a serialized program, or
+    a folder that holds one.
 
     Raises ReportError where there is none, or several.
     """
     files = _files(Path(path))
     if len(files) > 1:
         names = ", ".join(repr(str(f.parent)) for f in files[:3])
-        raise ReportError(f"{str(path)!r} holds {len(files)} reports, one was expected: name one of them, such as {names}")
+        raise ReportError(
+            f"{str(path)!r} holds {len(files)} reports, one was expected: name one of them, such "
+            f"as {names}"
+        )
     return _read(files[0])
 
 
 def read_reports(path: str | os.PathLike[str]) -> list[Report]:
-    """Read the report at ``path``, or those in the folders directly inside it, in the order of their names."""
+    """Read the report at ``path``, or those in the folders directly inside it, in the order of
+    their names.
+    """
     return [_read(file) for file in _files(Path(path))]
 
 
 def read_serialized(report: Report) -> bytes:
-    """Return the serialized program that was kept with ``report``. Raises ReportError where none was."""
-    kept = report.path if report.path.suffix == PROTO_SUFFIX else report.path.parent / SERIALIZED_NAME
+    """Return the serialized program that was kept with ``report``. Raises ReportError where none
+    was.
+    """
+    kept = (
+        report.path if report.path.suffix == PROTO_SUFFIX else report.path.parent / SERIALIZED_NAME
+    )
     try:
         return read_whole(kept, at_most_bytes=PROTO_BYTES_AT_MOST)
     except OSError as error:
         raise ReportError(
-            f"the serialized program {str(kept)!r} is needed and cannot be read ({error.strerror}): keep it with "
+            f"the serialized program {str(kept)!r} is needed and cannot be read "
+            f"({error.strerror}): keep it with "
             "write_report(program, folder, serialized=compile_program(...).serialized)"
         ) from error
 
@@ -68,7 +81,8 @@ def _files(path: Path) -> list[Path]:
         if files:
             return sorted(files)
     raise ReportError(
-        f"the folder {str(path)!r} holds no {' or '.join(_IN_FOLDERS)}, nor does a folder in it: name one that holds a report"
+        f"the folder {str(path)!r} holds no {' or '.join(_IN_FOLDERS)}, nor does a folder in it: "
+        "name one that holds a report"
     )
 
 
@@ -87,12 +101,15 @@ def _read(file: Path) -> Report:
     except OSError as error:
         raise ReportError(f"{str(file)!r} could not be read: {error.strerror or error}") from error
     except ImportError as error:
-        raise ReportError(f"{str(file)!r} is a serialized program, and TensorFlow, which reads it, is missing") from error
+        raise ReportError(
+            f"{str(file)!r} is a serialized program, and TensorFlow, which reads it, is missing"
+        ) from error
 
 
 @contextmanager
 def _silence_first_import() -> Iterator[None]:
-    """Keep what TensorFlow writes when it is first imported out of a command's answer; its log level does not.
+    """Keep what TensorFlow writes when it is first imported out of a command's answer; its log
+    level does not.
 
     It writes to the error stream of the process, past Python's. What it raises is raised.
     """

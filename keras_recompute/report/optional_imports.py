@@ -1,4 +1,6 @@
-"""The packages that draw, which training needs none of: ``pip install "keras-recompute[report]"`` brings them."""
+"""The packages that draw, which training needs none of: ``pip install "keras-recompute[report]"``
+brings them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ DRAWING, PAGES = ("matplotlib",), ("jinja2", "markupsafe", "plotly")
 
 
 def require(name: str) -> Any:
-    """Return a module of these packages. Raises ReportError that says what to install where it is not there."""
+    """Return a module of these packages. Raises ReportError that says what to install where it is
+    not there.
+    """
     try:
         return import_module(name)
     except ImportError as error:
@@ -27,4 +31,6 @@ def check_installed(names: tuple[str, ...]) -> None:
 
 
 def _missing(package: str) -> str:
-    return f'a report needs {package}, which is not installed: pip install "keras-recompute[report]"'
+    return (
+        f'a report needs {package}, which is not installed: pip install "keras-recompute[report]"'
+    )

@@ -1,7 +1,9 @@
-"""The output of a command: a full disk, a closed stream or a reader that left must not end the work that it reports.
+"""The output of a command: a full disk, a closed stream or a reader that left must not end the work
+that it reports.
 
-Python raises where standard output cannot be written, in the middle of whatever printed, and once more when the process
-ends. Here the first failure is noted, the rest is not printed, and the command says so at its end.
+Python raises where standard output cannot be written, in the middle of whatever printed, and once
+more when the process ends. Here the first failure is noted, the rest is not printed, and the
+command says so at its end.
 """
 
 from __future__ import annotations
@@ -20,17 +22,25 @@ class OutputError(ReportError):
 
 
 class Output:
-    """A text stream that is silent from its first failure on, which is ``error`` then; all else is the stream's."""
+    """A text stream that is silent from its first failure on, which is ``error`` then; all else is
+    the stream's.
+    """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-        self.error = OutputError("standard output is closed: nothing was printed") if stream is None else None
+        self.error = (
+            OutputError("standard output is closed: nothing was printed")
+            if stream is None
+            else None
+        )
 
     def write(self, text: str) -> int:
         """Write ``text``; a sign that the stream's encoding does not have becomes an escape."""
         if self._stream is not None:
             encoding = self._stream.encoding or "utf-8"
-            self._carry_out(self._stream.write, text.encode(encoding, "backslashreplace").decode(encoding))
+            self._carry_out(
+                self._stream.write, text.encode(encoding, "backslashreplace").decode(encoding)
+            )
         return len(text)
 
     def flush(self) -> None:
@@ -48,14 +58,19 @@ class Output:
         try:
             act(*arguments)
         except OSError as error:
-            self.error = OutputError(f"standard output cannot be written: {error.strerror or error}; the rest was not printed")
+            self.error = OutputError(
+                f"standard output cannot be written: {error.strerror or error}; the rest was not "
+                "printed"
+            )
             self.error.__cause__ = error
             _forget_buffered(self._stream)
 
 
 @contextmanager
 def watch_output() -> Iterator[Output]:
-    """Have everything that is printed in the block go through an Output, up to the last buffered line."""
+    """Have everything that is printed in the block go through an Output, up to the last buffered
+    line.
+    """
     _occupy_closed_descriptors()
     output = Output(sys.stdout)
     with redirect_stdout(cast("TextIO", output)):
@@ -66,7 +81,9 @@ def watch_output() -> Iterator[Output]:
 
 
 def print_error(text: str) -> None:
-    """Print ``text`` as one line on the standard error stream; where that is closed or full, nobody can be told."""
+    """Print ``text`` as one line on the standard error stream; where that is closed or full, nobody
+    can be told.
+    """
     if sys.stderr is None:  # print would take standard output instead
         return
     try:
@@ -76,8 +93,11 @@ def print_error(text: str) -> None:
 
 
 def _forget_buffered(stream: TextIO) -> None:
-    """Lead ``stream`` nowhere: Python would try to write what it still holds when the process ends, and complain."""
-    with suppress(OSError, ValueError, AttributeError):  # a stream that is no file has nothing to lead
+    """Lead ``stream`` nowhere: Python would try to write what it still holds when the process ends,
+    and complain.
+    """
+    # A stream that is no file has nothing to lead
+    with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
@@ -86,7 +106,8 @@ def _forget_buffered(stream: TextIO) -> None:
 def _occupy_closed_descriptors() -> None:
     """Give the standard streams that are closed a descriptor that leads nowhere.
 
-    The next file to be opened would get it otherwise, and what any library prints would stand in that file.
+    The next file to be opened would get it otherwise, and what any library prints would stand in
+    that file.
     """
     for number in range(3):
         try:

@@ -1,8 +1,10 @@
-"""The report as one page that works offline: chart, buffers, comparison; the source is in the folder ``page``.
+"""The report as one page that works offline: chart, buffers, comparison; the source is in the
+folder ``page``.
 
-The page carries the records themselves (the columns of ``liveness.json``) and plotly.js, and computes what it shows from
-them: a step of fifty thousand buffers is looked up, not written out twenty thousand times. jinja2 fills the template with
-every name escaped; plotly brings plotly.js. Both are loaded when a page is written, not by importing this.
+The page carries the records themselves (the columns of ``liveness.json``) and plotly.js, and
+computes what it shows from them: a step of fifty thousand buffers is looked up, not written out
+twenty thousand times. jinja2 fills the template with every name escaped; plotly brings plotly.js.
+Both are loaded when a page is written, not by importing this.
 """
 
 from __future__ import annotations
@@ -36,12 +38,19 @@ SHORTCUTS = (
     (("?",), "show these keys"),
 )
 _SOURCE = Path(__file__).parent / "page"
-# What could end the element that holds the data, or a line of it: JSON may write any of these as an escape.
+# What could end the element that holds the data, or a line of it: JSON may write any of these as an
+# escape.
 _NOT_IN_SCRIPT = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
-def write_page(programs: Sequence[tuple[str, Program]], path: str | os.PathLike[str], *, title: str | None = None) -> Path:
-    """Write a page about one labelled program, or two over each other on one scale, to ``path``; return it.
+def write_page(
+    programs: Sequence[tuple[str, Program]],
+    path: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+) -> Path:
+    """Write a page about one labelled program, or two over each other on one scale, to ``path``;
+    return it.
 
     Raises:
         InvalidArgumentError: Another number of programs.
@@ -53,7 +62,9 @@ def write_page(programs: Sequence[tuple[str, Program]], path: str | os.PathLike[
         'memory.html'
     """
     if not 1 <= len(programs) <= REPORTS_AT_MOST:
-        raise InvalidArgumentError(f"a page shows one program or {REPORTS_AT_MOST}, not {len(programs)}")
+        raise InvalidArgumentError(
+            f"a page shows one program or {REPORTS_AT_MOST}, not {len(programs)}"
+        )
     title = printable(title or " and ".join(label for label, _ in programs))
     with atomic_write(path) as temporary:
         temporary.write_text(_page(programs, title), encoding="utf-8")
@@ -61,8 +72,13 @@ def write_page(programs: Sequence[tuple[str, Program]], path: str | os.PathLike[
 
 
 def page_data(programs: Sequence[tuple[str, Program]]) -> str:
-    """Return the records as JSON that can stand in an element of a page, whatever the names in it are."""
-    entries = (f'{{"label":{json.dumps(printable(label))},"document":{program.to_json()}}}' for label, program in programs)
+    """Return the records as JSON that can stand in an element of a page, whatever the names in it
+    are.
+    """
+    entries = (
+        f'{{"label":{json.dumps(printable(label))},"document":{program.to_json()}}}'
+        for label, program in programs
+    )
     text = f"[{','.join(entries)}]"
     for character, escape in _NOT_IN_SCRIPT.items():
         text = text.replace(character, escape)
@@ -70,8 +86,12 @@ def page_data(programs: Sequence[tuple[str, Program]]) -> str:
 
 
 def _page(programs: Sequence[tuple[str, Program]], title: str) -> str:
-    jinja2, markup, plotly = require("jinja2"), require("markupsafe").Markup, require("plotly.offline")
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_SOURCE), autoescape=True, undefined=jinja2.StrictUndefined)
+    jinja2 = require("jinja2")
+    markup = require("markupsafe").Markup
+    plotly = require("plotly.offline")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_SOURCE), autoescape=True, undefined=jinja2.StrictUndefined
+    )
     sources: dict[str, Any] = {
         name: markup((_SOURCE / file).read_text(encoding="utf-8"))
         for name, file in {
@@ -84,7 +104,10 @@ def _page(programs: Sequence[tuple[str, Program]], title: str) -> str:
     }
     return environment.get_template("page.html").render(
         title=title,
-        reports=[{"label": printable(label), "summary": summary_rows(program)} for label, program in programs],
+        reports=[
+            {"label": printable(label), "summary": summary_rows(program)}
+            for label, program in programs
+        ],
         groupings=GROUPINGS,
         shortcuts=SHORTCUTS,
         data=markup(page_data(programs)),

@@ -8,7 +8,10 @@ from ..liveness import Buffer, Program
 from ..op_names import FORWARD
 from ..sizes import format_bytes
 
-_TOTALS = {"other_memory_bytes": "on the chip, or in the host's memory", "branches_taken": "branches taken"}
+_TOTALS = {
+    "other_memory_bytes": "on the chip, or in the host's memory",
+    "branches_taken": "branches taken",
+}
 _GAP_STEPS = 8  # what a loop does for itself around the program of its section
 
 
@@ -42,16 +45,22 @@ def memory_rows(
     measured: int | None = None,
     on_device: int | None = None,
 ) -> list[MemoryRow]:
-    """Return the peak in bytes as the plan predicts it, as the compiler has it, and as the process took it.
+    """Return the peak in bytes as the plan predicts it, as the compiler has it, and as the process
+    took it.
 
-    Each row has its difference to the compiled figure, which is the one that the others are held against. What the
-    allocator of a GPU states has a row where there is a GPU.
+    Each row has its difference to the compiled figure, which is the one that the others are held
+    against. What the allocator of a GPU states has a row where there is a GPU.
 
     Examples:
-        >>> [row.over_compiled_bytes for row in kr.report.memory_rows(predicted=110, compiled=100, measured=90)]
+        >>> rows = kr.report.memory_rows(predicted=110, compiled=100, measured=90)
+        >>> [row.over_compiled_bytes for row in rows]
         [10, 0, -10]
     """
-    figures = {"predicted by the plan": predicted, "compiled": compiled, "measured in the process": measured}
+    figures = {
+        "predicted by the plan": predicted,
+        "compiled": compiled,
+        "measured in the process": measured,
+    }
     if on_device is not None:
         figures["measured on the device"] = on_device
     return [
@@ -64,7 +73,8 @@ def summary_rows(program: Program) -> list[tuple[str, str]]:
     """Return (name, text) for the figures of ``program``; a figure that is not known has no row.
 
     Examples:
-        >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)), input_feed=["x"])
+        >>> spec = tf.TensorSpec((64, 64))
+        >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, spec, input_feed=["x"])
         >>> dict(kr.report.summary_rows(program))["input feed, counted apart"]
         '16.0 KiB'
     """
@@ -79,7 +89,12 @@ def summary_rows(program: Program) -> list[tuple[str, str]]:
         gaps = format_bytes(program.fragmentation_bytes or 0)
         rows.append(("reserved by the allocator", f"{reserved} ({gaps} of it fragmentation)"))
     if program.measured_bytes is not None:
-        rows.append(("measured while it ran", f"{format_bytes(program.measured_bytes)} by {program.measured_by}"))
+        rows.append(
+            (
+                "measured while it ran",
+                f"{format_bytes(program.measured_bytes)} by {program.measured_by}",
+            )
+        )
     if program.capacity_bytes is not None:
         rows.append(("capacity", f"{format_bytes(program.capacity_bytes)} ({_uses(program)})"))
     for total, name in _TOTALS.items():
@@ -97,11 +112,19 @@ def summary_rows(program: Program) -> list[tuple[str, str]]:
 
 
 def _uses(program: Program) -> str:
-    """Return how much of the capacity the peak is, and with the data of one execution and gaps all that a run needs."""
+    """Return how much of the capacity the peak is, and with the data of one execution and gaps all
+    that a run needs.
+    """
     capacity = program.capacity_bytes
     shares = {"the peak is": program.peak_bytes, "a run needs": program.needed_bytes}
-    known = {what: bytes_ / capacity if capacity else float("inf") for what, bytes_ in shares.items() if bytes_ is not None}
-    said = {what: "below 1%" if 0 < share < 0.01 else f"{share:.0%}" for what, share in known.items()}
+    known = {
+        what: bytes_ / capacity if capacity else float("inf")
+        for what, bytes_ in shares.items()
+        if bytes_ is not None
+    }
+    said = {
+        what: "below 1%" if 0 < share < 0.01 else f"{share:.0%}" for what, share in known.items()
+    }
     return ", ".join(f"{what} {share}" for what, share in said.items()) + " of it"
 
 
@@ -122,22 +145,32 @@ def category_rows(program: Program) -> list[tuple[str, int]]:
 def describe(buffer: Buffer) -> str:
     """Return who a buffer belongs to, in a few words: its layer and operation, or its name."""
     operation = buffer.op_name.rsplit("/", 1)[-1] if buffer.op_name else buffer.name
-    return f"{buffer.layer}: {operation}" if buffer.layer and buffer.layer not in buffer.name else operation
+    return (
+        f"{buffer.layer}: {operation}"
+        if buffer.layer and buffer.layer not in buffer.name
+        else operation
+    )
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with everything that is no visible sign written as an escape: names come from foreign files."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    """Return ``text`` with everything that is no visible sign written as an escape: names come from
+    foreign files.
+    """
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
 
 
 def phase_spans(program: Program, *, shortest: int = 1) -> list[Span]:
-    """Return the runs of steps of one phase; a step whose phase is not known belongs to the run before it.
+    """Return the runs of steps of one phase; a step whose phase is not known belongs to the run
+    before it.
 
-    A run of fewer than ``shortest`` steps between two of one phase belongs to them: a compiler moves single instructions
-    about, and in a picture they are stripes.
+    A run of fewer than ``shortest`` steps between two of one phase belongs to them: a compiler
+    moves single instructions about, and in a picture they are stripes.
 
     Examples:
-        >>> steps = tuple(kr.liveness.Step("add", 8, phase=phase) for phase in ("forward", "forward", "backward"))
+        >>> phases = "forward", "forward", "backward"
+        >>> steps = tuple(kr.liveness.Step("add", 8, phase=phase) for phase in phases)
         >>> spans = kr.report.phase_spans(kr.liveness.Program("by hand", "nobody", steps, ()))
         >>> [(span.name, span.first, span.last) for span in spans]
         [('forward', 0, 1), ('backward', 2, 2)]
@@ -160,12 +193,14 @@ def phase_spans(program: Program, *, shortest: int = 1) -> list[Span]:
 
 
 def section_spans(program: Program) -> list[Span]:
-    """Return the runs of steps of one section in one direction, forward or back; other steps are in none.
+    """Return the runs of steps of one section in one direction, forward or back; other steps are in
+    none.
 
     A few steps of no section between two of the same, in the same direction, belong to it.
 
     Examples:
-        >>> steps = tuple(kr.liveness.Step("add", 8, section=section) for section in ("first", "first", "second"))
+        >>> sections = "first", "first", "second"
+        >>> steps = tuple(kr.liveness.Step("add", 8, section=section) for section in sections)
         >>> spans = kr.report.section_spans(kr.liveness.Program("by hand", "nobody", steps, ()))
         >>> [(span.name, span.first, span.last) for span in spans]
         [('first', 0, 1), ('second', 2, 2)]

@@ -1,4 +1,7 @@
-"""A curve in one line of text: the largest value of each stretch of steps, so that no peak is lost."""
+"""A curve in one line of text, drawn from the maximum of each stretch of steps.
+
+The maximum, and not the mean, so that no peak is lost.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,29 @@ T = TypeVar("T")
 
 
 def stretches(values: Sequence[T], width: int) -> list[Sequence[T]]:
-    """Cut ``values`` into at most ``width`` stretches of nearly equal length, none of them empty."""
+    """Cut ``values`` into at most ``width`` non-empty stretches of nearly equal length."""
     count = min(len(values), width)
     return [values[n * len(values) // count : (n + 1) * len(values) // count] for n in range(count)]
 
 
-def sparkline(values: Sequence[int], *, width: int, top: int | None = None, blocks: str = BLOCKS) -> str:
-    """Return ``values`` from 0 to ``top``, by default the largest of them, as at most ``width`` signs."""
+def sparkline(
+    values: Sequence[int], *, width: int, top: int | None = None, blocks: str = BLOCKS
+) -> str:
+    """Return ``values`` from 0 to ``top``, by default the largest of them, as at most ``width``
+    signs.
+    """
     top = max(values, default=0) if top is None else top
     last = len(blocks) - 1
     levels = (max(stretch) for stretch in stretches(values, width)) if values and width > 0 else ()
-    return "".join(blocks[min(max(level * last, 0) // top, last) if top > 0 else 0] for level in levels)
+    return "".join(
+        blocks[min(max(level * last, 0) // top, last) if top > 0 else 0] for level in levels
+    )
 
 
 def initials(names: Sequence[str | None], *, width: int, blank: str = " ") -> str:
-    """Return the first letter of the most frequent name of each stretch; what has no name is ``blank``."""
+    """Return the first letter of the most frequent name of each stretch; what has no name is
+    ``blank``.
+    """
     signs = []
     for stretch in stretches(names, width) if names and width > 0 else ():
         found = max(sorted({n or "" for n in stretch}), key=[n or "" for n in stretch].count)

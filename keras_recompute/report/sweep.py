@@ -1,8 +1,9 @@
 """Several plans of one network side by side: a table, a picture, and where the knee is.
 
-The knee is the plan after which more checkpoints save little: of the peaks over the logarithm of the number of sections, the
-one furthest below the straight line from the first to the last (the discrete form of Satopaa et al. 2011, "Finding a Kneedle
-in a Haystack"). It is made of bytes alone, so that it is the same on every machine.
+The knee is the plan after which more checkpoints save little: of the peaks over the logarithm of
+the number of sections, the one furthest below the straight line from the first to the last (the
+discrete form of Satopaa et al. 2011, "Finding a Kneedle in a Haystack"). It is made of bytes alone,
+so that it is the same on every machine.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SWEEP_NAMES = ("sweep.json", "sweep.png", "sweep.txt")
-_PLAIN, _BAR, _KNEE, _LINE, _MUTED, _GRID = "#8C8C8C", "#56B4E9", "#0072B2", "#222222", "#555555", "#E4E4E4"
+_PLAIN, _BAR, _KNEE = "#8C8C8C", "#56B4E9", "#0072B2"
+_LINE, _MUTED, _GRID = "#222222", "#555555", "#E4E4E4"
 
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One plan: peaks in bytes, seconds per step (None where it was not run), and the largest batch that fits."""
+    """One plan: peaks in bytes, seconds per step (None where it was not run), and the largest batch
+    that fits.
+    """
 
     plan: str
     checkpoints: int
@@ -42,7 +46,9 @@ class SweepRow:
 
 
 def knee(rows: Sequence[SweepRow]) -> SweepRow | None:
-    """Return the row at the knee, of those that recompute; None for fewer than three numbers of checkpoints, or no knee."""
+    """Return the row at the knee, of those that recompute; None for fewer than three numbers of
+    checkpoints, or no knee.
+    """
     rows = sorted((row for row in rows if row.recompute), key=lambda row: row.checkpoints)
     if len({row.checkpoints for row in rows}) < 3:
         return None
@@ -64,22 +70,40 @@ def sweep_table(rows: Sequence[SweepRow], capacity_bytes: int) -> str:
     cells = [[*head, f"largest batch in {format_bytes(capacity_bytes)}"]]
     bend = knee(rows)
     for row in rows:
-        seconds = [f"{row.step_seconds:.3g}" if row.step_seconds is not None else ""] if timed else []
+        seconds = (
+            [f"{row.step_seconds:.3g}" if row.step_seconds is not None else ""] if timed else []
+        )
         peaks = [format_bytes(row.predicted_peak_bytes), format_bytes(row.peak_bytes)]
-        cells.append([row.plan + (" (knee)" if row is bend else ""), *peaks, *seconds, str(row.largest_batch)])
+        cells.append(
+            [
+                row.plan + (" (knee)" if row is bend else ""),
+                *peaks,
+                *seconds,
+                str(row.largest_batch),
+            ]
+        )
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = [
-        "| " + " | ".join(c.ljust(w) if not n else c.rjust(w) for n, (c, w) in enumerate(zip(line, widths))) + " |"
+        "| "
+        + " | ".join(
+            c.ljust(w) if not n else c.rjust(w) for n, (c, w) in enumerate(zip(line, widths))
+        )
+        + " |"
         for line in cells
     ]
-    ruler = "| " + " | ".join("-" * w if not n else "-" * (w - 1) + ":" for n, w in enumerate(widths)) + " |"
+    ruler = (
+        "| "
+        + " | ".join("-" * w if not n else "-" * (w - 1) + ":" for n, w in enumerate(widths))
+        + " |"
+    )
     return "\n".join([lines[0], ruler, *lines[1:]])
 
 
 def write_sweep(
     rows: Sequence[SweepRow], directory: str | os.PathLike[str], *, capacity_bytes: int, title: str
 ) -> tuple[Path, Path, Path]:
-    """Write ``sweep.json``, ``sweep.png`` and ``sweep.txt`` into ``directory``, made if need be; return their paths.
+    """Write ``sweep.json``, ``sweep.png`` and ``sweep.txt`` into ``directory``, made if need be;
+    return their paths.
 
     Raises InvalidArgumentError for no rows, ReportError where a file cannot be written.
     """
@@ -100,8 +124,11 @@ def write_sweep(
     return data, figure, text
 
 
-def sweep_figure(rows: Sequence[SweepRow], path: str | os.PathLike[str], *, capacity_bytes: int, title: str) -> None:
-    """Draw peaks, seconds per step where known, and largest batches of ``rows`` as a PNG at ``path``.
+def sweep_figure(
+    rows: Sequence[SweepRow], path: str | os.PathLike[str], *, capacity_bytes: int, title: str
+) -> None:
+    """Draw peaks, seconds per step where known, and largest batches of ``rows`` as a PNG at
+    ``path``.
 
     Raises InvalidArgumentError for no rows, ReportError where ``path`` cannot be written.
     """
@@ -116,30 +143,55 @@ def sweep_figure(rows: Sequence[SweepRow], path: str | os.PathLike[str], *, capa
     panels = [(f"peak as compiled ({unit})", [row.peak_bytes / scale for row in rows])]
     if all(row.step_seconds is not None for row in rows):
         panels.append(("seconds per step", [row.step_seconds or 0.0 for row in rows]))
-    panels.append((f"largest batch in {format_bytes(capacity_bytes)}", [float(row.largest_batch) for row in rows]))
+    panels.append(
+        (
+            f"largest batch in {format_bytes(capacity_bytes)}",
+            [float(row.largest_batch) for row in rows],
+        )
+    )
     height = 1.1 + 1.75 * len(panels)
     figure = Figure(figsize=(9, height), dpi=200, facecolor="white")
     FigureCanvasAgg(figure)
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)
-    figure.subplots_adjust(left=0.075, right=0.985, top=1 - 0.75 / height, bottom=0.6 / height, hspace=0.42)
+    figure.subplots_adjust(
+        left=0.075, right=0.985, top=1 - 0.75 / height, bottom=0.6 / height, hspace=0.42
+    )
     bend = knee(rows)
     for axes, (name, values) in zip(grid[:, 0], panels):
         _bars(axes, name, values, rows, bend)
     predicted = [row.predicted_peak_bytes / scale for row in rows]
     top = grid[0, 0]
-    top.plot(range(len(rows)), predicted, "_", markersize=26, markeredgewidth=1.6, color=_LINE, label="predicted")
+    top.plot(
+        range(len(rows)),
+        predicted,
+        "_",
+        markersize=26,
+        markeredgewidth=1.6,
+        color=_LINE,
+        label="predicted",
+    )
     top.legend(loc="upper right", frameon=False, fontsize=9)
     top.set_ylim(0, 1.22 * max(*predicted, *panels[0][1]))
     last = grid[-1, 0]
     last.set_xticks(range(len(rows)))
-    last.set_xticklabels([str(row.checkpoints) if row.recompute else "no\nrecomputation" for row in rows], fontsize=9)
-    last.set_xlabel("checkpoints" + (f", in {rows[-1].levels} levels" if rows[-1].levels > 1 else ""), fontsize=9, color=_MUTED)
-    figure.text(0.012, 1 - 0.12 / height, title, fontsize=13, fontweight="bold", color=_LINE, va="top")
+    last.set_xticklabels(
+        [str(row.checkpoints) if row.recompute else "no\nrecomputation" for row in rows], fontsize=9
+    )
+    last.set_xlabel(
+        "checkpoints" + (f", in {rows[-1].levels} levels" if rows[-1].levels > 1 else ""),
+        fontsize=9,
+        color=_MUTED,
+    )
+    figure.text(
+        0.012, 1 - 0.12 / height, title, fontsize=13, fontweight="bold", color=_LINE, va="top"
+    )
     with atomic_write(path) as temporary:
         figure.savefig(temporary, format="png", metadata={"Software": None})
 
 
-def _bars(axes: Axes, name: str, values: Sequence[float], rows: Sequence[SweepRow], bend: SweepRow | None) -> None:
+def _bars(
+    axes: Axes, name: str, values: Sequence[float], rows: Sequence[SweepRow], bend: SweepRow | None
+) -> None:
     colours = [_PLAIN if not row.recompute else _KNEE if row is bend else _BAR for row in rows]
     axes.bar(range(len(rows)), values, width=0.62, color=colours)
     for at, (value, row) in enumerate(zip(values, rows)):

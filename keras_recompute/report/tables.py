@@ -23,30 +23,50 @@ def print_overview(programs: Sequence[tuple[str, Program]], console: Console) ->
     top = max(program.peak_bytes for _, program in programs)
     names = max(len(label) for label, _ in programs)
     width = max(min(console.width - names - 32, _CURVE_AT_MOST), _CURVE_AT_LEAST)
-    rows = table(console, ["report", "peak", "always-live", "steps", "memory over steps"], right=(1, 2, 3))
+    rows = table(
+        console, ["report", "peak", "always-live", "steps", "memory over steps"], right=(1, 2, 3)
+    )
     for label, program in programs:
-        curve = sparkline(program.timeline.total_bytes, width=width, top=top, blocks=curve_signs(console))
+        curve = sparkline(
+            program.timeline.total_bytes, width=width, top=top, blocks=curve_signs(console)
+        )
         sizes = format_bytes(program.peak_bytes), format_bytes(program.always_live_bytes)
         add_row(rows, label, *sizes, f"{program.program_steps:,}", curve)
     print_table(console, f"{len(programs)} reports", rows)
 
 
 def print_comparison(
-    before: tuple[str, Program], after: tuple[str, Program], console: Console, *, by: str = "category", rows: int = 10
+    before: tuple[str, Program],
+    after: tuple[str, Program],
+    console: Console,
+    *,
+    by: str = "category",
+    rows: int = 10,
 ) -> None:
-    """Print what changed from one labelled program to another: figures, curves on one scale, and what fills the peaks."""
+    """Print what changed from one labelled program to another: figures, curves on one scale, and
+    what fills the peaks.
+    """
     (_, a), (_, b) = before, after
     figures = table(console, ["", "A", "B", "change", ""], right=(1, 2, 3, 4))
     for row in size_changes(a, b):
         add_row(figures, row.name, *_size(row))
     for row in count_changes(a, b):
-        add_row(figures, row.name, _number(row.before), _number(row.after), _number(row.change, signed=True), _share(row))
+        add_row(
+            figures,
+            row.name,
+            _number(row.before),
+            _number(row.after),
+            _number(row.change, signed=True),
+            _share(row),
+        )
     print_table(console, f"{before[0]}, {after[0]}", figures)
 
     top = max(a.peak_bytes, b.peak_bytes)
     for label, program in (before, after):
         console.print()
-        console.print(label, highlight=False, markup=False, no_wrap=True, overflow="ellipsis", end="")
+        console.print(
+            label, highlight=False, markup=False, no_wrap=True, overflow="ellipsis", end=""
+        )
         print_curve(program, console, top=top)
 
     changes = peak_changes(a, b, by)
@@ -66,13 +86,23 @@ def print_buffers(program: Program, console: Console, *, step: int, rows: int = 
     shown = table(console, ["bytes", "what", "category", "phase", "section", "steps"], right=(0,))
     for b in live[:rows]:
         steps = f"{b.first_step:,}-{b.last_step:,}"
-        add_row(shown, format_bytes(b.size_bytes), describe(b), b.category, b.phase or "", b.section or "", steps)
+        add_row(
+            shown,
+            format_bytes(b.size_bytes),
+            describe(b),
+            b.category,
+            b.phase or "",
+            b.section or "",
+            steps,
+        )
     _rest(shown, [b.size_bytes for b in live[rows:]], columns=6)
     print_table(console, _at(program, step, len(live)), shown)
 
 
 def print_groups(program: Program, console: Console, *, step: int, by: str, rows: int = 10) -> None:
-    """Print the bytes alive at ``step`` grouped ``by`` category, layer, phase, section or lifetime."""
+    """Print the bytes alive at ``step``, grouped ``by`` category, layer, phase, section or
+    lifetime.
+    """
     groups = group_rows(program, step, by)
     total = sum(count for _, count in groups)
     shown = table(console, ["bytes", "share", by], right=(0, 1))
@@ -95,7 +125,9 @@ def _at(program: Program, step: int, count: int) -> str:
     named = ", ".join(part for part in (where.phase, where.section, where.layer) if part) or UNNAMED
     held = format_bytes(program.timeline.total_bytes[step])
     peak = ", the peak" if step == program.peak_step else ""
-    return f"Step {step:,} of {program.program_steps:,}{peak}: {held} in {count:,} buffers ({named})"
+    return (
+        f"Step {step:,} of {program.program_steps:,}{peak}: {held} in {count:,} buffers ({named})"
+    )
 
 
 def _size(row: ChangeRow) -> tuple[str, str, str, str]:
@@ -105,7 +137,9 @@ def _size(row: ChangeRow) -> tuple[str, str, str, str]:
 def _bytes(count: int | None, *, signed: bool = False) -> str:
     if count is None:
         return "not known"
-    return ("+" if count > 0 else "-" if count < 0 else "") * signed + format_bytes(abs(count) if signed else count)
+    return ("+" if count > 0 else "-" if count < 0 else "") * signed + format_bytes(
+        abs(count) if signed else count
+    )
 
 
 def _number(count: int | None, *, signed: bool = False) -> str:

@@ -18,8 +18,11 @@ from .sparkline import ASCII, BLOCKS, initials, sparkline
 _CURVE_MARGIN = 8  # "memory  "
 
 
-def print_liveness(program: Program, console: Console | None = None, *, buffers: int = 10, title: str | None = None) -> None:
-    """Print the figures of ``program``, what is alive at its peak, and how the sums agree with the compiler's.
+def print_liveness(
+    program: Program, console: Console | None = None, *, buffers: int = 10, title: str | None = None
+) -> None:
+    """Print the figures of ``program``, what is alive at its peak, and how the sums agree with the
+    compiler's.
 
     Args:
         program: The record.
@@ -28,7 +31,8 @@ def print_liveness(program: Program, console: Console | None = None, *, buffers:
         title: The heading.
 
     Examples:
-        >>> kr.report.print_liveness(kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64))), title="A product")
+        >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
+        >>> kr.report.print_liveness(program, title="A product")
         <BLANKLINE>
         A product
         peak ... KiB
@@ -48,8 +52,17 @@ def print_liveness(program: Program, console: Console | None = None, *, buffers:
 
     largest = table(console, ["bytes", "what", "category", "phase", "section"], right=(0,))
     for b in program.top_buffers(buffers):
-        add_row(largest, format_bytes(b.size_bytes), describe(b), b.category, b.phase or "", b.section or "")
-    print_table(console, f"Largest {buffers} alive at the peak, step {program.peak_step:,}", largest)
+        add_row(
+            largest,
+            format_bytes(b.size_bytes),
+            describe(b),
+            b.category,
+            b.phase or "",
+            b.section or "",
+        )
+    print_table(
+        console, f"Largest {buffers} alive at the peak, step {program.peak_step:,}", largest
+    )
 
     checked = table(console, ["in bytes", "ours", "compiler's", "difference"], right=(1, 2, 3))
     rows = reconcile(program)
@@ -58,14 +71,22 @@ def print_liveness(program: Program, console: Console | None = None, *, buffers:
     print_table(console, "Held against the compiler's own sums", checked)
     for r in rows:
         if r.difference:
-            console.print(f"{r.name}: {r.explanation}", highlight=False, style="" if r.explanation != UNEXPLAINED else "bold")
+            console.print(
+                f"{r.name}: {r.explanation}",
+                highlight=False,
+                style="" if r.explanation != UNEXPLAINED else "bold",
+            )
 
 
-def print_memory(rows: Iterable[MemoryRow], console: Console | None = None, *, title: str = "Peak memory") -> None:
+def print_memory(
+    rows: Iterable[MemoryRow], console: Console | None = None, *, title: str = "Peak memory"
+) -> None:
     """Print the predicted, compiled and measured figure side by side.
 
     Examples:
-        >>> kr.report.print_memory(kr.report.memory_rows(predicted=11 * 2**10, compiled=10 * 2**10, measured=9 * 2**10))
+        >>> kib = 2**10
+        >>> rows = kr.report.memory_rows(predicted=11 * kib, compiled=10 * kib, measured=9 * kib)
+        >>> kr.report.print_memory(rows)
         <BLANKLINE>
         Peak memory
                                     bytes  over compiled
@@ -77,18 +98,32 @@ def print_memory(rows: Iterable[MemoryRow], console: Console | None = None, *, t
     figures = table(console, ["", "bytes", "over compiled"], right=(1, 2))
     for row in rows:
         over = row.over_compiled_bytes
-        difference = "" if over is None else f"{'+' if over > 0 else '-' if over < 0 else ''}{format_bytes(abs(over))}"
-        add_row(figures, row.name, "not known" if row.bytes is None else format_bytes(row.bytes), difference)
+        difference = (
+            ""
+            if over is None
+            else f"{'+' if over > 0 else '-' if over < 0 else ''}{format_bytes(abs(over))}"
+        )
+        add_row(
+            figures,
+            row.name,
+            "not known" if row.bytes is None else format_bytes(row.bytes),
+            difference,
+        )
     print_table(console, title, figures)
 
 
 def print_curve(program: Program, console: Console, *, top: int | None = None) -> None:
-    """Print the bytes held over the steps as a curve from 0 to ``top``, with the phases under it where they are known."""
+    """Print the bytes held over the steps as a curve from 0 to ``top``, with the phases under it
+    where they are known.
+    """
     width = console.width - _CURVE_MARGIN
     blocks = curve_signs(console)
     phases = initials([step.phase for step in program.steps], width=width)
     console.print()
-    _print_line(console, "memory  " + sparkline(program.timeline.total_bytes, width=width, top=top, blocks=blocks))
+    _print_line(
+        console,
+        "memory  " + sparkline(program.timeline.total_bytes, width=width, top=top, blocks=blocks),
+    )
     if phases.strip():
         _print_line(console, "phase   " + phases)
 
@@ -101,7 +136,9 @@ def curve_signs(console: Console) -> str:
 def print_table(console: Console, title: str, rows: Table) -> None:
     """Print a table under its title."""
     console.print()
-    console.print(printable(title), style="bold" if console.is_terminal else "", highlight=False, markup=False)
+    console.print(
+        printable(title), style="bold" if console.is_terminal else "", highlight=False, markup=False
+    )
     console.print(rows)
 
 
@@ -109,7 +146,10 @@ def table(console: Console, columns: Sequence[str], *, right: Sequence[int] = ()
     """Return an empty table; without lines and colours where nobody looks at a terminal."""
     seen = console.is_terminal
     rows = Table(
-        box=box.SIMPLE_HEAD if seen else None, header_style="dim" if seen else "", pad_edge=False, show_header=any(columns)
+        box=box.SIMPLE_HEAD if seen else None,
+        header_style="dim" if seen else "",
+        pad_edge=False,
+        show_header=any(columns),
     )
     for number, name in enumerate(columns):
         if number in right:
@@ -120,7 +160,9 @@ def table(console: Console, columns: Sequence[str], *, right: Sequence[int] = ()
 
 
 def add_row(rows: Table, *cells: str) -> None:
-    """Add a row whose cells are shown as they are: a name is neither markup nor able to move the cursor."""
+    """Add a row whose cells are shown as they are: a name is neither markup nor able to move the
+    cursor.
+    """
     rows.add_row(*(Text(printable(cell)) for cell in cells))
 
 

@@ -21,7 +21,8 @@ X = np.linspace(0.0, 1.0, 12, dtype=np.float32).reshape(3, 4)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_checkpointable_is_off_unless_asked_for(dtype):
     traced = []
-    note = traced.append  # not by name of the list: a change of that is a side effect, which is noticed
+    # Not by name of the list: a change of that is a side effect, which is noticed
+    note = traced.append
 
     @checkpointable
     def f(x, some_str, some_bool, nest, z=None):
@@ -33,7 +34,11 @@ def test_checkpointable_is_off_unless_asked_for(dtype):
     x = tf.cast(X, dtype)
     nest = [{"w": (None, tf.cast(2.0, dtype))}]
     found = []
-    for extra in ({}, {"_checkpoint": False}, {"_checkpoint": True, "_watch_vars": [], "_force_seed": True}):
+    for extra in (
+        {},
+        {"_checkpoint": False},
+        {"_checkpoint": True, "_watch_vars": [], "_force_seed": True},
+    ):
         with tf.GradientTape() as tape:
             tape.watch([x, nest[0]["w"][1]])
             y = f(x, "a", True, nest, z=x, **extra)
@@ -74,7 +79,12 @@ def test_recompute_grad_takes_integers_and_loops_with_variables():
 
     def f(indices):
         rows = tf.gather(w, indices)
-        return tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y * w[0])), (0, rows), maximum_iterations=3)[1]
+        return tf.while_loop(
+            lambda i, _: i < 3,
+            lambda i, y: (i + 1, tf.sin(y * w[0])),
+            (0, rows),
+            maximum_iterations=3,
+        )[1]
 
     with tf.GradientTape(persistent=True) as tape:
         ours, plain = recompute_grad(f)(np.array([0, 2, 2])), f(np.array([0, 2, 2]))
@@ -94,11 +104,13 @@ def test_the_scope_under_its_other_name():
 
 @pytest.mark.long
 def test_forty_thousand_layers_in_the_memory_of_four_hundred():
-    """200 calls of 200 layers each, recomputed, against 400 layers kept; by the compiler's own account.
+    """200 calls of 200 layers each, recomputed, against 400 layers kept; by the compiler's own
+    account.
 
-    Kept of one layer is one vector (what the sine is taken of), so 400 vectors; recomputed, 200 between the calls and 200
-    inside the one that is replayed. The layers stand in loops, which compile in a second; the example's own are linear in
-    x, so that nothing would be kept of them at all.
+    Kept of one layer is one vector (what the sine is taken of), so 400 vectors; recomputed, 200
+    between the calls and 200 inside the one that is replayed. The layers stand in loops, which
+    compile in a second; the example's own are linear in x, so that nothing would be kept of them at
+    all.
     """
     size = 10_000
     x, y, z = (tf.ones((size,)) for _ in range(3))
@@ -141,7 +153,9 @@ def test_a_checkpoint_in_a_loop_has_the_gradients_of_the_plain_loop():
                 y = tf.while_loop(lambda i, _: i < 5, body, (0, x), maximum_iterations=5)[1]
             return tape.gradient(y, [x, w])
 
-        return run(tf.constant(X), tf.constant(np.cos(np.arange(16, dtype=np.float32)).reshape(4, 4)))
+        return run(
+            tf.constant(X), tf.constant(np.cos(np.arange(16, dtype=np.float32)).reshape(4, 4))
+        )
 
     def section(y, w):
         return tf.sin(tf.exp(y) @ w)

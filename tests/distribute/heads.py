@@ -1,4 +1,6 @@
-"""Trains a model with an embedding and a head without a loss, alone and on two replicas; prints how far weights differ."""
+"""Trains a model with an embedding and a head without a loss, alone and on two replicas; prints how
+far weights differ.
+"""
 
 from __future__ import annotations
 

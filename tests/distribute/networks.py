@@ -1,4 +1,6 @@
-"""Small networks, data for them, and what several replicas must come to: each in turn, in one process, by TensorFlow alone."""
+"""Small networks, data for them, and what several replicas must come to: each in turn, in one
+process, by TensorFlow alone.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,15 @@ def transformer(model_class):
     x = inputs = keras.Input((6, 8))
     for block in range(2):
         attended = keras.layers.MultiHeadAttention(2, 4, dropout=0.2, seed=block)(x, x)
-        x = keras.layers.LayerNormalization()(x + keras.layers.Dropout(0.2, seed=10 + block)(attended))
+        x = keras.layers.LayerNormalization()(
+            x + keras.layers.Dropout(0.2, seed=10 + block)(attended)
+        )
         x = kr.RecomputationCheckpoint()(keras.layers.Dense(8, activation="gelu")(x))
     return model_class(inputs, keras.layers.Dense(1)(x))
 
 
-# Builder, samples: 5 epochs are 20 gradients, or with 44 samples the last batch of each has 8, with 37 it has 1.
+# Builder, samples: 5 epochs are 20 gradients, or with 44 samples the last batch of each has 8, with
+# 37 it has 1.
 CASES = {
     "perceptron": (perceptron, 48),
     "perceptron, a batch of 8": (perceptron, 44),
@@ -71,22 +76,29 @@ def data_for(name, model):
 
 
 def optimizer():
-    """Everything that Keras's optimizers do to a gradient: scaled losses, two gradients an update, and clipping."""
+    """Everything that Keras's optimizers do to a gradient: scaled losses, two gradients an update,
+    and clipping.
+    """
     adam = keras.optimizers.Adam(0.02, clipnorm=0.1, gradient_accumulation_steps=2)
     return keras.optimizers.LossScaleOptimizer(adam, initial_scale=4.0, dynamic_growth_steps=7)
 
 
 def one_after_another(name: str, replicas: int, *, jit: bool) -> list[float]:
-    """Train by a loop of its own on plain Keras models, one for each replica: each keeps statistics and masks of its own.
+    """Train by a loop of its own on plain Keras models, one for each replica: each keeps statistics
+    and masks of its own.
 
-    A batch is divided into equal parts, the last shorter; the gradient is that of the mean over all samples. Returns the mean
-    loss of each epoch. ``jit`` says whether XLA computes it, which draws other random numbers than TensorFlow.
+    A batch is divided into equal parts, the last shorter; the gradient is that of the mean over all
+    samples. Returns the mean loss of each epoch. ``jit`` says whether XLA computes it, which draws
+    other random numbers than TensorFlow.
     """
     models = [built(name, keras.Model) for _ in range(replicas)]
     x, y = data_for(name, models[0])
     update, losses = optimizer(), []
     update.build(models[0].trainable_variables)
-    steps = [tf.function(lambda x, y, model=model: _step(model, update, x, y), jit_compile=jit) for model in models]
+    steps = [
+        tf.function(lambda x, y, model=model: _step(model, update, x, y), jit_compile=jit)
+        for model in models
+    ]
     for _ in range(EPOCHS):
         sums = 0.0
         for begin in range(0, len(x), BATCH):
@@ -102,7 +114,9 @@ def one_after_another(name: str, replicas: int, *, jit: bool) -> list[float]:
                 sums += float(loss) * len(own)
             update.apply_gradients(zip(gradients, models[0].trainable_variables))
             for model in models[1:]:
-                for variable, updated in zip(model.trainable_variables, models[0].trainable_variables):
+                for variable, updated in zip(
+                    model.trainable_variables, models[0].trainable_variables
+                ):
                     variable.assign(updated)
         losses.append(sums / len(x))
     return losses

@@ -1,7 +1,8 @@
-"""A program that runs models of Graphcore's names in one process or several and prints what came of each as a line of JSON.
+"""A program that runs models of Graphcore's names in one process or several and prints what came of
+each as a line of JSON.
 
-Alone it takes all microbatches, as a worker of a cluster those of its number: they are dealt in turn. Either way an update is
-that of four microbatches, and an execution has two updates.
+Alone it takes all microbatches, as a worker of a cluster those of its number: they are dealt in
+turn. Either way an update is that of four microbatches, and an execution has two updates.
 """
 
 from __future__ import annotations
@@ -33,10 +34,15 @@ def built(case, accumulation):
     with ipu.ipu_strategy.IPUStrategy().scope():
         x = inputs = keras.Input((WIDTH,), batch_size=ROWS)
         for stage, units in ((0, 5), (0, 4), (1, 1)):
-            with tf.keras.ipu.PipelineStage(stage) if case.startswith("pipelined") else contextlib.nullcontext():
+            with (
+                tf.keras.ipu.PipelineStage(stage)
+                if case.startswith("pipelined")
+                else contextlib.nullcontext()
+            ):
                 x = keras.layers.Dense(units, activation="tanh")(x)
         model = keras.Model(inputs, x)
-        error = keras.metrics.RootMeanSquaredError(name="rmse")  # no mean of what each process has seen
+        # No mean of what each process has seen
+        error = keras.metrics.RootMeanSquaredError(name="rmse")
         model.compile("adam", "mse", metrics=[error], steps_per_execution=2 * accumulation)
         if case == "not pipelined":
             model.set_gradient_accumulation_options(accumulation)
@@ -58,15 +64,22 @@ def main() -> None:
             number, workers = strategy.cluster_resolver.task_id, strategy.num_replicas_in_sync
         install()
         rng = np.random.default_rng(0)
-        x, y = (rng.standard_normal((MICROBATCHES, ROWS, size)).astype(np.float32) for size in (WIDTH, 1))
+        x, y = (
+            rng.standard_normal((MICROBATCHES, ROWS, size)).astype(np.float32)
+            for size in (WIDTH, 1)
+        )
         x, y = (data[number::workers].reshape(-1, data.shape[-1]) for data in (x, y))
         for case in CASES:
             model = built(case, 4 // workers)
             model.workers = strategy
             given = {"batch_size": ROWS, "verbose": 0}
-            history = model.fit(x, y, epochs=EPOCHS, shuffle=False, validation_data=(x, y), **given).history
+            history = model.fit(
+                x, y, epochs=EPOCHS, shuffle=False, validation_data=(x, y), **given
+            ).history
             found = {"case": case, **history, "losses": model.training_record.losses}
-            found.update(norms=model.training_record.gradient_norms, evaluated=model.evaluate(x, y, **given))
+            found.update(
+                norms=model.training_record.gradient_norms, evaluated=model.evaluate(x, y, **given)
+            )
             predicted = model.predict(x, **given).reshape(MICROBATCHES // workers, -1).tolist()
             print(json.dumps({"found": found, "predicted": predicted}), flush=True)
         if strategy:

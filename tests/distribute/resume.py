@@ -1,4 +1,6 @@
-"""A program of a worker that trains with backups, and may kill itself: ``resume FOLDER WORKER UPDATE``, once per folder."""
+"""A program of a worker that trains with backups, and may kill itself: ``resume FOLDER WORKER
+UPDATE``, once per folder.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ EPOCHS, UPDATES_PER_EPOCH, BATCH = 4, 5, 8
 
 
 class Kill(keras.callbacks.Callback):
-    """Ends this process as a machine that fails does, at an update, if it is the worker that is meant."""
+    """Ends this process as a machine that fails does, at an update, if it is the worker that is
+    meant.
+    """
 
     def __init__(self, mark: Path, at: int) -> None:
         super().__init__()
@@ -38,7 +42,9 @@ def main(folder: str, victim: str, at: str) -> None:
         with strategy.scope():
             x = inputs = keras.Input((8,))
             for _ in range(3):
-                x = kr.RecomputationCheckpoint()(keras.layers.Dropout(0.2)(keras.layers.Dense(8, "tanh")(x)))
+                x = kr.RecomputationCheckpoint()(
+                    keras.layers.Dropout(0.2)(keras.layers.Dense(8, "tanh")(x))
+                )
             model = kr.Model(inputs, keras.layers.Dense(1)(x))
             model.compile("adam", "mse", jit_compile=True)
         x = np.random.default_rng(0).normal(size=(BATCH * UPDATES_PER_EPOCH, 8)).astype(np.float32)
@@ -49,7 +55,15 @@ def main(folder: str, victim: str, at: str) -> None:
             keras.callbacks.CSVLogger(written / "log.csv", append=True),
             *([Kill(written / "killed", int(at))] if number == int(victim) else []),
         ]
-        history = model.fit(x, x[:, :1], batch_size=BATCH, shuffle=False, epochs=EPOCHS, verbose=0, callbacks=callbacks).history
+        history = model.fit(
+            x,
+            x[:, :1],
+            batch_size=BATCH,
+            shuffle=False,
+            epochs=EPOCHS,
+            verbose=0,
+            callbacks=callbacks,
+        ).history
         weights = [float(np.abs(w).sum()) for w in model.get_weights()]
     print(json.dumps({"losses": history["loss"], "weights": weights}), flush=True)
 

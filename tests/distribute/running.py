@@ -14,7 +14,9 @@ LAUNCHER = (sys.executable, "-m", "keras_recompute.distribute")
 def run(*arguments, launcher=(), timeout=550, **options):
     """Return what became of ``python3 -m arguments``, or of the arguments of a ``launcher``."""
     command = [*(launcher or (sys.executable, "-m")), *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout, **options)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout, **options
+    )
 
 
 def results(done):

@@ -28,10 +28,14 @@ def tf_config(cluster, kind="worker", index=0):
 
 
 @pytest.mark.parametrize(
-    ("kind", "index", "number"), [("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2)], ids=["chief", "first", "second"]
+    ("kind", "index", "number"),
+    [("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2)],
+    ids=["chief", "first", "second"],
 )
 def test_the_chief_comes_first(monkeypatch, kind, index, number):
-    monkeypatch.setenv("TF_CONFIG", tf_config({"worker": ["b:2", "c:3"], "chief": ["a:1"]}, kind, index))
+    monkeypatch.setenv(
+        "TF_CONFIG", tf_config({"worker": ["b:2", "c:3"], "chief": ["a:1"]}, kind, index)
+    )
     cluster = find_cluster()
     assert cluster.addresses == ("a:1", "b:2", "c:3")
     assert (cluster.number, cluster.is_chief) == (number, number == 0)
@@ -39,11 +43,18 @@ def test_the_chief_comes_first(monkeypatch, kind, index, number):
     assert worker_number(SimpleNamespace(cluster_resolver=cluster.resolver)) == number
     lost = (number + 1) % 3
     task = ("chief/replica:0/task:0", "worker/replica:0/task:0", "worker/task:1")[lost]
-    assert _lost_worker(cluster, f"stopped sending heartbeats: /job:{task}").startswith(f"worker {lost} of 3")
+    assert _lost_worker(cluster, f"stopped sending heartbeats: /job:{task}").startswith(
+        f"worker {lost} of 3"
+    )
 
 
 def test_slurm(monkeypatch):
-    for name, value in {"PROCID": 2, "STEP_NUM_TASKS": 3, "STEP_NODELIST": "node[1-2]", "STEP_TASKS_PER_NODE": "2,1"}.items():
+    for name, value in {
+        "PROCID": 2,
+        "STEP_NUM_TASKS": 3,
+        "STEP_NODELIST": "node[1-2]",
+        "STEP_TASKS_PER_NODE": "2,1",
+    }.items():
         monkeypatch.setenv(f"SLURM_{name}", str(value))
     cluster = find_cluster()
     assert cluster.addresses == ("node1:8888", "node1:8889", "node2:8888")
@@ -51,7 +62,11 @@ def test_slurm(monkeypatch):
 
 
 def test_kubernetes(monkeypatch):
-    variables = {"KERAS_RECOMPUTE_WORKERS": 2, "KERAS_RECOMPUTE_SERVICE": "training", "JOB_COMPLETION_INDEX": 1}
+    variables = {
+        "KERAS_RECOMPUTE_WORKERS": 2,
+        "KERAS_RECOMPUTE_SERVICE": "training",
+        "JOB_COMPLETION_INDEX": 1,
+    }
     for name, value in {**variables, "HOSTNAME": "my-run-1"}.items():
         monkeypatch.setenv(name, str(value))
     cluster = find_cluster()
@@ -67,30 +82,59 @@ def test_kubernetes(monkeypatch):
         ({"TF_CONFIG": "[]"}, "has no cluster of addresses, or no task"),
         ({"TF_CONFIG": tf_config({"worker": []})}, "has no cluster of addresses"),
         ({"TF_CONFIG": tf_config({"worker": ["a"]})}, "has no cluster of addresses"),
-        ({"TF_CONFIG": tf_config({"worker": ["a:1"]}, index=1)}, "task 1 of 'worker', of which there are 1, from 0 on"),
+        (
+            {"TF_CONFIG": tf_config({"worker": ["a:1"]}, index=1)},
+            "task 1 of 'worker', of which there are 1, from 0 on",
+        ),
         ({"TF_CONFIG": tf_config({"worker": ["a:1"]}, index="0")}, "task '0' of 'worker'"),
         ({"TF_CONFIG": tf_config({"worker": ["a:1"], "ps": ["b:1"]})}, r"names the jobs \['ps'\]"),
-        ({"TF_CONFIG": tf_config({"worker": ["a:1"]}, kind="evaluator")}, r"names the jobs \['evaluator'\]"),
+        (
+            {"TF_CONFIG": tf_config({"worker": ["a:1"]}, kind="evaluator")},
+            r"names the jobs \['evaluator'\]",
+        ),
         ({"TF_CONFIG": "[" * 100_000}, r"TF_CONFIG='\[+.* is no JSON \(maximum recursion depth"),
         ({"TF_CONFIG": '{"cluster": ' * 50_000}, "is no JSON"),
         ({"TF_CONFIG": tf_config({"worker": ["a:1"]}, index=True)}, "task True of 'worker'"),
         ({"TF_CONFIG": tf_config({"worker": ["a:b"]})}, "has no cluster of addresses"),
         ({"TF_CONFIG": tf_config({"worker": ["a:0", "b:70000"]})}, "has no cluster of addresses"),
-        ({"TF_CONFIG": tf_config({"worker": ["a:1", "b:1"], "chief": ["b:1"]})}, "gives two processes the address 'b:1'"),
+        (
+            {"TF_CONFIG": tf_config({"worker": ["a:1", "b:1"], "chief": ["b:1"]})},
+            "gives two processes the address 'b:1'",
+        ),
         ({"TF_CONFIG": tf_config({"worker": [":1"]})}, "has no cluster of addresses"),
-        ({"TF_CONFIG": tf_config({"x" * 5000: ["a:1"]})}, r"names the jobs \['x+: only those called"),
+        (
+            {"TF_CONFIG": tf_config({"x" * 5000: ["a:1"]})},
+            r"names the jobs \['x+: only those called",
+        ),
         *(
             (
-                {"KERAS_RECOMPUTE_WORKERS": count, "KERAS_RECOMPUTE_SERVICE": "s", "JOB_COMPLETION_INDEX": "0"},
+                {
+                    "KERAS_RECOMPUTE_WORKERS": count,
+                    "KERAS_RECOMPUTE_SERVICE": "s",
+                    "JOB_COMPLETION_INDEX": "0",
+                },
                 "the second counts from 0 to below the first, which has at most 5 digits",
             )
             for count in ("9" * 12, "\u00b2", "-1", "two")
         ),
-        ({"SLURM_PROCID": "zero", "SLURM_STEP_NUM_TASKS": "1"}, "Slurm's variables describe no cluster"),
-        ({"SLURM_PROCID": "0"}, "Slurm's variables describe no cluster: .*; start the script by srun"),
-        ({"KERAS_RECOMPUTE_WORKERS": "2"}, "KERAS_RECOMPUTE_WORKERS is set, and KERAS_RECOMPUTE_SERVICE is not"),
         (
-            {"KERAS_RECOMPUTE_WORKERS": "2", "KERAS_RECOMPUTE_SERVICE": "s", "JOB_COMPLETION_INDEX": "2"},
+            {"SLURM_PROCID": "zero", "SLURM_STEP_NUM_TASKS": "1"},
+            "Slurm's variables describe no cluster",
+        ),
+        (
+            {"SLURM_PROCID": "0"},
+            "Slurm's variables describe no cluster: .*; start the script by srun",
+        ),
+        (
+            {"KERAS_RECOMPUTE_WORKERS": "2"},
+            "KERAS_RECOMPUTE_WORKERS is set, and KERAS_RECOMPUTE_SERVICE is not",
+        ),
+        (
+            {
+                "KERAS_RECOMPUTE_WORKERS": "2",
+                "KERAS_RECOMPUTE_SERVICE": "s",
+                "JOB_COMPLETION_INDEX": "2",
+            },
             "KERAS_RECOMPUTE_WORKERS=2 and JOB_COMPLETION_INDEX=2",
         ),
     ],
@@ -104,6 +148,9 @@ def test_a_cluster_that_cannot_work_is_refused(monkeypatch, variables, said):
 
 def test_what_cannot_work_is_found_out_before_tensorflow_is_loaded():
     loads = "import sys\nfrom keras_recompute.distribute.cluster import find_cluster\n"
-    loads += "try: find_cluster({'TF_CONFIG': '[' * 100_000})\nexcept ValueError: print('tensorflow' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True, cwd=ROOT)
+    loads += "try: find_cluster({'TF_CONFIG': '[' * 100_000})\n"
+    loads += "except ValueError: print('tensorflow' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", loads], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout == "False\n"

@@ -48,7 +48,10 @@ def test_what_they_print_comes_out_line_by_line(capfd):
 
 @pytest.mark.parametrize(
     ("end", "code", "said"),
-    [("exit(3)", 3, "ended with exit code 3"), ("os.kill(os.getpid(), 9)", 137, "was ended by SIGKILL")],
+    [
+        ("exit(3)", 3, "ended with exit code 3"),
+        ("os.kill(os.getpid(), 9)", 137, "was ended by SIGKILL"),
+    ],
     ids=["exit", "kill"],
 )
 def test_the_first_that_fails_ends_all(capfd, end, code, said):
@@ -59,7 +62,9 @@ def test_the_first_that_fails_ends_all(capfd, end, code, said):
 
 
 def test_after_a_failure_all_are_started_again(tmp_path, capfd):
-    script = f"path = {str(tmp_path / 'starts')!r} + str(number)\nis_first = not os.path.exists(path)\n"
+    script = (
+        f"path = {str(tmp_path / 'starts')!r} + str(number)\nis_first = not os.path.exists(path)\n"
+    )
     script += "open(path, 'a').write('x')\nexit(is_first)"
     assert launched(script, restarts=2) == 0
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["xx", "xx"]
@@ -70,7 +75,9 @@ def test_after_a_failure_all_are_started_again(tmp_path, capfd):
 def test_none_is_left_when_the_launcher_is_ended(tmp_path):
     script = tmp_path / "sleep.py"
     script.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)")
-    started = subprocess.Popen([*LAUNCHER, "--workers", "2", str(script)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    started = subprocess.Popen(
+        [*LAUNCHER, "--workers", "2", str(script)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     workers = [int(started.stdout.readline().rpartition(" ")[2]) for _ in range(2)]
     started.send_signal(signal.SIGTERM)
     assert started.wait(30) == 128 + signal.SIGTERM
@@ -99,7 +106,9 @@ def is_there(process):
         return False
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="the test tells processes apart by /proc")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/stat"), reason="the test tells processes apart by /proc"
+)
 @pytest.mark.parametrize("arguments", [[], ["deaf"]], ids=["heeds", "deaf"])
 def test_none_is_left_when_the_launcher_is_killed(tmp_path, arguments):
     """By the one signal that it cannot handle, with workers that do not know of any launcher."""
@@ -108,7 +117,9 @@ def test_none_is_left_when_the_launcher_is_killed(tmp_path, arguments):
     command = [*LAUNCHER, "--workers", "2", str(script), *arguments]
     started = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     workers = [int(started.stdout.readline().rpartition(" ")[2]) for _ in range(2)]
-    children = list(map(int, Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()))
+    children = list(
+        map(int, Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split())
+    )
     started.kill()
     started.wait()
     deadline = time.monotonic() + 10
@@ -129,16 +140,24 @@ def test_a_worker_that_has_ended_is_left_alone():
     end_workers_at_eof([f"+{other.pid}\n"])  # gone: nothing to do
 
 
-def test_more_workers_than_files_may_be_open_or_ports_there_are_is_one_line_before_any_starts(tmp_path):
+def test_more_workers_than_files_may_be_open_or_ports_there_are_is_one_line_before_any_starts(
+    tmp_path,
+):
     script = tmp_path / "script.py"
     script.write_text(f"open({str(tmp_path / 'started')!r}, 'w')")
     limited = ["/bin/sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *LAUNCHER]
     for launcher, workers, says in (
-        (limited, "200", "workers=200: they need 432 open files, and the system allows 64: start fewer"),
+        (
+            limited,
+            "200",
+            "workers=200: they need 432 open files, and the system allows 64: start fewer",
+        ),
         (LAUNCHER, "1000000", "workers=1000000: "),
     ):
         command = [*launcher, "--workers", workers, str(script)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        )
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
         assert says in done.stderr
     assert not (tmp_path / "started").exists()
@@ -146,12 +165,16 @@ def test_more_workers_than_files_may_be_open_or_ports_there_are_is_one_line_befo
 
 def test_fewer_ports_than_workers_are_refused(monkeypatch):
     monkeypatch.setitem(_free_ports.__globals__, "_PORTS", range(20_000, 20_003))
-    with pytest.raises(InvalidArgumentError, match=r"workers=4: this machine has [0-3] ports for them"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"workers=4: this machine has [0-3] ports for them"
+    ):
         launch(["true"], 4)
 
 
 def test_what_the_system_does_not_start_is_refused_and_nothing_is_left(tmp_path):
-    with pytest.raises(InvalidArgumentError, match=r"worker 0 of 2 cannot be started \(No such file or directory\)"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"worker 0 of 2 cannot be started \(No such file or directory\)"
+    ):
         launch([str(tmp_path / "no program")], 2)
 
 
@@ -162,7 +185,10 @@ def test_what_the_system_does_not_start_is_refused_and_nothing_is_left(tmp_path)
         (["--workers", "two", "x.py"], "argument --workers: 'two' is not a whole number"),
         (["--workers", "9" * 5000, "x.py"], "is not a whole number"),
         (["--workers", "-1", "x.py"], "workers=-1: give a whole number from 1 on"),
-        (["--workers", "1", "--restarts", "-1", "x.py"], "restarts=-1: give a whole number from 0 on"),
+        (
+            ["--workers", "1", "--restarts", "-1", "x.py"],
+            "restarts=-1: give a whole number from 0 on",
+        ),
         (["--workers", "1", "nowhere.py"], "the script 'nowhere.py' cannot be read"),
         (["--workers", "1", ""], "the name of the script is empty"),
         (["--workers", "1", "x" * 300], "cannot be read"),
@@ -178,7 +204,8 @@ def test_a_command_line_that_cannot_be_is_one_line(capsys, arguments, says):
 
 
 @pytest.mark.parametrize(
-    ("workers", "restarts", "said"), [(0, 0, "workers=0"), (True, 0, "workers=True"), (1, -1, "restarts=-1")]
+    ("workers", "restarts", "said"),
+    [(0, 0, "workers=0"), (True, 0, "workers=True"), (1, -1, "restarts=-1")],
 )
 def test_numbers_that_cannot_be_are_refused(workers, restarts, said):
     with pytest.raises(InvalidArgumentError, match=said):
@@ -186,7 +213,9 @@ def test_numbers_that_cannot_be_are_refused(workers, restarts, said):
 
 
 def test_the_command_line_says_in_one_line_what_is_wrong():
-    done = subprocess.run([*LAUNCHER, "--workers", "0", "x.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*LAUNCHER, "--workers", "0", "x.py"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (
         2,
         "python3 -m keras_recompute.distribute: workers=0: give a whole number from 1 on\n",

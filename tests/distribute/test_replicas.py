@@ -1,4 +1,6 @@
-"""``fit``, ``evaluate`` and ``predict`` on several replicas, held against the same replicas run one after the other."""
+"""``fit``, ``evaluate`` and ``predict`` on several replicas, held against the same replicas run one
+after the other.
+"""
 
 import contextlib
 
@@ -19,7 +21,9 @@ QUICK = ("perceptron", "perceptron, a batch of 1")
 def trained(kind, replicas, jit, names):
     """Return what came of each network; all workers must say the same."""
     launched = [*LAUNCHER, "--workers", str(replicas), "-m"] if kind == "workers" else ()
-    found = results(run("tests.distribute.train", kind, replicas, int(jit), *names, launcher=launched))
+    found = results(
+        run("tests.distribute.train", kind, replicas, int(jit), *names, launcher=launched)
+    )
     said = found.pop(0)
     assert all(other == said for other in found.values())
     assert len(found) == (replicas - 1 if kind == "workers" else 0)
@@ -28,9 +32,12 @@ def trained(kind, replicas, jit, names):
 
 def check(found, replicas, jit):
     for name, result in found.items():
-        assert result["losses"] == pytest.approx(one_after_another(name, replicas, jit=jit), rel=1e-5), name
+        assert result["losses"] == pytest.approx(
+            one_after_another(name, replicas, jit=jit), rel=1e-5
+        ), name
         assert result["evaluated"] == pytest.approx(result["validation"], rel=1e-5), name
-        if name != "convolutions":  # on each replica inference goes by the statistics of that replica
+        # On each replica inference goes by the statistics of that replica
+        if name != "convolutions":
             assert result["mae"] == pytest.approx(result["evaluated"], rel=1e-5), name
 
 
@@ -39,17 +46,23 @@ def test_two_workers_train_to_the_losses_of_one_process():
     found = trained("workers", 2, True, QUICK)
     check(found, 2, True)
     for name, result in found.items():
-        assert result["losses"] == pytest.approx(one_after_another(name, 1, jit=True), rel=1e-5), name
+        assert result["losses"] == pytest.approx(one_after_another(name, 1, jit=True), rel=1e-5), (
+            name
+        )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "replicas", "jit", "names"),
     [
-        pytest.param("workers", 2, True, ("recurrent", "convolutions"), marks=pytest.mark.exhaustive),
+        pytest.param(
+            "workers", 2, True, ("recurrent", "convolutions"), marks=pytest.mark.exhaustive
+        ),
         ("workers", 2, False, ("transformer",)),
         # The last worker has none of it.
-        pytest.param("workers", 4, True, ("perceptron, a batch of 8",), marks=pytest.mark.exhaustive),
+        pytest.param(
+            "workers", 4, True, ("perceptron, a batch of 8",), marks=pytest.mark.exhaustive
+        ),
         ("mirrored", 2, True, ("convolutions",)),
     ],
 )
@@ -58,21 +71,31 @@ def test_networks_train_as_their_replicas_one_after_the_other(kind, replicas, ji
     check(found, replicas, jit)
     if jit and kind == "workers":
         alone = results(run("tests.distribute.train", "alone", replicas, 1, *names))[0]
-        assert {each["case"]: each["temporaries"] for each in alone} == {n: r["temporaries"] for n, r in found.items()}
+        assert {each["case"]: each["temporaries"] for each in alone} == {
+            n: r["temporaries"] for n, r in found.items()
+        }
 
 
 @pytest.mark.long
 def test_every_sample_is_trained_on_once_however_the_data_is_shared(tmp_path):
-    """Of three files one worker gets two; while it goes on the other one has no sample, and its statistics stay as they are."""
+    """Of three files one worker gets two; while it goes on the other one has no sample, and its
+    statistics stay as they are.
+    """
     for number in range(3):
-        (tmp_path / f"{number}.txt").write_text("".join(f"{n}\n" for n in range(8 * number, 8 * number + 8)))
-    found = results(run("tests.distribute.data", tmp_path, launcher=[*LAUNCHER, "--workers", "2", "-m"]))
+        (tmp_path / f"{number}.txt").write_text(
+            "".join(f"{n}\n" for n in range(8 * number, 8 * number + 8))
+        )
+    found = results(
+        run("tests.distribute.data", tmp_path, launcher=[*LAUNCHER, "--workers", "2", "-m"])
+    )
     assert found[0] == found[1]
     by_file, by_element, refused = found[0]
     for each in (by_file, by_element):
         assert each["mean"] == pytest.approx(11.5)  # of 0 to 23
         assert each["loss"] < 1000  # a number
-    assert refused["said"].startswith("the workers, in their order, have different numbers of batches: 6, 2.")
+    assert refused["said"].startswith(
+        "the workers, in their order, have different numbers of batches: 6, 2."
+    )
 
 
 def test_what_was_compiled_outside_of_the_scope_is_refused():
@@ -82,10 +105,15 @@ def test_what_was_compiled_outside_of_the_scope_is_refused():
     model = kr.checkpointed(plain, every=2)
     assert model.distribute_strategy is strategy  # though it was made outside
     x = np.zeros((4, 2))
-    for optimizer, scope in ((keras.optimizers.SGD(), strategy.scope), ("sgd", contextlib.nullcontext)):
+    for optimizer, scope in (
+        (keras.optimizers.SGD(), strategy.scope),
+        ("sgd", contextlib.nullcontext),
+    ):
         with scope():
             model.compile(optimizer, "mse")
-        with pytest.raises(InvalidArgumentError, match="was compiled outside the scope of the MirroredStrategy"):
+        with pytest.raises(
+            InvalidArgumentError, match="was compiled outside the scope of the MirroredStrategy"
+        ):
             model.fit(x, x, verbose=0)
     with strategy.scope():
         model.compile("sgd", "mse")
@@ -94,6 +122,8 @@ def test_what_was_compiled_outside_of_the_scope_is_refused():
 
 @pytest.mark.long
 def test_weights_without_a_gradient_and_sparse_ones_are_those_of_one_process():
-    """Of five samples and one, the last is for one replica alone: the other has no gradients and no slices."""
+    """Of five samples and one, the last is for one replica alone: the other has no gradients and no
+    slices.
+    """
     [[found]] = results(run("tests.distribute.heads")).values()
     assert found["difference"] <= 1e-6

@@ -1,7 +1,9 @@
-"""A program that trains the networks on several replicas and prints what came of each as a line of JSON.
+"""A program that trains the networks on several replicas and prints what came of each as a line of
+JSON.
 
-``train mirrored 2 JIT CASE...`` divides this process's processor into two devices; ``train workers 2 ...`` joins the cluster of
-TF_CONFIG; ``train alone 2 ...`` runs what one of two replicas does. JIT is 0 or 1.
+``train mirrored 2 JIT CASE...`` divides this process's processor into two devices; ``train workers
+2 ...`` joins the cluster of TF_CONFIG; ``train alone 2 ...`` runs what one of two replicas does.
+JIT is 0 or 1.
 """
 
 from __future__ import annotations
@@ -25,10 +27,15 @@ def trained(name: str, strategy: tf.distribute.Strategy, *, jit: bool) -> dict:
         model = built(name, kr.Model)
         model.compile(optimizer(), "mse", metrics=["mae"], jit_compile=jit, steps_per_execution=2)
     x, y = data_for(name, model)
-    history = model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0, validation_data=(x, y)).history
+    history = model.fit(
+        x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0, validation_data=(x, y)
+    ).history
     found = {"losses": history["loss"], "validation": history["val_mae"][-1]}
     predicted = model.predict(x, batch_size=BATCH, verbose=0)
-    found.update(mae=float(abs(predicted - y).mean()), evaluated=model.evaluate(x, y, batch_size=BATCH, verbose=0)[1])
+    found.update(
+        mae=float(abs(predicted - y).mean()),
+        evaluated=model.evaluate(x, y, batch_size=BATCH, verbose=0)[1],
+    )
     if jit:
         share = BATCH // strategy.num_replicas_in_sync
         found["temporaries"] = profile(model, x[:share], y[:share]).not_always_live_peak_bytes
@@ -36,7 +43,9 @@ def trained(name: str, strategy: tf.distribute.Strategy, *, jit: bool) -> dict:
 
 
 def alone(name: str, samples: int) -> dict:
-    """Return what the program of one process takes beside its weights for a batch of ``samples``: loss, metrics, gradients."""
+    """Return what the program of one process takes beside its weights for a batch of ``samples``:
+    loss, metrics, gradients.
+    """
     model = built(name, kr.Model)
     model.compile(optimizer(), "mse", metrics=["mae"], jit_compile=True)
     x, y = data_for(name, model)
@@ -50,7 +59,11 @@ def alone(name: str, samples: int) -> dict:
         record_loss(model, loss, samples)
         return model.compute_metrics(x, y, y_pred), gradients
 
-    return {"temporaries": profile(tf.function(step, jit_compile=True), x[:samples], y[:samples]).not_always_live_peak_bytes}
+    return {
+        "temporaries": profile(
+            tf.function(step, jit_compile=True), x[:samples], y[:samples]
+        ).not_always_live_peak_bytes
+    }
 
 
 def main(kind: str, replicas: str, jit: str, *names: str) -> None:
@@ -60,11 +73,19 @@ def main(kind: str, replicas: str, jit: str, *names: str) -> None:
             strategy = stack.enter_context(join(wait_seconds=120))
         elif kind == "mirrored":
             (device,) = tf.config.list_physical_devices("CPU")
-            tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * int(replicas))
-            strategy = tf.distribute.MirroredStrategy([f"CPU:{number}" for number in range(int(replicas))])
+            tf.config.set_logical_device_configuration(
+                device, [tf.config.LogicalDeviceConfiguration()] * int(replicas)
+            )
+            strategy = tf.distribute.MirroredStrategy(
+                [f"CPU:{number}" for number in range(int(replicas))]
+            )
         for name in names:
             keras.backend.clear_session()
-            found = trained(name, strategy, jit=bool(int(jit))) if strategy else alone(name, BATCH // int(replicas))
+            found = (
+                trained(name, strategy, jit=bool(int(jit)))
+                if strategy
+                else alone(name, BATCH // int(replicas))
+            )
             print(json.dumps({"case": name, **found}), flush=True)
 
 

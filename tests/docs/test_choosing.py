@@ -1,4 +1,6 @@
-"""docs/choosing.md against the code: its Python runs, its options exist, its figures are those of the planners."""
+"""docs/choosing.md against the code: its Python runs, its options exist, its figures are those of
+the planners.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ def test_the_python_runs(capsys):
 
 @pytest.mark.long
 def test_the_loss_inside_the_sections_leaves_no_outputs_whole():
-    code = next(block for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "SquaredErrors" in block)
+    code = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+        if "SquaredErrors" in block
+    )
     names = {"keras": keras, "kr": kr}
     exec(compile(code, "docs/choosing.md", "exec"), names)
     inside, (x, y) = names["with_loss"], names["with_loss"].inputs
@@ -45,7 +51,10 @@ def test_the_loss_inside_the_sections_leaves_no_outputs_whole():
     sequences, *_ = names["lstm"](x)
     outside = kr.Model(x, names["dense"](sequences))
     batch, whole = 8, 8 * 256 * 128 * 4  # sequences, bytes of all outputs: 1 MiB
-    data = [np.random.default_rng(0).standard_normal((batch, *t.shape[1:])).astype("float32") for t in (x, y)]
+    data = [
+        np.random.default_rng(0).standard_normal((batch, *t.shape[1:])).astype("float32")
+        for t in (x, y)
+    ]
 
     def inside_step(x, y):
         with tf.GradientTape() as tape:
@@ -60,7 +69,10 @@ def test_the_loss_inside_the_sections_leaves_no_outputs_whole():
     signature = [tf.TensorSpec(array.shape) for array in data]
     assert profile(inside_step, *signature).not_always_live_peak_bytes < whole
     assert profile(outside_step, *signature).not_always_live_peak_bytes > 2 * whole
-    found, expected = (tf.function(f, jit_compile=True)(*map(tf.constant, data)) for f in (inside_step, outside_step))
+    found, expected = (
+        tf.function(f, jit_compile=True)(*map(tf.constant, data))
+        for f in (inside_step, outside_step)
+    )
     for a, b in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
@@ -74,7 +86,11 @@ def test_the_commands_are_understood():
 
 def test_the_shown_choice_follows_from_the_predictions():
     options = parse_arguments(["--data", "constant"], recompute_lstm.__doc__)
-    for k, shown in ((1, "next faster: 1 checkpoint, {}"), (3, "{} as predicted"), (7, "next cheaper: 7 checkpoints, {}")):
+    for k, shown in (
+        (1, "next faster: 1 checkpoint, {}"),
+        (3, "{} as predicted"),
+        (7, "next cheaper: 7 checkpoints, {}"),
+    ):
         assert shown.format(format_bytes(predicted_bytes(options, SequencePlan(k)))) in TEXT
     assert f"the fastest of {len(plans_for(2048))} plans" in TEXT
     assert f"plan: {SequencePlan(3)} ({SequencePlan(3).why(2048)})" in TEXT

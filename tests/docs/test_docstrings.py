@@ -16,9 +16,19 @@ import keras_recompute as kr
 ROOMS = ["compat", "distribute", "errors", "liveness", "planning", "policies", "report"]
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 WITHOUT = {
-    *("InvalidProgramError", "TargetError"),  # a defect of the engine, a device that a machine may have
+    # A defect of the engine, a device that a machine may have
+    *("InvalidProgramError", "TargetError"),
     # in the examples of the functions that return them
-    *("SaveNames", "SaveAllButNames", "Either", "Outcome", "MemoryRow", "MeasuredMemory", "CompiledProgram", "Profile"),
+    *(
+        "SaveNames",
+        "SaveAllButNames",
+        "Either",
+        "Outcome",
+        "MemoryRow",
+        "MeasuredMemory",
+        "CompiledProgram",
+        "Profile",
+    ),
     *("Step", "Buffer", "Timeline"),  # in the example of Program
     *("decide", "names_in"),  # how the engine asks a policy
 }
@@ -31,7 +41,11 @@ def _public() -> dict[str, Any]:
         for name in getattr(module, "__all__", vars(module)):
             value = getattr(module, name)
             is_ours = getattr(value, "__module__", "").startswith(module.__name__)
-            if is_ours and not name.startswith("_") and (inspect.isclass(value) or inspect.isroutine(value)):
+            if (
+                is_ours
+                and not name.startswith("_")
+                and (inspect.isclass(value) or inspect.isroutine(value))
+            ):
                 found[f"{prefix}.{name}"] = value
     return {name: value for name, value in found.items() if name.rsplit(".", 1)[-1] not in WITHOUT}
 
@@ -42,7 +56,9 @@ PUBLIC = _public()
 @pytest.mark.parametrize("name", PUBLIC)
 def test_the_example_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = doctest.DocTestFinder().find(PUBLIC[name], name, globs={"kr": kr, "keras": keras, "np": np, "tf": tf})
+    found = doctest.DocTestFinder().find(
+        PUBLIC[name], name, globs={"kr": kr, "keras": keras, "np": np, "tf": tf}
+    )
     examples = [test for test in found if test.examples]
     assert examples, f"{name} has no example"
     failures: list[str] = []

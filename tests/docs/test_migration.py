@@ -14,9 +14,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
 
 
-# The examples of other libraries with nothing to recompute; tests/engine/test_policies.py tests the warning.
+# The examples of other libraries with nothing to recompute; tests/engine/test_policies.py tests the
+# warning.
 @pytest.mark.long
-@pytest.mark.filterwarnings(r"ignore:the checkpoint of '(f|my_function|sequential\w*)' saves no memory")
+@pytest.mark.filterwarnings(
+    r"ignore:the checkpoint of '(f|my_function|sequential\w*)' saves no memory"
+)
 def test_every_block_runs(capfd):
     names: dict = {}
     for number, code in enumerate(BLOCKS):
@@ -32,8 +35,17 @@ def test_every_block_runs(capfd):
 def test_every_policy_in_the_table_exists():
     from keras_recompute.engine import inspection, policies
 
-    table = [line.split("|")[2] for line in PAGE.read_text().splitlines() if line.startswith(("| `", "| the"))]
-    named = set(re.findall(r"`(\w+)[(`]", " ".join(table))) - {"checkpoint", "checkpoint_name", "f", "p"}
+    table = [
+        line.split("|")[2]
+        for line in PAGE.read_text().splitlines()
+        if line.startswith(("| `", "| the"))
+    ]
+    named = set(re.findall(r"`(\w+)[(`]", " ".join(table))) - {
+        "checkpoint",
+        "checkpoint_name",
+        "f",
+        "p",
+    }
     assert len(named) >= 11
     for name in named:
         assert hasattr(policies, name) or hasattr(inspection, name), name

@@ -19,8 +19,20 @@ def test_the_python_runs(capsys, tmp_path):
         exec(compile(block.replace("/tmp/", f"{tmp_path}/"), "docs/models.md", "exec"), names)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["4", "4", "3"]
-    figures = [line.split() for line in lines if line.endswith("MiB") and line.split()[0] in ("VAE", "GAN", "diffusion")]
-    assert [name for name, *_ in figures] == ["VAE", "VAE", "GAN", "GAN", "GAN", "diffusion", "diffusion"]
+    figures = [
+        line.split()
+        for line in lines
+        if line.endswith("MiB") and line.split()[0] in ("VAE", "GAN", "diffusion")
+    ]
+    assert [name for name, *_ in figures] == [
+        "VAE",
+        "VAE",
+        "GAN",
+        "GAN",
+        "GAN",
+        "diffusion",
+        "diffusion",
+    ]
     sizes = [float(size) for _, size, _ in figures]
     assert sizes[1] < sizes[0] / 2
     assert sizes[4] < sizes[3] < sizes[2] / 2

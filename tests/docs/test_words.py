@@ -1,4 +1,6 @@
-"""The documents as such: length and order of the README, its copy on the site, links, changelog, notes."""
+"""The documents as such: length and order of the README, its copy on the site, links, changelog,
+notes.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ PLAIN = [
 def test_sentences_are_read_once(path):
     text = prose(path.read_text())
     assert re.findall(RIDDLES, text) == []
-    sentences = [line for line in text.splitlines() if not line.startswith(("|", "#", "![", "<!--"))]
+    sentences = [
+        line for line in text.splitlines() if not line.startswith(("|", "#", "![", "<!--"))
+    ]
     assert [line for line in sentences if len(line) > 100] == []
 
 
@@ -149,7 +153,9 @@ def test_no_link_is_broken(path):
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout")
 def test_every_document_is_reached_from_the_readme():
     command = ["git", "ls-files", "docs/*.md"]
-    tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    tracked = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
     guides = {ROOT / name for name in tracked if not name.startswith("docs/reference/")}
     seen, todo = set(), [ROOT / "README.md"]
     while todo:

@@ -1,4 +1,6 @@
-"""The script makes Graphcore's names importable in the process that it runs in; other tests find it as it was."""
+"""The script makes Graphcore's names importable in the process that it runs in; other tests find it
+as it was.
+"""
 
 import pytest
 

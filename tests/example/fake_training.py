@@ -1,4 +1,5 @@
-"""The script with a training that takes no TensorFlow: two updates, after which --epochs 2 goes on for ever.
+"""The script with a training that takes no TensorFlow: two updates, after which --epochs 2 goes on
+for ever.
 
 Run as a program, it is what the tests end, and what they give no output and no disk to.
 """
@@ -10,7 +11,12 @@ from keras_recompute.example.sequence_plans import named_plans
 from keras_recompute.example.session import Session
 from keras_recompute.liveness import Buffer, Program, Step
 
-PROGRAM = Program("pretended", "hand", (Step("a", 7), Step("b", 3)), (Buffer("w", 10, 0, 1, "always-live", "weight"),))
+PROGRAM = Program(
+    "pretended",
+    "hand",
+    (Step("a", 7), Step("b", 3)),
+    (Buffer("w", 10, 0, 1, "always-live", "weight"),),
+)
 
 
 class Pretended(Session):

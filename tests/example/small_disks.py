@@ -11,7 +11,9 @@ import pytest
 
 @contextlib.contextmanager
 def small_disk(tmp_path, size):
-    """Give the folder of a disk with room for ``size``, as mount writes it; skip the test where there can be none."""
+    """Give the folder of a disk with room for ``size``, as mount writes it; skip the test where
+    there can be none.
+    """
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]

@@ -10,8 +10,8 @@ from keras_recompute.errors import DoesNotFitError
 from keras_recompute.example.arguments import parse_arguments
 from keras_recompute.example.data import feed_bytes
 from keras_recompute.example.memory_check import check_memory, predicted_bytes
+from keras_recompute.example.program_needs import bytes_needed, capacity_of, needed_bytes
 from keras_recompute.example.sequence_plans import SequencePlan
-from keras_recompute.example.session import bytes_needed, capacity_of, needed_bytes
 from keras_recompute.liveness import Buffer, Program, Step
 
 ROOT = Path(__file__).parents[2]
@@ -23,9 +23,16 @@ def parsed(*arguments):
 
 def test_a_device_compiles_and_trains_nothing_within_its_memory():
     options = parsed("--device", "V5E", "--checkpoints", "auto")
-    assert (options.device, options.compile_only, options.memory_budget) == ("v5e", True, 16 * 2**30)
+    assert (options.device, options.compile_only, options.memory_budget) == (
+        "v5e",
+        True,
+        16 * 2**30,
+    )
     assert capacity_of(options) == (16 * 2**30, "the TPU v5e")
-    assert parsed("--device", "h100", "--checkpoints", "auto", "--memory-budget", "8GiB").memory_budget == 8 * 2**30
+    assert (
+        parsed("--device", "h100", "--checkpoints", "auto", "--memory-budget", "8GiB").memory_budget
+        == 8 * 2**30
+    )
     assert capacity_of(parsed()) == (1472 * 624 * 1024, "a Mk2 IPU")
 
 
@@ -34,14 +41,19 @@ def test_what_this_machine_has_is_no_bound_for_a_device():
 
 
 def test_the_data_is_in_the_memory_of_a_device():
-    """Of constant data: 4 microbatches of 16 sequences of 2048 steps of 512 features and a target, of 4 bytes each."""
+    """Of constant data: 4 microbatches of 16 sequences of 2048 steps of 512 features and a target,
+    of 4 bytes each.
+    """
     on_device, here = parsed("--device", "h100", "--data", "constant"), parsed("--data", "constant")
     fed = 4 * 16 * 2048 * 513 * 4
     assert feed_bytes(here, 16) == fed
-    assert predicted_bytes(on_device, SequencePlan(7)) - predicted_bytes(here, SequencePlan(7)) == fed
-    steps, buffers = (
-        (Step("add", 8),),
-        (Buffer("w", 4, 0, 0, "always-live", "weight"), Buffer("x", 2, 0, 0, "input-feed", "input")),
+    assert (
+        predicted_bytes(on_device, SequencePlan(7)) - predicted_bytes(here, SequencePlan(7)) == fed
+    )
+    steps = (Step("add", 8),)
+    buffers = (
+        Buffer("w", 4, 0, 0, "always-live", "weight"),
+        Buffer("x", 2, 0, 0, "input-feed", "input"),
     )
     program = Program("step", "XLA", steps, buffers, allocated_temporary_bytes=10)
     assert (needed_bytes(program, here), needed_bytes(program, on_device)) == (4 + 10, 4 + 10 + 2)
@@ -58,14 +70,24 @@ def test_a_plan_that_a_device_has_no_room_for_needs_what_its_compiler_says():
     ("arguments", "said"),
     [
         (["--device", "h10"], "there is no device 'h10' (did you mean 'h100'?); there are t4,"),
-        (["--device", "h100", "--workers", "2"], "--device: it compiles in one process; leave out --workers"),
-        (["--device", "h100", "--memory-budget", "1GiB"], "--memory-budget: the number of checkpoints is fixed"),
+        (
+            ["--device", "h100", "--workers", "2"],
+            "--device: it compiles in one process; leave out --workers",
+        ),
+        (
+            ["--device", "h100", "--memory-budget", "1GiB"],
+            "--memory-budget: the number of checkpoints is fixed",
+        ),
         (["--checkpoints", "auto"], "Give --memory-budget, such as 128MiB, or --device"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments, said):
     done = subprocess.run(
-        [sys.executable, "recompute_lstm.py", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "recompute_lstm.py", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr

@@ -1,4 +1,6 @@
-"""However a run ends, its figures are kept: signals, an output that nobody hears, a disk that is full."""
+"""However a run ends, its figures are kept: signals, an output that nobody hears, a disk that is
+full.
+"""
 
 import json
 import os
@@ -67,7 +69,9 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
         assert process.wait(timeout=60) == 143
 
 
-@pytest.mark.parametrize(("redirect", "says"), [(">&-", "is closed"), (">/dev/full", "No space left on device")])
+@pytest.mark.parametrize(
+    ("redirect", "says"), [(">&-", "is closed"), (">/dev/full", "No space left on device")]
+)
 def test_without_an_output_the_files_are_written(tmp_path, redirect, says):
     if "full" in redirect and not Path("/dev/full").is_char_device():
         pytest.skip("no /dev/full")
@@ -77,12 +81,17 @@ def test_without_an_output_the_files_are_written(tmp_path, redirect, says):
     assert "standard output" in err
     assert says in err
     assert losses(tmp_path / "out.json") == [2.0, 1.0]
-    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == ["liveness.json", "liveness.png"]
+    assert sorted(path.name for path in (tmp_path / "report").iterdir()) == [
+        "liveness.json",
+        "liveness.png",
+    ]
 
 
 @pytest.mark.long
 def test_without_any_standard_stream_the_files_are_written_and_nothing_else_into_them(tmp_path):
-    code, out, err = run(tmp_path, "--json", "out.json", "--report", "report", redirect="<&- >&- 2>&-")
+    code, out, err = run(
+        tmp_path, "--json", "out.json", "--report", "report", redirect="<&- >&- 2>&-"
+    )
     assert (code, out, err) == (1, "", "")
     assert losses(tmp_path / "out.json") == [2.0, 1.0]
 
@@ -109,7 +118,8 @@ def no_file_may_have_a_byte():
 
 
 @pytest.mark.parametrize(
-    "files", [["--json", "out.json"], ["--report", "report"], ["--report", "report", "--json", "out.json"]]
+    "files",
+    [["--json", "out.json"], ["--report", "report"], ["--report", "report", "--json", "out.json"]],
 )
 def test_where_no_file_can_be_written_the_figures_are_printed(tmp_path, files):
     code, out, err = run(tmp_path, *files, preexec_fn=no_file_may_have_a_byte)
@@ -124,7 +134,9 @@ def test_where_no_file_can_be_written_the_figures_are_printed(tmp_path, files):
 
 
 def test_an_interrupted_run_that_cannot_write_prints(tmp_path):
-    with start(tmp_path, "--epochs", "2", "--json", "out.json", preexec_fn=no_file_may_have_a_byte) as process:
+    with start(
+        tmp_path, "--epochs", "2", "--json", "out.json", preexec_fn=no_file_may_have_a_byte
+    ) as process:
         assert process.stdout.readline() == "update 2/2\n"
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)

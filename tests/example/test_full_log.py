@@ -1,4 +1,6 @@
-"""A disk that is full, or files that are used up, are no lack of memory: the line names what there is too little of."""
+"""A disk that is full, or files that are used up, are no lack of memory: the line names what there
+is too little of.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ def test_a_log_on_a_full_disk_names_the_disk(tmp_path):
         log = Log(tf, folder / "log")
         log.add(1, {"loss": 1.0, "bits_per_byte": None})
         fill(folder / "other", free_bytes=0)
-        for write in (lambda: [log.add(n, {"loss": 1.0}) for n in range(200)], lambda: log.add_program(1, PROGRAM)):
+        for write in (
+            lambda: [log.add(n, {"loss": 1.0}) for n in range(200)],
+            lambda: log.add_program(1, PROGRAM),
+        ):
             with pytest.raises(LogError) as raised:
                 write()
             line = course._line(raised.value, None)
@@ -41,7 +46,9 @@ def test_a_log_that_cannot_be_is_refused_before_training(tmp_path):
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE])
 def test_what_is_used_up_is_named(code):
-    error = tf.errors.ResourceExhaustedError(None, None, f"/a/file; {os.strerror(code)}\n\tFailed to flush 2 events")
+    error = tf.errors.ResourceExhaustedError(
+        None, None, f"/a/file; {os.strerror(code)}\n\tFailed to flush 2 events"
+    )
     assert not is_out_of_memory(error)
     assert os.strerror(code) in course._line(error, None)
 
@@ -49,8 +56,15 @@ def test_what_is_used_up_is_named(code):
 def test_memory_is_still_memory():
     options = parse_arguments([], "")
     session = type("S", (), {"options": options})()
-    compiled = type("S", (), {"options": parse_arguments(["--device", "h100", "--batch-size", "9999999"], "")})()
-    assert " TiB for a training step and 763 GiB for its data" in course._line(MemoryError(), compiled)
-    for error in (MemoryError(), tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1]")):
+    compiled = type(
+        "S", (), {"options": parse_arguments(["--device", "h100", "--batch-size", "9999999"], "")}
+    )()
+    assert " TiB for a training step and 763 GiB for its data" in course._line(
+        MemoryError(), compiled
+    )
+    for error in (
+        MemoryError(),
+        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1]"),
+    ):
         assert is_out_of_memory(error)
         assert course._line(error, session).startswith("out of memory: the run needs")

@@ -1,4 +1,6 @@
-"""Numbers and names at the limits of what there is: right, or one line and exit code 2 before anything is trained."""
+"""Numbers and names at the limits of what there is: right, or one line and exit code 2 before
+anything is trained.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ LONG = "x" * 300
 @pytest.mark.parametrize("seed", [0, 1, LARGEST_SEED - 1, LARGEST_SEED])
 def test_every_seed_holds_other_text_back_than_the_next(seed):
     tf = pytest.importorskip("tensorflow")
-    options = parse_arguments(["--seed", str(seed), "--validation", "0.1", "--seq-len", "8", "--batch-size", "2"], "")
+    options = parse_arguments(
+        ["--seed", str(seed), "--validation", "0.1", "--seq-len", "8", "--batch-size", "2"], ""
+    )
     text = find_text(options)
     for made in (validation_dataset(tf, options, text), make_dataset(tf, options, text)):
         inputs, _ = next(iter(made))
@@ -45,8 +49,14 @@ def test_every_seed_holds_other_text_back_than_the_next(seed):
         (f"--checkpoints auto --memory-budget {'9' * 5000}", "is more than any memory"),
         ("--levels 99", "--levels 99: 2048 steps can be nested in at most 11 levels of loops"),
         ("--levels 99 --sweep", "--levels 99: 2048 steps can be nested in at most 11"),
-        ("--levels 99 --checkpoints auto --memory-budget 1GiB", "--levels 99: 2048 steps can be nested in at most 11"),
-        ("--levels 2 --seq-len 2 --checkpoints 1", "--levels 2: 2 steps can be nested in at most 1"),
+        (
+            "--levels 99 --checkpoints auto --memory-budget 1GiB",
+            "--levels 99: 2048 steps can be nested in at most 11",
+        ),
+        (
+            "--levels 2 --seq-len 2 --checkpoints 1",
+            "--levels 2: 2 steps can be nested in at most 1",
+        ),
         ("--report=", "--report: the name of the folder is empty"),
         ("--json=", "--json: the name of the file is empty"),
         ("--log=", "--log: the name of the folder is empty"),
@@ -57,22 +67,36 @@ def test_every_seed_holds_other_text_back_than_the_next(seed):
         (f"--save new/{LONG}", "too long"),
         (f"--log {LONG}", "too long"),
         (f"--load {LONG} --generate a", "too long"),
-        ("--save gs://bucket/run", "'gs://bucket/run' is an address, and files of this machine alone"),
+        (
+            "--save gs://bucket/run",
+            "'gs://bucket/run' is an address, and files of this machine alone",
+        ),
         ("--log l\udcff", "l\\udcff: TensorFlow writes to names of UTF-8 alone"),
         (f"--device h100 --units {10**12}", "TiB for a training step, and this machine has"),
         (f"--cell {'x' * 5000}", "argument --cell: invalid choice: 'xxx"),
         ("--json same --log same", "--json same: the folder of --log same is to stand there"),
-        ("--json same --log same/inside", "--json same: the folder of --log same/inside is to stand there"),
-        ("--json saves/.lock --save saves --force", "--json saves/.lock: --save saves has a file of its own there"),
+        (
+            "--json same --log same/inside",
+            "--json same: the folder of --log same/inside is to stand there",
+        ),
+        (
+            "--json saves/.lock --save saves --force",
+            "--json saves/.lock: --save saves has a file of its own there",
+        ),
         ("--json saves/update-00000010 --save saves", "--save saves has a file of its own there"),
-        ("--text saves/.lock --seq-len 9 --save saves", "--save saves: it writes under the name of saves/.lock"),
+        (
+            "--text saves/.lock --seq-len 9 --save saves",
+            "--save saves: it writes under the name of saves/.lock",
+        ),
         ("--save pipe", "--save pipe: it cannot be a folder of saves, it is a pipe"),
         ("--save dangling", "--save dangling: it cannot be written"),
         ("--save circle", "--save circle: it cannot be"),
     ],
     ids=lambda value: value[:50],
 )
-def test_what_cannot_be_is_one_line_and_touches_nothing(tmp_path, monkeypatch, capsys, arguments, says):
+def test_what_cannot_be_is_one_line_and_touches_nothing(
+    tmp_path, monkeypatch, capsys, arguments, says
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "saves").mkdir()
     (tmp_path / "saves" / ".lock").write_text("text to learn, and more of it")
@@ -102,7 +126,11 @@ def test_the_coldest_and_the_hottest_temperature_draw_without_a_warning():
 
 def test_numbers_of_checkpoints_that_are_proposed_are_possible():
     (plan,) = named_plans(parse_arguments(["--levels", "11", "--checkpoints", "6"], ""))
-    (said,) = [warning for warning in plan.warnings(2048) if "grouped" in warning and "in 11 levels" in warning][:1]
+    (said,) = [
+        warning
+        for warning in plan.warnings(2048)
+        if "grouped" in warning and "in 11 levels" in warning
+    ][:1]
     assert "or 2047 with this one" in said
     parse_arguments(["--levels", "11", "--checkpoints", "2047"], "")
 
@@ -112,7 +140,11 @@ def test_an_open_place_is_no_trouble(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     from keras_recompute.example.output_checks import check_outputs
 
-    check_outputs(parse_arguments("--json out.json --report new/report --save new/saves --log new/saves".split(), ""))
+    check_outputs(
+        parse_arguments(
+            "--json out.json --report new/report --save new/saves --log new/saves".split(), ""
+        )
+    )
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InvalidArgumentError, match="the folder new does not exist"):
         check_outputs(parse_arguments("--json new/out.json".split(), ""))

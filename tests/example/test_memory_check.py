@@ -1,4 +1,6 @@
-"""A run that no memory holds is told before training, with what it needs; one that is refused memory later, too."""
+"""A run that no memory holds is told before training, with what it needs; one that is refused
+memory later, too.
+"""
 
 import json
 
@@ -39,7 +41,9 @@ def test_what_no_memory_holds_is_told_before_training(arguments, capsys):
 
 
 def test_the_sum_is_of_the_step_and_the_data(monkeypatch, capsys):
-    """One plan, the microbatch that is drawn and the 4 of a feed, each of 16 x 2048 symbols and as many successors."""
+    """One plan, the microbatch that is drawn and the 4 of a feed, each of 16 x 2048 symbols and as
+    many successors.
+    """
     data = (1 + 4) * 16 * 2048 * 2 * 4
     parsed = course.parse_arguments(["--checkpoints", "7"], "")
     step = memory_check.predicted_bytes(parsed, *named_plans(parsed))
@@ -47,20 +51,23 @@ def test_the_sum_is_of_the_step_and_the_data(monkeypatch, capsys):
     memory_check.check_memory(parsed)
     monkeypatch.setattr(memory_check, "machine_bytes", lambda: step + data - 1)
     assert recompute_lstm.main(["--checkpoints", "7"]) == 2
-    assert "the run needs 146 MiB for a training step and 1.25 MiB for its data, and this machine has 148 MiB" in (
-        capsys.readouterr().err
+    assert (
+        "the run needs 146 MiB for a training step and 1.25 MiB for its data, and this machine has "
+        "148 MiB" in (capsys.readouterr().err)
     )
 
 
 def test_what_is_only_compiled_needs_its_weights(monkeypatch):
-    """A batch that no machine trains is compiled all the same: that is what --compile-only is for."""
+    """A batch that no machine trains is compiled all the same: --compile-only is for that."""
     parsed = course.parse_arguments(["--batch-size", "1000000", "--compile-only"], "")
     monkeypatch.setattr(memory_check, "machine_bytes", lambda: 64 * 2**20)
     memory_check.check_memory(parsed)
 
 
 def test_the_memory_of_the_machine_is_known_where_something_tells_it(tmp_path, monkeypatch):
-    (tmp_path / "meminfo").write_text("MemTotal:       2048 kB\nMemFree:  1 kB\nSwapTotal:       1024 kB\n")
+    (tmp_path / "meminfo").write_text(
+        "MemTotal:       2048 kB\nMemFree:  1 kB\nSwapTotal:       1024 kB\n"
+    )
     monkeypatch.setattr(local_device, "_MEMORY", tmp_path / "meminfo")
     for bound, there in ((None, 3 * 2**20), ("max\n", 3 * 2**20), ("1048576\n", 2**20)):
         if bound:
@@ -69,7 +76,9 @@ def test_the_memory_of_the_machine_is_known_where_something_tells_it(tmp_path, m
         assert local_device.machine_bytes() == there
 
 
-def test_memory_that_is_refused_in_training_is_one_line_and_the_figures_stay(monkeypatch, tmp_path, capsys):
+def test_memory_that_is_refused_in_training_is_one_line_and_the_figures_stay(
+    monkeypatch, tmp_path, capsys
+):
     class Refused(Pretended):
         def train(self, text):
             super().train(text)
@@ -105,12 +114,20 @@ def test_what_tensorflow_is_refused_is_out_of_memory():
 
 @pytest.mark.long
 def test_what_compiling_shows_not_to_fit_is_not_run(monkeypatch, tmp_path, capsys):
-    """No plan is named, so that the weights and the data are all that is known before: 95 KiB and 12."""
+    """No plan is named, so that the weights and the data are all that is known before: 95 KiB and
+    12.
+    """
     pytest.importorskip("tensorflow")
     monkeypatch.setattr(memory_check, "machine_bytes", lambda: 200 * 2**10)
-    small = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 --steps-per-epoch 6 --quiet"
+    small = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 "
+    small += "--steps-per-epoch 6 --quiet"
     path = tmp_path / "out.json"
-    assert recompute_lstm.main([*small.split(), *"--checkpoints auto --memory-budget 1GiB --json".split(), str(path)]) == 2
+    assert (
+        recompute_lstm.main(
+            [*small.split(), *"--checkpoints auto --memory-budget 1GiB --json".split(), str(path)]
+        )
+        == 2
+    )
     assert "this machine has 200 KiB" in capsys.readouterr().err
     result = json.loads(path.read_text())
     assert result["peak_bytes"] > 200 * 2**10

@@ -27,7 +27,12 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("x" * 5000)
-    for link, target in {"dangling": "nowhere", "one": "two", "two": "one", "link": "folder"}.items():
+    for link, target in {
+        "dangling": "nowhere",
+        "one": "two",
+        "two": "one",
+        "link": "folder",
+    }.items():
         (tmp_path / link).symlink_to(target)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "liveness.json").write_text("of another run")
@@ -45,9 +50,18 @@ def place(tmp_path, monkeypatch):
         ("--report same --json ./folder/../same", ["--json", "--report same"]),
         ("--report link/same --json folder/same", ["--json folder/same", "--report link/same"]),
         ("--report same/inside --json same", ["--json same", "--report same/inside"]),
-        ("--report folder --json link/liveness.json --force", ["--json link/liveness.json", "file of its own"]),
-        ("--report folder --json folder/liveness.html --force", ["--json folder/liveness.html", "file of its own"]),
-        ("--sweep --report folder --json folder/sweep.txt --force", ["--json folder/sweep.txt", "file of its own"]),
+        (
+            "--report folder --json link/liveness.json --force",
+            ["--json link/liveness.json", "file of its own"],
+        ),
+        (
+            "--report folder --json folder/liveness.html --force",
+            ["--json folder/liveness.html", "file of its own"],
+        ),
+        (
+            "--sweep --report folder --json folder/sweep.txt --force",
+            ["--json folder/sweep.txt", "file of its own"],
+        ),
         ("--text file --seq-len 9 --json ./file --force", ["--json file", "the text to learn"]),
         ("--text liveness.json --seq-len 9 --report . --force", ["--report", "the text to learn"]),
         ("--report new/..", ["--report new/..", "exists already"]),

@@ -1,4 +1,6 @@
-"""What a run says while it goes: a line that lives on a terminal, a line for each update elsewhere, events for TensorBoard."""
+"""What a run says while it goes: a line that lives on a terminal, a line for each update elsewhere,
+events for TensorBoard.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,40 @@ from keras_recompute.example import event_log
 from keras_recompute.example.progress import Progress, describe_figures
 
 ROOT = Path(__file__).parents[2]
-SMALL = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 --steps-per-epoch 6 --checkpoints 1"
-FIGURES = {"loss": 1.5, "bits_per_byte": 2.25, "step_seconds": 0.25, "tokens_per_second": 4096.0, "resident_bytes": 3 * 2**30}
+SMALL = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 "
+SMALL += "--steps-per-epoch 6 --checkpoints 1"
+FIGURES = {
+    "loss": 1.5,
+    "bits_per_byte": 2.25,
+    "step_seconds": 0.25,
+    "tokens_per_second": 4096.0,
+    "resident_bytes": 3 * 2**30,
+}
 SHOW, HIDE = "\x1b[?25h", "\x1b[?25l"  # the cursor
 
 
 def test_the_figures_in_words():
     assert list(describe_figures(FIGURES).values()) == [
-        "loss 1.5000", "2.250 bits per byte", "0.25 s per step", "4,096 tokens per second", "3.00 GiB",
+        "loss 1.5000",
+        "2.250 bits per byte",
+        "0.25 s per step",
+        "4,096 tokens per second",
+        "3.00 GiB",
     ]  # fmt: skip
-    unknown = {**FIGURES, "bits_per_byte": None, "tokens_per_second": None, "resident_bytes": None, "step_seconds": 0.0625}
-    assert list(describe_figures(unknown).values()) == ["loss 1.5000", "", "62.5 ms per step", "", ""]
+    unknown = {
+        **FIGURES,
+        "bits_per_byte": None,
+        "tokens_per_second": None,
+        "resident_bytes": None,
+        "step_seconds": 0.0625,
+    }
+    assert list(describe_figures(unknown).values()) == [
+        "loss 1.5000",
+        "",
+        "62.5 ms per step",
+        "",
+        "",
+    ]
 
 
 def test_without_a_terminal_each_update_is_a_line(capsys):
@@ -70,7 +95,9 @@ def test_a_run_that_is_interrupted_leaves_the_terminal_as_it_was():
 
     ours, its = pty.openpty()
     command = [sys.executable, "recompute_lstm.py", *SMALL.split(), "--epochs", "100000"]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=its, stdout=its, stderr=its, env={**os.environ, "TERM": "xterm"})
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=its, stdout=its, stderr=its, env={**os.environ, "TERM": "xterm"}
+    )
     os.close(its)
     shown, interrupted = "", False
     try:
@@ -100,7 +127,14 @@ def test_tensorboard_reads_the_log(tmp_path):
     assert recompute_lstm.main([*asked, "--epochs", "2", "--resume"]) == 0
     events = accumulator.EventAccumulator(str(folder), size_guidance={"tensors": 0}).Reload()
     tags = set(events.Tags()["tensors"])
-    assert {"loss", "bits_per_byte", "step_seconds", "tokens_per_second", "validation_loss", "peak_bytes"} <= tags
+    assert {
+        "loss",
+        "bits_per_byte",
+        "step_seconds",
+        "tokens_per_second",
+        "validation_loss",
+        "peak_bytes",
+    } <= tags
     assert [event.step for event in events.Tensors("loss")] == [1, 2, 3, 4, 5, 6]
     assert [event.step for event in events.Tensors("memory over program steps")] == [0, 3]
 

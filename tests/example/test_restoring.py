@@ -1,4 +1,6 @@
-"""A save that is whole and holds another network, or less than all of it, is one line before training."""
+"""A save that is whole and holds another network, or less than all of it, is one line before
+training.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def write(folder, values):
 def test_weights_and_optimiser_come_back(save):
     model = network()
     restore(model, save)
-    for ours, saved in zip(model.get_weights(), keras.models.load_model(save.path / MODEL).get_weights(), strict=True):
+    for ours, saved in zip(
+        model.get_weights(), keras.models.load_model(save.path / MODEL).get_weights(), strict=True
+    ):
         np.testing.assert_array_equal(ours, saved)
     for variable, array in zip(model.optimizer.variables, arrays(model), strict=True):
         np.testing.assert_array_equal(variable, array)
@@ -54,7 +58,10 @@ def test_weights_and_optimiser_come_back(save):
         (lambda _: [], "optimizer.npz holds 0 arrays"),
         (lambda found: [*found, found[0]], "optimizer.npz holds 7 arrays"),
         (lambda found: found[::-1], r"array 0 of optimizer.npz is float32\[3\], and this run has"),
-        (lambda found: [*found[:-1], found[-1].astype(np.float64)], r"array 5 .* float64\[3\].* float32\[3\]"),
+        (
+            lambda found: [*found[:-1], found[-1].astype(np.float64)],
+            r"array 5 .* float64\[3\].* float32\[3\]",
+        ),
         (lambda found: [*found[:-1], np.array([object()])], "optimizer.npz cannot be read"),
     ],
 )
@@ -77,18 +84,26 @@ def test_arrays_are_taken_by_their_names(save):
             archive.writestr(name, data)
     model = network()
     restore(model, save)
-    assert [tuple(variable.shape) for variable in model.optimizer.variables] == [a.shape for a in arrays(model)]
+    assert [tuple(variable.shape) for variable in model.optimizer.variables] == [
+        a.shape for a in arrays(model)
+    ]
 
 
 @pytest.mark.parametrize("data", [b"", b"no archive", b"PK\x05\x06" + bytes(18)])
 def test_a_file_that_is_no_archive_is_refused(save, data):
     (save.path / OPTIMIZER).write_bytes(data)
-    with pytest.raises(InvalidArgumentError, match=r"--resume .*optimizer.npz (cannot be read|holds 0)"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"--resume .*optimizer.npz (cannot be read|holds 0)"
+    ):
         restore(network(), save)
 
 
 def test_another_network_is_refused(save):
-    with pytest.raises(InvalidArgumentError, match=r"array 0 of model.keras is float32\[2, 3\].* float32\[2, 4\]"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"array 0 of model.keras is float32\[2, 3\].* float32\[2, 4\]"
+    ):
         restore(network(4), save)
-    with pytest.raises(InvalidArgumentError, match=r"--load .*model.keras is not the network of a text"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"--load .*model.keras is not the network of a text"
+    ):
         next(sample_bytes(save, b"a", length=1, temperature=1.0, seed=0))

@@ -1,4 +1,6 @@
-"""In the folder that saves go to, only what runs wrote is removed, and nothing is written through a link."""
+"""In the folder that saves go to, only what runs wrote is removed, and nothing is written through a
+link.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,17 @@ def test_what_was_being_written_is_never_taken_and_goes_away(tmp_path):
     assert last_save(tmp_path, "--resume").updates == 1
     with hold_folder(tmp_path):
         assert not half.exists()
-        with pytest.raises(InvalidArgumentError, match="another run saves there"), hold_folder(tmp_path):
+        with pytest.raises(InvalidArgumentError, match="another run saves there"), hold_folder(
+            tmp_path
+        ):
             pass
     with hold_folder(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("files", [[], [MODEL], [MODEL, "tmp0123abc_"], [MODEL, OPTIMIZER], [MODEL, OPTIMIZER, STATE]])
+@pytest.mark.parametrize(
+    "files", [[], [MODEL], [MODEL, "tmp0123abc_"], [MODEL, OPTIMIZER], [MODEL, OPTIMIZER, STATE]]
+)
 def test_what_a_run_left_goes_away_however_far_it_came(tmp_path, files):
     left = tmp_path / ".partial-k3_9xa0z"  # as tempfile names it
     left.mkdir()
@@ -82,14 +88,18 @@ def test_what_a_user_has_there_stays(tmp_path):
 def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(tmp_path, target):
     (tmp_path / "somebody's").write_text("precious")
     (tmp_path / ".lock").symlink_to(target)
-    with pytest.raises(InvalidArgumentError, match=r"--save .*\.lock is a symbolic link.*: remove it"), hold_folder(tmp_path):
+    with pytest.raises(
+        InvalidArgumentError, match=r"--save .*\.lock is a symbolic link.*: remove it"
+    ), hold_folder(tmp_path):
         pass
     assert (tmp_path / "somebody's").read_text() == "precious"
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_workers_are_not_started_where_the_first_one_could_not_save(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("keras_recompute.example.run.start", lambda *_: pytest.fail("they are started"))
+    monkeypatch.setattr(
+        "keras_recompute.example.run.start_workers", lambda *_: pytest.fail("they are started")
+    )
     (tmp_path / ".lock").symlink_to("somebody's")
     assert recompute_lstm.main(["--workers", "2", "--save", str(tmp_path)]) == 2
     assert ".lock is a symbolic link" in capsys.readouterr().err
@@ -104,7 +114,9 @@ def test_a_lock_that_is_no_file_is_refused_at_once(tmp_path, make, what):
     make(tmp_path / ".lock")
     signal.alarm(20)  # instead of hanging
     try:
-        with pytest.raises(InvalidArgumentError, match=rf"\.lock is {what}, .* remove it"), hold_folder(tmp_path):
+        with pytest.raises(
+            InvalidArgumentError, match=rf"\.lock is {what}, .* remove it"
+        ), hold_folder(tmp_path):
             pass
     finally:
         signal.alarm(0)
@@ -122,7 +134,9 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refused)
-    with pytest.raises(InvalidArgumentError, match=r"held for one run alone \(No locks available\)"), hold_folder(tmp_path):
+    with pytest.raises(
+        InvalidArgumentError, match=r"held for one run alone \(No locks available\)"
+    ), hold_folder(tmp_path):
         pass
 
 
@@ -135,7 +149,9 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
     ],
     ids=["link", "file", "folder"],
 )
-def test_what_is_called_like_an_old_save_and_is_none_stays_and_is_said_once(tmp_path, capsys, stands, why):
+def test_what_is_called_like_an_old_save_and_is_none_stays_and_is_said_once(
+    tmp_path, capsys, stands, why
+):
     folder, other = tmp_path / "saves", tmp_path / "other"
     folder.mkdir()
     other.mkdir()
@@ -144,7 +160,11 @@ def test_what_is_called_like_an_old_save_and_is_none_stays_and_is_said_once(tmp_
     for updates in (2, 3, 4):
         assert small_save(folder, updates, keep=1).exists()
     assert sorted(os.listdir(folder)) == ["update-00000001", "update-00000004"]
-    found = {path.read_text() for path in (*tmp_path.rglob("notes.txt"), folder / "update-00000001") if path.is_file()}
+    found = {
+        path.read_text()
+        for path in (*tmp_path.rglob("notes.txt"), folder / "update-00000001")
+        if path.is_file()
+    }
     assert found == {"precious"}
     err = capsys.readouterr().err
     assert err == f"warning: --keep 1: {folder}{os.sep}update-00000001 stays: {why}\n"
@@ -152,7 +172,11 @@ def test_what_is_called_like_an_old_save_and_is_none_stays_and_is_said_once(tmp_
 
 def test_names_that_no_save_has_are_no_saves(tmp_path):
     small_save(tmp_path, 2)
-    for name in ("update-0000000000003", "update-3", "update-\u0660\u0660\u0660\u0660\u0660\u0660\u0660\u0663"):
+    for name in (
+        "update-0000000000003",
+        "update-3",
+        "update-\u0660\u0660\u0660\u0660\u0660\u0660\u0660\u0663",
+    ):
         (tmp_path / name).mkdir()
     assert last_save(tmp_path, "--resume").updates == 2
 
@@ -170,7 +194,9 @@ def test_a_disk_that_is_full_is_named_whoever_writes_to_it(tmp_path):
         small_save(folder, 1)
         for free in range(4096, 200_000, 28_000):
             fill(folder / "other", free_bytes=free)
-            with pytest.raises(SaveError, match=r"No space left on device.*update-00000001, and --resume goes on"):
+            with pytest.raises(
+                SaveError, match=r"No space left on device.*update-00000001, and --resume goes on"
+            ):
                 small_save(folder, 2, write=write)
             assert sorted(os.listdir(folder)) == ["other", "update-00000001"]
         assert last_save(folder, "--resume").updates == 1

@@ -1,4 +1,4 @@
-"""Every byte of a save is covered, and what no run writes is refused in one line when it is loaded."""
+"""Every byte of a save is covered; loading refuses in one line what no run writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def refusal(folder) -> str:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (lambda save: (save / MODEL).write_bytes(b"modem"), f"{MODEL} is not as it was written; remove that save"),
+        (
+            lambda save: (save / MODEL).write_bytes(b"modem"),
+            f"{MODEL} is not as it was written; remove that save",
+        ),
         (lambda save: (save / OPTIMIZER).unlink(), "it cannot be read (No such file or directory)"),
         (lambda save: (save / STATE).write_bytes(b'{"format'), f"{STATE} is damaged"),
         (lambda save: (save / STATE).write_bytes(b"\xff"), f"{STATE} is damaged"),
@@ -37,7 +40,10 @@ def refusal(folder) -> str:
         (change(format="another"), "it is no save of recompute_lstm.py"),
         (change(schema_version=3), "a newer keras-recompute wrote it; upgrade"),
         (change(updates=3), "'losses' cannot be those of a run"),
-        (change(updates=1, losses=[5.5], gradient_norms=[1.0]), f"it is not as it was written: {STATE} is of update 1"),
+        (
+            change(updates=1, losses=[5.5], gradient_norms=[1.0]),
+            f"it is not as it was written: {STATE} is of update 1",
+        ),
         (change(sha256={}), f"{MODEL} is not as it was written"),
         (change(sha256={"../../secret": "0"}), "../../secret is not as it was written"),
         (change(sha256=None), f"{STATE} is damaged"),
@@ -58,9 +64,23 @@ def test_a_damaged_save_is_told_and_stays(tmp_path, wrong, says):
     [
         *({"schema_version": version} for version in (-1, 0, True, 1.0, "1", None, NAN, {})),
         *({"updates": count} for count in (NAN, True, 2.0, "2", -2, 0, {})),
-        *({"losses": losses} for losses in (["a", 5.5], [5.5], [5.5, NAN], [5.5, INFINITY], [5.5, True], [5.5, 10**400], {})),
+        *(
+            {"losses": losses}
+            for losses in (
+                ["a", 5.5],
+                [5.5],
+                [5.5, NAN],
+                [5.5, INFINITY],
+                [5.5, True],
+                [5.5, 10**400],
+                {},
+            )
+        ),
         *({"gradient_norms": norms} for norms in (None, [], [1.0, None], [1.0, NAN])),
-        *({"validation": rows} for rows in (None, {}, [1], [{}], [{**ROW, "update": 3}], [{**ROW, "loss": NAN}])),
+        *(
+            {"validation": rows}
+            for rows in (None, {}, [1], [{}], [{**ROW, "update": 3}], [{**ROW, "loss": NAN}])
+        ),
         *({"trained_seconds": seconds} for seconds in (NAN, INFINITY, -1.0, None, "1", True)),
         *({"versions": versions} for versions in (None, NAN, [], 1)),
         *({"settings": settings} for settings in (None, NAN, [])),
@@ -79,14 +99,21 @@ def test_a_save_of_0_2_0_is_read_by_its_form(tmp_path):
     save = small_save(tmp_path, 2)
     state = last_save(tmp_path, "--resume").state
     as_0_2_0_wrote(validation=[ROW])(save)
-    assert last_save(tmp_path, "--resume").state == {**state, "schema_version": 1, "validation": [ROW]}
-    for versions in ({}, {"keras": "3.15.0"}):  # that version wrote both, and a run goes on by the same alone
+    assert last_save(tmp_path, "--resume").state == {
+        **state,
+        "schema_version": 1,
+        "validation": [ROW],
+    }
+    # That version wrote both, and a run goes on by the same alone
+    for versions in ({}, {"keras": "3.15.0"}):
         as_0_2_0_wrote(versions=versions)(save)
         assert "'versions' cannot be those of a run" in refusal(tmp_path)
 
 
 def test_a_digest_cannot_be_left_out(tmp_path):
-    """Neither by calling the state one of the version that has none, nor by a name that is not known."""
+    """Neither by calling the state one of the version that has none, nor by a name that is not
+    known.
+    """
     save = small_save(tmp_path, 2)
     text = (save / STATE).read_text()
     (save / STATE).write_text(text.replace('"schema_version": 2', '"schema_version": 1'))

@@ -1,4 +1,6 @@
-"""What was trained is kept whole or not at all, gone on from to the same losses, and used to continue a text."""
+"""What was trained is kept whole or not at all, gone on from to the same losses, and used to
+continue a text.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ from keras_recompute.example.arguments import parse_arguments
 from keras_recompute.example.data import find_text, validation_dataset
 from keras_recompute.example.saves import MODEL, OPTIMIZER, STATE, SaveError, last_save
 
-SMALL = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 --steps-per-epoch 6 --quiet".split()
+SMALL = (
+    "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 "
+    "--steps-per-epoch 6 --quiet"
+).split()
 TWO_EPOCHS = [*SMALL, "--epochs", "2", "--checkpoints", "2", "--validation", "0.1"]  # six updates
 ROOT = Path(__file__).parents[2]
 
@@ -68,7 +73,10 @@ def test_the_last_saves_stay(undisturbed):
     folder, figures = undisturbed
     assert kept(folder) == [f"update-{number:08d}" for number in (3, 4, 5, 6)]
     assert figures["saved"] == str(folder / "update-00000006")
-    assert json.loads((folder / "update-00000004" / STATE).read_text())["losses"] == figures["losses"][:4]
+    assert (
+        json.loads((folder / "update-00000004" / STATE).read_text())["losses"]
+        == figures["losses"][:4]
+    )
 
 
 @pytest.mark.long
@@ -82,12 +90,19 @@ def test_a_run_goes_on_to_the_same_losses_to_the_bit(undisturbed, tmp_path, afte
         assert (ours["update"], ours["loss"]) == (theirs["update"], theirs["loss"])
     assert figures["trained_seconds"] > figures["validation"][0]["trained_seconds"] > 0
     assert figures["resumed_after"] == after
-    for ours, theirs in zip(weights(folder / "update-00000006"), weights(undisturbed[0] / "update-00000006"), strict=True):
+    for ours, theirs in zip(
+        weights(folder / "update-00000006"),
+        weights(undisturbed[0] / "update-00000006"),
+        strict=True,
+    ):
         np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("plan", ["--checkpoints 5", "--checkpoints 7 --levels 2", "--checkpoints auto --memory-budget 1GiB"])
+@pytest.mark.parametrize(
+    "plan",
+    ["--checkpoints 5", "--checkpoints 7 --levels 2", "--checkpoints auto --memory-budget 1GiB"],
+)
 def test_the_plan_is_no_part_of_what_is_learnt(undisturbed, tmp_path, plan):
     folder = broken_off(undisturbed, tmp_path, 4)
     figures = run(*TWO_EPOCHS, *plan.split(), "--save", folder, "--resume")
@@ -99,14 +114,17 @@ def test_two_workers_go_on_too_and_so_does_one_in_their_place(undisturbed, tmp_p
     """What each update learns is the same, however many share its microbatches."""
     losses = []
     for number, workers in enumerate((["--workers", "2"], [])):
-        folder, figures = broken_off(undisturbed, tmp_path / str(number), 4), tmp_path / f"{number}.json"
+        folder = broken_off(undisturbed, tmp_path / str(number), 4)
+        figures = tmp_path / f"{number}.json"
         asked = [*SMALL, "--epochs", "2", "--checkpoints", "2", *workers, "--json", str(figures)]
         for save in folder.iterdir():  # as of a run that held nothing back
             if save.is_dir():
                 settings = state_of(save)["settings"]
                 change(settings={**settings, "validation": None})(save)
         command = [sys.executable, "recompute_lstm.py", *asked, "--save", str(folder), "--resume"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+        )
         assert done.returncode == 0, done.stderr
         found = json.loads(figures.read_text())
         assert found["resumed_after"] == 4
@@ -126,7 +144,9 @@ def test_more_epochs_go_on_as_one_long_run(undisturbed, tmp_path):
 
 @pytest.mark.long
 def test_the_network_that_is_saved_is_the_one_that_was_trained(undisturbed):
-    """Its cross entropy of the text that was held back, taken by hand, is the validation loss of the run."""
+    """Its cross entropy of the text that was held back, taken by hand, is the validation loss of
+    the run.
+    """
     keras = pytest.importorskip("keras")
     tf = pytest.importorskip("tensorflow")
     folder, figures = undisturbed
@@ -166,7 +186,9 @@ def test_a_full_disk_leaves_the_last_save_whole(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     small_save(tmp_path, 1)
-    with pytest.raises(SaveError, match=r"No space left on device.*update-00000001, and --resume goes on from it"):
+    with pytest.raises(
+        SaveError, match=r"No space left on device.*update-00000001, and --resume goes on from it"
+    ):
         small_save(tmp_path, 2, write=full)
     assert os.listdir(tmp_path) == ["update-00000001"]
     assert last_save(tmp_path, "--resume").updates == 1
@@ -217,15 +239,29 @@ def test_what_cannot_be_kept_or_gone_on_from_is_one_line(undisturbed, arguments,
         (["--length", "3"], "--length: it goes with --generate alone"),
         (["--load", "DIR", "--generate", ""], "there is no text to continue"),
         (["--load", "DIR", "--generate", "\udcff"], "that is no text; its bytes are not UTF-8"),
-        (["--load", "tests", "--generate", "a"], "--load tests: there is no save in it; give the folder that --save"),
-        (["--load", "README.md", "--generate", "a"], "--load README.md: it cannot be read (Not a directory)"),
-        (["--load", "DIR", "--generate", "a", "--temperature", "-1"], "-1 is not a finite number from 0 on"),
-        (["--load", "DIR", "--generate", "a", "--save", "DIR"], "--save: it cannot go with --generate"),
+        (
+            ["--load", "tests", "--generate", "a"],
+            "--load tests: there is no save in it; give the folder that --save",
+        ),
+        (
+            ["--load", "README.md", "--generate", "a"],
+            "--load README.md: it cannot be read (Not a directory)",
+        ),
+        (
+            ["--load", "DIR", "--generate", "a", "--temperature", "-1"],
+            "-1 is not a finite number from 0 on",
+        ),
+        (
+            ["--load", "DIR", "--generate", "a", "--save", "DIR"],
+            "--save: it cannot go with --generate",
+        ),
     ],
 )
 def test_what_cannot_be_continued_is_one_line(undisturbed, arguments, says, capsys):
     folder, _ = undisturbed
-    assert recompute_lstm.main([argument.replace("DIR", str(folder)) for argument in arguments]) == 2
+    assert (
+        recompute_lstm.main([argument.replace("DIR", str(folder)) for argument in arguments]) == 2
+    )
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1), err
     assert says in err
@@ -242,8 +278,20 @@ def test_other_versions_are_refused(undisturbed, tmp_path, capsys):
 @pytest.mark.long
 def test_an_interrupted_run_says_how_to_go_on(tmp_path):
     folder = tmp_path / "saves"
-    command = [sys.executable, "recompute_lstm.py", *SMALL, "--epochs", "100000", "--save", str(folder), "--save-every", "1"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "recompute_lstm.py",
+        *SMALL,
+        "--epochs",
+        "100000",
+        "--save",
+        str(folder),
+        "--save-every",
+        "1",
+    ]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     try:
         while process.poll() is None and not (folder.exists() and kept(folder)):
             time.sleep(0.05)
@@ -259,7 +307,9 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path):
 
 @pytest.mark.long
 def test_a_run_that_is_killed_again_and_again_ends_like_one_that_is_not(tmp_path):
-    """KILLS=20 for more. Whatever there is when it is killed loads, and the end is the same to the bit."""
+    """KILLS=20 for more. Whatever there is when it is killed loads, and the end is the same to the
+    bit.
+    """
     asked, folder = [*SMALL, "--epochs", "20", "--save-every", "1"], tmp_path / "killed"
     command = [sys.executable, "recompute_lstm.py", *asked, "--save", str(folder)]
     kills, chance = int(os.environ.get("KILLS", "2")), random.Random(0)
@@ -268,9 +318,13 @@ def test_a_run_that_is_killed_again_and_again_ends_like_one_that_is_not(tmp_path
         if begun is not None and begun.updates >= 60:
             break
         resume = ["--resume"] if begun is not None else []
-        process = subprocess.Popen([*command, *resume], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*command, *resume], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         more = begun.updates if begun else 0
-        while process.poll() is None and not (folder.exists() and any(int(n[7:]) > more for n in kept(folder))):
+        while process.poll() is None and not (
+            folder.exists() and any(int(n[7:]) > more for n in kept(folder))
+        ):
             time.sleep(0.01)
         time.sleep(chance.random() * 0.1)
         process.kill()
@@ -281,22 +335,47 @@ def test_a_run_that_is_killed_again_and_again_ends_like_one_that_is_not(tmp_path
     whole = run(*asked, "--save", tmp_path / "whole")
     state = last_save(folder, "--resume").state
     assert state["losses"] == whole["losses"]
-    for ours, theirs in zip(weights(folder / "update-00000060"), weights(tmp_path / "whole" / "update-00000060"), strict=True):
+    for ours, theirs in zip(
+        weights(folder / "update-00000060"),
+        weights(tmp_path / "whole" / "update-00000060"),
+        strict=True,
+    ):
         np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.long
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 def test_a_text_that_cannot_be_printed_ends_at_once(undisturbed):
-    command = [sys.executable, "recompute_lstm.py", "--load", str(undisturbed[0]), "--generate", "a", "--length", "100000000"]
+    command = [
+        sys.executable,
+        "recompute_lstm.py",
+        "--load",
+        str(undisturbed[0]),
+        "--generate",
+        "a",
+        "--length",
+        "100000000",
+    ]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=120,
+        )
     assert done.returncode == 1
-    assert "standard output cannot be written: No space left on device" in done.stderr.splitlines()[-1]
+    assert (
+        "standard output cannot be written: No space left on device" in done.stderr.splitlines()[-1]
+    )
 
 
 def test_the_disk_is_waited_for(tmp_path, monkeypatch):
     reached = []
-    monkeypatch.setattr(saves.os, "fsync", lambda handle: reached.append(os.readlink(f"/proc/self/fd/{handle}")))
+    monkeypatch.setattr(
+        saves.os, "fsync", lambda handle: reached.append(os.readlink(f"/proc/self/fd/{handle}"))
+    )
     small_save(tmp_path, 1)
     assert {Path(path).name for path in reached} >= {MODEL, OPTIMIZER, STATE, tmp_path.name}

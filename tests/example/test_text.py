@@ -50,14 +50,20 @@ def test_a_text_that_becomes_shorter_in_training_is_one_line(tmp_path, capsys, m
     path = tmp_path / "text"
     path.write_bytes(bytes(range(256)) * 4)
     monkeypatch.setattr(Session, "after_update", lambda _: path.write_bytes(b"short"))
-    small = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 --steps-per-epoch 20 --quiet"
+    small = "--seq-len 48 --units 8 --features 12 --batch-size 4 --gradient-accumulation 2 "
+    small += "--steps-per-epoch 20 --quiet"
     assert recompute_lstm.main([*small.split(), "--checkpoints", "1", "--text", str(path)]) == 1
     err = capsys.readouterr().err
-    assert err == f"recompute_lstm.py: --text {path}: it had 1024 bytes when the run began, and now has fewer\n"
+    assert (
+        err == f"recompute_lstm.py: --text {path}: it had 1024 bytes when the run began, "
+        "and now has fewer\n"
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes and devices as POSIX has them")
-@pytest.mark.parametrize(("name", "says"), [("pipe", "a pipe"), ("/dev/zero", "a device"), ("folder", "directory")])
+@pytest.mark.parametrize(
+    ("name", "says"), [("pipe", "a pipe"), ("/dev/zero", "a device"), ("folder", "directory")]
+)
 def test_what_may_never_end_is_refused(tmp_path, monkeypatch, capsys, name, says):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")

@@ -21,7 +21,8 @@ CELLS = {
     "gru-before": (GRU, {"reset_after": False}),
 }
 CELL = pytest.mark.parametrize(
-    "cell", ["lstm", *(pytest.param(gru, marks=pytest.mark.long) for gru in ("gru-after", "gru-before"))]
+    "cell",
+    ["lstm", *(pytest.param(gru, marks=pytest.mark.long) for gru in ("gru-after", "gru-before"))],
 )
 
 
@@ -30,7 +31,7 @@ def numbers(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
 
 
 def pair(cell: str, *, features: int = FEATURES, **arguments: Any) -> tuple[Any, Any]:
-    """Return our layer and Keras's with the same weights, none of them zero: also the bias counts."""
+    """Return our layer and Keras's with the same weights, none of them zero, not even the bias."""
     ours_class, extra = CELLS[cell]
     arguments = {**extra, **arguments}
     ours, plain = ours_class(UNITS, **arguments), PLAIN[ours_class](UNITS, **arguments)
@@ -48,9 +49,16 @@ def states_for(layer: Any, dtype: str = "float32") -> list[tf.Tensor]:
 
 
 def results(
-    layer: Any, inputs: np.ndarray, states: Sequence[tf.Tensor] | None = None, *, jit: bool = False, **call: Any
+    layer: Any,
+    inputs: np.ndarray,
+    states: Sequence[tf.Tensor] | None = None,
+    *,
+    jit: bool = False,
+    **call: Any,
 ) -> list:
-    """Return all outputs of ``layer`` and the gradients of input, states and weights of a sum that weighs them."""
+    """Return all outputs of ``layer`` and the gradients of input, states and weights of a sum that
+    weighs them.
+    """
     inputs = tf.convert_to_tensor(inputs)
 
     @tf.function(jit_compile=jit, autograph=False)
@@ -69,11 +77,15 @@ def results(
 
 
 def weights_like(y: tf.Tensor, n: int) -> tf.Tensor:
-    return tf.constant(np.cos(np.arange(np.prod(y.shape)) * (n + 1.0)).reshape(y.shape.as_list()), y.dtype)
+    return tf.constant(
+        np.cos(np.arange(np.prod(y.shape)) * (n + 1.0)).reshape(y.shape.as_list()), y.dtype
+    )
 
 
 def assert_close(ours: list, plain: list, tolerance: float) -> None:
-    """Assert that every result is within ``tolerance`` of the largest element of Keras's, and none is trivial."""
+    """Assert that every result is within ``tolerance`` of the largest element of Keras's, and none
+    is trivial.
+    """
     assert len(ours) == len(plain)
     for number, (a, b) in enumerate(zip(ours, plain, strict=True)):
         assert a.shape == b.shape, f"result {number}: {a.shape} against {b.shape}"

@@ -1,4 +1,6 @@
-"""The fused attention: against its formula in NumPy and against Keras's layer with the same weights, with every gradient."""
+"""The fused attention: against its formula in NumPy and against Keras's layer with the same
+weights, with every gradient.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from keras_recompute.models.model import Model
 
 from .oracle import numbers
 
-JIT = pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
+JIT = pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"]
+)
 BATCH, QUERIES, KEYS, FEATURES, HEADS = 2, 7, 5, 6, 4
 X, Y = numbers(BATCH, QUERIES, FEATURES), numbers(BATCH, KEYS, FEATURES, seed=1)
 
@@ -41,12 +45,18 @@ def run(query, key, value, mask, d_out, scale, tile_bytes, jit, is_causal=False)
     def both(query, key, value, d_out):
         with tf.GradientTape() as tape:
             tape.watch([query, key, value])
-            out = attention(query, key, value, mask, scale=scale, tile_bytes=tile_bytes, is_causal=is_causal)
+            out = attention(
+                query, key, value, mask, scale=scale, tile_bytes=tile_bytes, is_causal=is_causal
+            )
         return (out, *tape.gradient(out, [query, key, value], d_out))
 
     # The formula has the heads in front of the length.
     arguments = [tf.constant(np.swapaxes(a, 1, 2)) for a in (query, key, value, d_out)]
-    found = both(*arguments) if jit is None else tf.function(both, jit_compile=jit, autograph=False)(*arguments)
+    found = (
+        both(*arguments)
+        if jit is None
+        else tf.function(both, jit_compile=jit, autograph=False)(*arguments)
+    )
     return [np.swapaxes(a, 1, 2) for a in found]
 
 
@@ -61,12 +71,20 @@ def run(query, key, value, mask, d_out, scale, tile_bytes, jit, is_causal=False)
 def test_any_shape_mask_and_number_of_tiles_give_the_formula(sizes, masked, tile_bytes, jit, seed):
     batch, heads, queries, keys, size = sizes
     random = np.random.default_rng(seed)
-    query, key = random.standard_normal((batch, heads, queries, size)), random.standard_normal((batch, heads, keys, size))
-    value, d_out = random.standard_normal((batch, heads, keys, 3)), random.standard_normal((batch, heads, queries, 3))
+    query = random.standard_normal((batch, heads, queries, size))
+    key = random.standard_normal((batch, heads, keys, size))
+    value = random.standard_normal((batch, heads, keys, 3))
+    d_out = random.standard_normal((batch, heads, queries, 3))
     full = batch, heads, queries, keys
-    mask = None if masked is None else random.random([full[i] if i in masked else 1 for i in range(4)]) < 0.6
+    mask = (
+        None
+        if masked is None
+        else random.random([full[i] if i in masked else 1 for i in range(4)]) < 0.6
+    )
     found = run(query, key, value, mask, d_out, 0.7, tile_bytes, jit)
-    for name, a, b in zip(("out", "query", "key", "value"), found, by_formula(query, key, value, mask, d_out, 0.7)):
+    for name, a, b in zip(
+        ("out", "query", "key", "value"), found, by_formula(query, key, value, mask, d_out, 0.7)
+    ):
         np.testing.assert_allclose(a, b, atol=1e-12, err_msg=name)
 
 
@@ -79,7 +97,8 @@ def test_any_shape_mask_and_number_of_tiles_give_the_formula(sizes, masked, tile
     seed=st.integers(0, 99),
 )
 def test_causal_attention_of_any_length_is_that_with_a_mask(length, tile_bytes, jit, seed):
-    # Spans of at least 64 queries, at most 4: 127 are one, 200 three of 67, 67 and 66, 330 four of 83, 83, 83 and 81.
+    # Spans of at least 64 queries, at most 4: 127 are one, 200 three of 67, 67 and 66, 330 four of
+    # 83, 83, 83 and 81.
     random = np.random.default_rng(seed)
     query, key, value, d_out = (random.standard_normal((1, 2, length, 3)) for _ in range(4))
     found = run(query, key, value, None, d_out, 0.7, tile_bytes, jit, is_causal=True)
@@ -89,7 +108,9 @@ def test_causal_attention_of_any_length_is_that_with_a_mask(length, tile_bytes, 
 
 
 @pytest.mark.parametrize(
-    "tile_bytes", [2**15, pytest.param(2**22, marks=pytest.mark.long)], ids=["tiles of 16 queries", "one tile"]
+    "tile_bytes",
+    [2**15, pytest.param(2**22, marks=pytest.mark.long)],
+    ids=["tiles of 16 queries", "one tile"],
 )
 @pytest.mark.parametrize("length", [pytest.param(256, marks=pytest.mark.long), 330])
 def test_causal_attention_compiled(length, tile_bytes):
@@ -111,7 +132,9 @@ def elements_of(kind, *, is_causal, jit):
         return layer(x, x, use_causal_mask=is_causal)
 
     graph = attend.get_concrete_function(tf.TensorSpec((1, 256, FEATURES))).graph
-    return sum(op.outputs[0].shape.num_elements() for op in graph.get_operations() if op.type == kind)
+    return sum(
+        op.outputs[0].shape.num_elements() for op in graph.get_operations() if op.type == kind
+    )
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
@@ -125,7 +148,9 @@ def test_causal_attention_compiled_reads_a_mask_for_the_keys_of_a_span_alone():
     assert elements_of("SelectV2", is_causal=True, jit=True) == HEADS * 4 * 64 * 64
 
 
-@pytest.mark.parametrize("tile_bytes", [2 * 5 * 3 * 8, 2**22], ids=["tiles of 3 queries", "one tile"])
+@pytest.mark.parametrize(
+    "tile_bytes", [2 * 5 * 3 * 8, 2**22], ids=["tiles of 3 queries", "one tile"]
+)
 def test_compiled_with_a_mask_that_hides_all_keys_of_a_query(tile_bytes):
     random = np.random.default_rng(0)
     query, key, value, d_out = (random.standard_normal((2, 3, n, 4)) for n in (7, 5, 5, 7))
@@ -138,10 +163,15 @@ def test_compiled_with_a_mask_that_hides_all_keys_of_a_query(tile_bytes):
 
 def pair(**arguments):
     """Our layer and Keras's with the same weights, none of them zero."""
-    layers = [kind(HEADS, 3, **arguments) for kind in (MultiHeadAttention, keras.layers.MultiHeadAttention)]
+    layers = [
+        kind(HEADS, 3, **arguments)
+        for kind in (MultiHeadAttention, keras.layers.MultiHeadAttention)
+    ]
     for layer in layers:
         layer.build(X.shape, X.shape)
-    layers[1].set_weights([numbers(*w.shape, seed=n) for n, w in enumerate(layers[1].get_weights())])
+    layers[1].set_weights(
+        [numbers(*w.shape, seed=n) for n, w in enumerate(layers[1].get_weights())]
+    )
     layers[0].set_weights(layers[1].get_weights())
     return layers
 
@@ -160,7 +190,9 @@ def outputs_and_gradients(layer, *inputs, jit=False, **options):
 def assert_same(ours, plain, tolerance=1e-5):
     assert len(ours) == len(plain)
     for n, (a, b) in enumerate(zip(ours, plain)):
-        np.testing.assert_allclose(np.float32(a), np.float32(b), rtol=tolerance, atol=tolerance * 10, err_msg=f"result {n}")
+        np.testing.assert_allclose(
+            np.float32(a), np.float32(b), rtol=tolerance, atol=tolerance * 10, err_msg=f"result {n}"
+        )
 
 
 def of_itself(layer, *, jit=False, **options):
@@ -191,7 +223,12 @@ def test_self_attention_is_that_of_keras(jit, options):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"use_bias": False}, {"value_dim": 5}, {"output_shape": 4}, {"dropout": 0.0, "kernel_regularizer": "l2"}],
+    [
+        {"use_bias": False},
+        {"value_dim": 5},
+        {"output_shape": 4},
+        {"dropout": 0.0, "kernel_regularizer": "l2"},
+    ],
     ids=str,
 )
 def test_arguments_of_the_layer(arguments):
@@ -203,17 +240,24 @@ def test_arguments_of_the_layer(arguments):
 def test_attention_to_another_sequence(jit):
     ours, plain = pair()
     assert_same(outputs_and_gradients(ours, X, Y, jit=jit), outputs_and_gradients(plain, X, Y))
-    assert_same(outputs_and_gradients(ours, X, Y, Y[::-1], jit=jit), outputs_and_gradients(plain, X, Y, Y[::-1]))
+    assert_same(
+        outputs_and_gradients(ours, X, Y, Y[::-1], jit=jit),
+        outputs_and_gradients(plain, X, Y, Y[::-1]),
+    )
 
 
 def test_keras_masks_of_the_inputs():
     ours, plain = pair()
     mask = tf.constant([[True] * QUERIES, [True] * 3 + [False] * (QUERIES - 3)])
-    results = [of_itself(layer, query_mask=mask, value_mask=mask, key_mask=mask) for layer in (ours, plain)]
+    results = [
+        of_itself(layer, query_mask=mask, value_mask=mask, key_mask=mask) for layer in (ours, plain)
+    ]
     assert_same(*results)
     padded = tf.concat([X[:, :4], tf.zeros_like(X[:, 4:])], axis=1)
     models = [
-        keras.Sequential([keras.layers.Masking(), Again(layer), keras.layers.GlobalAveragePooling1D()])
+        keras.Sequential(
+            [keras.layers.Masking(), Again(layer), keras.layers.GlobalAveragePooling1D()]
+        )
         for layer in (ours, plain)
     ]
     assert_same([models[0](padded)], [models[1](padded)])
@@ -233,7 +277,8 @@ class Again(keras.layers.Layer):
 def test_what_needs_the_probabilities_is_left_to_keras():
     ours, plain = pair(dropout=0.5)
     assert_same(
-        ours(X, X, return_attention_scores=True, training=False), plain(X, X, return_attention_scores=True, training=False)
+        ours(X, X, return_attention_scores=True, training=False),
+        plain(X, X, return_attention_scores=True, training=False),
     )
     assert_same([ours(X, X, training=False)], [plain(X, X, training=False)])
     dropped = [ours(X, X, training=True) for _ in range(2)]
@@ -243,7 +288,10 @@ def test_what_needs_the_probabilities_is_left_to_keras():
 def test_unknown_batch_and_unknown_length():
     ours, plain = pair()
     for shape in ((None, QUERIES, FEATURES), (None, None, FEATURES)):
-        a, b = (tf.function(lambda x, f=f: f(x, x), input_signature=[tf.TensorSpec(shape)])(X) for f in (ours, plain))
+        a, b = (
+            tf.function(lambda x, f=f: f(x, x), input_signature=[tf.TensorSpec(shape)])(X)
+            for f in (ours, plain)
+        )
         assert_same([a], [b])
 
 
@@ -252,7 +300,10 @@ def test_half_precision_is_as_near_the_exact_result_as_that_of_keras(policy):
     exact = of_itself(pair()[1])
 
     def error(found):
-        return max(np.abs(np.float32(a) - np.float32(b)).max() / max(np.abs(b).max(), 1) for a, b in zip(found, exact))
+        return max(
+            np.abs(np.float32(a) - np.float32(b)).max() / max(np.abs(b).max(), 1)
+            for a, b in zip(found, exact)
+        )
 
     ours, plain = (of_itself(layer) for layer in pair(dtype=policy))
     assert ours[0].dtype == plain[0].dtype
@@ -306,8 +357,9 @@ def test_it_is_saved_and_loaded(tmp_path):
 
 
 def test_probabilities_are_neither_whole_nor_kept():
-    # All probabilities: 1 x 2 x 2048 x 2048 floats = 32 MiB, and Keras's layer keeps them. A turn of ours has 4 MiB of them,
-    # in the backward pass twice and their gradient; besides them are some arrays of 1 x 2048 x 16 floats = 128 KiB.
+    # All probabilities: 1 x 2 x 2048 x 2048 floats = 32 MiB, and Keras's layer keeps them. A turn
+    # of ours has 4 MiB of them, in the backward pass twice and their gradient; besides them are
+    # some arrays of 1 x 2048 x 16 floats = 128 KiB.
     x = tf.constant(numbers(1, 2048, 16))
     whole = 1 * 2 * 2048 * 2048 * 4
 
@@ -321,7 +373,9 @@ def test_probabilities_are_neither_whole_nor_kept():
                 loss = tf.reduce_sum(tf.square(layer(x, x)))
             return tape.gradient(loss, x)
 
-        return profile(tf.function(step, jit_compile=True, autograph=False), x).allocated_temporary_bytes
+        return profile(
+            tf.function(step, jit_compile=True, autograph=False), x
+        ).allocated_temporary_bytes
 
     assert temporary_bytes(keras.layers.MultiHeadAttention) > whole
     assert temporary_bytes(MultiHeadAttention) < 0.6 * whole

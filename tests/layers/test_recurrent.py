@@ -1,4 +1,4 @@
-"""The fused LSTM and GRU against Keras's with the same weights: outputs, states and every gradient."""
+"""The fused LSTM and GRU against Keras's, same weights: outputs, states and every gradient."""
 
 from __future__ import annotations
 
@@ -13,15 +13,33 @@ import tensorflow as tf
 from keras_recompute.errors import UnsupportedError
 from keras_recompute.layers.recurrent import GRU, LSTM
 
-from .oracle import BATCH, CELL, CELLS, FEATURES, PLAIN, TIME, UNITS, assert_close, numbers, pair, results, states_for
+from .oracle import (
+    BATCH,
+    CELL,
+    CELLS,
+    FEATURES,
+    PLAIN,
+    TIME,
+    UNITS,
+    assert_close,
+    numbers,
+    pair,
+    results,
+    states_for,
+)
 
 GRUS = ("gru-after", "gru-before")
-JIT = pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
+JIT = pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"]
+)
 X = numbers(BATCH, TIME, FEATURES)
 
 
 # Any two of the three both ways in all combinations; for LSTM, the long tests included, all three.
-PAIRWISE, OTHERS = ([flags for flags in itertools.product([True, False], repeat=3) if sum(flags) % 2 == odd] for odd in (1, 0))
+PAIRWISE, OTHERS = (
+    [flags for flags in itertools.product([True, False], repeat=3) if sum(flags) % 2 == odd]
+    for odd in (1, 0)
+)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +85,10 @@ def exact_results(cell):
     ("dtype", "tolerance"),
     [
         ("mixed_float16", 1e-2),
-        *(pytest.param(*given, marks=pytest.mark.long) for given in (("float16", 1e-2), ("bfloat16", 8e-2))),
+        *(
+            pytest.param(*given, marks=pytest.mark.long)
+            for given in (("float16", 1e-2), ("bfloat16", 8e-2))
+        ),
     ],
 )
 def test_half_precision_is_near_the_exact_result(cell, dtype, tolerance):
@@ -81,7 +102,9 @@ def test_half_precision_is_near_the_exact_result(cell, dtype, tolerance):
 
 @CELL
 @pytest.mark.parametrize(
-    "arguments", [{"use_bias": False}, {"go_backwards": True}, {"go_backwards": True, "return_sequences": True}], ids=str
+    "arguments",
+    [{"use_bias": False}, {"go_backwards": True}, {"go_backwards": True, "return_sequences": True}],
+    ids=str,
 )
 def test_other_arguments(cell, arguments):
     ours, plain = pair(cell, return_state=True, **arguments)
@@ -106,7 +129,10 @@ def test_one_feature_and_one_sample(cell):
     ("cell", "jit"),
     [
         ("lstm", False),
-        *(pytest.param(*given, marks=pytest.mark.long) for given in [*((c, False) for c in GRUS), ("lstm", True)]),
+        *(
+            pytest.param(*given, marks=pytest.mark.long)
+            for given in [*((c, False) for c in GRUS), ("lstm", True)]
+        ),
     ],
 )
 def test_dropout_draws_keras_s_mask(cell, jit):
@@ -164,7 +190,9 @@ def test_two_halves_with_the_state_handed_on_are_the_whole(cell):
 def test_an_unknown_batch_size(cell, jit):
     ours, plain = pair(cell, return_sequences=True)
 
-    @tf.function(input_signature=[tf.TensorSpec((None, TIME, FEATURES))], jit_compile=jit, autograph=False)
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, TIME, FEATURES))], jit_compile=jit, autograph=False
+    )
     def gradients(x):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(ours(x) ** 2)
@@ -217,7 +245,10 @@ def test_save_and_load(cell, tmp_path):
     ("cell", "jit"),
     [
         ("lstm", False),
-        *(pytest.param(*given, marks=pytest.mark.long) for given in [*((c, False) for c in GRUS), ("gru-after", True)]),
+        *(
+            pytest.param(*given, marks=pytest.mark.long)
+            for given in [*((c, False) for c in GRUS), ("gru-after", True)]
+        ),
     ],
 )
 def test_fit_in_a_plain_keras_model(cell, jit):
@@ -237,12 +268,21 @@ def test_fit_in_a_plain_keras_model(cell, jit):
 @pytest.mark.parametrize("layer", [LSTM, GRU])
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("activation", "relu"), ("recurrent_activation", "hard_sigmoid"), ("recurrent_dropout", 0.1), ("unroll", True)],
+    [
+        ("activation", "relu"),
+        ("recurrent_activation", "hard_sigmoid"),
+        ("recurrent_dropout", 0.1),
+        ("unroll", True),
+    ],
 )
 def test_what_is_not_supported_is_refused_by_name(layer, name, value):
-    with pytest.raises(UnsupportedError, match=rf"{layer.__name__} '\w+': {name}=.*{value}.* is not supported") as refused:
+    with pytest.raises(
+        UnsupportedError, match=rf"{layer.__name__} '\w+': {name}=.*{value}.* is not supported"
+    ) as refused:
         layer(UNITS, **{name: value})
-    assert f"keras.layers.{layer.__name__}" in str(refused.value), "the message must say what to use instead"
+    assert f"keras.layers.{layer.__name__}" in str(refused.value), (
+        "the message must say what to use instead"
+    )
     assert isinstance(refused.value, NotImplementedError)
 
 
@@ -264,18 +304,25 @@ def test_an_unknown_number_of_timesteps_is_refused(cell):
     def run(x):
         return ours(x)
 
-    with pytest.raises(UnsupportedError, match=r"the number of timesteps must be known, but the input is \(3, None, 5\)"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"the number of timesteps must be known, but the input is \(3, None, 5\)",
+    ):
         run(X)
 
 
 @CELL
 def test_a_gradient_through_one_result_alone(cell):
-    """The gradients of the other results are then missing, not zero, when the layer is differentiated."""
+    """The gradients of the other results are then missing, not zero, when the layer is
+    differentiated.
+    """
     ours, plain = pair(cell, return_sequences=True, return_state=True)
     for which in range(len(ours(X))):
         found = []
         for layer in (ours, plain):
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum(layer(X)[which] ** 2)
-            found.append([g.numpy() for g in tape.gradient(loss, [w.value for w in layer.trainable_weights])])
+            found.append(
+                [g.numpy() for g in tape.gradient(loss, [w.value for w in layer.trainable_weights])]
+            )
         assert_close(*found, 1e-5)

@@ -1,4 +1,6 @@
-"""Through the engine: the sequential part of a recurrence is not run again where its outputs are at hand."""
+"""Through the engine: the sequential part of a recurrence is not run again where its outputs are at
+hand.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,13 @@ def test_what_is_saved_are_the_outputs(cell):
 
 
 @CELL
-@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
 @pytest.mark.parametrize(
-    "policy", [pytest.param(save_nothing, marks=pytest.mark.long), save_replay_sources], ids=["run again", "from its outputs"]
+    "jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"]
+)
+@pytest.mark.parametrize(
+    "policy",
+    [pytest.param(save_nothing, marks=pytest.mark.long), save_replay_sources],
+    ids=["run again", "from its outputs"],
 )
 def test_the_replayed_gradient_is_keras_s(cell, policy, jit):
     ours, plain = pair(cell, return_sequences=True)
@@ -77,14 +83,17 @@ def test_a_dropout_mask_is_replayed_from_its_seed():
     def run(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            joint = join(trace(lambda x: ours(x, training=True), [tf.TensorSpec(x.shape)], target_now()))
+            joint = join(
+                trace(lambda x: ours(x, training=True), [tf.TensorSpec(x.shape)], target_now())
+            )
             part = partition(joint, save_nothing)
             (y,) = lower(part, [x], name="section-0")
         saved.extend(part.saved)
         return tape.gradient(y, x)
 
     gradient = run(tf.constant(X))
-    # A feature that the mask hid has no gradient at any step; one it let pass has one at every step.
+    # A feature that the mask hid has no gradient at any step; one it let pass has one at every
+    # step.
     hidden = (gradient.numpy() == 0).all(axis=1)
     assert 0 < hidden.sum() < hidden.size
     assert ((gradient.numpy() == 0).any(axis=1) == hidden).all()
@@ -101,7 +110,8 @@ def loops_forward(cell: str, policy) -> list[int]:
 @CELL
 def test_gates_are_written_down_only_where_they_are_kept(cell):
     (without_gates,) = loops_forward(cell, save_replay_sources)
-    (with_gates,) = loops_forward(cell, save_everything)  # one loop: its outputs serve, and no second one makes them
+    # One loop: its outputs serve, and no second one makes them
+    (with_gates,) = loops_forward(cell, save_everything)
     assert without_gates < with_gates
 
 
@@ -114,7 +124,11 @@ def test_both_loops_have_the_same_outputs(cell, jit):
 
     def outputs(policy):
         part = partition(trace_of, policy)
-        return tf.function(lambda x: lower(part, [x], name="section-0"), jit_compile=jit, autograph=False)(X)
+        return tf.function(
+            lambda x: lower(part, [x], name="section-0"), jit_compile=jit, autograph=False
+        )(X)
 
-    for light, full, expected in zip(outputs(save_replay_sources), outputs(save_everything), plain(X), strict=True):
+    for light, full, expected in zip(
+        outputs(save_replay_sources), outputs(save_everything), plain(X), strict=True
+    ):
         assert_close([light.numpy(), full.numpy()], [expected.numpy()] * 2, 2e-6)

@@ -12,7 +12,13 @@ from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpo
 from keras_recompute.layers.time_slice import TimeSlice
 
 A, B = tf.constant([[1.0, 2.0]]), tf.constant([[3]])
-NESTS = {"tensor": A, "list": [A, B], "tuple": (A, B), "dict": {"a": A, "b": B}, "deep": {"a": [A, (B, A)], "b": B}}
+NESTS = {
+    "tensor": A,
+    "list": [A, B],
+    "tuple": (A, B),
+    "dict": {"a": A, "b": B},
+    "deep": {"a": [A, (B, A)], "b": B},
+}
 
 
 @pytest.mark.parametrize("name", NESTS)
@@ -82,7 +88,9 @@ def test_a_slice_takes_its_timesteps(start, stop):
     assert symbolic.shape == (None, stop - start, 3)
 
 
-@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (2, 2), (3, 1), (0, 0), (0.0, 2), ("0", 2), (None, 2), (0, None)])
+@pytest.mark.parametrize(
+    ("start", "stop"), [(-1, 2), (2, 2), (3, 1), (0, 0), (0.0, 2), ("0", 2), (None, 2), (0, None)]
+)
 def test_bad_limits_are_refused(start, stop):
     with pytest.raises(InvalidArgumentError, match=r"0 <= start < stop, not start=") as refused:
         TimeSlice(start, stop)
@@ -91,7 +99,9 @@ def test_bad_limits_are_refused(start, stop):
 
 
 def test_a_sequence_too_short_is_refused():
-    with pytest.raises(InvalidArgumentError, match=r"'late' takes the steps 3 to 6, but the sequence has only 5"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"'late' takes the steps 3 to 6, but the sequence has only 5"
+    ):
         TimeSlice(3, 6, name="late")(X)
     with pytest.raises(InvalidArgumentError, match="has only 5"):
         TimeSlice(3, 6)(keras.Input((5, 3)))

@@ -1,4 +1,6 @@
-"""Keras's recurrent layers in sections of time: results, states and all gradients are those of the plain layer."""
+"""Keras's recurrent layers in sections of time: results, states and all gradients are those of the
+plain layer.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def numbers(*shape, seed=0):
 
 X = numbers(BATCH, TIME, FEATURES)
 IMAGES = numbers(BATCH, TIME, 6, 6, 2)
-# The first step of one sequence and the last of another are masked, and one sequence is so as a whole.
+# The first step of one sequence and the last of another are masked, and one sequence is so as a
+# whole.
 MASK = tf.constant([[0, 1, 1, 0, 1, 1, 1], [1, 1, 0, 1, 1, 0, 0], [0] * 7]) > 0
 STATES = [numbers(BATCH, UNITS, seed=1), numbers(BATCH, UNITS, seed=2)]
 
@@ -89,13 +92,20 @@ CASES = {
     "simple": (lambda: layers.SimpleRNN(UNITS, **BOTH, **SEQUENCES), X, {}),
     "stateful": (lambda: layers.LSTM(UNITS, stateful=True), X, {}),
     "zeros-where-masked": (
-        lambda: rnn(layers.LSTMCell(UNITS), **SEQUENCES, zero_output_for_mask=True), X, {"mask": MASK}
+        lambda: rnn(layers.LSTMCell(UNITS), **SEQUENCES, zero_output_for_mask=True),
+        X,
+        {"mask": MASK},
     ),
     "last-zero-where-masked": (
         lambda: rnn(layers.GRUCell(UNITS), zero_output_for_mask=True), X, {"mask": MASK}
     ),
     "stacked": (
-        lambda: rnn(layers.LSTMCell(UNITS, dropout=0.2, seed=1), layers.GRUCell(3), **SEQUENCES, return_state=True),
+        lambda: rnn(
+            layers.LSTMCell(UNITS, dropout=0.2, seed=1),
+            layers.GRUCell(3),
+            **SEQUENCES,
+            return_state=True,
+        ),
         X,
         {"mask": MASK},
     ),
@@ -106,8 +116,16 @@ CASES = {
     "images": (
         lambda: layers.ConvLSTM2D(2, 3, **SEQUENCES, dropout=0.2, seed=1), IMAGES, {"mask": MASK}
     ),
-    "cell-of-ones-own": (lambda: rnn(Attending(), **SEQUENCES, return_state=True), X, {"mask": MASK}),
-    "inside-another-layer": (lambda: layers.TimeDistributed(layers.LSTM(UNITS)), IMAGES[..., 0], {}),
+    "cell-of-ones-own": (
+        lambda: rnn(Attending(), **SEQUENCES, return_state=True),
+        X,
+        {"mask": MASK},
+    ),
+    "inside-another-layer": (
+        lambda: layers.TimeDistributed(layers.LSTM(UNITS)),
+        IMAGES[..., 0],
+        {},
+    ),
     "bfloat16": (lambda: layers.LSTM(UNITS, dtype="mixed_bfloat16"), X, {"mask": MASK}),
 }  # fmt: skip
 QUICK = ("lstm", "mask", "stacked", "unroll", "stateful", "cell-of-ones-own")
@@ -118,7 +136,9 @@ UNCUT = {
 
 
 def two_passes(case, *, is_cut, jit=False):
-    """Return results and gradients of two calls in training, then the variables that are not trained."""
+    """Return results and gradients of two calls in training, then the variables that are not
+    trained.
+    """
     build, inputs, arguments = case
     keras.utils.set_random_seed(1)
     layer = build()
@@ -136,7 +156,9 @@ def two_passes(case, *, is_cut, jit=False):
         with tf.GradientTape() as tape, around:
             tape.watch(x)
             results = layer(x, training=True, **arguments)
-            terms = [tf.reduce_sum(tf.sin(3 * tf.cast(y, tf.float32))) for y in tf.nest.flatten(results)]
+            terms = [
+                tf.reduce_sum(tf.sin(3 * tf.cast(y, tf.float32))) for y in tf.nest.flatten(results)
+            ]
             loss = tf.add_n(terms)
         gradients = tape.gradient(loss, [x, *variables])
         return [*tf.nest.flatten(results), *gradients]
@@ -146,17 +168,24 @@ def two_passes(case, *, is_cut, jit=False):
 
 
 def assert_equal_passes(case, **options):
-    ours, plain = two_passes(case, is_cut=True, **options), two_passes(case, is_cut=False, **options)
+    ours = two_passes(case, is_cut=True, **options)
+    plain = two_passes(case, is_cut=False, **options)
     for a, b in zip(ours, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CASES])
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CASES],
+)
 def test_results_states_and_gradients_are_the_plain_layers(name):
     assert_equal_passes(CASES[name])
 
 
-@pytest.mark.parametrize("name", [name if name == "mask" else pytest.param(name, marks=pytest.mark.long) for name in CASES])
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "mask" else pytest.param(name, marks=pytest.mark.long) for name in CASES],
+)
 def test_so_they_are_compiled(name):
     assert_equal_passes(CASES[name], jit=True)
 
@@ -241,7 +270,8 @@ def test_a_layer_that_is_recomputed_keeps_a_state_between_sections(jit):
 
     step(x)
     kept = [row.shape for row in rows if row.kind == "operation"]
-    assert kept == [(5, BATCH, UNITS)] * 2  # six sections of six steps, with two states between each two
+    # Six sections of six steps, with two states between each two
+    assert kept == [(5, BATCH, UNITS)] * 2
 
 
 def test_lengths_of_sections():

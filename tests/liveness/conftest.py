@@ -34,7 +34,8 @@ def training_program() -> Program:
     x = keras.layers.LSTM(16, return_sequences=True, name="lstm")(inputs)
     x = keras.layers.Dropout(0.3, name="drop")(x)
     model = keras.Model(inputs, keras.layers.Dense(1, name="head")(x), name="net")
-    optimizer = keras.optimizers.Adam(name="adam")  # without a number, however many were made before
+    # Without a number, however many were made before
+    optimizer = keras.optimizers.Adam(name="adam")
     optimizer.build(model.trainable_variables)
 
     def step(x, y):
@@ -45,4 +46,6 @@ def training_program() -> Program:
         return loss
 
     compiled = tf.function(step, jit_compile=True, autograph=False)
-    return profile(compiled, tf.TensorSpec((4, 32, 8)), tf.TensorSpec((4, 32, 1)), input_feed=["x", "y"])
+    return profile(
+        compiled, tf.TensorSpec((4, 32, 8)), tf.TensorSpec((4, 32, 1)), input_feed=["x", "y"]
+    )

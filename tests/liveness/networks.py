@@ -1,4 +1,6 @@
-"""Keras models whose training steps several tests look at, and their compiled programs, each compiled once."""
+"""Keras models whose training steps several tests look at, and their compiled programs, each
+compiled once.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def lstm(checkpoints: int, layer: Any = None) -> tuple[Any, tf.TensorSpec, tf.Te
 
 
 def convolutional() -> tuple[Any, tf.TensorSpec, tf.TensorSpec]:
-    """Return three blocks of convolution, batch norm, activation and pooling, named by Keras itself."""
+    """Return three blocks of convolution, batch norm, activation and pooling, named by Keras
+    itself.
+    """
     inputs = x = keras.Input((16, 16, 3), batch_size=8)
     for channels in (8, 16, 32):
         x = keras.layers.Conv2D(channels, 3, padding="same")(x)
@@ -46,8 +50,12 @@ def convolutional() -> tuple[Any, tf.TensorSpec, tf.TensorSpec]:
     return model, tf.TensorSpec((8, 16, 16, 3)), tf.TensorSpec((8,), tf.int32)
 
 
-def checkpointed(network: Callable[[], tuple[Any, tf.TensorSpec, tf.TensorSpec]]) -> tuple[Any, tf.TensorSpec, tf.TensorSpec]:
-    """Return ``network`` with a checkpoint after every three layers: sections that are not alike, each a branch of its own."""
+def checkpointed(
+    network: Callable[[], tuple[Any, tf.TensorSpec, tf.TensorSpec]],
+) -> tuple[Any, tf.TensorSpec, tf.TensorSpec]:
+    """Return ``network`` with a checkpoint after every three layers: sections that are not alike,
+    each a branch of its own.
+    """
     plain, *batch = network()
     model = kr.checkpointed(plain, every=3)
     model.compile("adam", CLASSES, jit_compile=True)
@@ -55,7 +63,9 @@ def checkpointed(network: Callable[[], tuple[Any, tf.TensorSpec, tf.TensorSpec]]
 
 
 def transformer() -> tuple[Any, tf.TensorSpec, tf.TensorSpec]:
-    """Return two blocks of attention and feed-forward layers with dropout, a checkpoint between them."""
+    """Return two blocks of attention and feed-forward layers with dropout, a checkpoint between
+    them.
+    """
     inputs = keras.Input((32,), batch_size=4, dtype="int32")
     x = keras.layers.Embedding(128, 16)(inputs)
     for block in range(2):
@@ -81,7 +91,10 @@ NETWORKS: dict[str, Callable[[], tuple[Any, tf.TensorSpec, tf.TensorSpec]]] = {
 }
 
 
-EACH = [pytest.param(name, marks=() if name == "LSTM, 7 checkpoints" else pytest.mark.long) for name in NETWORKS]
+EACH = [
+    pytest.param(name, marks=() if name == "LSTM, 7 checkpoints" else pytest.mark.long)
+    for name in NETWORKS
+]
 
 
 @lru_cache(maxsize=None)

@@ -16,11 +16,17 @@ def step(name: str, held: int, listed: Sequence[tuple[str, int]] = ()) -> Simple
     """Return a program step that holds ``held`` bytes, ``listed`` of them as variables."""
     memory = SimpleNamespace(bytes=held, variables=variables(listed))
     return SimpleNamespace(
-        program=SimpleNamespace(name=name, type=SimpleNamespace(name="OnTileExecute")), notAlwaysLiveMemory=memory
+        program=SimpleNamespace(name=name, type=SimpleNamespace(name="OnTileExecute")),
+        notAlwaysLiveMemory=memory,
     )
 
 
-def report(steps: Sequence[SimpleNamespace], *, always: Sequence[tuple[str, int]] = (), per_tile: Sequence[int] = (5, 5, 6, 4)):
+def report(
+    steps: Sequence[SimpleNamespace],
+    *,
+    always: Sequence[tuple[str, int]] = (),
+    per_tile: Sequence[int] = (5, 5, 6, 4),
+):
     """Return what ``pva.openReport`` would, for four tiles that always hold ``per_tile`` bytes."""
     compilation = SimpleNamespace(
         tiles=[SimpleNamespace(memory=SimpleNamespace(alwaysLiveBytes=held)) for held in per_tile],

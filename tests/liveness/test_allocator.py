@@ -1,4 +1,6 @@
-"""What TensorFlow's allocators keep and state: the memory of a program whose size is known, and a double of a GPU."""
+"""What TensorFlow's allocators keep and state: the memory of a program whose size is known, and a
+double of a GPU.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ print(expected.not_always_live_peak_bytes, *found)
 
 
 @pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell resident sizes in /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the system does not tell resident sizes in /proc"
+)
 def test_a_program_is_seen_once_the_allocator_has_forgotten():
     here = Path(__file__)
     paths = os.pathsep.join([str(here.parent), str(here.parents[2])])
@@ -69,7 +73,8 @@ def test_nothing_is_forgotten_that_is_in_use():
 
 
 def test_memory_in_pieces_is_found():
-    """Half of what is asked for is free, in one piece, and smaller than all that was ever free before.
+    """Half of what is asked for is free, in one piece, and smaller than all that was ever free
+    before.
 
     Without oneDNN, as on older processors, TensorFlow gives such a piece back by itself.
     """
@@ -108,11 +113,16 @@ def test_without_a_gpu_nothing_is_claimed(monkeypatch):
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda _: [])
     with device_memory() as measured:
         pass
-    assert (measured.idle_bytes, measured.peak_bytes, measured.over_idle_bytes, measured.method) == (None,) * 4
+    assert (
+        measured.idle_bytes,
+        measured.peak_bytes,
+        measured.over_idle_bytes,
+        measured.method,
+    ) == (None,) * 4
 
 
 def test_a_gpu_tells_its_peak(monkeypatch):
-    """A double of a GPU's statistics: the peak before the block is forgotten, what is held stays."""
+    """A double of a GPU's statistics: a reset forgets the earlier peak and keeps what is held."""
     state = {"current": 10 * MIB, "peak": 90 * MIB}
     asked = []
 
@@ -120,11 +130,21 @@ def test_a_gpu_tells_its_peak(monkeypatch):
         asked.append(device)
         state["peak"] = state["current"]
 
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [SimpleNamespace(name=f"/device:{kind}:0")])
+    monkeypatch.setattr(
+        tf.config, "list_logical_devices", lambda kind: [SimpleNamespace(name=f"/device:{kind}:0")]
+    )
     monkeypatch.setattr(tf.config.experimental, "reset_memory_stats", reset)
-    monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda device: asked.append(device) or dict(state))
+    monkeypatch.setattr(
+        tf.config.experimental,
+        "get_memory_info",
+        lambda device: asked.append(device) or dict(state),
+    )
     with device_memory() as measured:
         state.update(current=12 * MIB, peak=40 * MIB)
-    assert (measured.idle_bytes, measured.peak_bytes, measured.over_idle_bytes) == (10 * MIB, 40 * MIB, 30 * MIB)
+    assert (measured.idle_bytes, measured.peak_bytes, measured.over_idle_bytes) == (
+        10 * MIB,
+        40 * MIB,
+        30 * MIB,
+    )
     assert measured.method == "allocator of GPU:0"
     assert set(asked) == {"GPU:0"}

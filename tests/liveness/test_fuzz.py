@@ -1,6 +1,8 @@
-"""Five thousand damaged files of each format: a reader refuses each with ReportError or reads it, and never hangs.
+"""Five thousand damaged files of each format: a reader refuses each with ReportError or reads it,
+and never hangs.
 
-What a reader lets through must also be fit to be shown: every survivor's sums are made, and some are printed.
+What a reader lets through must also be fit to be shown: every survivor's sums are made, and some
+are printed.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ PRINT_EVERY = 50
 
 
 def damaged(data: bytes, seed: int) -> Iterator[bytes]:
-    """Yield ``data`` cut short, with bits flipped, or with a stretch moved; the same for the same seed."""
+    """Yield ``data`` cut short, with bits flipped, or with a stretch moved; the same for the same
+    seed.
+    """
     chance = random.Random(seed)
     for _ in range(CASES):
         kind, copy = chance.randrange(4), bytearray(data)
@@ -61,7 +65,10 @@ def test_damaged_files(kind, scan_bytes, scan_program, tmp_path):
     write_profile_pop(scan_program, tmp_path / "profile.pop")
     whole, read = {
         "liveness.json": (scan_program.to_json().encode(), Program.from_json),
-        "profile.pop": ((tmp_path / "profile.pop").read_bytes(), lambda data: Profile.from_bytes(data).program),
+        "profile.pop": (
+            (tmp_path / "profile.pop").read_bytes(),
+            lambda data: Profile.from_bytes(data).program,
+        ),
         "hlo_proto.pb": (scan_bytes, read_hlo_proto),
     }[kind]
     refused = survived = 0
@@ -72,9 +79,13 @@ def test_damaged_files(kind, scan_bytes, scan_program, tmp_path):
             refused += 1
             continue
         except Exception as error:
-            raise AssertionError(f"case {number} of {kind} raised {type(error).__name__}") from error
+            raise AssertionError(
+                f"case {number} of {kind} raised {type(error).__name__}"
+            ) from error
         survived += 1
-        assert len(reconcile(program)) + len(summary_rows(program)) + len(category_rows(program)) > 0
+        assert (
+            len(reconcile(program)) + len(summary_rows(program)) + len(category_rows(program)) > 0
+        )
         if survived % PRINT_EVERY == 0:
             print_liveness(program, Console(file=io.StringIO(), width=80))
     assert refused + survived == CASES

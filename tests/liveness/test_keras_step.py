@@ -1,4 +1,6 @@
-"""The training step of a Keras model: profiled without training it, and read from the fit that ran it."""
+"""The training step of a Keras model: profiled without training it, and read from the fit that ran
+it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,13 @@ def dense(jit_compile=True, optimizer="sgd", **options):
 def figures(program):
     """Return what does not depend on what the compiler calls things."""
     sizes = sorted((b.size_bytes, b.first_step, b.last_step, b.category) for b in program.buffers)
-    return program.peak_bytes, program.always_live_bytes, program.input_feed_bytes, program.timeline, sizes
+    return (
+        program.peak_bytes,
+        program.always_live_bytes,
+        program.input_feed_bytes,
+        program.timeline,
+        sizes,
+    )
 
 
 def test_a_model_is_profiled_without_being_trained():
@@ -43,11 +51,21 @@ def test_a_model_is_profiled_without_being_trained():
     assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights()))
     assert int(model.optimizer.iterations) == 0
     assert model.train_function is None
-    assert program.input_feed_bytes == BATCH * (FEATURES + 1) * F32  # in Keras's type, though the arrays are of doubles
-    weights = sum(b.size_bytes for b in program.buffers if b.layer in ("hidden", "head") and b.category == "weight")
+    # In Keras's type, though the arrays are of doubles
+    assert program.input_feed_bytes == BATCH * (FEATURES + 1) * F32
+    weights = sum(
+        b.size_bytes
+        for b in program.buffers
+        if b.layer in ("hidden", "head") and b.category == "weight"
+    )
     assert weights == WEIGHTS * F32
-    moments = sum(b.size_bytes for b in program.buffers if b.category == "optimiser" and b.lifetime == "always-live")
-    assert moments == 2 * WEIGHTS * F32 + 4 + 8  # Adam's two moments, its learning rate, its count of steps
+    moments = sum(
+        b.size_bytes
+        for b in program.buffers
+        if b.category == "optimiser" and b.lifetime == "always-live"
+    )
+    # Adam's two moments, its learning rate, its count of steps
+    assert moments == 2 * WEIGHTS * F32 + 4 + 8
     assert {"forward", "backward", "update"} <= {step.phase for step in program.steps}
     assert UNEXPLAINED not in [row.explanation for row in reconcile(program)]
     model.fit(x, y, batch_size=BATCH, verbose=0)  # it trains as ever
@@ -58,17 +76,25 @@ def test_a_model_is_profiled_without_being_trained():
 def test_specs_stand_for_data():
     model, x, y = dense()
     specs = tf.TensorSpec((BATCH, FEATURES)), tf.TensorSpec((BATCH, 1))
-    assert figures(profile(model, *specs)) == figures(profile(model, x, y)) == figures(profile(model, x=x, y=y))
+    assert (
+        figures(profile(model, *specs))
+        == figures(profile(model, x, y))
+        == figures(profile(model, x=x, y=y))
+    )
 
 
 def test_inputs_by_name_and_sample_weights():
     inputs = {"a": keras.Input((8,), name="a"), "b": keras.Input((4,), name="b")}
-    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Concatenate()(list(inputs.values()))))
+    model = keras.Model(
+        inputs, keras.layers.Dense(1)(keras.layers.Concatenate()(list(inputs.values())))
+    )
     model.compile("sgd", "mse")
     data = {"a": np.ones((BATCH, 8)), "b": np.ones((BATCH, 4))}
     program = profile(model, data, np.ones((BATCH, 1)), sample_weight=np.ones((BATCH,)))
     assert program.input_feed_bytes == BATCH * (8 + 4 + 1 + 1) * F32
-    assert profile(model, data, np.ones((BATCH, 1)), input_feed=["y"]).input_feed_bytes == BATCH * F32
+    assert (
+        profile(model, data, np.ones((BATCH, 1)), input_feed=["y"]).input_feed_bytes == BATCH * F32
+    )
 
 
 def test_what_cannot_be_profiled_is_refused():
@@ -121,7 +147,14 @@ def test_a_train_step_of_its_own_is_profiled_as_fit_runs_it():
 def test_the_callback_reads_the_program_that_fit_ran():
     model, x, y = dense()
     capture = capture_fit(capacity_bytes=2**20)
-    model.fit(np.tile(x, (3, 1)), np.tile(y, (3, 1)), batch_size=BATCH, epochs=2, verbose=0, callbacks=[capture])
+    model.fit(
+        np.tile(x, (3, 1)),
+        np.tile(y, (3, 1)),
+        batch_size=BATCH,
+        epochs=2,
+        verbose=0,
+        callbacks=[capture],
+    )
     assert int(model.optimizer.iterations) == 6
     assert figures(capture.program) == figures(profile(model, x, y))
     assert capture.program.capacity_bytes == 2**20
@@ -158,7 +191,11 @@ def test_training_is_the_same_with_the_callback():
     for callbacks in ([], [capture_fit()]):
         keras.utils.set_random_seed(1)
         model, x, y = dense()
-        losses.append(model.fit(x, y, batch_size=4, epochs=3, verbose=0, shuffle=False, callbacks=callbacks).history["loss"])
+        losses.append(
+            model.fit(
+                x, y, batch_size=4, epochs=3, verbose=0, shuffle=False, callbacks=callbacks
+            ).history["loss"]
+        )
     assert losses[0] == losses[1]
 
 
@@ -166,11 +203,15 @@ def test_training_is_the_same_with_the_callback():
 def test_several_steps_per_execution_are_read_as_one_step():
     model, x, y = dense(steps_per_execution=2)
     capture = capture_fit()
-    model.fit(np.tile(x, (4, 1)), np.tile(y, (4, 1)), batch_size=BATCH, verbose=0, callbacks=[capture])
+    model.fit(
+        np.tile(x, (4, 1)), np.tile(y, (4, 1)), batch_size=BATCH, verbose=0, callbacks=[capture]
+    )
     assert figures(capture.program) == figures(profile(model, x, y))
 
 
-@pytest.mark.parametrize("options", [{"jit_compile": False}, {"run_eagerly": True, "jit_compile": False}])
+@pytest.mark.parametrize(
+    "options", [{"jit_compile": False}, {"run_eagerly": True, "jit_compile": False}]
+)
 def test_a_fit_without_xla_is_said(options):
     model, x, y = dense(**options)
     capture = capture_fit()

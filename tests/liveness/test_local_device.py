@@ -1,4 +1,6 @@
-"""The device that is here: what a run takes beside the compiler's figures, what it leaves alone, and what it has."""
+"""The device that is here: what a run takes beside the compiler's figures, what it leaves alone,
+and what it has.
+"""
 
 from __future__ import annotations
 
@@ -59,8 +61,13 @@ def test_a_failing_run_leaves_variables_as_they_were():
 
 
 def test_a_gpu_has_what_tensorflow_may_take_of_it(monkeypatch):
-    """A double of the GPU: its name is what its driver says, its memory what the session states of the first one."""
-    gpus = [SimpleNamespace(name=f"/job:localhost/replica:0/task:0/device:GPU:{n}", device_type="GPU") for n in (0, 1)]
+    """A double of the GPU: its name is what its driver says, its memory what the session states of
+    the first one.
+    """
+    gpus = [
+        SimpleNamespace(name=f"/job:localhost/replica:0/task:0/device:GPU:{n}", device_type="GPU")
+        for n in (0, 1)
+    ]
     sizes = {"GPU:0": 70 * 2**30, "GPU:1": 5}
 
     class Session(contextlib.nullcontext):
@@ -68,11 +75,18 @@ def test_a_gpu_has_what_tensorflow_may_take_of_it(monkeypatch):
             super().__init__(self)
 
         def list_devices(self):
-            return [SimpleNamespace(name=g.name, device_type="GPU", memory_limit_bytes=sizes[g.name[-5:]]) for g in gpus[::-1]]
+            return [
+                SimpleNamespace(
+                    name=g.name, device_type="GPU", memory_limit_bytes=sizes[g.name[-5:]]
+                )
+                for g in gpus[::-1]
+            ]
 
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda _=None: gpus)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _=None: gpus)
-    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda _: {"device_name": "a double"})
+    monkeypatch.setattr(
+        tf.config.experimental, "get_device_details", lambda _: {"device_name": "a double"}
+    )
     monkeypatch.setattr(tf.compat.v1, "Session", Session)
     found = local_device.local_device()
     assert (found.title, found.backend, found.memory_bytes) == ("a double", "gpu", 70 * 2**30)
@@ -81,7 +95,11 @@ def test_a_gpu_has_what_tensorflow_may_take_of_it(monkeypatch):
 GPU = pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="there is no GPU here")
 ON_GPU = {
     "dense": (lambda: network(1024), (4096, 1024), (4096, 1024)),
-    "MobileNetV3Small": (lambda: application(keras.applications.MobileNetV3Small), (32, 64, 64, 3), (32, 10)),
+    "MobileNetV3Small": (
+        lambda: application(keras.applications.MobileNetV3Small),
+        (32, 64, 64, 3),
+        (32, 10),
+    ),
     "ResNet50": (lambda: application(keras.applications.ResNet50), (32, 64, 64, 3), (32, 10)),
 }
 
@@ -99,17 +117,24 @@ def test_on_a_gpu_what_its_allocator_took_is_what_was_compiled(name):
     make, x, y = ON_GPU[name]
     program = kr.liveness.profile(make(), tf.TensorSpec(x), tf.TensorSpec(y), device="local")
     assert program.measured_by == "the allocator of GPU:0"
-    assert abs(program.measured_bytes - program.allocated_temporary_bytes) <= 0.15 * program.allocated_temporary_bytes
+    assert (
+        abs(program.measured_bytes - program.allocated_temporary_bytes)
+        <= 0.15 * program.allocated_temporary_bytes
+    )
 
 
 @GPU
 @pytest.mark.long
 @pytest.mark.parametrize("name", ON_GPU)
 def test_a_gpu_that_is_described_takes_what_one_that_is_here_does(name):
-    """Where the one that is here is among those that can be described, and its compiler is installed."""
+    """Where the one that is here is among those that can be described, and its compiler is
+    installed.
+    """
     make, x, y = ON_GPU[name]
     here = local_device.local_device()
-    described = next((device for device in kr.liveness.devices() if device.title == here.title), None)
+    described = next(
+        (device for device in kr.liveness.devices() if device.title == here.title), None
+    )
     if described is None:
         pytest.skip(f"{here.title} is none of those that are described")
     specs = tf.TensorSpec(x), tf.TensorSpec(y)
@@ -125,6 +150,14 @@ def test_a_gpu_that_is_described_takes_what_one_that_is_here_does(name):
 @pytest.mark.long
 def test_on_a_gpu_the_example_says_what_its_allocator_took(tmp_path):
     figures = tmp_path / "run.json"
-    assert recompute_lstm.main(["--data", "constant", "--quiet", "--epochs", "2", "--json", str(figures)]) == 0
+    assert (
+        recompute_lstm.main(
+            ["--data", "constant", "--quiet", "--epochs", "2", "--json", str(figures)]
+        )
+        == 0
+    )
     found = json.loads(figures.read_text())
-    assert abs(found["device_peak_bytes"] - found["allocated_temporary_bytes"]) <= 0.15 * found["allocated_temporary_bytes"]
+    assert (
+        abs(found["device_peak_bytes"] - found["allocated_temporary_bytes"])
+        <= 0.15 * found["allocated_temporary_bytes"]
+    )

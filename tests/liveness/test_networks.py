@@ -1,4 +1,6 @@
-"""Training steps of real networks: every byte accounted for, and named after the layer that it comes from."""
+"""Training steps of real networks: every byte accounted for, and named after the layer that it
+comes from.
+"""
 
 from __future__ import annotations
 
@@ -37,22 +39,37 @@ def test_the_peak_is_named_after_layers(name):
 
     assert share_named(program.live_at(program.peak_step)) >= 0.95
     assert share_named(program.top_buffers(10)) >= 0.99
-    unknown = {b.layer for b in program.buffers if b.layer and not set(b.layer.split("/")) <= layers}
+    unknown = {
+        b.layer for b in program.buffers if b.layer and not set(b.layer.split("/")) <= layers
+    }
     assert not unknown
 
 
-@pytest.mark.parametrize("name", [each for each in EACH if "checkpoint" in each.values[0] and ", 0" not in each.values[0]])
+@pytest.mark.parametrize(
+    "name",
+    [each for each in EACH if "checkpoint" in each.values[0] and ", 0" not in each.values[0]],
+)
 def test_what_a_section_makes_is_of_that_section(name):
-    """Sections run as branches or loops, with branches inside: no buffer in them is of no section, or of another phase."""
+    """Sections run as branches or loops, with branches inside: no buffer in them is of no section,
+    or of another phase.
+    """
     program = compiled(name).program()
     assert {b.phase for b in program.buffers if b.section} == {"forward", "recompute", "backward"}
     sections = {s.section for s in program.steps if s.section}
     assert len(sections) >= 2
     for section in sections - {"end"}:
-        assert {s.phase for s in program.steps if s.section == section} == {"forward", "recompute", "backward"}
+        assert {s.phase for s in program.steps if s.section == section} == {
+            "forward",
+            "recompute",
+            "backward",
+        }
     # outside the sections are the loss, and sums of what several sections give back
     largest = max(b.size_bytes for b in program.buffers if b.lifetime == "temporary" and b.section)
-    outside = [b for b in program.buffers if b.lifetime == "temporary" and not b.section and b.size_bytes > largest / 64]
+    outside = [
+        b
+        for b in program.buffers
+        if b.lifetime == "temporary" and not b.section and b.size_bytes > largest / 64
+    ]
     backward = [b for b in outside if b.phase in ("recompute", "backward")]
     assert [b for b in backward if b.layer != "compile_loss" and b.op_name != "AddN"] == []
 
@@ -65,7 +82,9 @@ def test_a_source_is_a_file(name):
 
 
 def test_layers_that_keras_numbers_are_told_apart():
-    """Keras opens a scope twice per call, so that ``dense`` computes in a scope called ``dense_1``: sizes tell who is who."""
+    """Keras opens a scope twice per call, so that ``dense`` computes in a scope called ``dense_1``:
+    sizes tell who is who.
+    """
     keras.utils.clear_session()
     widths = {"dense": 24, "dense_1": 40, "dense_2": 56}
     inputs = x = keras.Input((8,), batch_size=16)
@@ -76,10 +95,18 @@ def test_layers_that_keras_numbers_are_told_apart():
     model.compile("adam", "mse", jit_compile=True)
     program = profile(model, keras.ops.zeros((16, 8)), keras.ops.zeros((16, 56)))
     for name, width in widths.items():
-        of_size = [b for b in program.buffers if b.size_bytes == 16 * width * 4 and b.category in ("activation", "gradient")]
+        of_size = [
+            b
+            for b in program.buffers
+            if b.size_bytes == 16 * width * 4 and b.category in ("activation", "gradient")
+        ]
         assert of_size
         assert {b.layer for b in of_size} <= {name, "compile_loss"}
-    bytes_of = {b.name: (b.layer, b.size_bytes) for b in program.buffers if b.category in ("weight", "optimiser")}
+    bytes_of = {
+        b.name: (b.layer, b.size_bytes)
+        for b in program.buffers
+        if b.category in ("weight", "optimiser")
+    }
     for name in ("dense_1/kernel", "adam/dense_1_kernel_momentum", "adam/dense_1_kernel_velocity"):
         assert bytes_of[name] == ("dense_1", 24 * 40 * 4)
 
@@ -88,7 +115,9 @@ def test_layers_that_keras_numbers_are_told_apart():
 def test_the_program_of_fit_is_named_as_that_of_profile():
     keras.utils.clear_session()
     inputs = keras.Input((8,))
-    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dropout(0.5)(keras.layers.Dense(32)(inputs))))
+    model = keras.Model(
+        inputs, keras.layers.Dense(1)(keras.layers.Dropout(0.5)(keras.layers.Dense(32)(inputs)))
+    )
     model.compile("sgd", "mse", jit_compile=True)
     data = keras.ops.zeros((4, 8)), keras.ops.zeros((4, 1))
     capture = capture_fit()

@@ -14,19 +14,29 @@ NAMES = Names.of_variables(["net/lstm/lstm_cell/kernel", "net/dense_1/bias"], ["
     ("op_name", "layer"),
     [
         ("net/lstm/MatMul", "net/lstm"),
-        ("net_1/lstm_1/while/lstm_cell_1/MatMul_1", "net/lstm/lstm_cell"),  # scopes opened again get a number
+        # Scopes opened again get a number
+        ("net_1/lstm_1/while/lstm_cell_1/MatMul_1", "net/lstm/lstm_cell"),
         ("net_1/dense_1/Add", "net/dense_1"),  # a layer that really has one keeps it
-        ("net/dropout_2/stateless_dropout/stateless_random_uniform/StatelessRandomUniformV2", "net/dropout_2"),
+        (
+            "net/dropout_2/stateless_dropout/stateless_random_uniform/StatelessRandomUniformV2",
+            "net/dropout_2",
+        ),
         ("net/dense_1/Tensordot/MatMul/ReadVariableOp", "net/dense_1"),
         ("gradient_tape/net_1/lstm_1/while/net_1/lstm_1/while_grad", "net/lstm"),
         ("gradient_tape/net_1/lstm_1/while/gradients/AddN_4", "net/lstm"),
         ("while/gradients/net_1/lstm_1/while/lstm_cell_1/mul_grad/Mul_1", "net/lstm/lstm_cell"),
         ("recomputation.forward.section-0/net/lstm/MatMul", "net/lstm"),
         ("while_1/recomputation.backward.sections-0-3/gradients/lstm/MatMul", "lstm"),
-        ("functional_1/net_1/lstm/MatMul", "net/lstm"),  # the model's own scope is not in the paths of its variables
-        ("functional_1/dropout_1/Mul", "functional_1/dropout_1"),  # nothing tells which of these numbers are real
-        ("gradient_tape/net_1/lstm/MatMul/passed_on/SelectV2", "net/lstm"),  # scopes that the engine opens are no layers
-        ("recomputation.backward.section-0/gradients/blocks/AddN/passed_on/cond/zeros_like", "blocks"),
+        # The model's own scope is not in the paths of its variables
+        ("functional_1/net_1/lstm/MatMul", "net/lstm"),
+        # Nothing tells which of these numbers are real
+        ("functional_1/dropout_1/Mul", "functional_1/dropout_1"),
+        # Scopes that the engine opens are no layers
+        ("gradient_tape/net_1/lstm/MatMul/passed_on/SelectV2", "net/lstm"),
+        (
+            "recomputation.backward.section-0/gradients/blocks/AddN/passed_on/cond/zeros_like",
+            "blocks",
+        ),
         ("blocks/again/mul", "blocks"),
         ("adam/Add_3", None),
         ("MatMul", None),
@@ -53,7 +63,9 @@ def test_layer(op_name, layer):
 )
 def test_layer_where_all_of_them_are_known(op_name, layer):
     layers = ["compile_loss", "dense", "dense_1", "dropout", "lstm", "sub"]
-    names = Names.of_variables(["dense/kernel", "dense_1/kernel", "loss/total"], ["adam/iteration"], layers)
+    names = Names.of_variables(
+        ["dense/kernel", "dense_1/kernel", "loss/total"], ["adam/iteration"], layers
+    )
     assert names.layer(op_name) == layer
     assert (names.variable_layer("sub/dense"), names.variable_layer("loss")) == ("sub/dense", None)
 
@@ -76,14 +88,17 @@ def test_phase_and_section(op_name, phase, section):
 
 def test_an_operation_of_a_loop_is_where_the_loop_is():
     loop = NAMES.origin("recomputation.backward.section-1/gradients/net/lstm/while")
-    assert NAMES.origin("while/MatMul", loop) == Origin("while/MatMul", "backward", "section-1", "net/lstm")
+    assert NAMES.origin("while/MatMul", loop) == Origin(
+        "while/MatMul", "backward", "section-1", "net/lstm"
+    )
 
 
 def test_an_unmarked_operation_is_of_the_phase_around_it():
     assert NAMES.origin("zeros", before="backward").phase == "backward"
     assert NAMES.origin("zeros", inside="backward").phase == "backward"
     assert NAMES.origin(None, before="update").phase == "update"
-    assert NAMES.origin("net/lstm/MatMul", before="backward").phase == "forward"  # its layer says what it is
+    # Its layer says what it is
+    assert NAMES.origin("net/lstm/MatMul", before="backward").phase == "forward"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +124,8 @@ def test_the_phase_of_what_nothing_marks_in_a_body(phases, phase):
         ({("forward", "section-0")}, "section-0"),
         ({("backward", "section-0"), ("backward", "section-1")}, None),
         ({("backward", "section-0"), ("backward", None)}, None),
-        ({("forward", "end"), ("recompute", "end"), ("backward", "end")}, None),  # a loop over microbatches
+        # A loop over microbatches
+        ({("forward", "end"), ("recompute", "end"), ("backward", "end")}, None),
         (set(), None),
     ],
 )

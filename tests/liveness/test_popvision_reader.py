@@ -26,18 +26,28 @@ SMALL = Program(
     name="small",
     compiled_by="hand",
     steps=(Step("a", 7, "lstm/a", "lstm", "forward", "section-0"), Step("b", 3)),
-    buffers=(Buffer("w", 10, 0, 1, "always-live", "weight"), Buffer("t", 7, 0, 0, "temporary", "activation", layer="lstm")),
+    buffers=(
+        Buffer("w", 10, 0, 1, "always-live", "weight"),
+        Buffer("t", 7, 0, 0, "temporary", "activation", layer="lstm"),
+    ),
     capacity_bytes=100,
 )
 
 
 def test_there_and_back(tmp_path, scan_program):
     path = tmp_path / "tf_report__2024__1" / "profile.pop"
-    write_profile_pop(scan_program, path, target=IpuTarget(ipus=2, tiles_per_ipu=1216, bytes_per_tile=256 * 1024))
+    write_profile_pop(
+        scan_program, path, target=IpuTarget(ipus=2, tiles_per_ipu=1216, bytes_per_tile=256 * 1024)
+    )
     profile = read_profile_pop(path)
     assert profile.program == scan_program
     assert (profile.target.tiles, profile.target.memory_bytes) == (2 * 1216, 2 * 1216 * 256 * 1024)
-    assert read_popvision(path) == read_popvision(path.parent) == read_popvision(str(path)) == scan_program
+    assert (
+        read_popvision(path)
+        == read_popvision(path.parent)
+        == read_popvision(str(path))
+        == scan_program
+    )
     assert [p.name for p in path.parent.iterdir()] == ["profile.pop"]
 
 
@@ -46,12 +56,19 @@ def test_the_file_says_what_it_is(tmp_path):
     first, second = (tmp_path / "profile.pop").read_text().splitlines()
     head = json.loads(first)
     assert "not a file of the Poplar SDK" in head["note"]
-    assert head["target"] == {"ipus": 1, "tiles_per_ipu": 1472, "bytes_per_tile": 638_976, "replicas": 1}
+    assert head["target"] == {
+        "ipus": 1,
+        "tiles_per_ipu": 1472,
+        "bytes_per_tile": 638_976,
+        "replicas": 1,
+    }
     assert Program.from_json(second) == SMALL
     assert is_profile_pop(tmp_path / "profile.pop")
 
 
-@pytest.mark.parametrize("change", [{"ipus": 0}, {"tiles_per_ipu": -1}, {"bytes_per_tile": 1.5}, {"replicas": True}])
+@pytest.mark.parametrize(
+    "change", [{"ipus": 0}, {"tiles_per_ipu": -1}, {"bytes_per_tile": 1.5}, {"replicas": True}]
+)
 def test_a_target_that_cannot_be_is_refused(change):
     with pytest.raises(InvalidArgumentError, match=next(iter(change))):
         IpuTarget(**change)
@@ -74,7 +91,10 @@ def changed(**changes) -> bytes:
         (b"CapnProto\x00\xff" * 900, "only the SDK's pva"),
         (SMALL.to_json().encode(), "does not say so"),
         (b'{"format": "keras-recompute profile.pop", "schema_version": 2}\n{}', "newer release"),
-        (b'{"format": "keras-recompute profile.pop", "schema_version": "1"}\n{}', "schema_version '1'"),
+        (
+            b'{"format": "keras-recompute profile.pop", "schema_version": "1"}\n{}',
+            "schema_version '1'",
+        ),
         (b'{"format": "keras-recompute profile.pop", "schema_version": 1}\n{}', "target None"),
         (changed().split(b"\n")[0], "does not say so"),
         (changed().split(b"\n")[0] + b"\n", "not JSON"),
@@ -102,11 +122,17 @@ def test_figures_of_a_report_of_the_sdk():
         popvision.step("net/lstm/Fwd", 45, [("net/lstm/out", 20)]),
         popvision.step("gradient_tape/net/lstm/Bwd", 12, [("net/lstm/tmp", 10)]),
     ]
-    program = read_popvision(popvision.report(steps, always=[("net/lstm/kernel", 12)]), name="published")
+    program = read_popvision(
+        popvision.report(steps, always=[("net/lstm/kernel", 12)]), name="published"
+    )
     # PopVision's peak: what its tiles always hold, 5 + 5 + 6 + 4, and the largest step
     assert (program.always_live_bytes, program.peak_bytes, program.peak_step) == (20, 20 + 45, 1)
     assert program.timeline.not_always_live_bytes == (30, 45, 12)
-    assert (program.capacity_bytes, program.input_feed_bytes, program.compiled_by) == (4 * 1000, 0, "Poplar 3.4.0")
+    assert (program.capacity_bytes, program.input_feed_bytes, program.compiled_by) == (
+        4 * 1000,
+        0,
+        "Poplar 3.4.0",
+    )
     assert [s.phase for s in program.steps] == [None, None, "backward"]
     assert {s.layer for s in program.steps} == {"net/lstm"}
     assert program.steps[0].instruction == "net/lstm/Fwd (OnTileExecute)"
@@ -124,9 +150,12 @@ def test_variables_of_one_name_are_told_apart_by_their_number():
     listed = [2, 1, 3, 0, 1]
     steps = [popvision.step("p", 8 * count, [("v", 8)] * count) for count in listed]
     program = read_popvision(popvision.report(steps))
-    alive = [sum(b.is_live_at(n) for b in program.buffers if b.name == "v") for n in range(len(steps))]
+    alive = [
+        sum(b.is_live_at(n) for b in program.buffers if b.name == "v") for n in range(len(steps))
+    ]
     assert alive == listed
-    assert len([b for b in program.buffers if b.name == "v"]) == 2 + 2 + 1  # one is let go after each rise
+    # One is let go after each rise
+    assert len([b for b in program.buffers if b.name == "v"]) == 2 + 2 + 1
 
 
 def test_more_variables_than_the_tiles_hold_are_not_believed():
@@ -175,11 +204,16 @@ def test_objects_without_liveness_are_refused(source):
 
 
 def test_the_stand_ins_pva_gives_the_same_curve(scan_program, tmp_path):
-    """The record, through the attributes of ``pva`` and back: nothing of the curve may be lost between the two."""
+    """The record, through the attributes of ``pva`` and back: nothing of the curve may be lost
+    between the two.
+    """
     pva = pytest.importorskip("keras_recompute.ipu.reports.pva")
     write_profile_pop(scan_program, tmp_path / "profile.pop")
     program = read_popvision(pva.openReport(str(tmp_path / "profile.pop")))
     assert program.timeline.not_always_live_bytes == scan_program.timeline.not_always_live_bytes
-    assert (program.peak_bytes, program.peak_step) == (scan_program.peak_bytes, scan_program.peak_step)
+    assert (program.peak_bytes, program.peak_step) == (
+        scan_program.peak_bytes,
+        scan_program.peak_step,
+    )
     assert program.always_live_bytes == scan_program.always_live_bytes
     assert "unexplained" not in category_sums(program)

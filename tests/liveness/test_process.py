@@ -10,7 +10,9 @@ import pytest
 from keras_recompute.liveness import process, process_memory
 
 MIB = 2**20
-linux = pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell resident sizes in /proc")
+linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="the system does not tell resident sizes in /proc"
+)
 
 
 @linux
@@ -46,4 +48,9 @@ def test_nothing_is_claimed_where_nothing_can_be_read(monkeypatch, tmp_path):
     monkeypatch.setattr(process, "_STATUS", tmp_path / "none")
     with process_memory() as measured:
         pass
-    assert (measured.idle_bytes, measured.peak_bytes, measured.over_idle_bytes, measured.method) == (None,) * 4
+    assert (
+        measured.idle_bytes,
+        measured.peak_bytes,
+        measured.over_idle_bytes,
+        measured.method,
+    ) == (None,) * 4

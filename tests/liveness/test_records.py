@@ -16,15 +16,33 @@ from keras_recompute.liveness.reconcile import UNEXPLAINED
 
 
 def small(**changes) -> Program:
-    """Return a program of three steps: a weight of 10 bytes, a feed of 5, temporaries of 7 and 3, a result of 1."""
+    """Return a program of three steps: a weight of 10 bytes, a feed of 5, temporaries of 7 and 3, a
+    result of 1.
+    """
     fields = {
         "name": "small",
         "compiled_by": "hand",
-        "steps": (Step("a", 7, "lstm/a", "lstm", "forward", "section-0"), Step("b", 11), Step("c", 1)),
+        "steps": (
+            Step("a", 7, "lstm/a", "lstm", "forward", "section-0"),
+            Step("b", 11),
+            Step("c", 1),
+        ),
         "buffers": (
             Buffer("w", 10, 0, 2, "always-live", "weight"),
             Buffer("x", 5, 0, 2, "input-feed", "input"),
-            Buffer("t", 7, 0, 1, "temporary", "activation", "lstm/a", "lstm", "forward", "section-0", "net.py:3"),
+            Buffer(
+                "t",
+                7,
+                0,
+                1,
+                "temporary",
+                "activation",
+                "lstm/a",
+                "lstm",
+                "forward",
+                "section-0",
+                "net.py:3",
+            ),
             Buffer("s", 3, 1, 1, "temporary", "gradient"),
             Buffer("r", 1, 1, 2, "result", "other"),
         ),
@@ -48,7 +66,12 @@ def test_figures():
 
 
 def test_json_there_and_back(scan_program, training_program):
-    for program in (small(), small(capacity_bytes=30, compile_seconds=1.5), scan_program, training_program):
+    for program in (
+        small(),
+        small(capacity_bytes=30, compile_seconds=1.5),
+        scan_program,
+        training_program,
+    ):
         text = program.to_json()
         assert Program.from_json(text) == Program.from_json(text.encode()) == program
         assert Program.from_json(text).to_json() == text
@@ -57,7 +80,12 @@ def test_json_there_and_back(scan_program, training_program):
 def test_a_file_of_schema_1_is_read():
     """Written once and not again: a release that changes the schema must still read it."""
     program = Program.read(Path(__file__).with_name("schema_1.json"))
-    assert (program.name, program.compiled_by, program.capacity_bytes, program.compile_seconds) == ("small", "hand", 100, 0.5)
+    assert (program.name, program.compiled_by, program.capacity_bytes, program.compile_seconds) == (
+        "small",
+        "hand",
+        100,
+        0.5,
+    )
     assert (program.program_instructions, program.allocated_temporary_bytes) == (9, 8)
     assert program.compiler_totals == {"heap_trace_peak_bytes": 7}
     assert program.steps == (Step("a", 7, "lstm/a", "lstm", "forward", "section-0"), Step("b", 3))
@@ -76,7 +104,9 @@ def test_json_has_every_field_and_writes_each_text_once():
 
 
 def test_json_of_a_large_program_is_compact(training_program):
-    per_record = len(training_program.to_json()) / (len(training_program.steps) + len(training_program.buffers))
+    per_record = len(training_program.to_json()) / (
+        len(training_program.steps) + len(training_program.buffers)
+    )
     assert per_record < 100
 
 
@@ -109,7 +139,9 @@ def test_a_cut_column_is_refused():
         Program.from_json(json.dumps(document))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, b"\xff\xfe", '{"a": 1}', "1" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "[" * 100_000, b"\xff\xfe", '{"a": 1}', "1" * 5000]
+)
 def test_text_that_is_no_report_is_refused(text):
     with pytest.raises(ReportError, match="no liveness report"):
         Program.from_json(text)
@@ -142,7 +174,8 @@ def test_compiled_programs_reconcile(scan_program, training_program):
         assert len(rows) == 6
         assert UNEXPLAINED not in [row.explanation for row in rows]
         assert all(bool(row.difference) == bool(row.explanation) for row in rows)
-    # the sums of the loop: one byte per flag or four per scalar of its condition and reductions are thread-local
+    # the sums of the loop: one byte per flag or four per scalar of its condition and reductions are
+    # thread-local
     (everything,) = [row for row in reconcile(scan_program) if row.name == "everything allocated"]
     assert everything.difference == -scan_program.compiler_totals["thread_local_bytes"]
 
@@ -153,8 +186,14 @@ def test_what_does_not_agree_is_called_unexplained():
         "peak of the temporaries": 0,
         "live peak and reserved": 11 - 13,
     }
-    wrong = small(steps=(Step("a", 7), Step("b", 12), Step("c", 1)), compiler_totals={"heap_trace_peak_bytes": 9})
-    assert [(row.difference, row.explanation) for row in reconcile(wrong)][:2] == [(-1, UNEXPLAINED), (1, UNEXPLAINED)]
+    wrong = small(
+        steps=(Step("a", 7), Step("b", 12), Step("c", 1)),
+        compiler_totals={"heap_trace_peak_bytes": 9},
+    )
+    assert [(row.difference, row.explanation) for row in reconcile(wrong)][:2] == [
+        (-1, UNEXPLAINED),
+        (1, UNEXPLAINED),
+    ]
 
 
 def damaged(data: bytes, seed: int):

@@ -1,4 +1,6 @@
-"""Buffers know the line of the user's code that they come from, through loops, branches and what the engine copied."""
+"""Buffers know the line of the user's code that they come from, through loops, branches and what
+the engine copied.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def sources(program) -> dict[tuple[str, str], set[str | None]]:
     found: dict[tuple[str, str], set[str | None]] = {}
     for buffer in program.buffers:
         if buffer.size_bytes >= BYTES and buffer.lifetime == "temporary" and buffer.op_name:
-            found.setdefault((buffer.op_name.rpartition("/")[2].rstrip("_0123456789"), buffer.phase), set()).add(buffer.source)
+            found.setdefault(
+                (buffer.op_name.rpartition("/")[2].rstrip("_0123456789"), buffer.phase), set()
+            ).add(buffer.source)
     return found
 
 
@@ -63,7 +67,9 @@ def test_what_the_engine_replays_has_the_line_of_the_function_that_it_was_traced
 
 def test_the_line_inside_a_loop():
     def looped(x):
-        return tf.while_loop(lambda i, _: i < 3, lambda i, a: (i + 1, wave(a)), (0, x), maximum_iterations=3)[1]
+        return tf.while_loop(
+            lambda i, _: i < 3, lambda i, a: (i + 1, wave(a)), (0, x), maximum_iterations=3
+        )[1]
 
     found = sources(profile(looped, X))
     assert found[("MatMul", "forward")] == {line_in(wave, "tf.sin")}

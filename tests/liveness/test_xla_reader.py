@@ -25,7 +25,9 @@ def compiled(function):
 
 def test_two_products():
     w, v = tf.Variable(tf.ones((32, 48)), name="w"), tf.Variable(tf.ones((48, 16)), name="v")
-    program = profile(compiled(lambda x: tf.matmul(tf.matmul(x, w), v)), tf.TensorSpec((64, 32)), input_feed=["x"])
+    program = profile(
+        compiled(lambda x: tf.matmul(tf.matmul(x, w), v)), tf.TensorSpec((64, 32)), input_feed=["x"]
+    )
     assert program.input_feed_bytes == 64 * 32 * F32
     assert program.always_live_bytes == (32 * 48 + 48 * 16) * F32
     # the first product is alive while the second, the result, is made
@@ -54,16 +56,20 @@ def test_a_variable_updated_in_place_is_no_result():
 
     program = profile(compiled(step), tf.TensorSpec((64, 32)), input_feed=["x"])
     results = [b.size_bytes for b in program.buffers if b.lifetime == "result"]
-    assert sorted(results) == [F32, 2 * 8]  # the sum, and the table of two pointers to the results; not w again
+    # The sum, and the table of two pointers to the results; not w again
+    assert sorted(results) == [F32, 2 * 8]
     assert named(program, "w").category == "weight"
-    assert program.not_always_live_peak_bytes == (64 * 48 + 32 * 48) * F32  # x @ w and the gradient of w
+    # X @ w and the gradient of w
+    assert program.not_always_live_peak_bytes == (64 * 48 + 32 * 48) * F32
 
 
 def test_a_result_is_called_after_what_makes_it():
     program = profile(compiled(lambda x: x @ x @ x @ x), tf.TensorSpec((32, 32)), input_feed=["x"])
     # the third product takes the place of the first: two places for three values
     assert program.allocated_temporary_bytes == 2 * 32 * 32 * F32
-    results = [(b.op_name, b.first_step, b.last_step) for b in program.buffers if b.lifetime == "result"]
+    results = [
+        (b.op_name, b.first_step, b.last_step) for b in program.buffers if b.lifetime == "result"
+    ]
     assert results == [("matmul", 0, 1), ("matmul_2", 2, 2)]
 
 
@@ -74,7 +80,10 @@ def test_the_body_of_a_loop_counts_once_and_its_stack_in_full():
     # the stack and its square, the last state, and the sum
     assert short.not_always_live_peak_bytes == 2 * 8 * state + state + F32
     assert long.not_always_live_peak_bytes == 2 * 32 * state + state + F32
-    stack = max((b for b in long.buffers if b.op_name and "TensorArrayV2Write" in b.op_name), key=lambda b: b.size_bytes)
+    stack = max(
+        (b for b in long.buffers if b.op_name and "TensorArrayV2Write" in b.op_name),
+        key=lambda b: b.size_bytes,
+    )
     assert stack.size_bytes == 32 * state
 
 
@@ -93,7 +102,11 @@ def test_parameters_are_told_apart():
         tf.Variable(tf.ones((64, 64)), name="argument"),
         input_feed=["x", "data"],
     )
-    parameters = {b.name: (b.size_bytes, b.category, b.lifetime) for b in program.buffers if b.category in ("weight", "input")}
+    parameters = {
+        b.name: (b.size_bytes, b.category, b.lifetime)
+        for b in program.buffers
+        if b.category in ("weight", "input")
+    }
     assert parameters == {
         "x": (32 * 64 * F32, "input", "input-feed"),
         "data[0]": (F32, "input", "input-feed"),
@@ -129,11 +142,17 @@ def test_keras_names_and_categories(training_program):
     kernel = 16 * 64 * F32
     assert named(program, "lstm/lstm_cell/recurrent_kernel").size_bytes == kernel
     assert named(program, "lstm/lstm_cell/recurrent_kernel").layer == "lstm/lstm_cell"
-    optimiser = {b.name for b in program.buffers if b.category == "optimiser" and b.lifetime == "always-live"}
+    optimiser = {
+        b.name for b in program.buffers if b.category == "optimiser" and b.lifetime == "always-live"
+    }
     assert {"adam/iteration", "adam/learning_rate", "adam/head_kernel_momentum"} <= optimiser
     # two slots per weight, and the two scalars
     assert len(optimiser) == 2 * 5 + 2
-    assert {b.layer for b in program.buffers if b.lifetime == "temporary"} >= {"lstm", "lstm/lstm_cell", "head"}
+    assert {b.layer for b in program.buffers if b.lifetime == "temporary"} >= {
+        "lstm",
+        "lstm/lstm_cell",
+        "head",
+    }
     assert {step.phase for step in program.steps} == {"forward", "backward", "update"}
     assert program.input_feed_bytes == 4 * 32 * (8 + 1) * F32
     assert program.named_share_at_peak() >= 0.95
@@ -167,16 +186,23 @@ def test_phases_and_sections_come_from_the_scopes():
 def test_a_loop_in_the_backward_pass_lends_its_phase_to_what_it_carries():
     def function(x):
         def body(i, total):
-            scaled = tf.tanh(x * tf.cast(i, tf.float32))  # the first of the body, and marked by nothing
+            # The first of the body, and marked by nothing
+            scaled = tf.tanh(x * tf.cast(i, tf.float32))
             with tf.name_scope(backward_scope("sections-0-3")), tf.name_scope("gradients"):
                 piece = tf.matmul(scaled, x)
             return i + 1, total + piece
 
-        return tf.while_loop(lambda i, _: i < 4, body, (0, tf.zeros((32, 32))), maximum_iterations=4)[1]
+        return tf.while_loop(
+            lambda i, _: i < 4, body, (0, tf.zeros((32, 32))), maximum_iterations=4
+        )[1]
 
     program = profile(compiled(function), tf.TensorSpec((32, 32)), input_feed=["x"])
-    assert {s.phase for s in program.steps if s.op_name and s.op_name.startswith("while/")} == {"backward"}
-    total = [b for b in program.buffers if b.size_bytes == 32 * 32 * F32 and b.lifetime != "input-feed"]
+    assert {s.phase for s in program.steps if s.op_name and s.op_name.startswith("while/")} == {
+        "backward"
+    }
+    total = [
+        b for b in program.buffers if b.size_bytes == 32 * 32 * F32 and b.lifetime != "input-feed"
+    ]
     assert {b.category for b in total} == {"gradient"}
 
 
@@ -213,14 +239,22 @@ def test_a_gradient_written_by_hand_belongs_to_its_layer_and_to_the_backward_pas
             return i + 1, tf.tanh(tf.matmul(x, x, transpose_b=True) @ x), states.write(i, x)
 
         states = tf.TensorArray(tf.float32, 8, element_shape=(64, 32))
-        states = tf.while_loop(lambda i, *_: i < 8, forward, (0, x, states), maximum_iterations=8)[2].stack()
+        states = tf.while_loop(lambda i, *_: i < 8, forward, (0, x, states), maximum_iterations=8)[
+            2
+        ].stack()
 
         def gradient(d_states):
             def backward(i, d, kept):
-                return i + 1, tf.matmul(states[i], d, transpose_b=True) @ d_states[i], kept.write(i, d)
+                return (
+                    i + 1,
+                    tf.matmul(states[i], d, transpose_b=True) @ d_states[i],
+                    kept.write(i, d),
+                )
 
             kept = tf.TensorArray(tf.float32, 8, element_shape=(64, 32))
-            loop = tf.while_loop(lambda i, *_: i < 8, backward, (0, d_states[7], kept), maximum_iterations=8)
+            loop = tf.while_loop(
+                lambda i, *_: i < 8, backward, (0, d_states[7], kept), maximum_iterations=8
+            )
             return tf.reduce_sum(loop[2].stack() * states, axis=0)
 
         return states, gradient
@@ -236,10 +270,16 @@ def test_a_gradient_written_by_hand_belongs_to_its_layer_and_to_the_backward_pas
         return loss
 
     program = profile(compiled(step), tf.TensorSpec((64, 32)), input_feed=["x"])
-    assert {s.phase for s in program.steps if s.op_name and s.op_name.startswith("lstm/while/")} == {"forward"}
-    assert {s.phase for s in program.steps if s.op_name and s.op_name.startswith("while/")} == {"backward"}
+    assert {
+        s.phase for s in program.steps if s.op_name and s.op_name.startswith("lstm/while/")
+    } == {"forward"}
+    assert {s.phase for s in program.steps if s.op_name and s.op_name.startswith("while/")} == {
+        "backward"
+    }
     stacks = {
-        b.phase: b for b in program.buffers if b.size_bytes == 8 * 64 * 32 * F32 and "TensorArrayV2Write" in (b.op_name or "")
+        b.phase: b
+        for b in program.buffers
+        if b.size_bytes == 8 * 64 * 32 * F32 and "TensorArrayV2Write" in (b.op_name or "")
     }
     assert {phase: (b.category, b.layer) for phase, b in stacks.items()} == {
         "forward": ("activation", "lstm"),
@@ -258,7 +298,9 @@ def test_a_store_belongs_to_the_layer_whose_values_it_holds():
                 x = tf.matmul(tf.matmul(x, x, transpose_b=True), x)
             return i + 1, x, states.write(i, x)
 
-        _, x, states = tf.while_loop(lambda i, *_: i < 8, body, (0, x, states), maximum_iterations=8)
+        _, x, states = tf.while_loop(
+            lambda i, *_: i < 8, body, (0, x, states), maximum_iterations=8
+        )
         return tf.reduce_sum(tf.matmul(states.stack(), x, transpose_b=True))
 
     program = profile(compiled(function), tf.TensorSpec((64, 32)), input_feed=["x"])
@@ -276,11 +318,15 @@ def test_what_a_checkpoint_scope_stores_is_a_checkpoint():
                 states = states.write(i, x)
             return i + 1, tf.tanh(tf.matmul(x, x, transpose_b=True) @ x), states
 
-        _, x, states = tf.while_loop(lambda i, *_: i < 8, body, (0, x, states), maximum_iterations=8)
+        _, x, states = tf.while_loop(
+            lambda i, *_: i < 8, body, (0, x, states), maximum_iterations=8
+        )
         return tf.reduce_sum(tf.matmul(states.stack(), x, transpose_b=True))
 
     program = profile(compiled(function), tf.TensorSpec((64, 32)))
-    assert [b.size_bytes for b in program.buffers if b.category == "checkpoint"] == [8 * 64 * 32 * F32]
+    assert [b.size_bytes for b in program.buffers if b.category == "checkpoint"] == [
+        8 * 64 * 32 * F32
+    ]
 
 
 def test_a_stored_program_reads_the_same(scan_bytes, scan_program):
@@ -288,13 +334,16 @@ def test_a_stored_program_reads_the_same(scan_bytes, scan_program):
     stored = read_hlo_proto(scan_bytes, parameters=parameters)
     assert stored.timeline == scan_program.timeline
     # Only lines of the user's code are not in the compiler's program.
-    assert stored.top_buffers(5) == tuple(replace(b, source=None) for b in scan_program.top_buffers(5))
+    assert stored.top_buffers(5) == tuple(
+        replace(b, source=None) for b in scan_program.top_buffers(5)
+    )
 
 
 def test_without_a_description_an_unknown_parameter_is_other(scan_bytes):
     program = read_hlo_proto(scan_bytes)
     assert program.input_feed_bytes == 0
-    assert program.always_live_bytes == (64 * 32 + 32 * 32) * F32 + 3 * F32  # x, u and three constants
+    # x, u and three constants
+    assert program.always_live_bytes == (64 * 32 + 32 * 32) * F32 + 3 * F32
     assert {b.category for b in program.buffers if b.lifetime == "always-live"} == {"other"}
 
 
@@ -320,7 +369,9 @@ def test_calls_too_deep_are_refused():
     for number in range(1, 5000):
         computation = module.computations.add(id=number, root_id=number)
         called = [number + 1] if number < 4999 else []
-        computation.instructions.add(id=number, name=f"call.{number}", opcode="call", called_computation_ids=called)
+        computation.instructions.add(
+            id=number, name=f"call.{number}", opcode="call", called_computation_ids=called
+        )
         module.schedule.sequences[number].instruction_ids.append(number)
     proto.buffer_assignment.buffer_allocations.add(index=0, size=4)
     with pytest.raises(ReportError, match="RecursionError"):

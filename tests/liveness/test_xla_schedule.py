@@ -18,16 +18,26 @@ UNMARKED = ("add", "AddN")
 
 
 def schedule(*computations) -> Schedule:
-    """Return the schedule of computations of (opcode, op name, operand numbers..., called computation as "->n")."""
+    """Return the schedule of computations of (opcode, op name, operand numbers..., called
+    computation as "->n").
+    """
     module = hlo_pb2.HloModuleProto(entry_computation_id=0)
     for number, instructions in enumerate(computations):
-        computation = module.computations.add(id=number, root_id=100 * number + len(instructions) - 1)
+        computation = module.computations.add(
+            id=number, root_id=100 * number + len(instructions) - 1
+        )
         for position, (opcode, op_name, *reads) in enumerate(instructions):
             identity = 100 * number + position
-            instruction = computation.instructions.add(id=identity, name=f"{opcode}.{identity}", opcode=opcode)
+            instruction = computation.instructions.add(
+                id=identity, name=f"{opcode}.{identity}", opcode=opcode
+            )
             instruction.metadata.op_name = op_name
-            instruction.operand_ids.extend(100 * number + read for read in reads if isinstance(read, int))
-            instruction.called_computation_ids.extend(int(read[2:]) for read in reads if isinstance(read, str))
+            instruction.operand_ids.extend(
+                100 * number + read for read in reads if isinstance(read, int)
+            )
+            instruction.called_computation_ids.extend(
+                int(read[2:]) for read in reads if isinstance(read, str)
+            )
             module.schedule.sequences[number].instruction_ids.append(identity)
     return Schedule(module, Names(), {})
 
@@ -51,19 +61,32 @@ def test_an_unmarked_operation_is_no_update():
 
 
 def test_what_has_no_code_changes_no_phase():
-    assert phases([FORWARD, GRADIENT, ("get-tuple-element", "net/dense/MatMul", 0), UNMARKED])[3] == "backward"
+    assert (
+        phases([FORWARD, GRADIENT, ("get-tuple-element", "net/dense/MatMul", 0), UNMARKED])[3]
+        == "backward"
+    )
 
 
 def test_a_nameless_copy_is_made_when_it_is_needed():
     made = schedule([FORWARD, GRADIENT, ("copy", "", 0), UNMARKED])
-    assert [made.origins[i.id].phase for i in made.order] == ["forward", "backward", "backward", "backward"]
+    assert [made.origins[i.id].phase for i in made.order] == [
+        "forward",
+        "backward",
+        "backward",
+        "backward",
+    ]
     assert made.origins[2].layer == "net/dense"  # of what it copies
 
 
 def test_an_unmarked_loop_is_of_its_bodys_phase_and_the_body_of_the_loops():
     loop = ("while", "while", "->1", "->2")
     body, condition = [("dot", "while/net/dense/MatMul")], [("compare", "while/Less")]
-    assert phases([GRADIENT, loop], body, condition) == ["backward", "backward", "backward", "backward"]
+    assert phases([GRADIENT, loop], body, condition) == [
+        "backward",
+        "backward",
+        "backward",
+        "backward",
+    ]
     assert phases([FORWARD, loop], [UNMARKED, REPLAY], condition) == [
         "forward",
         "backward",
@@ -78,7 +101,8 @@ def test_what_nothing_marks_in_a_branch_is_of_its_section():
     made = schedule(
         [FORWARD, ("conditional", "cond", "->1"), UNMARKED],
         [REPLAY, ("iota", ""), nested, GRADIENT],
-        [("broadcast", "gradients/AddN/passed_on/cond/zeros_like"), ("iota", "")],  # named anew, without the section
+        # Named anew, without the section
+        [("broadcast", "gradients/AddN/passed_on/cond/zeros_like"), ("iota", "")],
     )
     assert {i.name: made.origins[i.id].section for i in made.order} == {
         "dot.0": None,
@@ -91,12 +115,20 @@ def test_what_nothing_marks_in_a_branch_is_of_its_section():
         "conditional.1": "section-0",
         "add.2": None,
     }
-    assert {made.origins[i.id].phase for i in made.order if made.origins[i.id].section} == {"recompute", "backward"}
+    assert {made.origins[i.id].phase for i in made.order if made.origins[i.id].section} == {
+        "recompute",
+        "backward",
+    }
 
 
 def test_a_value_out_of_a_branch_is_of_the_layer_that_made_it_there():
     made = schedule(
-        [("dot", "net/other/MatMul"), ("conditional", "cond", 0, "->1"), ("get-tuple-element", "", 1), ("add", "AddN", 2)],
+        [
+            ("dot", "net/other/MatMul"),
+            ("conditional", "cond", 0, "->1"),
+            ("get-tuple-element", "", 1),
+            ("add", "AddN", 2),
+        ],
         [GRADIENT, ("tuple", "", 0)],
     )
     assert made.nearest_layer(made.instructions[3]) == "net/dense"

@@ -11,7 +11,9 @@ repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 
 @st.composite
 def uneven_chains(draw, least=1, most=5):
-    """Small numbers, zero among them, so that sums tie often; working and fixed bytes in half of the chains."""
+    """Small numbers, zero among them, so that sums tie often; working and fixed bytes in half of
+    the chains.
+    """
     steps = draw(st.integers(least, most))
 
     def row(low, high):

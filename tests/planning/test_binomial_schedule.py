@@ -1,4 +1,6 @@
-"""The binomial schedule against its closed forms, by the machine, and against another implementation of the optimum."""
+"""The binomial schedule against its closed forms, by the machine, and against another
+implementation of the optimum.
+"""
 
 from math import comb
 
@@ -9,22 +11,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.planning import Chain, binomial_plan, binomial_replayed_steps, longest_chain, simulate
+from keras_recompute.planning import (
+    Chain,
+    binomial_plan,
+    binomial_replayed_steps,
+    longest_chain,
+    simulate,
+)
 from keras_recompute.planning.oracles.binomial_schedule import binomial_replays_per_step
 
 from .cases import repeatable
 
 
 def run(steps, slots):
-    return simulate(Chain.homogeneous(steps, state_bytes=1, activation_bytes=100), binomial_plan(steps, slots=slots))
+    return simulate(
+        Chain.homogeneous(steps, state_bytes=1, activation_bytes=100),
+        binomial_plan(steps, slots=slots),
+    )
 
 
 @pytest.mark.parametrize(
     ("slots", "replays", "steps"),
-    [(0, 5, 1), (1, 1, 2), (1, 7, 8), (3, 2, 10), (63, 2, 2080), (22, 3, 2300), (13, 4, 2380), (10, 5, 3003), (8, 6, 3003)],
+    [
+        (0, 5, 1),
+        (1, 1, 2),
+        (1, 7, 8),
+        (3, 2, 10),
+        (63, 2, 2080),
+        (22, 3, 2300),
+        (13, 4, 2380),
+        (10, 5, 3003),
+        (8, 6, 3003),
+    ],
 )
 def test_the_longest_chain_is_a_binomial_coefficient(slots, replays, steps):
-    assert longest_chain(slots=slots, replays_per_step=replays) == steps == comb(slots + replays, slots)
+    assert (
+        longest_chain(slots=slots, replays_per_step=replays)
+        == steps
+        == comb(slots + replays, slots)
+    )
 
 
 @pytest.mark.parametrize(("slots", "replays"), [(63, 2), (22, 3), (13, 4), (10, 5), (8, 6)])
@@ -67,7 +92,9 @@ def test_the_counts_are_the_optimum_of_another_implementation():
     for steps in range(1, 251):
         for slots in range(1, 21):
             # The oracle refuses more slots than it can use: steps - 1.
-            expected = optimal_steps_binomial(steps, min(slots, max(1, steps - 1))) if steps > 1 else 1
+            expected = (
+                optimal_steps_binomial(steps, min(slots, max(1, steps - 1))) if steps > 1 else 1
+            )
             assert steps + binomial_replayed_steps(steps, slots=slots) == expected, (steps, slots)
 
 

@@ -1,4 +1,6 @@
-"""What fits a budget by compiling few: the promises, against all needs known, and the number of compilations counted."""
+"""What fits a budget by compiling few: the promises, against all needs known, and the number of
+compilations counted.
+"""
 
 import pytest
 from hypothesis import given
@@ -6,13 +8,19 @@ from hypothesis import strategies as st
 
 from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.planning import BudgetTooSmallError
-from keras_recompute.planning.compile_search import LEANEST, first_within_budget, largest_within_budget
+from keras_recompute.planning.compile_search import (
+    LEANEST,
+    first_within_budget,
+    largest_within_budget,
+)
 
 from .cases import repeatable
 
 
 def choose(plans, budget_bytes):
-    """Return the number of the plan chosen from ``plans``, pairs of predicted and needed bytes, and what was compiled."""
+    """Return the number of the plan chosen from ``plans``, pairs of predicted and needed bytes, and
+    what was compiled.
+    """
     compiled = []
 
     def needed_bytes(number):
@@ -20,7 +28,10 @@ def choose(plans, budget_bytes):
         return plans[number][1]
 
     number = first_within_budget(
-        range(len(plans)), budget_bytes=budget_bytes, predicted_bytes=lambda n: plans[n][0], needed_bytes=needed_bytes
+        range(len(plans)),
+        budget_bytes=budget_bytes,
+        predicted_bytes=lambda n: plans[n][0],
+        needed_bytes=needed_bytes,
     )
     return number, compiled
 
@@ -35,7 +46,8 @@ def test_the_fastest_that_fits_is_taken_and_few_are_compiled():
 
 
 def test_a_prediction_is_never_believed():
-    # The second is predicted to fit and does not; the third is predicted to be just too large and fits.
+    # The second is predicted to fit and does not; the third is predicted to be just too large and
+    # fits.
     plans = [(300, 300), (99, 104), (98, 97)]
     assert choose(plans, 100) == (2, [1, 2])
     assert choose([(105, 99)], 100) == (0, [0])
@@ -60,9 +72,14 @@ def test_a_budget_is_a_whole_number_of_bytes():
 
 
 @repeatable
-@given(st.lists(st.tuples(st.integers(1, 200), st.integers(-9, 9)), min_size=1, max_size=12), st.integers(1, 250))
+@given(
+    st.lists(st.tuples(st.integers(1, 200), st.integers(-9, 9)), min_size=1, max_size=12),
+    st.integers(1, 250),
+)
 def test_whatever_the_predictions(shares, budget_bytes):
-    plans = [(predicted, max(1, predicted + predicted * error // 100)) for predicted, error in shares]
+    plans = [
+        (predicted, max(1, predicted + predicted * error // 100)) for predicted, error in shares
+    ]
     try:
         number, compiled = choose(plans, budget_bytes)
     except BudgetTooSmallError as error:
@@ -77,10 +94,13 @@ def test_whatever_the_predictions(shares, budget_bytes):
     assert compiled[-1] == number
     assert len(set(compiled)) == len(compiled)
     assert all(plans[n][1] > budget_bytes for n in compiled[:-1])
-    # Of the faster ones that would fit, none but those predicted to need as much as one that does not.
+    # Of the faster ones that would fit, none but those predicted to need as much as one that does
+    # not.
     for faster in range(number):
         if plans[faster][1] <= budget_bytes and faster not in compiled:
-            assert any(plans[n][0] <= plans[faster][0] and plans[n][1] > budget_bytes for n in compiled)
+            assert any(
+                plans[n][0] <= plans[faster][0] and plans[n][1] > budget_bytes for n in compiled
+            )
 
 
 @pytest.mark.parametrize("error", [-0.08, -0.01, 0.0, 0.01, 0.08])
@@ -94,15 +114,27 @@ def test_the_largest_batch_is_proven_on_both_sides(error, fixed):
 
     expected = max((n for n in range(2000) if needed_bytes(n) <= 10_000), default=0)
     asked.clear()
-    found = largest_within_budget(budget_bytes=10_000, predicted_bytes=lambda n: fixed + 13 * n, needed_bytes=needed_bytes)
+    found = largest_within_budget(
+        budget_bytes=10_000, predicted_bytes=lambda n: fixed + 13 * n, needed_bytes=needed_bytes
+    )
     assert found == expected
     assert {found, found + 1} <= set(asked)
     assert len(asked) <= 4
 
 
 def test_a_batch_of_one_may_be_too_much_and_the_search_ends():
-    assert largest_within_budget(budget_bytes=9, predicted_bytes=lambda n: 10 * n, needed_bytes=lambda n: 10 * n) == 0
-    assert largest_within_budget(budget_bytes=9, predicted_bytes=lambda _: 1, needed_bytes=lambda _: 1, most=50) == 50
+    assert (
+        largest_within_budget(
+            budget_bytes=9, predicted_bytes=lambda n: 10 * n, needed_bytes=lambda n: 10 * n
+        )
+        == 0
+    )
+    assert (
+        largest_within_budget(
+            budget_bytes=9, predicted_bytes=lambda _: 1, needed_bytes=lambda _: 1, most=50
+        )
+        == 50
+    )
 
 
 def test_a_useless_prediction_still_ends_at_the_largest():
@@ -112,5 +144,10 @@ def test_a_useless_prediction_still_ends_at_the_largest():
         asked.append(batch)
         return batch**3
 
-    assert largest_within_budget(budget_bytes=10**6, predicted_bytes=lambda n: n, needed_bytes=needed_bytes) == 100
+    assert (
+        largest_within_budget(
+            budget_bytes=10**6, predicted_bytes=lambda n: n, needed_bytes=needed_bytes
+        )
+        == 100
+    )
     assert len(asked) < 30

@@ -1,4 +1,6 @@
-"""States and activations mixed under a budget: the paper's headline, the full programme as an oracle, and the promises."""
+"""States and activations mixed under a budget: the paper's headline, the full programme as an
+oracle, and the promises.
+"""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -8,12 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.planning import BudgetTooSmallError, Chain, binomial_replayed_steps, mixed_plan, simulate
+from keras_recompute.planning import (
+    BudgetTooSmallError,
+    Chain,
+    binomial_replayed_steps,
+    mixed_plan,
+    simulate,
+)
 
 from .cases import repeatable
 
-# The paper's relative sizes: activations five times the state, a backward pass twice the forward pass.
-PAPER = Chain.homogeneous(1000, state_bytes=1, activation_bytes=5, forward_seconds=1, backward_seconds=2)
+# The paper's relative sizes: activations five times the state, a backward pass twice the forward
+# pass.
+PAPER = Chain.homogeneous(
+    1000, state_bytes=1, activation_bytes=5, forward_seconds=1, backward_seconds=2
+)
 
 
 def run(chain, budget_bytes):
@@ -27,7 +38,9 @@ def run(chain, budget_bytes):
     # Of 1000 * 5 bytes. Plain time is 1000 * (1 + 2), so the ratio is 1 + replayed / 3000.
     [(5, 953, 1.33), (2, 995, 1.34)],
 )
-def test_1000_steps_in_a_fraction_of_the_memory_cost_a_third_more_time(percent, replayed_steps, time_ratio):
+def test_1000_steps_in_a_fraction_of_the_memory_cost_a_third_more_time(
+    percent, replayed_steps, time_ratio
+):
     # As in the paper, the activations of the one step in work (5 bytes) are not part of the budget.
     outcome = run(PAPER, percent * 50 + 5)
     assert outcome.replayed_steps == replayed_steps
@@ -36,7 +49,8 @@ def test_1000_steps_in_a_fraction_of_the_memory_cost_a_third_more_time(percent, 
 
 
 @pytest.mark.parametrize(
-    # All bytes within the budget, the step in work included. The optimum, computed apart with every split: 954, 1029, 1772.
+    # All bytes within the budget, the step in work included. The optimum, computed apart with every
+    # split: 954, 1029, 1772.
     ("percent", "replayed_steps"),
     [(5, 954), (2, 1029), (1, 1773)],
 )
@@ -47,7 +61,8 @@ def test_the_same_with_the_step_in_work_inside_the_budget(percent, replayed_step
 
 
 def test_the_same_with_the_chains_input_outside_the_budget():
-    # The input of the chain is alive whatever the plan (see Chain), so its byte is no part of the 2 %.
+    # The input of the chain is alive whatever the plan (see Chain), so its byte is no part of the 2
+    # %.
     given = replace(PAPER, state_bytes=(0, *PAPER.state_bytes[1:]))
     outcome = simulate(given, mixed_plan(PAPER, budget_bytes=100 + 1))
     assert outcome.peak_bytes == 100
@@ -56,8 +71,9 @@ def test_the_same_with_the_chains_input_outside_the_budget():
 
 
 def test_sections_that_run_twice_by_hand():
-    # State 1, activation 5, 10 steps. Room for sections in 18 bytes: 18 // 5, 17 // 5, 16 // 5, 15 // 5, all of them 3 steps.
-    # The last keeps its 3; the first takes what is then missing, 10 - 3 * 3 = 1.
+    # State 1, activation 5, 10 steps. Room for sections in 18 bytes: 18 // 5, 17 // 5, 16 // 5, 15
+    # // 5, all of them 3 steps. The last keeps its 3; the first takes what is then missing, 10 - 3
+    # * 3 = 1.
     chain = Chain.homogeneous(10, state_bytes=1, activation_bytes=5)
     assert run(chain, 18).replayed_steps == 1 + 3 + 3
     assert run(chain, 18).peak_bytes == 3 * 1 + 3 * 5
@@ -67,7 +83,9 @@ def test_sections_that_run_twice_by_hand():
     assert mixed_plan(chain, budget_bytes=20) == mixed_plan(chain, budget_bytes=18)
 
 
-@pytest.mark.parametrize(("less", "more", "replayed_steps"), [(14, 15, 379), (17, 18, 229), (55, 57, 57), (58, 59, 56)])
+@pytest.mark.parametrize(
+    ("less", "more", "replayed_steps"), [(14, 15, 379), (17, 18, 229), (55, 57, 57), (58, 59, 56)]
+)
 def test_a_budget_that_buys_nothing_changes_nothing(less, more, replayed_steps):
     # From 52 bytes on no step runs more than twice; below, the table says so.
     chain = Chain.homogeneous(60, state_bytes=3, activation_bytes=7)
@@ -107,7 +125,9 @@ def fewest_replays(steps, memory, state, activation):
     return best
 
 
-@pytest.mark.parametrize(("state", "activation"), [(1, 5), (2, 3), (3, 7), (1, 1), (1, 20), (4, 3), (9, 2), (6, 10)])
+@pytest.mark.parametrize(
+    ("state", "activation"), [(1, 5), (2, 3), (3, 7), (1, 1), (1, 20), (4, 3), (9, 2), (6, 10)]
+)
 def test_the_full_programme_finds_nothing_better(state, activation):
     for steps in (1, 2, 3, 7, 16, 25):
         chain = Chain.homogeneous(steps, state_bytes=state, activation_bytes=activation)
@@ -130,16 +150,33 @@ def smallest_budget(chain):
 
 
 @repeatable
-@given(st.integers(1, 60), st.integers(0, 40), st.integers(0, 60), st.integers(0, 9), st.integers(0, 9), st.data())
+@given(
+    st.integers(1, 60),
+    st.integers(0, 40),
+    st.integers(0, 60),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.data(),
+)
 def test_a_larger_budget_never_replays_more(steps, state, activation, working, fixed, data):
-    chain = Chain.homogeneous(steps, state_bytes=state, activation_bytes=activation, working_bytes=working, fixed_bytes=fixed)
+    chain = Chain.homogeneous(
+        steps,
+        state_bytes=state,
+        activation_bytes=activation,
+        working_bytes=working,
+        fixed_bytes=fixed,
+    )
     smallest = smallest_budget(chain)
     if smallest:
         with pytest.raises(BudgetTooSmallError):
             mixed_plan(chain, budget_bytes=smallest - 1)
     less = data.draw(st.integers(smallest, chain.plain_peak_bytes), label="less")
     more = data.draw(st.integers(less, chain.plain_peak_bytes + 1), label="more")
-    assert run(chain, more).replayed_steps <= run(chain, less).replayed_steps <= run(chain, smallest).replayed_steps
+    assert (
+        run(chain, more).replayed_steps
+        <= run(chain, less).replayed_steps
+        <= run(chain, smallest).replayed_steps
+    )
 
 
 @pytest.mark.parametrize(("state", "activation"), [(1237, 3331), (31000, 30000), (7, 1999)])
@@ -152,8 +189,9 @@ def test_sizes_without_a_common_unit_are_never_slower_than_binomial(state, activ
 
 @pytest.mark.long
 def test_2048_steps_with_a_window_stay_near_the_bound():
-    # State 1, activation 3, 100 bytes. A step replayed at most r times belongs to a chain of at most N(m, r) steps, where
-    # N(m, 0) = m // 3 and N(m, r) = max(1 + N(m - 3, r), N(m, r - 1) + N(m - 1, r)): no plan has fewer replays than this sum.
+    # State 1, activation 3, 100 bytes. A step replayed at most r times belongs to a chain of at
+    # most N(m, r) steps, where N(m, 0) = m // 3 and N(m, r) = max(1 + N(m - 3, r), N(m, r - 1) +
+    # N(m - 1, r)): no plan has fewer replays than this sum.
     reach = [[m // 3 for m in range(101)]]
     while reach[-1][100] < 2048:
         row = []
@@ -167,7 +205,8 @@ def test_2048_steps_with_a_window_stay_near_the_bound():
 
 def test_the_budget_must_hold_one_state_and_one_step():
     with pytest.raises(
-        BudgetTooSmallError, match=r"budget_bytes is 5, too small for any plan .* would do is 6 bytes"
+        BudgetTooSmallError,
+        match=r"budget_bytes is 5, too small for any plan .* would do is 6 bytes",
     ) as caught:
         mixed_plan(PAPER, budget_bytes=5)
     assert (caught.value.budget_bytes, caught.value.smallest_budget_bytes) == (5, 6)
@@ -177,7 +216,11 @@ def test_the_budget_must_hold_one_state_and_one_step():
 @pytest.mark.parametrize(
     ("chain", "budget_bytes", "message"),
     [
-        (Chain([1, 2], [1, 1], [1, 1], [1, 1]), 9, "the steps of the chain are unequal: .* use optimal_plan"),
+        (
+            Chain([1, 2], [1, 1], [1, 1], [1, 1]),
+            9,
+            "the steps of the chain are unequal: .* use optimal_plan",
+        ),
         (PAPER, -1, "budget_bytes is -1"),
         (PAPER, 1e9, "budget_bytes is 1000000000.0"),
     ],

@@ -1,4 +1,6 @@
-"""The fastest plan within a budget, against a search that shares nothing with it but the rules of the machine."""
+"""The fastest plan within a budget, against a search that shares nothing with it but the rules of
+the machine.
+"""
 
 import random
 from heapq import heappop, heappush
@@ -28,7 +30,9 @@ from .cases import repeatable, uneven_chains
 
 
 def fewest_forward_seconds(chain, budget_bytes):
-    """Uniform-cost search over all that can be in memory, one step or one drop at a time; None where nothing fits."""
+    """Uniform-cost search over all that can be in memory, one step or one drop at a time; None
+    where nothing fits.
+    """
     steps, room = len(chain), budget_bytes - chain.fixed_bytes
     start = (steps, 0, frozenset(), frozenset())
     known, queue, ticket = {start: 0}, [(0, 0, start)], 0
@@ -39,12 +43,16 @@ def fewest_forward_seconds(chain, budget_bytes):
         unfinished, hand, stored, kept = state
         if unfinished == 0:
             return seconds
-        held = sum(chain.state_bytes[i] for i in stored) + sum(chain.activation_bytes[i] for i in kept)
+        held = sum(chain.state_bytes[i] for i in stored) + sum(
+            chain.activation_bytes[i] for i in kept
+        )
         following = [(0, held, (unfinished, hand, stored - {i}, kept)) for i in stored]
         following += [(0, held, (unfinished, i, stored, kept)) for i in stored]
         if hand is not None and hand < unfinished:
             cost, during = chain.forward_seconds[hand], held + chain.working_bytes[hand]
-            following.append((0, held + chain.state_bytes[hand], (unfinished, hand, stored | {hand}, kept)))
+            following.append(
+                (0, held + chain.state_bytes[hand], (unfinished, hand, stored | {hand}, kept))
+            )
             following.append((cost, during, (unfinished, hand + 1, stored, kept)))
             if hand not in kept:
                 more = during + chain.activation_bytes[hand]
@@ -77,13 +85,19 @@ def assert_agrees_with_the_search(chain, budget_bytes):
 @repeatable
 @given(uneven_chains(most=5), st.data())
 def test_the_search_never_beats_the_planner_on_up_to_5_steps(chain, data):
-    assert_agrees_with_the_search(chain, data.draw(st.integers(0, chain.plain_peak_bytes), label="budget"))
+    assert_agrees_with_the_search(
+        chain, data.draw(st.integers(0, chain.plain_peak_bytes), label="budget")
+    )
 
 
-# At most this part of the way from the smallest budget to that of the plain pass: with more room the search takes minutes.
+# At most this part of the way from the smallest budget to that of the plain pass: with more room
+# the search takes minutes.
 SIX_TO_EIGHT = [
     (6, 0, 2),
-    *(pytest.param(*c, marks=pytest.mark.long) for c in [(6, 1, 3), (6, 2, 4), (7, 3, 4), (7, 4, 5), (8, 0, 9)]),
+    *(
+        pytest.param(*c, marks=pytest.mark.long)
+        for c in [(6, 1, 3), (6, 2, 4), (7, 3, 4), (7, 4, 5), (8, 0, 9)]
+    ),
 ]
 
 
@@ -117,11 +131,12 @@ def smallest_budget(chain):
 
 
 def test_freeing_a_checkpoint_and_making_it_again_is_found_where_it_pays():
-    # Step 0 is dear (10 s) and state 1 (2 bytes) saves running it again; but beside states 0 and 1 there is no room for the 18
-    # bytes of step 2: 1 + 2 + 18 > 20. States 2 to 4 never fit beside state 0 and 14 bytes of activations.
+    # Step 0 is dear (10 s) and state 1 (2 bytes) saves running it again; but beside states 0 and 1
+    # there is no room for the 18 bytes of step 2: 1 + 2 + 18 > 20. States 2 to 4 never fit beside
+    # state 0 and 14 bytes of activations.
     chain = Chain([1, 2, 9, 9, 9], [19, 14, 18, 14, 14], [10, 1, 1, 1, 1], [0] * 5)
-    # State 1 is stored until step 2 is to be kept: 13 to reach step 4, 2 to reach step 3 from state 1, 1 to reach step 2 from
-    # it, then, state 1 gone, 10 to reach step 1.
+    # State 1 is stored until step 2 is to be kept: 13 to reach step 4, 2 to reach step 3 from state
+    # 1, 1 to reach step 2 from it, then, state 1 gone, 10 to reach step 1.
     assert assert_agrees_with_the_search(chain, 20).seconds == chain.plain_seconds + 13 + 2 + 1 + 10
     # A persistent plan cannot store state 1 at all and runs step 0 each time: 13, 12, 11, 10.
     persistent = [point for point in ParetoFrontier(chain).points if point.peak_bytes <= 20][-1]
@@ -161,17 +176,26 @@ def assert_monotone(chain, less, more):
     lean_outcome, rich_outcome = simulate(chain, lean), simulate(chain, rich)
     assert lean_outcome.peak_bytes <= less
     assert rich_outcome.peak_bytes <= more
-    assert rich_outcome.seconds < lean_outcome.seconds or rich_outcome.peak_bytes == lean_outcome.peak_bytes
+    assert (
+        rich_outcome.seconds < lean_outcome.seconds
+        or rich_outcome.peak_bytes == lean_outcome.peak_bytes
+    )
 
 
 def least_replay_seconds(chain, begin, end, room, known):
-    """Persistent plans, as ``segments`` describes them: keep the first step, or store the input and split; every way tried."""
+    """Persistent plans, as ``segments`` describes them: keep the first step, or store the input and
+    split; every way tried.
+    """
     key = (begin, end, room)
     if key not in known:
         sizes, working = chain.activation_bytes, chain.working_bytes
         best = float("inf")
         if sizes[begin] + working[begin] <= room:
-            after = least_replay_seconds(chain, begin + 1, end, room - sizes[begin], known) if begin + 1 < end else 0
+            after = (
+                least_replay_seconds(chain, begin + 1, end, room - sizes[begin], known)
+                if begin + 1 < end
+                else 0
+            )
             best = after
         left = room - chain.state_bytes[begin]
         for middle in range(begin + 1, end):
@@ -194,8 +218,13 @@ def test_a_frontier_is_the_best_of_all_persistent_plans_at_every_budget(steps):
         assert least_replay_seconds(chain, 0, steps, point.peak_bytes, {}) == point.replay_seconds
     known = {}
     for lower, upper in zip(frontier.points, frontier.points[1:]):
-        assert least_replay_seconds(chain, 0, steps, upper.peak_bytes - 1, known) == lower.replay_seconds
-    assert least_replay_seconds(chain, 0, steps, frontier.points[0].peak_bytes - 1, known) == float("inf")
+        assert (
+            least_replay_seconds(chain, 0, steps, upper.peak_bytes - 1, known)
+            == lower.replay_seconds
+        )
+    assert least_replay_seconds(chain, 0, steps, frontier.points[0].peak_bytes - 1, known) == float(
+        "inf"
+    )
 
 
 @repeatable
@@ -216,28 +245,32 @@ def test_the_sections_run_twice_are_the_best_of_all_cuts(chain, room, keeps_inpu
 
 
 def test_a_state_must_fit_beside_what_works_while_the_chain_advances():
-    # Beside state 0 (15 bytes) step 0 works on 10: 25. All else needs less: 1 + 20 to keep steps 0 and 1, 15 + 5 for step 2.
+    # Beside state 0 (15 bytes) step 0 works on 10: 25. All else needs less: 1 + 20 to keep steps 0
+    # and 1, 15 + 5 for step 2.
     chain = Chain([15, 1, 1], [1, 20, 5], [1, 1, 1], [1, 1, 1], working_bytes=[10, 0, 0])
     assert single_replay_sections(chain, room_bytes=24) is None
     assert single_replay_sections(chain, room_bytes=25) == (0, 2)
 
 
 def test_a_cut_is_reached_with_as_few_stored_bytes_as_can_be():
-    # 22 bytes. Steps 0 to 3 do not fit (27), nor do 3 and 4 (25). Step 4 (20) has room beside state 2 (1), not state 1 (9).
+    # 22 bytes. Steps 0 to 3 do not fit (27), nor do 3 and 4 (25). Step 4 (20) has room beside state
+    # 2 (1), not state 1 (9).
     chain = Chain([0, 9, 1, 9, 9], [20, 1, 1, 5, 20], [1] * 5, [1] * 5)
     assert single_replay_sections(chain, room_bytes=22) == (0, 2, 4)
 
 
 def test_a_thinned_frontier_keeps_its_ends():
     chain = random_chain(60, seed=60)
-    thinned, full = ParetoFrontier(chain, most_points=8).points, ParetoFrontier(chain, most_points=10**6).points
+    thinned = ParetoFrontier(chain, most_points=8).points
+    full = ParetoFrontier(chain, most_points=10**6).points
     assert len(thinned) <= 10 < len(full)
     assert thinned[-1].replay_seconds == full[-1].replay_seconds == 0
     assert thinned[0].peak_bytes == full[0].peak_bytes
 
 
 def test_equal_steps_are_left_to_mixed():
-    # 200 steps in 20 bytes: too long for a frontier with every position, and each step must run several times.
+    # 200 steps in 20 bytes: too long for a frontier with every position, and each step must run
+    # several times.
     chain = Chain.homogeneous(200, state_bytes=1, activation_bytes=5)
     assert optimal_plan(chain, budget_bytes=20) == mixed_plan(chain, budget_bytes=20)
 
@@ -256,7 +289,9 @@ def test_a_long_chain_takes_the_better_of_its_two_planners():
     points = ParetoFrontier(chain).points
     won_by = set()
     for point in points:
-        outcome = simulate(chain, optimal_plan(chain, budget_bytes=point.peak_bytes + chain.fixed_bytes))
+        outcome = simulate(
+            chain, optimal_plan(chain, budget_bytes=point.peak_bytes + chain.fixed_bytes)
+        )
         seconds = chain.plain_seconds + point.replay_seconds
         assert outcome.seconds <= seconds
         sections = single_replay_sections(chain, room_bytes=point.peak_bytes)
@@ -272,7 +307,9 @@ def test_a_long_chain_takes_the_better_of_its_two_planners():
 def test_a_budget_too_small_says_which_would_do():
     chain = Chain([0, 5], [10, 20], [1, 1], [1, 1], fixed_bytes=100)
     # Step 1 needs 20 bytes at some time; state 0 is free to store and step 0 to replay from it.
-    with pytest.raises(BudgetTooSmallError, match=r"budget_bytes is 119, too small for any plan .* is 120 bytes") as caught:
+    with pytest.raises(
+        BudgetTooSmallError, match=r"budget_bytes is 119, too small for any plan .* is 120 bytes"
+    ) as caught:
         optimal_plan(chain, budget_bytes=119)
     assert caught.value.smallest_budget_bytes == 120
     assert simulate(chain, optimal_plan(chain, budget_bytes=120)).peak_bytes == 120

@@ -1,4 +1,4 @@
-"""Equal sections, at one level and at several: their lengths, what they store and what they replay."""
+"""Equal sections at one level and at several: lengths, stored states and replayed steps."""
 
 import pytest
 from hypothesis import given
@@ -88,7 +88,10 @@ def test_the_fewest_checkpoints_within_a_budget():
 def test_a_budget_that_no_uniform_plan_keeps_to_is_refused_with_the_smallest_that_would_do():
     chain = chain_of(100)
     # The best of ceil(100 / k) * 6 + (k - 1) * 2: 17 sections of 6 steps at most, 36 + 16 * 2 = 68.
-    with pytest.raises(BudgetTooSmallError, match=r"budget_bytes is 67, too small for a uniform plan .* is 68 bytes") as caught:
+    with pytest.raises(
+        BudgetTooSmallError,
+        match=r"budget_bytes is 67, too small for a uniform plan .* is 68 bytes",
+    ) as caught:
         uniform_plan_within(chain, budget_bytes=67)
     assert caught.value.smallest_budget_bytes == 68
     assert simulate(chain, uniform_plan_within(chain, budget_bytes=68)).peak_bytes == 68
@@ -135,7 +138,10 @@ def test_any_levels_pass_the_machine_within_their_bound(levels, extra):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: section_lengths(3, 4), "4 sections do not fit in 3 steps: each needs a step, so ask for fewer"),
+        (
+            lambda: section_lengths(3, 4),
+            "4 sections do not fit in 3 steps: each needs a step, so ask for fewer",
+        ),
         (lambda: section_lengths(0, 1), "steps is 0: .* at least 1"),
         (lambda: section_lengths(3, 0), "sections is 0: .* at least 1"),
         (lambda: uniform_plan(3, checkpoints=-1), "checkpoints is -1: .* at least 0"),

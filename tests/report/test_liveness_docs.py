@@ -23,8 +23,16 @@ def test_the_python_runs(tmp_path, monkeypatch):
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
         exec(compile(block, "docs/liveness.md", "exec"), names)
-    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["liveness.hlo_proto.pb", "liveness.json", "liveness.png"]
-    for line in (["show", "run"], ["top", "run", "--by", "layer"], ["export", "run", "--to", "xprof"]):
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
+        "liveness.hlo_proto.pb",
+        "liveness.json",
+        "liveness.png",
+    ]
+    for line in (
+        ["show", "run"],
+        ["top", "run", "--by", "layer"],
+        ["export", "run", "--to", "xprof"],
+    ):
         assert commands.main(line) == 0
 
 

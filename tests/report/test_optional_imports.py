@@ -6,7 +6,12 @@ import pytest
 
 import recompute_lstm
 from keras_recompute.errors import ReportError
-from keras_recompute.report import comparison_figure, liveness_figure, optional_imports, write_report
+from keras_recompute.report import (
+    comparison_figure,
+    liveness_figure,
+    optional_imports,
+    write_report,
+)
 from keras_recompute.report.commands import main
 from keras_recompute.report.sweep import sweep_figure
 
@@ -19,7 +24,8 @@ def nothing_draws(monkeypatch):
 @pytest.mark.usefixtures("nothing_draws")
 def test_what_is_missing_is_told_before_anything_is_written(program, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    said = r'a report needs matplotlib, which is not installed: pip install "keras-recompute\[report\]"'
+    said = "a report needs matplotlib, which is not installed: "
+    said += r'pip install "keras-recompute\[report\]"'
     for draw in (
         lambda: write_report(program, "report"),
         lambda: liveness_figure(program, "a.png"),
@@ -37,7 +43,9 @@ def test_what_is_missing_is_told_before_anything_is_written(program, tmp_path, m
 
 
 def test_a_page_needs_more(program, tmp_path, monkeypatch):
-    monkeypatch.setattr(optional_imports, "find_spec", lambda name: None if name == "plotly" else name)
+    monkeypatch.setattr(
+        optional_imports, "find_spec", lambda name: None if name == "plotly" else name
+    )
     with pytest.raises(ReportError, match="a report needs plotly"):
         write_report(program, tmp_path / "report", page=True)
     assert not (tmp_path / "report").exists()

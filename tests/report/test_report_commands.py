@@ -27,7 +27,10 @@ def folders(program, tmp_path, monkeypatch):
     """Two reports in ``runs/plain`` and ``runs/saved``, the second with smaller temporaries."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    steps = tuple(dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // 2) for s in program.steps)
+    steps = tuple(
+        dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // 2)
+        for s in program.steps
+    )
     for name, record in (("plain", program), ("saved", dataclasses.replace(program, steps=steps))):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "liveness.json").write_text(record.to_json())
@@ -50,7 +53,9 @@ def test_show(capsys):
 
 def test_show_holds_a_report_against_a_device(capsys):
     assert main(["show", "runs/plain", "--device", "t4"]) == 0
-    assert ["capacity", "14.8", "GiB", "(the", "peak", "is", "below", "1%,"] in [line[:8] for line in lines(capsys)]
+    assert ["capacity", "14.8", "GiB", "(the", "peak", "is", "below", "1%,"] in [
+        line[:8] for line in lines(capsys)
+    ]
     for wrong in (["show", "runs/plain", "--device", "h10"], ["show", "runs", "--device", "t4"]):
         assert main(wrong) == 2
     said = capsys.readouterr().err
@@ -82,8 +87,15 @@ def test_compare(capsys):
 
 
 def test_an_ipu_and_the_stand_in_in_one_picture(tmp_path, capsys, monkeypatch):
-    """One report captured with the SDK, one written by ourselves: found by their names, and drawn together."""
-    steps = [SimpleNamespace(program=SimpleNamespace(name=n, type="DoExchange"), notAlwaysLiveMemory=held) for n, held in IPU]
+    """One report captured with the SDK, one written by ourselves: found by their names, and drawn
+    together.
+    """
+    steps = [
+        SimpleNamespace(
+            program=SimpleNamespace(name=n, type="DoExchange"), notAlwaysLiveMemory=held
+        )
+        for n, held in IPU
+    ]
     compilation = SimpleNamespace(
         tiles=[SimpleNamespace(memory=SimpleNamespace(alwaysLiveBytes=5 * MIB))] * 4,
         livenessProgramSteps=steps,
@@ -109,7 +121,8 @@ def test_an_ipu_and_the_stand_in_in_one_picture(tmp_path, capsys, monkeypatch):
 
 def test_a_folder_of_reports_of_both_kinds(folders, program, capsys):
     write_profile_pop(program, folders / "tf_report__1" / "profile.pop")
-    write_profile_pop(program, folders / "plain" / "profile.pop")  # beside its liveness.json: one report, not two
+    # Beside its liveness.json: one report, not two
+    write_profile_pop(program, folders / "plain" / "profile.pop")
     assert main(["show", "runs"]) == 0
     assert [line[0] for line in lines(capsys)[2:]] == ["plain", "saved", "tf_report__1"]
 
@@ -117,17 +130,33 @@ def test_a_folder_of_reports_of_both_kinds(folders, program, capsys):
 def test_top(capsys):
     assert main(["top", "runs/plain", "--rows", "2"]) == 0
     shown = lines(capsys)
-    assert " ".join(shown[0]).startswith("Step 5 of 8, the peak: 50.0 MiB in 3 buffers (backward, section-1)")
-    assert shown[2] == ["30.0", "MiB", "net/lstm:", "MatMul", "activation", "recompute", "section-1", "4-5"]
+    assert " ".join(shown[0]).startswith(
+        "Step 5 of 8, the peak: 50.0 MiB in 3 buffers (backward, section-1)"
+    )
+    assert shown[2] == [
+        "30.0",
+        "MiB",
+        "net/lstm:",
+        "MatMul",
+        "activation",
+        "recompute",
+        "section-1",
+        "4-5",
+    ]
     assert shown[-1] == ["10.0", "MiB", "in", "1", "more"]
 
 
 def test_top_by_layer_at_a_step(capsys):
     assert main(["top", "runs/plain", "--by", "layer", "--step", "6"]) == 0
-    assert lines(capsys)[2:] == [["10.0", "MiB", "50%", "(none)"], ["10.0", "MiB", "50%", "net/lstm"]]
+    assert lines(capsys)[2:] == [
+        ["10.0", "MiB", "50%", "(none)"],
+        ["10.0", "MiB", "50%", "net/lstm"],
+    ]
 
 
-@pytest.mark.parametrize("command", [["show", "runs/plain"], ["show", "runs"], ["top", "runs/plain"]])
+@pytest.mark.parametrize(
+    "command", [["show", "runs/plain"], ["show", "runs"], ["top", "runs/plain"]]
+)
 @pytest.mark.parametrize("width", [44, 80, 132])
 def test_the_width_is_kept(capsys, monkeypatch, command, width):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -158,8 +187,14 @@ def test_the_width_is_kept(capsys, monkeypatch, command, width):
         (["show", ""], "argument report: the name of the report is empty"),
         (["compare", "runs/plain", ""], "argument B: the name of the report is empty"),
         (["open", "", "--no-browser"], "argument A: the name of the report is empty"),
-        (["export", "runs/plain", "--to", "csv", "--output", ""], "argument --output: the name of the folder is empty"),
-        (["compare", "runs/plain", "runs/saved", "--figure="], "argument --figure: the name of the file is empty"),
+        (
+            ["export", "runs/plain", "--to", "csv", "--output", ""],
+            "argument --output: the name of the folder is empty",
+        ),
+        (
+            ["compare", "runs/plain", "runs/saved", "--figure="],
+            "argument --figure: the name of the file is empty",
+        ),
         (["show", "a\0b"], "that no name can have"),
         (["top", "runs/plain", "--rows", "9" * 5000], "is not a whole number from 0"),
         (["top", "runs/plain", "--rows", "9" * 30], "is too large"),
@@ -170,7 +205,9 @@ def test_the_width_is_kept(capsys, monkeypatch, command, width):
 def test_what_is_wrong_is_one_line_and_code_2(folders, program, capsys, command, message):
     (folders.parent / "torn.json").write_text(program.to_json()[:100])
     (folders.parent / "foreign.json").write_text('{"a": "liveness"}')
-    (folders.parent / "newer.json").write_text(json.dumps({**json.loads(program.to_json()), "schema_version": 99}))
+    (folders.parent / "newer.json").write_text(
+        json.dumps({**json.loads(program.to_json()), "schema_version": 99})
+    )
     (folders.parent / "text.pb").write_text("no program")
     (folders.parent / "foreign.pop").write_bytes(b"\x00\xff")
     assert main(command) == 2
@@ -191,8 +228,14 @@ def test_what_is_wrong_is_one_line_and_code_2(folders, program, capsys, command,
         (["compare", "runs/plain", "pipe.json"], "is a pipe"),
         (["show", "/dev/zero"], "is a device"),
         (["export", "runs/plain", "--to", "xprof"], "is a pipe"),
-        (["show", "large.json"], "has 8,589,934,592 bytes, and no report has more than 268,435,456"),
-        (["show", "large.pb"], "has 8,589,934,592 bytes, and no report has more than 2,147,483,647"),
+        (
+            ["show", "large.json"],
+            "has 8,589,934,592 bytes, and no report has more than 268,435,456",
+        ),
+        (
+            ["show", "large.pb"],
+            "has 8,589,934,592 bytes, and no report has more than 2,147,483,647",
+        ),
         (["show", "large.pop"], "has 8,589,934,592 bytes, and no report has more than 268,435,456"),
         (["show", "foreign.pop"], "pva"),
         (["show", "x" * 300], "name too long"),
@@ -211,7 +254,9 @@ def test_what_may_never_end_and_what_no_file_can_be_called(folders, capsys, comm
     os.mkfifo(folders / "pipe" / "liveness.json")
     (here / "circle").symlink_to("circle")
     for name in ("large.json", "large.pb", "large.pop", "foreign.pop"):
-        (here / name).write_bytes(b'{"format": "keras-recompute profile.pop"}\n' if name == "large.pop" else b"")
+        (here / name).write_bytes(
+            b'{"format": "keras-recompute profile.pop"}\n' if name == "large.pop" else b""
+        )
         os.truncate(here / name, 8 * 2**30)  # without a block of the disk
     assert main(command) == 2
     out, err = capsys.readouterr()
@@ -224,15 +269,27 @@ def test_memory_that_is_not_there_is_told(capsys, monkeypatch):
     def refused(*_):
         raise MemoryError
 
-    monkeypatch.setattr("keras_recompute.liveness.program.json_columns.decode", lambda *_, **__: refused())
+    monkeypatch.setattr(
+        "keras_recompute.liveness.program.json_columns.decode", lambda *_, **__: refused()
+    )
     assert main(["show", "runs/plain"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full")
-@pytest.mark.parametrize(("redirect", "says"), [(">/dev/full", "No space left on device"), (">&-", "is closed")])
+@pytest.mark.parametrize(
+    ("redirect", "says"), [(">/dev/full", "No space left on device"), (">&-", "is closed")]
+)
 def test_an_output_that_cannot_be_written_is_told_and_files_are_written(tmp_path, redirect, says):
-    command = [sys.executable, "-m", "keras_recompute.liveness", "export", "runs/plain", "--to", "csv"]
+    command = [
+        sys.executable,
+        "-m",
+        "keras_recompute.liveness",
+        "export",
+        "runs/plain",
+        "--to",
+        "csv",
+    ]
     done = subprocess.run(
         ["/bin/sh", "-c", f'exec "$@" {redirect}', "sh", *command],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
@@ -248,7 +305,10 @@ def test_an_output_that_cannot_be_written_is_told_and_files_are_written(tmp_path
 
 def test_hostile_names_are_shown_as_they_are(program, tmp_path, capsys):
     hostile = "[/red][bold]a\x1b[2J\nb\u202e[/]"
-    buffers = tuple(dataclasses.replace(b, name=hostile, layer=hostile, category=hostile) for b in program.buffers)
+    buffers = tuple(
+        dataclasses.replace(b, name=hostile, layer=hostile, category=hostile)
+        for b in program.buffers
+    )
     record = dataclasses.replace(program, name=hostile, buffers=buffers)
     (tmp_path / "liveness.json").write_text(record.to_json())
     for command in (["show"], ["top"], ["top", "--by", "layer"]):
@@ -267,12 +327,16 @@ def test_the_docstring_is_the_help(capsys):
 def test_it_runs_as_a_module_and_survives_a_reader_that_leaves():
     command = [sys.executable, "-m", "keras_recompute.liveness", "show"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    with subprocess.Popen([*command, "runs"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as left:
+    with subprocess.Popen(
+        [*command, "runs"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as left:
         assert left.stdout is not None
         assert left.stderr is not None
         left.stdout.close()
         assert left.stderr.read() == b""
-    missing = subprocess.run([*command, "none"], env=environment, capture_output=True, text=True, check=False)
+    missing = subprocess.run(
+        [*command, "none"], env=environment, capture_output=True, text=True, check=False
+    )
     assert missing.returncode == 2
     assert len(missing.stderr.splitlines()) == 1
 
@@ -281,8 +345,16 @@ def test_it_runs_as_a_module_and_survives_a_reader_that_leaves():
 def test_a_damaged_serialized_program_is_one_line_in_a_new_process(tmp_path):
     """TensorFlow, which reads such a file, writes lines of its own where it is first imported."""
     (tmp_path / "bad.hlo_proto.pb").write_bytes(b"garbage")
-    command = [sys.executable, "-m", "keras_recompute.liveness", "show", str(tmp_path / "bad.hlo_proto.pb")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "keras_recompute.liveness",
+        "show",
+        str(tmp_path / "bad.hlo_proto.pb"),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert "no compiled XLA program" in done.stderr

@@ -23,10 +23,20 @@ MIB = 2**20
 
 @pytest.fixture
 def half(program):
-    """The same program with its largest temporary half as large, and the allocator's figure not known."""
-    steps = tuple(dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // 2) for s in program.steps)
-    buffers = tuple(dataclasses.replace(b, size_bytes=15 * MIB) if b.name == "fusion.1" else b for b in program.buffers)
-    return dataclasses.replace(program, steps=steps[:-1], buffers=_cut(buffers, 6), allocated_temporary_bytes=None)
+    """The same program with its largest temporary half as large, and the allocator's figure not
+    known.
+    """
+    steps = tuple(
+        dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // 2)
+        for s in program.steps
+    )
+    buffers = tuple(
+        dataclasses.replace(b, size_bytes=15 * MIB) if b.name == "fusion.1" else b
+        for b in program.buffers
+    )
+    return dataclasses.replace(
+        program, steps=steps[:-1], buffers=_cut(buffers, 6), allocated_temporary_bytes=None
+    )
 
 
 def _cut(buffers, last):
@@ -42,7 +52,14 @@ def test_sizes(program, half):
         ChangeRow("reserved by the allocator", 44 * MIB, None),
         ChangeRow("fragmentation of it", 4 * MIB, None),
     ]
-    assert [row.change for row in size_changes(program, half)] == [-20 * MIB, 0, -20 * MIB, 0, None, None]
+    assert [row.change for row in size_changes(program, half)] == [
+        -20 * MIB,
+        0,
+        -20 * MIB,
+        0,
+        None,
+        None,
+    ]
     assert size_changes(program, half)[0].share == -0.4
     assert count_changes(program, half)[0] == ChangeRow("program steps", 8, 7)
 
@@ -55,7 +72,9 @@ def test_a_share_of_nothing_is_not_known():
 @pytest.mark.parametrize("by", GROUPINGS)
 def test_groups_add_up_to_what_is_alive(program, half, by):
     for step in range(program.program_steps):
-        assert sum(count for _, count in group_rows(program, step, by)) == sum(b.size_bytes for b in live_at(program, step))
+        assert sum(count for _, count in group_rows(program, step, by)) == sum(
+            b.size_bytes for b in live_at(program, step)
+        )
     rows = peak_changes(program, half, by)
     alive = [sum(b.size_bytes for b in p.live_at(p.peak_step)) for p in (program, half)]
     assert [sum(r.before for r in rows), sum(r.after for r in rows)] == alive

@@ -42,16 +42,23 @@ def test_csv_keeps_any_name(program, tmp_path):
 
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n", "\0", "'"])
 def test_csv_has_no_cell_that_a_spreadsheet_computes(program, tmp_path, begin):
-    """As OWASP has it: text in quotation marks, with an apostrophe before what begins as a formula does."""
+    """As OWASP has it: text in quotation marks, with an apostrophe before what begins as a formula
+    does.
+    """
     name = f'{begin}HYPERLINK("http://x","y")'
     buffers = (dataclasses.replace(program.buffers[0], name=name), *program.buffers[1:])
-    steps = (dataclasses.replace(program.steps[0], instruction=name, layer=name), *program.steps[1:])
+    steps = (
+        dataclasses.replace(program.steps[0], instruction=name, layer=name),
+        *program.steps[1:],
+    )
     files = export_csv(dataclasses.replace(program, buffers=buffers, steps=steps), tmp_path)
     guarded = "\"'" + name.replace('"', '""') + '"'
     texts = [path.read_bytes().decode() for path in files]
     assert [text.count(guarded) for text in texts] == [2, 1]
     assert [text.count(name.replace('"', '""')) for text in texts] == [2, 1]
-    assert texts[1].splitlines()[0] == ",".join(f'"{field.name}"' for field in dataclasses.fields(buffers[0]))
+    assert texts[1].splitlines()[0] == ",".join(
+        f'"{field.name}"' for field in dataclasses.fields(buffers[0])
+    )
     if begin != "\0":  # older readers of Python's refuse it
         rows = read(files[1])
         assert rows[0]["name"] == "'" + name
@@ -87,7 +94,10 @@ def test_the_trace_has_counters_and_slices(program, tmp_path):
         held.append(totals.get(step, held[-1] if held else 0))
     assert held[:8] == list(program.timeline.total_bytes)
     threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    slices = {name: [e for e in events if e["ph"] == "X" and e["tid"] == tid] for tid, name in threads.items()}
+    slices = {
+        name: [e for e in events if e["ph"] == "X" and e["tid"] == tid]
+        for tid, name in threads.items()
+    }
     assert [(e["name"], e["ts"], e["dur"]) for e in slices["phase"]] == [
         ("forward", 0, 4),
         ("recompute", 4, 1),
@@ -122,7 +132,12 @@ def test_the_memory_viewer_reads_the_layout(tmp_path):
     assert main(["export", str(tmp_path), "--to", "xprof"]) == 0
     (trace,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
     assert "memory_viewer" in convert.xspace_to_tool_names([str(trace)])
-    options = {"module_name": program.name, "memory_space": "0", "host": "compiled", "hosts": ["compiled"]}
+    options = {
+        "module_name": program.name,
+        "memory_space": "0",
+        "host": "compiled",
+        "hosts": ["compiled"],
+    }
     answer, _ = convert.xspace_to_tool_data([str(trace)], "memory_viewer", options)
     assert max(json.loads(answer)["heapSizes"]) * MIB == pytest.approx(program.peak_bytes)
 

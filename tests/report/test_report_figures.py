@@ -1,4 +1,6 @@
-"""Pictures: that they are drawn, whole, the same each time, and with the figures that matter written in them."""
+"""Pictures: that they are drawn, whole, the same each time, and with the figures that matter
+written in them.
+"""
 
 from __future__ import annotations
 
@@ -83,22 +85,41 @@ def test_a_capacity_far_above_is_written(program, tmp_path, figures):
 
 
 def test_a_small_program_is_drawn_in_kib(program, tmp_path, figures):
-    steps = tuple(dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // MIB * 1024) for s in program.steps)
-    liveness_figure(dataclasses.replace(program, steps=steps, buffers=(), capacity_bytes=None), tmp_path / "one.png")
+    steps = tuple(
+        dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // MIB * 1024)
+        for s in program.steps
+    )
+    liveness_figure(
+        dataclasses.replace(program, steps=steps, buffers=(), capacity_bytes=None),
+        tmp_path / "one.png",
+    )
     assert "peak 40.0 KiB" in texts(figures)
 
 
 def test_a_comparison_has_one_scale_and_says_the_change(program, tmp_path, figures):
     half = dataclasses.replace(
         program,
-        steps=tuple(dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // 2) for s in program.steps),
+        steps=tuple(
+            dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // 2)
+            for s in program.steps
+        ),
     )
-    comparison_figure([("0 checkpoints", program), ("1 checkpoint", half)], tmp_path / "two.png", title="The same model")
+    comparison_figure(
+        [("0 checkpoints", program), ("1 checkpoint", half)],
+        tmp_path / "two.png",
+        title="The same model",
+    )
     (before, _, after, _) = figures[0].axes  # each above its band of sections
     assert before.get_ylim() == after.get_ylim()
     assert before.get_ylim()[1] >= 50, "the largest peak fits, in MiB"
     # (10 + 20) / (10 + 40) - 1
-    shown = {"The same model", "0 checkpoints", "1 checkpoint: peak \u221240%", "peak 50.0 MiB", "peak 30.0 MiB"}
+    shown = {
+        "The same model",
+        "0 checkpoints",
+        "1 checkpoint: peak \u221240%",
+        "peak 50.0 MiB",
+        "peak 30.0 MiB",
+    }
     assert shown <= texts(figures)
 
 
@@ -112,7 +133,9 @@ def test_the_same_program_gives_the_same_bytes(program, tmp_path):
 
 @pytest.mark.parametrize(("steps_behind", "shown"), [(1, "sections-1-6"), (20, "1-6"), (100, None)])
 def test_a_narrow_section_is_named_by_its_numbers(program, tmp_path, figures, steps_behind, shown):
-    section, rest = (dataclasses.replace(program.steps[0], section=name) for name in ("sections-1-6", None))
+    section, rest = (
+        dataclasses.replace(program.steps[0], section=name) for name in ("sections-1-6", None)
+    )
     record = dataclasses.replace(program, steps=(section, *[rest] * steps_behind), buffers=())
     liveness_figure(record, tmp_path / "one.png")
     assert {"sections-1-6", "1-6"} & texts(figures) == ({shown} if shown else set())
@@ -120,14 +143,19 @@ def test_a_narrow_section_is_named_by_its_numbers(program, tmp_path, figures, st
 
 def test_one_step_and_no_bytes_can_be_drawn(program, tmp_path):
     step = dataclasses.replace(program.steps[0], not_always_live_bytes=0)
-    liveness_figure(dataclasses.replace(program, steps=(step,), buffers=(), capacity_bytes=0), tmp_path / "one.png")
+    liveness_figure(
+        dataclasses.replace(program, steps=(step,), buffers=(), capacity_bytes=0),
+        tmp_path / "one.png",
+    )
     assert (tmp_path / "one.png").exists()
 
 
 def test_pyplot_stays_unloaded(tmp_path):
     code = (
-        "import sys; from keras_recompute.liveness import Program, Step; from keras_recompute.report import liveness_figure; "
-        f"liveness_figure(Program('p', 'hand', (Step('a', 1),), ()), {str(tmp_path / 'one.png')!r}); "
+        "import sys; from keras_recompute.liveness import Program, Step; from "
+        "keras_recompute.report import liveness_figure; "
+        "liveness_figure(Program('p', 'hand', (Step('a', 1),), ()), "
+        f"{str(tmp_path / 'one.png')!r}); "
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

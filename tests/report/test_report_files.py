@@ -73,7 +73,9 @@ def test_a_trial_leaves_nothing(tmp_path):
 def test_what_is_no_file_is_not_replaced(tmp_path):
     """A user who may do anything would lose a device to a file of its name."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ReportError, match="it is a pipe, not a file"), atomic_write(tmp_path / "pipe"):
+    with pytest.raises(ReportError, match="it is a pipe, not a file"), atomic_write(
+        tmp_path / "pipe"
+    ):
         pass
     assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
     assert (tmp_path / "pipe").is_fifo()

@@ -1,4 +1,6 @@
-"""What is printed: the first failure is noted, nothing raises, and the files of others stay what they are."""
+"""What is printed: the first failure is noted, nothing raises, and the files of others stay what
+they are.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ def test_a_stream_that_takes_no_more_is_noted_once(monkeypatch):
         print("too long for it")
         print("last")
     assert stream.getvalue() == "first\n"
-    assert str(output.error) == "standard output cannot be written: No space left on device; the rest was not printed"
+    assert (
+        str(output.error)
+        == "standard output cannot be written: No space left on device; the rest was not printed"
+    )
     assert sys.stdout is stream
 
 
@@ -75,8 +80,18 @@ def test_no_file_takes_the_place_of_a_closed_stream(tmp_path):
     """What a library printed would stand in it."""
     code = (
         "import os, sys; from keras_recompute.report.output import watch_output\n"
-        "with watch_output(), open(sys.argv[1], 'w') as file: assert file.fileno() > 2; os.write(1, b'x'); os.write(2, b'x')"
+        "with watch_output(), open(sys.argv[1], 'w') as file: assert file.fileno() > 2; "
+        "os.write(1, b'x'); os.write(2, b'x')"
     )
-    shell = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code, str(tmp_path / "file")]
+    shell = [
+        "/bin/sh",
+        "-c",
+        'exec "$@" <&- >&- 2>&-',
+        "sh",
+        sys.executable,
+        "-c",
+        code,
+        str(tmp_path / "file"),
+    ]
     assert subprocess.run(shell, cwd=ROOT, check=False).returncode == 0
     assert (tmp_path / "file").read_bytes() == b""

@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
 
 import pytest
 
-from keras_recompute.errors import InvalidArgumentError, ReportError
 from keras_recompute.liveness import Program
-from keras_recompute.report import optional_imports, write_page
-from keras_recompute.report.commands import main
-from keras_recompute.report.page import page_data
+from keras_recompute.report import write_page
 from keras_recompute.sizes import format_bytes
 
 MIB = 2**20
-HOSTILE = "</script><script>window.harmed=1</script><img src=x onerror='window.harmed=1'>\u2028\"&amp;[/b]\x1b[2J"
+HOSTILE = "</script><script>window.harmed=1</script><img src=x onerror='window.harmed=1'>"
+HOSTILE += '\u2028"&amp;[/b]\x1b[2J'
 
 
-def needs(*optional_imports):
-    for name in optional_imports:
+def needs(*names):
+    for name in names:
         pytest.importorskip(name, reason=f"the page needs {name}, which is not installed")
 
 
 @pytest.fixture
 def saved(program) -> Program:
     """The program of the fixture with the temporaries of half the size."""
-    steps = tuple(dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // 2) for s in program.steps)
+    steps = tuple(
+        dataclasses.replace(s, not_always_live_bytes=s.not_always_live_bytes // 2)
+        for s in program.steps
+    )
     buffers = tuple(
-        dataclasses.replace(b, size_bytes=b.size_bytes // 2) if b.lifetime == "temporary" else b for b in program.buffers
+        dataclasses.replace(b, size_bytes=b.size_bytes // 2) if b.lifetime == "temporary" else b
+        for b in program.buffers
     )
     return dataclasses.replace(program, steps=steps, buffers=buffers)
 
 
 @pytest.fixture
 def opened(browser, program, tmp_path):
-    """The browser with the page of the small program; at the end nothing may have been said on the console."""
+    """The browser with the page of the small program; at the end nothing may have been said on the
+    console.
+    """
     browser.messages.clear()
     browser.open(write_page([("small", program)], tmp_path / "one.html"))
     yield browser
@@ -54,7 +56,10 @@ def both(browser, program, saved, tmp_path):
 
 def place(browser, step: float) -> tuple[float, float]:
     """Return where in the window a step of the chart is."""
-    script = "(() => { const box = $('stage').getBoundingClientRect(); return [box.left + chart.pixel(%s), box.top + 150]; })()"
+    script = (
+        "(() => { const box = $('stage').getBoundingClientRect();"
+        " return [box.left + chart.pixel(%s), box.top + 150]; })()"
+    )
     return tuple(browser.run(script % step))
 
 
@@ -64,61 +69,15 @@ def text(browser, name: str) -> str:
 
 def listed(browser) -> list[list[str]]:
     """Return size and description of the buffers in the list."""
-    rows = "[...$('buffers').tBodies[0].rows].map((row) => [...row.cells].slice(0, 2).map((cell) => cell.textContent))"
+    rows = (
+        "[...$('buffers').tBodies[0].rows]"
+        ".map((row) => [...row.cells].slice(0, 2).map((cell) => cell.textContent))"
+    )
     return browser.run(rows)
 
 
 def address(browser) -> str:
     return browser.run("location.hash")
-
-
-def test_the_page_carries_the_records(program):
-    (entry,) = json.loads(page_data([("small", program)]))
-    assert entry["label"] == "small"
-    assert Program.from_json(json.dumps(entry["document"])) == program
-
-
-def test_no_name_can_leave_its_place(program):
-    buffers = tuple(dataclasses.replace(b, name=HOSTILE, layer=HOSTILE) for b in program.buffers)
-    data = page_data([(HOSTILE, dataclasses.replace(program, name=HOSTILE, buffers=buffers))])
-    assert not re.search("[<>&\u2028\u2029\x1b]", data)
-    assert json.loads(data)[0]["document"]["texts"].count(HOSTILE) == 1
-
-
-def test_a_page_shows_one_or_two_programs(program, tmp_path):
-    for count in (0, 3):
-        with pytest.raises(InvalidArgumentError, match=f"not {count}"):
-            write_page([("a", program)] * count, tmp_path / "page.html")
-
-
-def test_a_missing_library_is_said(program, tmp_path, monkeypatch):
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(optional_imports, "import_module", missing)
-    with pytest.raises(ReportError, match="a report needs jinja2"):
-        write_page([("a", program)], tmp_path / "page.html")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_same_program_gives_the_same_page_and_all_of_it(program, tmp_path):
-    needs("plotly", "jinja2")
-    one, two = (write_page([("a", program)], tmp_path / f"{n}.html", title="T<i>").read_text() for n in (1, 2))
-    assert one == two
-    assert "<title>T&lt;i&gt;</title>" in one
-    # the only addresses a browser would load from
-    assert not re.search(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", one[: one.index('<script type="application/json"')])
-
-
-def test_the_command_writes_a_page(program, tmp_path, capsys):
-    needs("plotly", "jinja2")
-    (tmp_path / "liveness.json").write_text(program.to_json())
-    assert main(["export", str(tmp_path), "--to", "html"]) == 0
-    assert (tmp_path / "liveness.html").exists()
-    assert main(["open", str(tmp_path), str(tmp_path), "--output", str(tmp_path / "liveness.html"), "--no-browser"]) == 2
-    assert "--force" in capsys.readouterr().err
-    assert main(["open", str(tmp_path), str(tmp_path), "--output", str(tmp_path / "ab.html"), "--no-browser"]) == 0
-    assert capsys.readouterr().out.strip() == str(tmp_path / "ab.html")
 
 
 @pytest.mark.long
@@ -131,7 +90,8 @@ def test_it_opens_at_the_peak(opened):
     ]
     assert text(opened, "sums") == "3 buffers, 50.0 MiB of the 50.0 MiB held"
     assert address(opened) == ""
-    assert "unexplained" in text(opened, "legend")  # the record's buffers do not add up to its steps: that is shown
+    # The record's buffers do not add up to its steps: that is shown
+    assert "unexplained" in text(opened, "legend")
 
 
 @pytest.mark.long
@@ -148,7 +108,13 @@ def test_hover_tells_the_step_and_what_is_alive(opened):
 @pytest.mark.long
 def test_the_tip_stays_in_a_narrow_window(browser, program, tmp_path):
     def width(pixels):
-        browser.send("Emulation.setDeviceMetricsOverride", width=pixels, height=1000, deviceScaleFactor=1, mobile=False)
+        browser.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=pixels,
+            height=1000,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     width(600)
     try:
@@ -157,7 +123,8 @@ def test_the_tip_stays_in_a_narrow_window(browser, program, tmp_path):
             browser.move(*place(browser, step))
             browser.wait(f"!$('tip').hidden && $('tip').textContent.includes('step {int(step)}')")
             left, right = browser.run(
-                "(() => { const box = $('tip').getBoundingClientRect(); return [box.left, box.right]; })()"
+                "(() => { const box = $('tip').getBoundingClientRect(); return [box.left, "
+                "box.right]; })()"
             )
             assert 0 <= left < right <= 600
     finally:
@@ -177,7 +144,10 @@ def test_a_pointer_that_leaves_at_once_shows_nothing(opened):
 @pytest.mark.long
 def test_hover_where_only_the_other_report_has_steps(browser, program, saved, tmp_path):
     browser.messages.clear()
-    steps = (*saved.steps, *[dataclasses.replace(s, instruction=f"more.{s.instruction}") for s in saved.steps])
+    steps = (
+        *saved.steps,
+        *[dataclasses.replace(s, instruction=f"more.{s.instruction}") for s in saved.steps],
+    )
     longer = dataclasses.replace(saved, steps=steps)
     browser.open(write_page([("short", program), ("long", longer)], tmp_path / "uneven.html"))
     browser.move(*place(browser, 13.5))
@@ -198,9 +168,17 @@ def test_click_pins_a_step(opened):
 @pytest.mark.long
 def test_the_list_is_filtered_and_sorted(opened):
     opened.run("document.querySelector('[data-sort=what]').click()")
-    assert [what for _, what in listed(opened)] == ["fusion.2", "net/lstm/kernel", "net/lstm: MatMul"]
+    assert [what for _, what in listed(opened)] == [
+        "fusion.2",
+        "net/lstm/kernel",
+        "net/lstm: MatMul",
+    ]
     opened.run("document.querySelector('[data-sort=what]').click()")
-    assert [what for _, what in listed(opened)] == ["net/lstm: MatMul", "net/lstm/kernel", "fusion.2"]
+    assert [what for _, what in listed(opened)] == [
+        "net/lstm: MatMul",
+        "net/lstm/kernel",
+        "fusion.2",
+    ]
     opened.run("go({ sort: 'bytes', down: false })")
     assert [size for size, _ in listed(opened)] == ["10.0 MiB", "10.0 MiB", "30.0 MiB"]
     opened.key("/")
@@ -208,8 +186,15 @@ def test_the_list_is_filtered_and_sorted(opened):
         opened.key(letter)
     assert sorted(what for _, what in listed(opened)) == ["net/lstm/kernel", "net/lstm: MatMul"]
     opened.key("Escape")
-    for name, value, count in (("category", "gradient", 1), ("layer", "net/lstm", 2), ("layer", "(none)", 1)):
-        opened.run(f"(() => {{ $({name!r}).value = {value!r}; $({name!r}).dispatchEvent(new Event('change')); }})()")
+    for name, value, count in (
+        ("category", "gradient", 1),
+        ("layer", "net/lstm", 2),
+        ("layer", "(none)", 1),
+    ):
+        opened.run(
+            f"(() => {{ $({name!r}).value = {value!r}; "
+            f"$({name!r}).dispatchEvent(new Event('change')); }})()"
+        )
         assert len(listed(opened)) == count
         opened.key("Escape")
     assert len(listed(opened)) == 3
@@ -224,7 +209,8 @@ def test_a_buffer_shows_its_whole_life(opened):
     assert "step 4 to 5, 2 steps" in text(opened, "buffer-facts")
     assert "31,457,280 bytes" in text(opened, "buffer-facts")
     left, width, at_four, at_six = opened.run(
-        "[parseFloat($('lifetime').style.left), parseFloat($('lifetime').style.width), chart.pixel(4), chart.pixel(6)]"
+        "[parseFloat($('lifetime').style.left), parseFloat($('lifetime').style.width), "
+        "chart.pixel(4), chart.pixel(6)]"
     )
     assert left == pytest.approx(at_four, abs=1)
     assert left + width == pytest.approx(at_six, abs=1)
@@ -236,7 +222,10 @@ def test_a_buffer_shows_its_whole_life(opened):
 def test_the_difference_of_two_steps(opened):
     opened.click(*place(opened, 3.5))
     opened.click(*place(opened, 6.5), shift=True)
-    assert text(opened, "sums") == "From step 3 to 6: 1 came, +10.0 MiB; 0 went, 0 B; together +10.0 MiB"
+    assert (
+        text(opened, "sums")
+        == "From step 3 to 6: 1 came, +10.0 MiB; 0 went, 0 B; together +10.0 MiB"
+    )
     assert listed(opened) == [["+10.0 MiB", "fusion.2"]]
     opened.key("p")
     assert listed(opened) == [["+30.0 MiB", "net/lstm: MatMul"], ["+10.0 MiB", "fusion.2"]]
@@ -246,7 +235,14 @@ def test_the_difference_of_two_steps(opened):
 
 @pytest.mark.long
 def test_the_keyboard_does_everything(opened):
-    for key, step in (("ArrowRight", 6), ("ArrowLeft", 5), ("Home", 0), ("ArrowLeft", 0), ("End", 7), ("p", 5)):
+    for key, step in (
+        ("ArrowRight", 6),
+        ("ArrowLeft", 5),
+        ("Home", 0),
+        ("ArrowLeft", 0),
+        ("End", 7),
+        ("p", 5),
+    ):
         opened.key(key)
         assert opened.run("state.step") == step
     opened.key("Home")
@@ -291,8 +287,17 @@ def test_a_link_keeps_the_state(browser, program, saved, tmp_path):
     assert text(browser, "step-title") == "B: Step 6 of 8"
     assert listed(browser) == [["+5.00 MiB", "fusion.2"]]
     assert text(browser, "buffer-title") == "Buffer fusion.1"
-    browser.open(path, "#report=9&step=-4&by=__proto__&scope=toString&base=x&from=7&to=1&buffer=1e9&sort=constructor")
-    assert browser.run("[state.front, state.step, state.by, state.scope, state.base]") == [1, 0, "category", "step", None]
+    browser.open(
+        path,
+        "#report=9&step=-4&by=__proto__&scope=toString&base=x&from=7&to=1&buffer=1e9&sort=constructor",
+    )
+    assert browser.run("[state.front, state.step, state.by, state.scope, state.base]") == [
+        1,
+        0,
+        "category",
+        "step",
+        None,
+    ]
     browser.run("location.hash = '#step=2'")
     browser.wait("$('step-title').textContent === 'A: Step 2 of 8'")
 
@@ -327,7 +332,10 @@ def test_light_and_dark(opened):
 @pytest.mark.long
 def test_hostile_names_are_text(browser, program, tmp_path):
     browser.messages.clear()
-    steps = tuple(dataclasses.replace(s, instruction=HOSTILE, layer=HOSTILE, phase=HOSTILE) for s in program.steps)
+    steps = tuple(
+        dataclasses.replace(s, instruction=HOSTILE, layer=HOSTILE, phase=HOSTILE)
+        for s in program.steps
+    )
     fields = dict.fromkeys(("name", "category", "op_name", "layer", "section", "source"), HOSTILE)
     buffers = tuple(dataclasses.replace(b, **fields) for b in program.buffers)
     hostile = dataclasses.replace(program, name=HOSTILE, steps=steps, buffers=buffers)
@@ -350,7 +358,8 @@ def test_hostile_names_are_text(browser, program, tmp_path):
 def test_everything_but_the_chart_is_there_before_plotly_is_read(browser, program, tmp_path):
     path = write_page([("a", program)], tmp_path / "page.html")
     text_of_page = path.read_text(encoding="utf-8")
-    path.write_text(text_of_page[: text_of_page.index("plotly.js v")], encoding="utf-8")  # as far as it was read
+    # As far as it was read
+    path.write_text(text_of_page[: text_of_page.index("plotly.js v")], encoding="utf-8")
     browser.messages.clear()
     browser.send("Page.navigate", url="about:blank")
     browser.send("Page.navigate", url=path.as_uri())
@@ -365,5 +374,22 @@ def test_everything_but_the_chart_is_there_before_plotly_is_read(browser, progra
 
 @pytest.mark.long
 def test_the_page_writes_sizes_as_the_tables_do(opened):
-    sizes = [0, 1, 999, 1000, 1023, 1024, 4096, 10_234, 102_348, 1_023_487, 1_023_488, MIB, 31 * MIB + 7, 2**30, 2**40, 2**52]
+    sizes = [
+        0,
+        1,
+        999,
+        1000,
+        1023,
+        1024,
+        4096,
+        10_234,
+        102_348,
+        1_023_487,
+        1_023_488,
+        MIB,
+        31 * MIB + 7,
+        2**30,
+        2**40,
+        2**52,
+    ]
     assert opened.run(f"{sizes}.map(formatBytes)") == [format_bytes(size) for size in sizes]

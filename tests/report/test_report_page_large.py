@@ -1,4 +1,6 @@
-"""The page of twenty thousand steps and fifty thousand buffers: it opens, and its figures are those of the record."""
+"""The page of twenty thousand steps and fifty thousand buffers: it opens, and its figures are those
+of the record.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,22 @@ def test_a_large_report_draws_no_more_points_than_a_screen_shows(large):
 def test_the_page_has_the_figures_of_the_record(large):
     browser = large
     program = large_program()
-    figures = [program.peak_bytes, program.peak_step, program.always_live_bytes, program.program_steps]
-    assert browser.run("[report().peak, report().peakStep, report().floor, report().steps]") == figures
-    assert browser.run("Math.max(...$('plot').data.filter((t) => !t.stackgroup && !t.yaxis).flatMap((t) => t.y))") <= figures[0]
+    figures = [
+        program.peak_bytes,
+        program.peak_step,
+        program.always_live_bytes,
+        program.program_steps,
+    ]
+    assert (
+        browser.run("[report().peak, report().peakStep, report().floor, report().steps]") == figures
+    )
+    assert (
+        browser.run(
+            "Math.max(...$('plot').data.filter((t) => !t.stackgroup && !t.yaxis).flatMap((t) => "
+            "t.y))"
+        )
+        <= figures[0]
+    )
     # a drawn point for the peak, though two of three steps have none
     browser.run("go({ from: 0, to: 20000, by: 'category' })")
     browser.settle()
@@ -47,8 +62,12 @@ def test_the_page_has_the_figures_of_the_record(large):
 def test_the_stack_adds_up_to_the_total_at_every_step(large, by):
     browser = large
     wrong = (
-        "report().total.filter((held, step) => report().groups(%r).reduce((sum, g) => sum + g.held[step], 0) !== held).length"
+        "report().total.filter((held, step) => "
+        "report().groups(%r).reduce((sum, g) => sum + g.held[step], 0) !== held).length"
     )
     assert browser.run(wrong % by) == 0
     assert 1 <= browser.run(f"report().groups({by!r}).length") <= 9
-    assert browser.run(f"report().groups({by!r}).some((group) => group.name === 'unexplained')") is False
+    assert (
+        browser.run(f"report().groups({by!r}).some((group) => group.name === 'unexplained')")
+        is False
+    )

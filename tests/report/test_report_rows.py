@@ -5,7 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from keras_recompute.liveness import Step
-from keras_recompute.report import category_rows, memory_rows, phase_spans, section_spans, summary_rows
+from keras_recompute.report import (
+    category_rows,
+    memory_rows,
+    phase_spans,
+    section_spans,
+    summary_rows,
+)
 from keras_recompute.report.rows import MemoryRow, Span, describe
 
 MIB = 2**20
@@ -20,12 +26,22 @@ def test_three_figures_are_held_against_the_compiled_one():
 
 
 def test_a_figure_that_is_not_known_is_not_zero():
-    assert [(r.bytes, r.over_compiled_bytes) for r in memory_rows(measured=130)] == [(None, None), (None, None), (130, None)]
-    assert [(r.bytes, r.over_compiled_bytes) for r in memory_rows(compiled=0)] == [(None, None), (0, 0), (None, None)]
+    assert [(r.bytes, r.over_compiled_bytes) for r in memory_rows(measured=130)] == [
+        (None, None),
+        (None, None),
+        (130, None),
+    ]
+    assert [(r.bytes, r.over_compiled_bytes) for r in memory_rows(compiled=0)] == [
+        (None, None),
+        (0, 0),
+        (None, None),
+    ]
 
 
 def test_a_gpu_has_a_row_where_there_is_one():
-    assert memory_rows(compiled=100, on_device=104)[-1] == MemoryRow("measured on the device", 104, 4)
+    assert memory_rows(compiled=100, on_device=104)[-1] == MemoryRow(
+        "measured on the device", 104, 4
+    )
     assert "measured on the device" not in [row.name for row in memory_rows(compiled=100)]
 
 
@@ -46,13 +62,25 @@ def test_summary(program):
 
 def test_a_small_share_of_the_capacity_is_not_none(program):
     rows = dict(summary_rows(dataclasses.replace(program, capacity_bytes=16 * 2**30)))
-    assert rows["capacity"] == "16.0 GiB (the peak is below 1%, a run needs below 1% of it)"  # 50 and 118 MiB
+    # 50 and 118 MiB
+    assert rows["capacity"] == "16.0 GiB (the peak is below 1%, a run needs below 1% of it)"
 
 
 def test_a_summary_leaves_out_what_is_not_known(program):
-    unknown = dict.fromkeys(("program_instructions", "allocated_temporary_bytes", "capacity_bytes", "compile_seconds"), None)
-    names = [name for name, _ in summary_rows(dataclasses.replace(program, **unknown, compiled_by="xla"))]
-    assert names == ["peak", "always-live", "not-always-live at the peak", "input feed, counted apart", "program steps"]
+    unknown = dict.fromkeys(
+        ("program_instructions", "allocated_temporary_bytes", "capacity_bytes", "compile_seconds"),
+        None,
+    )
+    names = [
+        name for name, _ in summary_rows(dataclasses.replace(program, **unknown, compiled_by="xla"))
+    ]
+    assert names == [
+        "peak",
+        "always-live",
+        "not-always-live at the peak",
+        "input feed, counted apart",
+        "program steps",
+    ]
 
 
 def test_categories_add_up_to_the_peak(program):
@@ -73,7 +101,8 @@ def test_a_run_of_few_steps_within_a_phase_can_be_left_out(program):
         return "".join(span.name[0] * span.steps for span in spans)
 
     assert letters(1) == phases
-    assert letters(2) == "ffrbbrrbbbbbu"  # the step of the forward pass; the first replay stands between two phases
+    # The step of the forward pass; the first replay stands between two phases
+    assert letters(2) == "ffrbbrrbbbbbu"
     assert letters(3) == letters(9) == "ffrrrrrbbbbbu"  # the first of two that could give way does
 
 
@@ -85,7 +114,11 @@ def test_spans(program):
         Span("update", 7, 7),
     ]
     # the same section forward, then back
-    assert section_spans(program) == [Span("section-0", 0, 1), Span("section-1", 2, 3), Span("section-1", 4, 5)]
+    assert section_spans(program) == [
+        Span("section-0", 0, 1),
+        Span("section-1", 2, 3),
+        Span("section-1", 4, 5),
+    ]
     assert sum(span.steps for span in phase_spans(program)) == program.program_steps
 
 
@@ -100,4 +133,9 @@ def test_a_short_gap_in_a_section_is_closed_and_a_long_one_is_not(program):
 
 
 def test_a_buffer_is_described_by_its_layer(program):
-    assert [describe(b) for b in program.buffers] == ["net/lstm/kernel", "x", "net/lstm: MatMul", "fusion.2"]
+    assert [describe(b) for b in program.buffers] == [
+        "net/lstm/kernel",
+        "x",
+        "net/lstm: MatMul",
+        "fusion.2",
+    ]

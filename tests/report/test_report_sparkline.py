@@ -32,7 +32,9 @@ def test_zeros_are_a_flat_line():
     assert sparkline([0, 0], width=5) == "▁▁"
 
 
-@pytest.mark.parametrize(("count", "width"), [(1, 1), (7, 3), (3, 7), (80, 80), (81, 80), (20_000, 77)])
+@pytest.mark.parametrize(
+    ("count", "width"), [(1, 1), (7, 3), (3, 7), (80, 80), (81, 80), (20_000, 77)]
+)
 def test_every_value_is_in_one_stretch(count, width):
     cut = stretches(range(count), width)
     assert [v for stretch in cut for v in stretch] == list(range(count))

@@ -13,15 +13,35 @@ MIB = 2**20
 
 def row(checkpoints, mib, *, recompute=True, seconds=None, batch=10):
     plan = f"{checkpoints} checkpoints" if recompute else "no recomputation"
-    return SweepRow(plan, checkpoints, 1, recompute, mib * MIB, mib * MIB + 1024, mib * MIB + 2048, seconds, batch)
+    return SweepRow(
+        plan,
+        checkpoints,
+        1,
+        recompute,
+        mib * MIB,
+        mib * MIB + 1024,
+        mib * MIB + 2048,
+        seconds,
+        batch,
+    )
 
 
 PLAIN = row(0, 391, recompute=False)
-ROWS = [PLAIN, row(0, 390), row(1, 172), row(3, 108), row(7, 77), row(15, 61), row(31, 53), row(63, 51)]
+ROWS = [
+    PLAIN,
+    row(0, 390),
+    row(1, 172),
+    row(3, 108),
+    row(7, 77),
+    row(15, 61),
+    row(31, 53),
+    row(63, 51),
+]
 
 
 def test_the_knee_is_furthest_below_the_straight_line():
-    # 390 to 51 over six doublings: 333.5, 277, 220.5 at the first three; below it by 161.5, 169, 143.5.
+    # 390 to 51 over six doublings: 333.5, 277, 220.5 at the first three; below it by 161.5, 169,
+    # 143.5.
     assert knee(ROWS).checkpoints == 3
     assert knee(list(reversed(ROWS))).checkpoints == 3
 
@@ -30,11 +50,14 @@ def test_few_or_straight_rows_have_no_knee():
     assert knee(ROWS[:3]) is None
     assert knee([row(0, 30), row(1, 20), row(3, 10)]) is None
     assert knee([]) is None
-    assert knee([row(7, 30), row(7, 20), row(7, 10)]) is None  # one number of checkpoints, in one to three levels
+    # One number of checkpoints, in one to three levels
+    assert knee([row(7, 30), row(7, 20), row(7, 10)]) is None
 
 
 def test_the_table():
-    assert sweep_table([PLAIN, row(0, 390), row(1, 172), row(3, 108), row(7, 77)], 897 * MIB).splitlines() == [
+    assert sweep_table(
+        [PLAIN, row(0, 390), row(1, 172), row(3, 108), row(7, 77)], 897 * MIB
+    ).splitlines() == [
         "| plan                 | predicted peak | compiled peak | largest batch in 897 MiB |",
         "| -------------------- | -------------: | ------------: | -----------------------: |",
         "| no recomputation     |        391 MiB |       391 MiB |                       10 |",
@@ -55,7 +78,11 @@ def test_seconds_have_a_column_where_any_were_taken():
 def test_the_files(tmp_path):
     paths = write_sweep(ROWS, tmp_path / "new", capacity_bytes=897 * MIB, title="LSTM")
     assert [p.name for p in paths] == ["sweep.json", "sweep.png", "sweep.txt"]
-    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["sweep.json", "sweep.png", "sweep.txt"]
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == [
+        "sweep.json",
+        "sweep.png",
+        "sweep.txt",
+    ]
     record = json.loads(paths[0].read_text())
     assert record["knee"] == "3 checkpoints"
     assert [r["peak_bytes"] for r in record["rows"]] == [r.peak_bytes for r in ROWS]

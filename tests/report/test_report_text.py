@@ -15,7 +15,11 @@ MIB = 2**20
 def text(show, *arguments, width=100, terminal=False, **options) -> str:
     """Return what ``show`` prints."""
     out = io.StringIO()
-    show(*arguments, Console(file=out, width=width, force_terminal=terminal, color_system=None), **options)
+    show(
+        *arguments,
+        Console(file=out, width=width, force_terminal=terminal, color_system=None),
+        **options,
+    )
     return out.getvalue()
 
 
@@ -41,7 +45,11 @@ def test_every_figure_is_shown(program):
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_width_is_kept(program, width, terminal):
     shown = text(
-        print_liveness, program, width=width, terminal=terminal, title="A title that is longer than fifty characters are"
+        print_liveness,
+        program,
+        width=width,
+        terminal=terminal,
+        title="A title that is longer than fifty characters are",
     )
     assert max(map(len, shown.splitlines())) <= width
 

@@ -17,10 +17,13 @@ spec = tf.train.ClusterSpec({"chief": ["a:1"], "worker": ["b:1", "c:1"]})
 resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, task_type="worker", task_id=1)
 watch_heartbeats(resolver, heartbeat_seconds=2.5, register_seconds=60)
 service = context.context().coordination_service
-print(service.heartbeat_timeout_in_ms, service.cluster_register_timeout_in_ms, service.service_leader)
+print(service.heartbeat_timeout_in_ms, service.cluster_register_timeout_in_ms, end=" ")
+print(service.service_leader)
 print([(job.name, job.num_tasks) for job in service.coordinated_job_list])
 """
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
     assert said == "2500 60000 /job:chief/replica:0/task:0\n[('chief', 1), ('worker', 2)]\n"
 
 
@@ -46,9 +49,15 @@ def add(strategy, value):
 
 @tf.function
 def step():
-    strategy.run(lambda: tf.distribute.get_replica_context().merge_call(add, args=(tf.constant(1.0),)))
+    replica = tf.distribute.get_replica_context
+    strategy.run(lambda: replica().merge_call(add, args=(tf.constant(1.0),)))
 
 step()
 print([float(each) for each in strategy.experimental_local_results(variable)])
 """
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[3.0, 3.0]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        ).stdout
+        == "[3.0, 3.0]\n"
+    )

@@ -30,19 +30,28 @@ def test_traces_come_in_order():
 def test_functions_of_a_graph_have_their_graphs():
     inner = tf.function(tf.sin, autograph=False)
     graph = tf.function(inner, autograph=False).get_concrete_function(tf.TensorSpec([])).graph
-    kinds = [{op.type for op in function.graph.get_operations()} for function in called_functions(graph).values()]
+    kinds = [
+        {op.type for op in function.graph.get_operations()}
+        for function in called_functions(graph).values()
+    ]
     assert any("Sin" in kind for kind in kinds)
 
 
 def test_a_trace_is_compiled():
-    concrete = tf.function(tf.sin, jit_compile=True, autograph=False).get_concrete_function(tf.TensorSpec([None]))
-    serialized = xla_compiler(concrete, [tf.TensorSpec([4])])(stage="optimized_hlo_proto_serialized")
+    concrete = tf.function(tf.sin, jit_compile=True, autograph=False).get_concrete_function(
+        tf.TensorSpec([None])
+    )
+    serialized = xla_compiler(concrete, [tf.TensorSpec([4])])(
+        stage="optimized_hlo_proto_serialized"
+    )
     assert HloProto.FromString(serialized).hlo_module.name
 
 
 @pytest.mark.parametrize("autograph", [True, False])
 def test_a_function_is_taken_anew_for_xla_as_it_was_written(autograph):
-    """Without the traces of the other, which were for another device, and with AutoGraph where that had it."""
+    """Without the traces of the other, which were for another device, and with AutoGraph where that
+    had it.
+    """
     seen = []
 
     def doubled_if_positive(x):

@@ -81,19 +81,28 @@ def test_by_its_name_a_function_keeps_its_branches_under_nested_tapes(name, is_w
 
     branching.__name__ = name
     with tf.GradientTape(), tf.GradientTape():
-        graph = tf.function(branching, autograph=False).get_concrete_function(tf.TensorSpec([], tf.bool)).graph
+        graph = (
+            tf.function(branching, autograph=False)
+            .get_concrete_function(tf.TensorSpec([], tf.bool))
+            .graph
+        )
     assert any("PartitionedCall" in op.type for op in graph.get_operations()) == is_wrapped
 
 
 def traced_with_a_call(*, jit, assigns=False):
-    """Return a graph, traced with compiled calls written out, that calls a function, which has a loop, and its gradient."""
+    """Return a graph, traced with compiled calls written out, that calls a function, which has a
+    loop, and its gradient.
+    """
     variable = tf.Variable(2.0)
 
     @tf.function(jit_compile=jit)
     def called(x):
         if assigns:
             variable.assign_add(1.0)
-        return variable * tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, y * 3.0), (0, tf.sin(x)))[1]
+        return (
+            variable
+            * tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, y * 3.0), (0, tf.sin(x)))[1]
+        )
 
     @tf.function
     def outer(x):
@@ -114,15 +123,21 @@ def test_a_compiled_function_is_written_out():
     assert [float(t) for t in outer(tf.constant(0.0))] == [0.0, 18.0]  # of 2 * (sin(x) * 3 * 3)
 
 
-@pytest.mark.parametrize("options", [{"jit": None}, {"jit": True, "assigns": True}], ids=["not compiled", "with state"])
+@pytest.mark.parametrize(
+    "options", [{"jit": None}, {"jit": True, "assigns": True}], ids=["not compiled", "with state"]
+)
 def test_any_other_is_called(options):
     concrete, _ = traced_with_a_call(**options)
     assert len(calls_in(concrete.graph)) == 2  # forward and backward
 
 
 def test_what_is_written_out_leaves_nothing_of_the_call():
-    """A placeholder in a branch cannot be compiled, though nobody reads it; one that is returned is the argument."""
-    called = tf.function(lambda x, _: (tf.sin(x), x, tf.constant(2.0)), jit_compile=True, autograph=False)
+    """A placeholder in a branch cannot be compiled, though nobody reads it; one that is returned is
+    the argument.
+    """
+    called = tf.function(
+        lambda x, _: (tf.sin(x), x, tf.constant(2.0)), jit_compile=True, autograph=False
+    )
 
     @tf.function(jit_compile=True, autograph=False)
     def outer(x):
@@ -130,7 +145,12 @@ def test_what_is_written_out_leaves_nothing_of_the_call():
             return tf.cond(x > 0, lambda: called(x, 2 * x), lambda: (x, x, x))
 
     assert [float(t) for t in outer(tf.constant(0.5))] == pytest.approx([math.sin(0.5), 0.5, 2.0])
-    branch = outer.get_concrete_function(tf.TensorSpec(())).graph.get_operation_by_name("cond").get_attr("then_branch").name
+    branch = (
+        outer.get_concrete_function(tf.TensorSpec(()))
+        .graph.get_operation_by_name("cond")
+        .get_attr("then_branch")
+        .name
+    )
     inside = find_function(outer.get_concrete_function(tf.TensorSpec(())).graph, branch).definition
     assert "Placeholder" not in [node.op for node in inside.node_def]
 
@@ -161,7 +181,9 @@ def test_operations_of_a_compiled_function_are_replaced_as_it_is_written_out(is_
         with inline_jit_calls(rewrite):
             return called(x)
 
-    assert float(outer(tf.constant(0.5))) == pytest.approx(2 * (math.sin(0.5) if is_called else math.cos(0.5)))
+    assert float(outer(tf.constant(0.5))) == pytest.approx(
+        2 * (math.sin(0.5) if is_called else math.cos(0.5))
+    )
     assert len(calls_in(outer.get_concrete_function(tf.TensorSpec(())).graph)) == is_called
 
 
@@ -176,7 +198,9 @@ def test_a_graph_without_copies_calls_what_it_knows_by_name(jit):
                 register_by_name(tf.compat.v1.get_default_graph())
             with tf.GradientTape() as tape:
                 tape.watch(x)
-                (y,) = tf.while_loop(lambda v: v < 2.0, lambda v: [inner(v) + v], [x], maximum_iterations=8)
+                (y,) = tf.while_loop(
+                    lambda v: v < 2.0, lambda v: [inner(v) + v], [x], maximum_iterations=8
+                )
             return y, tape.gradient(y, x)
 
         return outer, outer.get_concrete_function(tf.TensorSpec([])).graph
@@ -189,7 +213,11 @@ def test_a_graph_without_copies_calls_what_it_knows_by_name(jit):
     assert copies_in(graph) == 0
     for loop in [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")]:
         body = find_function(graph, loop.get_attr("body").name)
-        assert [find_function(graph, child.name.decode()) for child in body.children] == list(body.children) != []
+        assert (
+            [find_function(graph, child.name.decode()) for child in body.children]
+            == list(body.children)
+            != []
+        )
 
     for _ in range(2):  # asked for, the copies are made once
         assert len(graph.as_graph_def().library.function) == copies_in(with_copies)

@@ -82,15 +82,22 @@ def test_a_gradient_is_found_by_name_until_it_is_forgotten():
 @pytest.mark.parametrize("kind", ["Sin", "AdjustContrastv2"])
 def test_an_operation_without_a_gradient_is_told(kind):
     with tf.Graph().as_default():
-        made = {"Sin": lambda: tf.sin(1.0), "AdjustContrastv2": lambda: tf.image.adjust_contrast(tf.zeros((2, 2, 3)), 2.0)}
+        made = {
+            "Sin": lambda: tf.sin(1.0),
+            "AdjustContrastv2": lambda: tf.image.adjust_contrast(tf.zeros((2, 2, 3)), 2.0),
+        }
         made[kind]()
-        (operation,) = [op for op in tf.compat.v1.get_default_graph().get_operations() if op.type == kind]
+        (operation,) = [
+            op for op in tf.compat.v1.get_default_graph().get_operations() if op.type == kind
+        ]
         assert has_gradient(operation) == (kind == "Sin")
 
 
 def test_an_operation_is_given_another_gradient_and_its_own_again():
     name = "GradientOfTheSeamsTest"
-    tf.RegisterGradient(name)(lambda operation, dy: 7.0 * registered_gradient(operation.type)(operation, dy))
+    tf.RegisterGradient(name)(
+        lambda operation, dy: 7.0 * registered_gradient(operation.type)(operation, dy)
+    )
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         x = tf.constant(0.0)
         y = tf.sin(x)

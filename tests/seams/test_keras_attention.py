@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.seams.keras.attention import CustomAttention, compute_attention_mask, has_plain_projections, score_scale
+from keras_recompute.seams.keras.attention import (
+    CustomAttention,
+    compute_attention_mask,
+    has_plain_projections,
+    score_scale,
+)
 
 
 class Doubled(CustomAttention):
@@ -48,7 +53,10 @@ def test_the_mask_is_causal_and_of_the_inputs(layers):
     np.testing.assert_array_equal(tf.broadcast_to(causal, (2, 5, 5))[0], np.tri(5, dtype=bool))
     given = tf.constant(np.eye(5, dtype=bool)[None])
     np.testing.assert_array_equal(
-        tf.broadcast_to(compute_attention_mask(layers[0], x, x, mask=given, is_causal=False), (1, 5, 5)), given
+        tf.broadcast_to(
+            compute_attention_mask(layers[0], x, x, mask=given, is_causal=False), (1, 5, 5)
+        ),
+        given,
     )
 
 
@@ -58,6 +66,8 @@ def test_scores_are_scaled_by_the_size_of_a_head(layers):
 
 def test_a_gate_or_a_regularizer_of_results_is_seen():
     assert has_plain_projections(keras.layers.MultiHeadAttention(2, 2))
-    assert not has_plain_projections(keras.layers.MultiHeadAttention(2, 2, activity_regularizer="l2"))
+    assert not has_plain_projections(
+        keras.layers.MultiHeadAttention(2, 2, activity_regularizer="l2")
+    )
     if "use_gate" in inspect.signature(keras.layers.MultiHeadAttention).parameters:
         assert not has_plain_projections(keras.layers.MultiHeadAttention(2, 2, use_gate=True))

@@ -1,4 +1,6 @@
-"""``AtomicBackup``, which does what Keras's BackupAndRestore does where a process may be killed at any moment."""
+"""``AtomicBackup``, which does what Keras's BackupAndRestore does where a process may be killed at
+any moment.
+"""
 
 import keras
 import numpy as np
@@ -28,12 +30,23 @@ class Interrupt(keras.callbacks.Callback):
 
 def fit(folder, *callbacks, writes=True, **options):
     keras.utils.set_random_seed(1)
-    layers = [keras.Input((4,)), keras.layers.Dense(8, "tanh"), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
+    layers = [
+        keras.Input((4,)),
+        keras.layers.Dense(8, "tanh"),
+        keras.layers.Dropout(0.5),
+        keras.layers.Dense(1),
+    ]
     model = keras.Sequential(layers)
     model.compile("adam", "mse", jit_compile=False)
     backup = AtomicBackup(keras.callbacks.BackupAndRestore(folder, **options), writes=writes)
     history = model.fit(
-        X, X[:, :1], batch_size=4, shuffle=False, epochs=EPOCHS, verbose=0, callbacks=[backup, *callbacks]
+        X,
+        X[:, :1],
+        batch_size=4,
+        shuffle=False,
+        epochs=EPOCHS,
+        verbose=0,
+        callbacks=[backup, *callbacks],
     ).history
     return history["loss"], model.get_weights()
 

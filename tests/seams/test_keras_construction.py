@@ -110,7 +110,7 @@ def test_a_model_with_a_call_of_its_own_is_made_again():
 
 
 def test_models_that_keras_makes_for_itself_are_left_to_it():
-    """The functional model that a sequential one runs, and those of ``construct_plain_functional``."""
+    """The functional model inside a sequential one, and those of ``construct_plain_functional``."""
     made = []
 
     def make(plain, cls, *args, **kwargs):
@@ -134,7 +134,9 @@ def test_a_layer_is_pickled_by_a_class_that_pickle_finds():
     layer = keras.layers.Dense(2)
     layer.build((None, 3))
     function, arguments = reduce_layer(layer)
-    assert pickle.loads(pickle.dumps(function)).__func__ is keras.layers.Layer._unpickle_model.__func__
+    assert (
+        pickle.loads(pickle.dumps(function)).__func__ is keras.layers.Layer._unpickle_model.__func__
+    )
     made = function(*arguments)
     assert type(made) is keras.layers.Dense
     np.testing.assert_array_equal(made.get_weights()[0], layer.get_weights()[0])

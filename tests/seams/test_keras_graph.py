@@ -43,7 +43,11 @@ def test_what_keras_makes_of_inputs_and_outputs_is_functional(model):
 
 def test_the_graph_is_all_that_a_functional_model_has_beside_what_every_model_has(model):
     own = set(vars(model)) - set(vars(keras.Model()))
-    assert {name for name in own if not name.startswith(TRACKING_PREFIX)} <= GRAPH_OF_MODEL <= set(vars(model))
+    assert (
+        {name for name in own if not name.startswith(TRACKING_PREFIX)}
+        <= GRAPH_OF_MODEL
+        <= set(vars(model))
+    )
 
 
 def test_nodes_come_in_running_order(model):
@@ -54,7 +58,11 @@ def test_nodes_come_in_running_order(model):
 
 def test_nodes_say_what_they_read_make_and_are_called_with(model):
     *_, add = call_nodes(model)
-    assert add.arguments.args[0] == add.input_tensors == [call.outputs[0] for call in call_nodes(model)[:2]]
+    assert (
+        add.arguments.args[0]
+        == add.input_tensors
+        == [call.outputs[0] for call in call_nodes(model)[:2]]
+    )
     assert add.parent_nodes == call_nodes(model)[:2]
 
 
@@ -78,11 +86,17 @@ def test_inputs_and_outputs_keep_the_nest_in_which_they_were_given(model):
 
 
 def test_inputs_are_handed_on_in_order_and_of_the_type_of_the_model(model):
-    one, two = flat_inputs(model, {"b": tf.zeros((3, 2), tf.float64), "a": tf.ones((3, 2), tf.float64)})
+    one, two = flat_inputs(
+        model, {"b": tf.zeros((3, 2), tf.float64), "a": tf.ones((3, 2), tf.float64)}
+    )
     assert one.dtype == two.dtype == tf.float32
     assert float(one[0, 0]) == 1
     x = keras.Input((2, 1))
-    assert flat_inputs(keras.Model(x, keras.layers.Identity()(x)), tf.zeros((3, 2)))[0].shape == (3, 2, 1)
+    assert flat_inputs(keras.Model(x, keras.layers.Identity()(x)), tf.zeros((3, 2)))[0].shape == (
+        3,
+        2,
+        1,
+    )
 
 
 def test_each_call_of_an_operation_is_ours_when_a_graph_is_run(model):
@@ -128,7 +142,9 @@ def test_a_model_is_told_of_its_clones():
     x = keras.Input((1,))
     layer = keras.layers.Rescaling(3.0)
     model = Noting(x, layer(x))
-    clone = keras.models.clone_model(model, clone_function=lambda _: keras.layers.Rescaling(2.0, name="double"))
+    clone = keras.models.clone_model(
+        model, clone_function=lambda _: keras.layers.Rescaling(2.0, name="double")
+    )
     taken, outputs = model.noted
     assert taken[layer] is clone.get_layer("double")
     assert keras.tree.flatten(outputs)[0] is clone.outputs[0]

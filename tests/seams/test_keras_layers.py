@@ -36,7 +36,9 @@ from keras_recompute.seams.keras.layers import (
 def test_names_of_attributes_are_those_of_keras():
     assert set(vars(keras.layers.Dense(1))) >= CALL_SETTINGS
     assert set(vars(keras.layers.Dense(1))) >= set(CALL_RESULTS)
-    model, x, y = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), tf.zeros((2, 2)), tf.zeros((2, 1))
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    x = tf.zeros((2, 2))
+    y = tf.zeros((2, 1))
     model.compile("sgd", "mse")
     seen = []
     look = keras.callbacks.LambdaCallback(on_test_end=lambda _: seen.append(set(vars(model))))
@@ -45,7 +47,7 @@ def test_names_of_attributes_are_those_of_keras():
 
 
 def test_what_every_layer_has_is_bookkeeping_or_decides_its_calls():
-    """A name that a new version of Keras adds is one or the other: until it is listed, it counts."""
+    """A name that a new version of Keras adds counts until it is listed as bookkeeping."""
     layer = keras.layers.Layer()
     layer.inner = keras.layers.Layer()
     names = {name for name in vars(layer) if not name.startswith(TRACKING_PREFIX)} - {"inner"}
@@ -72,15 +74,23 @@ def test_layers_inside_are_found():
 
 
 def test_what_calls_change_is_found():
-    """Statistics and generators, with whether their seed was given; no weight, also where it is frozen."""
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="dense"), keras.layers.BatchNormalization()])
+    """Statistics and generators, with whether their seed was given; no weight, also where it is
+    frozen.
+    """
+    model = keras.Sequential(
+        [keras.Input((2,)), keras.layers.Dense(1, name="dense"), keras.layers.BatchNormalization()]
+    )
     model.add(keras.layers.Dropout(0.5, seed=7))
     model.add(keras.Sequential([keras.layers.Dropout(0.5)]))
     model.get_layer("dense").trainable = False
     found = mutable_state(model)
     assert isinstance(found, MutableState)
     assert [v.name for v in found.variables] == ["moving_mean", "moving_variance"]
-    own = [(g.state.numpy()[0] == 7, is_given) for g, is_given in found.generators if g.state.path.startswith("dropout")]
+    own = [
+        (g.state.numpy()[0] == 7, is_given)
+        for g, is_given in found.generators
+        if g.state.path.startswith("dropout")
+    ]
     keras.random.uniform((1,))  # makes Keras's own generator
     of_keras = mutable_state(model).generators[-1]
     assert not of_keras[1]

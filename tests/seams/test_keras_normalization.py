@@ -16,7 +16,9 @@ def step_of(layer):
     @tf.function(autograph=False)
     def step(x):
         y = layer(x, training=True)
-        return y, tf.gradients(tf.reduce_sum(tf.sin(y)), [x, *(v.value for v in layer.trainable_variables)])
+        return y, tf.gradients(
+            tf.reduce_sum(tf.sin(y)), [x, *(v.value for v in layer.trainable_variables)]
+        )
 
     for variable, value in zip(layer.non_trainable_variables, (0.0, 1.0)):
         variable.assign(tf.fill(variable.shape, value))

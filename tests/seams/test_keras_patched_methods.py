@@ -12,8 +12,11 @@ def test_arguments_of_constructors_are_adapted():
         return args, {**kwargs, "name": "adapted"}
 
     others = keras.Model.__init__, keras.layers.InputLayer.__init__
-    before = "__init__" in vars(keras.optimizers.Optimizer)  # not in Keras's; other tests may have gone this way
-    with patch_constructor(keras.layers.Dropout, adapted), patch_constructor(keras.optimizers.Optimizer, adapted):
+    # Not in Keras's; other tests may have gone this way
+    before = "__init__" in vars(keras.optimizers.Optimizer)
+    with patch_constructor(keras.layers.Dropout, adapted), patch_constructor(
+        keras.optimizers.Optimizer, adapted
+    ):
         assert keras.layers.Dropout(0.5).name == "adapted"
         assert keras.optimizers.SGD().name == "adapted"
     assert keras.layers.Dropout(0.5, name="own").name == "own"
@@ -32,5 +35,7 @@ def test_methods_are_gone_through():
     assert keras.ops.any(layer(x) != 0)
     with patch_method(keras.layers.RNN, "call", through):
         assert keras.ops.all(layer(x) == 0)
-        assert keras.layers.RNN(keras.layers.SimpleRNNCell(2))(sequences=x, training=True).shape == (1, 2)
+        assert keras.layers.RNN(keras.layers.SimpleRNNCell(2))(
+            sequences=x, training=True
+        ).shape == (1, 2)
     assert keras.layers.RNN.call is plain

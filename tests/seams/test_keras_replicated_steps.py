@@ -1,4 +1,6 @@
-"""What Keras's trainer does where a model was made in the scope of a strategy; on several replicas: ``tests/distribute``."""
+"""What Keras's trainer does where a model was made in the scope of a strategy; on several replicas:
+``tests/distribute``.
+"""
 
 from types import SimpleNamespace
 
@@ -43,7 +45,10 @@ def test_an_execution_is_so_many_steps_or_those_that_are_left():
     model = noting(steps_per_execution=2)
     model.make_train_function()
     batches = iter(range(3))
-    assert [model.train_function(batches), model.train_function(batches)] == [{"loss": 2}, {"loss": 3}]
+    assert [model.train_function(batches), model.train_function(batches)] == [
+        {"loss": 2},
+        {"loss": 3},
+    ]
     assert model.batches == [0, 1, 2]
     with pytest.raises(StopIteration):
         model.train_function(batches)
@@ -69,7 +74,9 @@ def test_a_model_is_built_in_the_scope_by_the_part_of_one_replica():
     with ONE.scope():
         model = Noting([keras.layers.Dense(1)])
         model.compile("sgd", "mse", jit_compile=False)
-    data = ONE.experimental_distribute_dataset(tf.data.Dataset.from_tensors((tf.zeros((4, 3)), tf.zeros((4, 1)))))
+    data = ONE.experimental_distribute_dataset(
+        tf.data.Dataset.from_tensors((tf.zeros((4, 3)), tf.zeros((4, 1))))
+    )
     model._maybe_symbolic_build(iterator=Epoch([(0, 1, iter(data))]))
     assert model.built
     assert model.count == 5
@@ -78,7 +85,9 @@ def test_a_model_is_built_in_the_scope_by_the_part_of_one_replica():
 
 def test_the_strategy_of_a_thing():
     plain = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    assert [strategy_of(each) for each in (plain, plain.weights[0].value, keras.optimizers.SGD())] == [None, None, None]
+    assert [
+        strategy_of(each) for each in (plain, plain.weights[0].value, keras.optimizers.SGD())
+    ] == [None, None, None]
     set_strategy(ONE, plain)
     with ONE.scope():
         assert strategy_of(keras.optimizers.SGD()) is ONE

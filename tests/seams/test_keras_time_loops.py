@@ -13,7 +13,9 @@ MASK = tf.constant([[True] * 5, [True, False, True, True, False]])
 
 def noting(seen):
     def run(plain, layer, step, inputs, initial_states, **options):
-        seen.append((layer.name, inputs.shape[1], options["go_backwards"], options["mask"] is not None))
+        seen.append(
+            (layer.name, inputs.shape[1], options["go_backwards"], options["mask"] is not None)
+        )
         return plain(step, inputs, initial_states, **options)
 
     return run

@@ -84,4 +84,8 @@ def test_the_place_of_a_variable_in_an_optimizer():
     variables, optimizer = [keras.Variable([1.0]), keras.Variable([2.0])], keras.optimizers.SGD()
     optimizer.build(variables)
     for place, variable in enumerate(variables):
-        assert optimizer_index(optimizer, variable) == optimizer_index(optimizer, variable.value) == place
+        assert (
+            optimizer_index(optimizer, variable)
+            == optimizer_index(optimizer, variable.value)
+            == place
+        )

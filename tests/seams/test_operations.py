@@ -53,7 +53,9 @@ def test_chosen_readers_read_another_tensor_wherever_they_read_the_first():
 @pytest.mark.usefixtures("graph")
 def test_a_copied_list_knows_the_types_of_its_elements():
     def element(of):
-        return tf.raw_ops.TensorListGetItem(input_handle=of, index=0, element_shape=-1, element_dtype=tf.float32)
+        return tf.raw_ops.TensorListGetItem(
+            input_handle=of, index=0, element_shape=-1, element_dtype=tf.float32
+        )
 
     known = tf.TensorArray(tf.float32, size=3, element_shape=[2]).flow
     copy = tf.raw_ops.Placeholder(dtype=tf.variant)
@@ -76,5 +78,9 @@ def test_definitions_say_shapes_and_handles_that_are_only_read():
     graph = tf.function(read, autograph=False).get_concrete_function().graph
     (call,) = [op for op in graph.get_operations() if op.type.endswith("PartitionedCall")]
     assert list(call.node_def.attr[ONLY_READ].list.i) == [0]
-    definition = tf.function(lambda x: x, autograph=False).get_concrete_function(tf.TensorSpec([3])).function_def
+    definition = (
+        tf.function(lambda x: x, autograph=False)
+        .get_concrete_function(tf.TensorSpec([3]))
+        .function_def
+    )
     assert definition.arg_attr[0].attr[SHAPES].list.shape[0].dim[0].size == 3

@@ -21,7 +21,12 @@ def test_composites_consist_of_tensors():
 
 
 def test_what_tensorflow_follows():
-    assert all(map(is_trackable, (tf.Variable(1.0), tf.Module(), keras.layers.Dense(1), keras.optimizers.SGD())))
+    assert all(
+        map(
+            is_trackable,
+            (tf.Variable(1.0), tf.Module(), keras.layers.Dense(1), keras.optimizers.SGD()),
+        )
+    )
     assert not any(map(is_trackable, (1.0, {}, tf.constant(1.0), object())))
 
 

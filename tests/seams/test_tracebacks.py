@@ -3,7 +3,11 @@
 import pytest
 import tensorflow as tf
 
-from keras_recompute.seams.tensorflow.tracebacks import set_traceback, traceback_as_run, traceback_here
+from keras_recompute.seams.tensorflow.tracebacks import (
+    set_traceback,
+    traceback_as_run,
+    traceback_here,
+)
 
 
 def the_first():
@@ -17,7 +21,9 @@ def test_the_innermost_line_is_that_of_the_call(number):
 
 
 def test_an_operation_is_given_another_traceback():
-    assert set_traceback is not None, "this TensorFlow cannot set them: operations keep the tracebacks that they have"
+    assert set_traceback is not None, (
+        "this TensorFlow cannot set them: operations keep the tracebacks that they have"
+    )
     with tf.Graph().as_default():
         operation = tf.constant(1.0).op
         set_traceback(operation, the_first()[0])

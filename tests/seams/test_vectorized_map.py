@@ -29,4 +29,9 @@ def test_the_body_of_a_vectorised_map_is_known_in_its_own_graph_alone() -> None:
         return y
 
     outer(tf.ones((3, 2)))
-    assert found == {"before": False, "in the body": True, "in a function in the body": False, "after": False}
+    assert found == {
+        "before": False,
+        "in the body": True,
+        "in a function in the body": False,
+        "after": False,
+    }

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.seams.tensorflow.protos import ConvolutionDimensionNumbers, HloProto, PrimitiveType
+from keras_recompute.seams.tensorflow.protos import (
+    ConvolutionDimensionNumbers,
+    HloProto,
+    PrimitiveType,
+)
 from keras_recompute.seams.tensorflow.xla import (
     is_for_xla,
     xla_conv_v2,
@@ -26,18 +30,26 @@ def test_a_graph_and_those_inside_know_whether_xla_compiles_them(jit):
         seen.append(is_for_xla(tf.compat.v1.get_default_graph()))
         return x
 
-    tf.function(lambda x: tf.cond(x > 0, lambda: look(x), lambda: x), jit_compile=jit, autograph=False)(tf.constant(1.0))
+    tf.function(
+        lambda x: tf.cond(x > 0, lambda: look(x), lambda: x), jit_compile=jit, autograph=False
+    )(tf.constant(1.0))
     assert seen == [jit]
 
 
 def test_pad():
     low, high, between = [1], [2], [0]
-    made = compiled(lambda x: xla_pad(x, tf.constant(9.0), tf.constant(low), tf.constant(high), tf.constant(between)))
+    made = compiled(
+        lambda x: xla_pad(
+            x, tf.constant(9.0), tf.constant(low), tf.constant(high), tf.constant(between)
+        )
+    )
     np.testing.assert_array_equal(made(tf.constant([1.0, 2.0])), [9, 1, 2, 9, 9])
 
 
 def test_dynamic_update_slice():
-    made = compiled(lambda x: xla_dynamic_update_slice(x, tf.constant([7.0, 8.0]), tf.constant([1])))
+    made = compiled(
+        lambda x: xla_dynamic_update_slice(x, tf.constant([7.0, 8.0]), tf.constant([1]))
+    )
     np.testing.assert_array_equal(made(tf.zeros(4)), [0, 7, 8, 0])
 
 
@@ -74,7 +86,9 @@ def test_convolution_in_a_layout_of_its_numbers():
         )
 
     image, kernel = tf.reshape(tf.range(5.0), [1, 5, 1]), tf.reshape([1.0, 10.0], [2, 1, 1])
-    np.testing.assert_array_equal(tf.squeeze(compiled(convolution)(image, kernel)), [10, 21, 32, 43])
+    np.testing.assert_array_equal(
+        tf.squeeze(compiled(convolution)(image, kernel)), [10, 21, 32, 43]
+    )
 
 
 def test_a_compiled_program_is_read_with_its_buffers_and_types():
@@ -83,5 +97,7 @@ def test_a_compiled_program_is_read_with_its_buffers_and_types():
     compile_now = program.experimental_get_compiler_ir(tf.zeros(8))
     proto.ParseFromString(compile_now(stage="optimized_hlo_proto_serialized"))
     assert proto.buffer_assignment.buffer_allocations
-    (entry,) = [c for c in proto.hlo_module.computations if c.id == proto.hlo_module.entry_computation_id]
+    (entry,) = [
+        c for c in proto.hlo_module.computations if c.id == proto.hlo_module.entry_computation_id
+    ]
     assert PrimitiveType.Name(entry.instructions[0].shape.element_type) == "F32"

@@ -1,4 +1,6 @@
-"""Devices that are not here: which there are, and their own compilers, asked what a program takes there."""
+"""Devices that are not here: which there are, and their own compilers, asked what a program takes
+there.
+"""
 
 from .catalogue import Device, devices, find_device
 from .compiler import CompiledForDevice, compile_for

@@ -1,7 +1,8 @@
 """Compiled programs on disk, by what they were compiled from, for whom and by which compiler.
 
-An entry is one folder that appears whole, by a renaming, so that processes may share the cache: of two that compile the same
-the second finds the entry of the first in its place. An entry that is damaged, as by a full disk, is compiled anew.
+An entry is one folder that appears whole, by a renaming, so that processes may share the cache: of
+two that compile the same the second finds the entry of the first in its place. An entry that is
+damaged, as by a full disk, is compiled anew.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ ENTRIES_AT_MOST = 200  # some 300 KiB each; the oldest go first
 
 
 def cache_folder() -> Path:
-    """Return where entries are kept, and nothing else: in ``KERAS_RECOMPUTE_CACHE``, or in the user's cache."""
+    """Return where entries are kept, and nothing else: in ``KERAS_RECOMPUTE_CACHE``, or in the
+    user's cache.
+    """
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "keras-recompute")
     return Path(os.environ.get("KERAS_RECOMPUTE_CACHE") or user) / "devices"
 
@@ -53,13 +56,17 @@ def find_entry(key: str) -> tuple[bytes, dict[str, Any]] | None:
 
 
 def store(key: str, program: bytes, answer: Mapping[str, Any]) -> None:
-    """Store an entry. Where that cannot be, as on a full disk, nothing is stored, and nothing said: it is only a cache."""
+    """Store an entry. Where that cannot be, as on a full disk, nothing is stored, and nothing said:
+    it is only a cache.
+    """
     folder = cache_folder()
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         with work_folder(folder) as made:
             (made / _PROGRAM).write_bytes(program)
-            (made / _ANSWER).write_text(json.dumps({**answer, _SUM: hashlib.sha256(program).hexdigest()}))
+            (made / _ANSWER).write_text(
+                json.dumps({**answer, _SUM: hashlib.sha256(program).hexdigest()})
+            )
             made.rename(folder / key)
         _forget_oldest(folder)
 
@@ -75,6 +82,9 @@ def work_folder(inside: Path | None = None) -> Iterator[Path]:
 
 
 def _forget_oldest(folder: Path) -> None:
-    entries = sorted((e for e in folder.iterdir() if not e.name.startswith(".")), key=lambda entry: entry.stat().st_mtime)
+    entries = sorted(
+        (e for e in folder.iterdir() if not e.name.startswith(".")),
+        key=lambda entry: entry.stat().st_mtime,
+    )
     for entry in entries[: max(0, len(entries) - ENTRIES_AT_MOST)]:
         shutil.rmtree(entry, ignore_errors=True)

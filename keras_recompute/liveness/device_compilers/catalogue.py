@@ -1,9 +1,11 @@
-"""The devices that programs can be compiled for without having one, and how each is described to its compiler.
+"""The devices that programs can be compiled for without having one, and how each is described to
+its compiler.
 
-GPUs are described by figures that their drivers report: XLA reads them where it schedules and tiles. Where OpenXLA publishes
-a description of a device the figures are that one's, else those of NVIDIA's data sheets; the memory is what CUDA reports,
-rounded down where that was not published. TPUs are known to their compiler by name; the memory of a chip is that of Google's
-documentation, and the compiler itself refuses what does not fit.
+GPUs are described by figures that their drivers report: XLA reads them where it schedules and
+tiles. Where OpenXLA publishes a description of a device the figures are that one's, else those of
+NVIDIA's data sheets; the memory is what CUDA reports, rounded down where that was not published.
+TPUs are known to their compiler by name; the memory of a chip is that of Google's documentation,
+and the compiler itself refuses what does not fit.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class Device:
 
 
 class _Generation(NamedTuple):
-    """What GPUs of one compute capability have in common: arithmetic units, threads and shared bytes per core."""
+    """What GPUs of one compute capability have in common: arithmetic units, threads and shared
+    bytes per core.
+    """
 
     capability: tuple[int, int]
     units: int
@@ -68,22 +72,40 @@ def _gpu(
 gpu_device_info {{
   cuda_compute_capability {{ major: {capability[0]} minor: {capability[1]} }}
   threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: {threads}
-  shared_memory_per_block: 49152 shared_memory_per_core: {shared} shared_memory_per_block_optin: {of_one_block}
-  core_count: {cores} fpus_per_core: {units} registers_per_core_limit: 65536 registers_per_block_limit: 65536
+  shared_memory_per_block: 49152 shared_memory_per_core: {shared}
+  shared_memory_per_block_optin: {of_one_block}
+  core_count: {cores} fpus_per_core: {units}
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
   block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
-  memory_bandwidth: {bandwidth} l2_cache_size: {cache} clock_rate_ghz: {gigahertz} device_memory_size: {memory_bytes}
+  memory_bandwidth: {bandwidth} l2_cache_size: {cache} clock_rate_ghz: {gigahertz}
+  device_memory_size: {memory_bytes}
 }}
 platform_name: "CUDA"
 dnn_version_info {{ major: 9 minor: 8 }}
 runtime_version {{ major: 12 minor: 8 patch: 0 }}
 device_description_str: "{title}"
 """
-    return Device(name, title, GPU, memory_bytes, (("platform", "cuda"), ("topology", name), ("config", config)))
+    return Device(
+        name,
+        title,
+        GPU,
+        memory_bytes,
+        (("platform", "cuda"), ("topology", name), ("config", config)),
+    )
 
 
-def _tpu(name: str, title: str, gibibytes: int, *, topology: str, accelerator: str, chip: str = "default") -> Device:
-    """Describe one chip of the smallest slice; ``megacore`` has the two cores of a chip, and its memory, as one device."""
-    description = ("platform", "tpu"), ("topology", topology), ("accelerator", accelerator), ("chip", chip)
+def _tpu(
+    name: str, title: str, gibibytes: int, *, topology: str, accelerator: str, chip: str = "default"
+) -> Device:
+    """Describe one chip of the smallest slice; ``megacore`` has the two cores of a chip, and its
+    memory, as one device.
+    """
+    description = (
+        ("platform", "tpu"),
+        ("topology", topology),
+        ("accelerator", accelerator),
+        ("chip", chip),
+    )
     return Device(name, title, TPU, gibibytes * _GIB, description)
 
 
@@ -136,10 +158,14 @@ def devices() -> tuple[Device, ...]:
 
 
 def find_device(name: str) -> Device:
-    """Return the device called ``name``. Raises InvalidArgumentError, with those that there are, for any other name."""
+    """Return the device called ``name``. Raises InvalidArgumentError, with those that there are,
+    for any other name.
+    """
     found = _DEVICES.get(str(name).lower())
     if found is None:
         nearest = difflib.get_close_matches(str(name).lower(), _DEVICES, n=1)
         meant = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-        raise InvalidArgumentError(f"there is no device {name!r}{meant}; there are {', '.join(_DEVICES)}")
+        raise InvalidArgumentError(
+            f"there is no device {name!r}{meant}; there are {', '.join(_DEVICES)}"
+        )
     return found

@@ -1,7 +1,9 @@
-"""The compiler of a device that is not here: asked in a process of its own, and what it answers kept.
+"""The compiler of a device that is not here: asked in a process of its own, and what it answers
+kept.
 
-The packages that bring it are JAX's (``pip install "keras-recompute[devices]"``), here or in the environment of another
-interpreter, which ``KERAS_RECOMPUTE_DEVICES_PYTHON`` names: TensorFlow's and JAX's packages for CUDA may not go together.
+The packages that bring it are JAX's (``pip install "keras-recompute[devices]"``), here or in the
+environment of another interpreter, which ``KERAS_RECOMPUTE_DEVICES_PYTHON`` names: TensorFlow's and
+JAX's packages for CUDA may not go together.
 """
 
 from __future__ import annotations
@@ -26,13 +28,18 @@ from .catalogue import Device
 
 PYTHON = "KERAS_RECOMPUTE_DEVICES_PYTHON"
 _WORKER = Path(__file__).with_name("worker.py")
-_PACKAGES = {"gpu": ("jax", "jaxlib", "jax-cuda12-pjrt", "jax-cuda13-pjrt"), "tpu": ("jax", "jaxlib", "libtpu")}
+_PACKAGES = {
+    "gpu": ("jax", "jaxlib", "jax-cuda12-pjrt", "jax-cuda13-pjrt"),
+    "tpu": ("jax", "jaxlib", "libtpu"),
+}
 _INSTALL = 'pip install "keras-recompute[devices]"'
 _ASK_VERSIONS = """
 import importlib.metadata as m, json, sys
-print(json.dumps({d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"] in sys.argv[1:]}))
+versions = {d.metadata["Name"]: d.version for d in m.distributions()}
+print(json.dumps({name: versions[name] for name in sys.argv[1:] if name in versions}))
 """
-# How TPU compilers say that memory is short, of all that a program needs or of its temporaries alone.
+# How TPU compilers say that memory is short, of all that a program needs or of its temporaries
+# alone.
 _SHORT = (
     re.compile(r"Used ([0-9.]+[KMGT]?) of ([0-9.]+[KMGT]?)"),
     re.compile(r"\(([0-9.]+[KMGT]?)\) exceeds available HBM \(([0-9.]+[KMGT]?)\)"),
@@ -43,8 +50,9 @@ _SHORT = (
 class CompiledForDevice:
     """What the compiler of a device made of a program.
 
-    ``serialized`` is the compiled ``xla.HloProto``; ``statistics`` are the bytes that the compiler states, by kind: temp,
-    argument, output, alias and generated_code. ``seconds`` is how long compiling took, once.
+    ``serialized`` is the compiled ``xla.HloProto``; ``statistics`` are the bytes that the compiler
+    states, by kind: temp, argument, output, alias and generated_code. ``seconds`` is how long
+    compiling took, once.
     """
 
     serialized: bytes = field(repr=False)
@@ -54,30 +62,42 @@ class CompiledForDevice:
 
 
 def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> CompiledForDevice:
-    """Compile ``module``, a serialized ``xla.HloModuleProto``, for ``device``, or find it in the cache.
+    """Compile ``module``, a serialized ``xla.HloModuleProto``, for ``device``, or find it in the
+    cache.
 
-    Raises DeviceError where the compiler is missing, refuses the program or takes longer than ``timeout_seconds``, and
-    DoesNotFitError where it says that the program needs more memory than the device has.
+    Raises DeviceError where the compiler is missing, refuses the program or takes longer than
+    ``timeout_seconds``, and DoesNotFitError where it says that the program needs more memory than
+    the device has.
     """
     python = os.environ.get(PYTHON) or sys.executable
     versions = versions_of(python, device.backend)
     if "jaxlib" not in versions or len(versions) < 3:
         where = f" for {python}" if os.environ.get(PYTHON) else ""
         raise DeviceError(
-            f"to compile for {device.title} its compiler is needed, which JAX's packages bring{where}: {_INSTALL}, or name "
+            f"to compile for {device.title} its compiler is needed, which JAX's packages "
+            f"bring{where}: {_INSTALL}, or name "
             f"an interpreter that has them in {PYTHON}"
         )
     request = request_for(device)
-    key = cache.cache_key(module, json.dumps([request, versions], sort_keys=True).encode(), _WORKER.read_bytes())
+    key = cache.cache_key(
+        module, json.dumps([request, versions], sort_keys=True).encode(), _WORKER.read_bytes()
+    )
     found = cache.find_entry(key)
     if found is None:
         try:
             found = _ask(python, request, module, device, timeout_seconds)
         except OSError as error:  # such as a full disk
-            raise DeviceError(f"the compiler for {device.title} could not be asked: {error}") from error
+            raise DeviceError(
+                f"the compiler for {device.title} could not be asked: {error}"
+            ) from error
         cache.store(key, *found)
     program, answer = found
-    return CompiledForDevice(program, f"XLA of {_list(versions)} for {device.title}", answer["statistics"], answer["seconds"])
+    return CompiledForDevice(
+        program,
+        f"XLA of {_list(versions)} for {device.title}",
+        answer["statistics"],
+        answer["seconds"],
+    )
 
 
 def request_for(device: Device) -> dict[str, Any]:
@@ -94,7 +114,9 @@ def request_for(device: Device) -> dict[str, Any]:
         options, xla = {"chip_config_name": told["chip"]}, {}
     else:
         environment = {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
-        options, xla = {"target_config": told["config"], "topology": "1x1x1"}, {"xla_gpu_autotune_level": 0}  # tuning needs it
+        # Tuning needs it
+        options = {"target_config": told["config"], "topology": "1x1x1"}
+        xla = {"xla_gpu_autotune_level": 0}
     named = {"platform": told["platform"], "topology": told["topology"]}
     return {**named, "options": options, "environment": environment, "xla": xla}
 
@@ -107,17 +129,27 @@ def _ask(
         (folder / "request.json").write_text(
             json.dumps({**request, "module": str(folder / "module.pb"), "folder": str(folder)})
         )
-        environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONPATH")}
+        environment = {
+            k: v
+            for k, v in os.environ.items()
+            if k not in ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONPATH")
+        }
         command = [python, str(_WORKER), str(folder / "request.json")]
         with (folder / "errors").open("wb") as errors:
             worker = subprocess.Popen(
-                command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
+                command,
+                env=environment,
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
             )
         try:
             worker.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
             raise DeviceError(
-                f"compiling for {device.title} took longer than {timeout_seconds:g} s: give it more time (timeout_seconds=), "
+                f"compiling for {device.title} took longer than {timeout_seconds:g} s: give it "
+                "more time (timeout_seconds=), "
                 f"or a smaller program"
             ) from None
         finally:
@@ -129,9 +161,14 @@ def _ask(
             answer = json.loads((folder / "answer.json").read_bytes())
         except FileNotFoundError:
             said = (folder / "errors").read_text(errors="replace").strip().splitlines()
-            how = f"was ended by signal {-worker.returncode}" if worker.returncode < 0 else f"ended with {worker.returncode}"
+            how = (
+                f"was ended by signal {-worker.returncode}"
+                if worker.returncode < 0
+                else f"ended with {worker.returncode}"
+            )
             raise DeviceError(
-                f"the compiler for {device.title} {how} (out of memory, perhaps): {said[-1] if said else 'it said nothing'}"
+                f"the compiler for {device.title} {how} (out of memory, perhaps): "
+                f"{said[-1] if said else 'it said nothing'}"
             ) from None
         if "error" in answer:
             raise _refusal(device, answer)
@@ -146,7 +183,9 @@ def _shown(what: str) -> Iterator[None]:
 
     console = Console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
         progress.add_task(what, total=None)
         yield
 
@@ -155,11 +194,16 @@ def _refusal(device: Device, answer: Mapping[str, Any]) -> DeviceError:
     message = " ".join(str(answer["message"]).split())
     short = next(filter(None, (pattern.search(message) for pattern in _SHORT)), None)
     if answer["error"] == "missing":
-        return DeviceError(f"the compiler for {device.title} cannot be loaded ({message}): {_INSTALL}")
+        return DeviceError(
+            f"the compiler for {device.title} cannot be loaded ({message}): {_INSTALL}"
+        )
     if short and "RESOURCE_EXHAUSTED" in message:
-        needed, has = (parse_bytes(f"{size}iB" if size[-1] in "KMGT" else size) for size in short.groups())
+        needed, has = (
+            parse_bytes(f"{size}iB" if size[-1] in "KMGT" else size) for size in short.groups()
+        )
         return DoesNotFitError(
-            f"the program needs at least {format_bytes(needed)} of the {format_bytes(has)} that {device.title} has for it: "
+            f"the program needs at least {format_bytes(needed)} of the {format_bytes(has)} that "
+            f"{device.title} has for it: "
             f"use more checkpoints or a smaller batch",
             needed_bytes=needed,
         )
@@ -167,7 +211,9 @@ def _refusal(device: Device, answer: Mapping[str, Any]) -> DeviceError:
 
 
 def versions_of(python: str, backend: str) -> dict[str, str]:
-    """Return the versions of the packages with the compiler for ``backend`` that the interpreter has: three where it has it."""
+    """Return the versions of the packages with the compiler for ``backend`` that the interpreter
+    has: three where it has it.
+    """
     packages = _PACKAGES[backend]
     if python == sys.executable:
         found = {}
@@ -178,10 +224,18 @@ def versions_of(python: str, backend: str) -> dict[str, str]:
                 continue
         return found
     try:
-        done = subprocess.run([python, "-c", _ASK_VERSIONS, *packages], capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(
+            [python, "-c", _ASK_VERSIONS, *packages],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
         return dict(json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise DeviceError(f"{PYTHON}={python} is no interpreter that can be asked for its packages: {error}") from error
+        raise DeviceError(
+            f"{PYTHON}={python} is no interpreter that can be asked for its packages: {error}"
+        ) from error
 
 
 def _list(versions: Mapping[str, str]) -> str:

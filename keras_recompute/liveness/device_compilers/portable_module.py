@@ -10,8 +10,9 @@ _TRACE_NUMBER = re.compile(r"_[0-9]+(?=_const_[0-9]+__|__)")
 def make_portable(serialized: bytes) -> bytes:
     """Return a ``xla.HloModuleProto`` before optimisation without what is TensorFlow's own.
 
-    TensorFlow writes a copy of each result, for which StableHLO, in which programs travel, has no word. And it counts programs,
-    and in the names of functions its traces: without these numbers two traces of one function are one program.
+    TensorFlow writes a copy of each result, for which StableHLO, in which programs travel, has no
+    word. And it counts programs, and in the names of functions its traces: without these numbers
+    two traces of one function are one program.
     """
     from ...seams.tensorflow.protos import HloModuleProto
 

@@ -1,15 +1,18 @@
-"""Compile a program for a device that is not there: runs alone, in a process of its own, with JAX and without this package.
+"""Compile a program for a device that is not there: runs alone, in a process of its own, with JAX
+and without this package.
 
     python worker.py REQUEST.json
 
 It ends where its standard input does, so that it does not outlive who asked for the program.
 
-JAX's plugins for CUDA and TPU describe a device without having it (a topology) and hand out a client that compiles and does
-nothing else. A process can hold one such compiler only, and some failures end the process; hence one for each program. The
-request names the program, a ``xla.HloModuleProto``, and the folder that the answer goes to:
+JAX's plugins for CUDA and TPU describe a device without having it (a topology) and hand out a
+client that compiles and does nothing else. A process can hold one such compiler only, and some
+failures end the process; hence one for each program. The request names the program, a
+``xla.HloModuleProto``, and the folder that the answer goes to:
 
 * ``answer.json``: the compiler's memory statistics, and how long it took, or an ``error``;
-* ``program.hlo_proto.pb``: the compiled ``xla.HloProto`` with its buffer assignment, where the compiler wrote one.
+* ``program.hlo_proto.pb``: the compiled ``xla.HloProto`` with its buffer assignment, where the
+  compiler wrote one.
 
 Uses names of JAX that are not public; seen with JAX 0.10.
 """
@@ -45,7 +48,9 @@ def main(path: str) -> None:
 
 
 def _end_with_parent(folder: str) -> None:
-    """End this process, and remove its folder, once the standard input is closed: who asked is gone, however it ended."""
+    """End this process, and remove its folder, once the standard input is closed: who asked is
+    gone, however it ended.
+    """
     while os.read(0, 1):  # not by sys.stdin, whose lock would be in the way when Python ends
         pass
     shutil.rmtree(folder, ignore_errors=True)
@@ -70,9 +75,15 @@ def _compile(request: dict) -> dict:
     with open(request["module"], "rb") as file:
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(file.read()), mlir.make_ir_context())
     options = xla_client.CompileOptions()
-    options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id]], np.int32))
+    options.device_assignment = xla_client.DeviceAssignment.create(
+        np.array([[device.id]], np.int32)
+    )
     dump = os.path.join(request["folder"], "dump")
-    options.env_option_overrides = [*request["xla"].items(), ("xla_dump_to", dump), ("xla_dump_hlo_as_proto", True)]
+    options.env_option_overrides = [
+        *request["xla"].items(),
+        ("xla_dump_to", dump),
+        ("xla_dump_hlo_as_proto", True),
+    ]
     start = time.perf_counter()
     try:
         compiled = device.client.compile(module, xla_client.DeviceList((device,)), options)
@@ -80,7 +91,10 @@ def _compile(request: dict) -> dict:
         programs = glob.glob(os.path.join(dump, "*after_optimizations.hlo.pb"))
         if len(programs) != 1:
             free = shutil.disk_usage(request["folder"]).free
-            raise OSError(f"the compiler wrote {len(programs)} programs into {dump}, whose disk has {free:,} bytes left")
+            raise OSError(
+                f"the compiler wrote {len(programs)} programs into {dump}, whose disk has {free:,} "
+                "bytes left"
+            )
         os.replace(programs[0], os.path.join(request["folder"], "program.hlo_proto.pb"))
     finally:
         shutil.rmtree(dump, ignore_errors=True)

@@ -1,9 +1,11 @@
-"""The binomial schedule: the fewest replayed steps that a given number of stored states allows, for equal steps.
+"""The binomial schedule: the fewest replayed steps that a given number of stored states allows, for
+equal steps.
 
-Griewank & Walther 2000, "Algorithm 799: Revolve", ACM TOMS 26(1), pp. 19-45, equation (2) and its solution. One of the
-``slots`` holds the input of the chain. With s slots and at most r replays per step the longest chain has C(s + r, s) steps,
-and n steps take r*n - C(s + r, r - 1) replays, r being the smallest number whose longest chain reaches n. One step of
-activations is kept at a time; where there is room for more of them, ``mixed`` is faster. Optimal for equal steps only.
+Griewank & Walther 2000, "Algorithm 799: Revolve", ACM TOMS 26(1), pp. 19-45, equation (2) and its
+solution. One of the ``slots`` holds the input of the chain. With s slots and at most r replays per
+step the longest chain has C(s + r, s) steps, and n steps take r*n - C(s + r, r - 1) replays, r
+being the smallest number whose longest chain reaches n. One step of activations is kept at a time;
+where there is room for more of them, ``mixed`` is faster. Optimal for equal steps only.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from ..segments import KeepFirst, Split, Whole, unfold
 
 
 def longest_chain(*, slots: int, replays_per_step: int) -> int:
-    """Return the most steps that ``slots`` stored states serve with no step replayed more than ``replays_per_step`` times.
+    """Return the most steps that ``slots`` stored states serve with no step replayed more than
+    ``replays_per_step`` times.
 
     C(slots + replays_per_step, slots).
 
@@ -35,7 +38,8 @@ def longest_chain(*, slots: int, replays_per_step: int) -> int:
 
 
 def binomial_replays_per_step(steps: int, *, slots: int) -> int:
-    """Return r, the most often any step is replayed: the smallest r with C(slots + r, slots) >= steps.
+    """Return r, the most often any step is replayed: the smallest r with C(slots + r, slots) >=
+    steps.
 
     Raises InvalidArgumentError for fewer than one step, and for no slot with more than one step.
     """
@@ -48,7 +52,8 @@ def binomial_replays_per_step(steps: int, *, slots: int) -> int:
 
 
 def binomial_replayed_steps(steps: int, *, slots: int) -> int:
-    """Return how many steps ``binomial_plan`` replays: r*steps - C(slots + r, r - 1), the fewest possible for equal steps.
+    """Return how many steps ``binomial_plan`` replays: r*steps - C(slots + r, r - 1), the fewest
+    possible for equal steps.
 
     Raises:
         InvalidArgumentError: As ``binomial_plan``.
@@ -74,7 +79,8 @@ def binomial_actions(steps: int, *, slots: int) -> Iterator[Action]:
 
 
 def binomial_plan(steps: int, *, slots: int) -> Plan:
-    """Return the plan that replays the fewest steps with ``slots`` stored states, the chain's input among them.
+    """Return the plan that replays the fewest steps with ``slots`` stored states, the chain's input
+    among them.
 
     Source: Griewank & Walther 2000, Algorithm 799 (Revolve).
 
@@ -90,7 +96,9 @@ def binomial_plan(steps: int, *, slots: int) -> Plan:
 
 
 def _steps_before(steps: int, slots: int) -> int:
-    """Return where the next state goes: as far on as the ranges allow in which both parts are optimal."""
+    """Return where the next state goes: as far on as the ranges allow in which both parts are
+    optimal.
+    """
     replays = binomial_replays_per_step(steps, slots=slots)
     longest_before = _choose(slots + replays - 1, slots)
     shortest_after = _choose(slots + replays - 2, slots - 1)
@@ -103,7 +111,8 @@ def _check(steps: int, slots: int) -> None:
     check_count("slots", slots, at_least=0)
     if not slots and steps > 1:
         raise InvalidArgumentError(
-            f"slots is 0 for {steps} steps: a step can only be replayed from a stored state, so give at least one slot"
+            f"slots is 0 for {steps} steps: a step can only be replayed from a stored state, so "
+            "give at least one slot"
         )
 
 

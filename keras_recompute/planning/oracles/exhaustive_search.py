@@ -1,10 +1,12 @@
-"""The true optimum for a few steps: every order of actions that the machine allows, by A* search over its states.
+"""The true optimum for a few steps: every order of actions that the machine allows, by A* search
+over its states.
 
-``staircase`` looks at persistent plans only. On uneven chains it can pay to free a checkpoint and make it again, and the
-optimum over all plans is NP-hard (Beaumont et al., "Optimal checkpointing for heterogeneous chains", ACM TOMS 2024). So chains
-of up to ``LONGEST`` steps are searched: a state of the machine is how many steps are unfinished, which state is in hand, which
-are stored and which activations are kept (two bit masks). What leads the search is that every step must be kept once and run
-backward once whatever the plan: only what comes on top is counted.
+``staircase`` looks at persistent plans only. On uneven chains it can pay to free a checkpoint and
+make it again, and the optimum over all plans is NP-hard (Beaumont et al., "Optimal checkpointing
+for heterogeneous chains", ACM TOMS 2024). So chains of up to ``LONGEST`` steps are searched: a
+state of the machine is how many steps are unfinished, which state is in hand, which are stored and
+which activations are kept (two bit masks). What leads the search is that every step must be kept
+once and run backward once whatever the plan: only what comes on top is counted.
 """
 
 from __future__ import annotations
@@ -22,21 +24,32 @@ LONGEST = 8
 _State = Tuple[int, int, int, int]
 
 
-def fastest_actions(chain: Chain, *, room_bytes: int, seconds_at_most: float) -> tuple[Action, ...] | None:
-    """Return the fastest plan, of several the one with the least peak, in ``room_bytes`` (the budget without fixed bytes).
+def fastest_actions(
+    chain: Chain, *, room_bytes: int, seconds_at_most: float
+) -> tuple[Action, ...] | None:
+    """Return the fastest plan, of several the one with the least peak, in ``room_bytes`` (the
+    budget without fixed bytes).
 
-    None where nothing fits, or nothing that replays at most ``seconds_at_most``: a bound known from elsewhere saves time.
+    None where nothing fits, or nothing that replays at most ``seconds_at_most``: a bound known from
+    elsewhere saves time.
     """
     return _search(chain, room_bytes=room_bytes, seconds_at_most=seconds_at_most, peak_first=False)
 
 
 def leanest_actions(chain: Chain, *, room_bytes: int) -> tuple[Action, ...] | None:
-    """Return the plan with the smallest peak there can be, of several the fastest; None where none fits in ``room_bytes``."""
+    """Return the plan with the smallest peak there can be, of several the fastest; None where none
+    fits in ``room_bytes``.
+    """
     return _search(chain, room_bytes=room_bytes, seconds_at_most=float("inf"), peak_first=True)
 
 
-def _search(chain: Chain, *, room_bytes: int, seconds_at_most: float, peak_first: bool) -> tuple[Action, ...] | None:
-    """Dijkstra on pairs: peak and seconds compare in either order, and neither falls along a path."""
+def _search(
+    chain: Chain, *, room_bytes: int, seconds_at_most: float, peak_first: bool
+) -> tuple[Action, ...] | None:
+    """Search by Dijkstra's algorithm on pairs of peak and seconds, compared in either order.
+
+    Neither falls along a path, as the algorithm needs.
+    """
     start: _State = (len(chain), 0, 0, 0)
     best: dict[_State, tuple[float, float]] = {start: (0, 0)}
     came_from: dict[_State, tuple[_State, Action]] = {}
@@ -62,10 +75,12 @@ def _search(chain: Chain, *, room_bytes: int, seconds_at_most: float, peak_first
 
 
 def _moves(chain: Chain, state: _State) -> Iterator[tuple[Action, _State, int, float]]:
-    """Yield what may be done next: the action, the state after it, the bytes alive during it, the seconds it replays.
+    """Yield what may be done next: the action, the state after it, the bytes alive during it, the
+    seconds it replays.
 
-    A Keep replays nothing: each step must be kept once. Neither does Backward, which is due once whatever the plan. A state is
-    freed when it is in hand, or not at all: its last use is a Restore, and waiting any longer gains nothing.
+    A Keep replays nothing: each step must be kept once. Neither does Backward, which is due once
+    whatever the plan. A state is freed when it is in hand, or not at all: its last use is a
+    Restore, and waiting any longer gains nothing.
     """
     unfinished, hand, stored, kept = state
     held = _bytes(chain.state_bytes, stored) + _bytes(chain.activation_bytes, kept)
@@ -82,12 +97,22 @@ def _moves(chain: Chain, state: _State) -> Iterator[tuple[Action, _State, int, f
             alive = held + chain.state_bytes[hand]
             yield Store(hand), (unfinished, hand, stored | 1 << hand, kept), alive, 0
         if hand < last:
-            yield Advance(hand, hand + 1), (unfinished, hand + 1, stored, kept), working, chain.forward_seconds[hand]
+            yield (
+                Advance(hand, hand + 1),
+                (unfinished, hand + 1, stored, kept),
+                working,
+                chain.forward_seconds[hand],
+            )
         if not kept >> hand & 1:
             alive = working + chain.activation_bytes[hand]
             yield Keep(hand, hand + 1), (unfinished, hand + 1, stored, kept | 1 << hand), alive, 0
     if unfinished and kept >> last & 1:
-        yield Backward(last, unfinished), (last, -1, stored, kept ^ 1 << last), held + chain.working_bytes[last], 0
+        yield (
+            Backward(last, unfinished),
+            (last, -1, stored, kept ^ 1 << last),
+            held + chain.working_bytes[last],
+            0,
+        )
 
 
 def _bytes(sizes: Sequence[int], mask: int) -> int:

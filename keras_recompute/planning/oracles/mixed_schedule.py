@@ -1,19 +1,23 @@
 """Stored states and kept activations mixed under a memory budget, for a chain of equal steps.
 
-The programme of Gruslys et al. 2016, "Memory-Efficient Backpropagation Through Time", arXiv:1606.03401 (BPTT-MSM): a
-segment either keeps its activations, or stores its input and is split. Q(n, m) steps of n are replayed with m bytes:
+The programme of Gruslys et al. 2016, "Memory-Efficient Backpropagation Through Time",
+arXiv:1606.03401 (BPTT-MSM): a segment either keeps its activations, or stores its input and is
+split. Q(n, m) steps of n are replayed with m bytes:
 
-    Q(n, m) = 0 if n activations fit, else the least of y + Q(y, m) + Q(n - y, m - state) over 0 < y < n.
+    Q(n, m) = 0 if n activations fit, else the least of y + Q(y, m) + Q(n - y, m - state) over 0 < y
+    < n.
 
-The paper may also keep one step and split the rest: for equal steps that gained nothing in any table computed, and is left out.
-Here everything counts against the budget, also the activations of the one step in work, which the paper leaves out. When no
-step needs more than one replay the answer is closed (and the table's, wherever both were computed): the last section takes all
-bytes that the states before it leave. Otherwise the table is filled, in units of at least 1/32 of the larger size, rounding up.
-The budget is then below sqrt(2 n state activation) or so, which bounds its rows.
+The paper may also keep one step and split the rest: for equal steps that gained nothing in any
+table computed, and is left out. Here everything counts against the budget, also the activations of
+the one step in work, which the paper leaves out. When no step needs more than one replay the answer
+is closed (and the table's, wherever both were computed): the last section takes all bytes that the
+states before it leave. Otherwise the table is filled, in units of at least 1/32 of the larger size,
+rounding up. The budget is then below sqrt(2 n state activation) or so, which bounds its rows.
 
-Optimal among persistent plans (see ``segments``) up to 512 steps where the unit divides both sizes. Beyond, the split is
-looked for near that of the chain one step shorter: within 0.1 % of the optimal time wherever that was computed. Never slower
-than ``binomial`` within the same budget. Not done: uneven steps (``optimal``); restarting from kept activations.
+Optimal among persistent plans (see ``segments``) up to 512 steps where the unit divides both sizes.
+Beyond, the split is looked for near that of the chain one step shorter: within 0.1 % of the optimal
+time wherever that was computed. Never slower than ``binomial`` within the same budget. Not done:
+uneven steps (``optimal``); restarting from kept activations.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ from ..chain import Chain
 from ..segments import Split, Whole, unfold
 from .binomial_schedule import binomial_actions, binomial_replayed_steps
 
-# All splits are tried up to this many steps, then those this near to the last one found: 1 s for 2048 steps.
+# All splits are tried up to this many steps, then those this near to the last one found: 1 s for
+# 2048 steps.
 _EXHAUSTIVE_STEPS = 512
 _WINDOW = 32
 _LARGEST_UNITS = 32
@@ -38,9 +43,11 @@ Decision = Union[Whole, Split[int]]
 
 
 def mixed_plan(chain: Chain, *, budget_bytes: int) -> Plan:
-    """Return the plan that replays the fewest steps of a chain of equal steps with a peak of at most ``budget_bytes``.
+    """Return the plan that replays the fewest steps of a chain of equal steps with a peak of at
+    most ``budget_bytes``.
 
-    A larger budget never replays more, and one that buys nothing is not used. Source: Gruslys et al. 2016, arXiv:1606.03401.
+    A larger budget never replays more, and one that buys nothing is not used. Source: Gruslys et
+    al. 2016, arXiv:1606.03401.
 
     Raises:
         InvalidArgumentError: The steps of the chain are unequal.
@@ -58,13 +65,20 @@ def mixed_actions(chain: Chain, *, budget_bytes: int) -> Iterator[Action]:
     """Yield the actions of ``mixed_plan`` one by one."""
     check_budget(budget_bytes)
     if not chain.is_homogeneous:
-        raise InvalidArgumentError("the steps of the chain are unequal: mixed_plan is for equal steps, so use optimal_plan")
+        raise InvalidArgumentError(
+            "the steps of the chain are unequal: mixed_plan is for equal steps, so use optimal_plan"
+        )
     steps, state, activation = len(chain), chain.state_bytes[0], chain.activation_bytes[0]
-    # The peak is always reached while the last step of a kept row runs, so the working bytes come off as a constant.
+    # The peak is always reached while the last step of a kept row runs, so the working bytes come
+    # off as a constant.
     constant = chain.fixed_bytes + chain.working_bytes[0]
-    smallest = constant + (activation if steps == 1 else min(steps * activation, state + activation))
+    smallest = constant + (
+        activation if steps == 1 else min(steps * activation, state + activation)
+    )
     if budget_bytes < smallest:
-        raise BudgetTooSmallError("any plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest)
+        raise BudgetTooSmallError(
+            "any plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest
+        )
     budget = budget_bytes - constant
     if steps * activation <= budget:
         return unfold(steps, 0, _decide_by((steps,)))
@@ -76,16 +90,21 @@ def mixed_actions(chain: Chain, *, budget_bytes: int) -> Iterator[Action]:
         return unfold(steps, 0, _decide_by(sections(lean)))
     table = _Table(steps, state=state, activation=activation, budget=budget)
     slots = (budget - activation) // state
-    if table.replayed_steps is None or (slots and binomial_replayed_steps(steps, slots=slots) < table.replayed_steps):
+    if table.replayed_steps is None or (
+        slots and binomial_replayed_steps(steps, slots=slots) < table.replayed_steps
+    ):
         return binomial_actions(steps, slots=slots)
     return unfold(steps, table.rows, table.decide)
 
 
-def _single_replay_lengths(steps: int, budget: int, *, state: int, activation: int) -> tuple[int, ...]:
-    """Return section lengths, first one first, that fit with one replay for all but the last; none if that cannot be.
+def _single_replay_lengths(
+    steps: int, budget: int, *, state: int, activation: int
+) -> tuple[int, ...]:
+    """Return section lengths, first one first, that fit with one replay for all but the last; none
+    if that cannot be.
 
-    The first section has the whole budget, the last one what the states before it leave. That one saves the replays, so it
-    takes all it can; what is then left over comes off the first.
+    The first section has the whole budget, the last one what the states before it leave. That one
+    saves the replays, so it takes all it can; what is then left over comes off the first.
     """
     lengths: list[int] = []
     missing = steps
@@ -106,9 +125,11 @@ def _decide_by(lengths: tuple[int, ...]) -> Callable[[int, int, int], Decision]:
 
 
 class _Table:
-    """Q(length, units) for every length and every number of units of memory, with the choice that reaches it.
+    """Q(length, units) for every length and every number of units of memory, with the choice that
+    reaches it.
 
-    The key of a segment is its units. A choice is the length before the split, or 0 for "as with a unit less".
+    The key of a segment is its units. A choice is the length before the split, or 0 for "as with a
+    unit less".
     """
 
     def __init__(self, steps: int, *, state: int, activation: int, budget: int) -> None:
@@ -126,7 +147,9 @@ class _Table:
         cost = costs[-1][steps]
         self.replayed_steps = None if cost == float("inf") else int(cost)
 
-    def _fill(self, steps: int, whole: int, reach: int, less: list[float], after_reversed: list[float]) -> list[float]:
+    def _fill(
+        self, steps: int, whole: int, reach: int, less: list[float], after_reversed: list[float]
+    ) -> list[float]:
         cost = [0.0] * min(whole + 1, steps + 1)
         before = [y + cost_y for y, cost_y in enumerate(cost)]
         choice = [0] * len(cost)
@@ -156,7 +179,9 @@ class _Table:
 
 
 def _unit_bytes(state: int, activation: int) -> int:
-    """Return the unit, a fraction of the larger size, that charges the least for rounding up; coarser ones win near ties."""
+    """Return the unit, a fraction of the larger size, that charges the least for rounding up;
+    coarser ones win near ties.
+    """
     larger = max(state, activation)
 
     def charge(unit: int) -> float:

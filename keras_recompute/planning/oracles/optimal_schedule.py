@@ -1,12 +1,15 @@
-"""The fastest plan within a budget, for any chain: picks the planner that knows best and keeps its promises.
+"""The fastest plan within a budget, for any chain: picks the planner that knows best and keeps its
+promises.
 
 * up to 8 steps: a search over every order of actions (``exhaustive``): optimal without conditions;
 * equal steps: ``mixed``;
-* otherwise the better of ``frontier`` (any number of replays, few positions on long chains) and ``twice`` (every position, one
-  replay). Optimal among persistent plans up to 16 steps, near it above.
+* otherwise the better of ``frontier`` (any number of replays, few positions on long chains) and
+  ``twice`` (every position, one replay). Optimal among persistent plans up to 16 steps, near it
+  above.
 
-Promises: the peak is within the budget; a larger budget is never slower; of two uneven plans equally fast the one with the
-smaller peak is taken, so that a larger budget that buys no time changes nothing.
+Promises: the peak is within the budget; a larger budget is never slower; of two uneven plans
+equally fast the one with the smaller peak is taken, so that a larger budget that buys no time
+changes nothing.
 """
 
 from __future__ import annotations
@@ -18,24 +21,33 @@ from ..actions import Action, Plan
 from ..budget import BudgetTooSmallError, check_budget
 from ..chain import Chain
 from ..simulate import simulate
-from ..single_replay import replay_seconds, section_actions, single_replay_sections, smallest_room_bytes
+from ..single_replay import (
+    replay_seconds,
+    section_actions,
+    single_replay_sections,
+    smallest_room_bytes,
+)
 from .exhaustive_search import LONGEST, fastest_actions, leanest_actions
 from .mixed_schedule import mixed_actions
 from .pareto_frontier import ParetoFrontier
 
 
 def optimal_plan(chain: Chain, *, budget_bytes: int) -> Plan:
-    """Return the fastest plan for ``chain`` with a peak of at most ``budget_bytes``, the chain's fixed bytes included.
+    """Return the fastest plan for ``chain`` with a peak of at most ``budget_bytes``, the chain's
+    fixed bytes included.
 
-    Milliseconds for equal steps at most budgets, at most seconds for 500 unequal ones; asking again for the same chain with
-    another budget is quick.
+    Milliseconds for equal steps at most budgets, at most seconds for 500 unequal ones; asking again
+    for the same chain with another budget is quick.
 
     Raises:
         BudgetTooSmallError: No plan fits; it has the smallest budget that would do.
 
     Examples:
         >>> chain = kr.planning.Chain(
-        ...     state_bytes=[0, 8, 4], activation_bytes=[20, 40, 10], forward_seconds=[1, 2, 1], backward_seconds=[2, 4, 2]
+        ...     state_bytes=[0, 8, 4],
+        ...     activation_bytes=[20, 40, 10],
+        ...     forward_seconds=[1, 2, 1],
+        ...     backward_seconds=[2, 4, 2],
         ... )
         >>> kr.planning.simulate(chain, kr.planning.optimal_plan(chain, budget_bytes=60))
         Outcome(peak_bytes=50, forward_steps=4, replayed_steps=1, seconds=13)
@@ -55,13 +67,19 @@ def _short(chain: Chain, budget_bytes: int) -> tuple[Action, ...]:
     points = _frontier(chain).points
     reachable = bisect_right([point.peak_bytes for point in points], room)
     # A little slack, for sums of the same seconds in another order.
-    bound = points[reachable - 1].replay_seconds + 1e-9 * chain.plain_seconds if reachable else float("inf")
+    bound = (
+        points[reachable - 1].replay_seconds + 1e-9 * chain.plain_seconds
+        if reachable
+        else float("inf")
+    )
     actions = fastest_actions(chain, room_bytes=room, seconds_at_most=bound)
     if actions is None:
         leanest = leanest_actions(chain, room_bytes=points[0].peak_bytes)
         assert leanest is not None  # the first point is such a plan
         smallest = simulate(chain, leanest).peak_bytes
-        raise BudgetTooSmallError("any plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest)
+        raise BudgetTooSmallError(
+            "any plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest
+        )
     return actions
 
 
@@ -73,14 +91,23 @@ def _uneven(chain: Chain, budget_bytes: int) -> tuple[Action, ...]:
     if sections is not None:
         seconds = replay_seconds(chain, sections)
         least = smallest_room_bytes(chain, seconds=seconds, room_bytes=room)
-        if point < 0 or (seconds, least) < (table.points[point].replay_seconds, table.points[point].peak_bytes):
+        if point < 0 or (seconds, least) < (
+            table.points[point].replay_seconds,
+            table.points[point].peak_bytes,
+        ):
             leanest = single_replay_sections(chain, room_bytes=least)
             assert leanest is not None  # least was found by asking just this
             return tuple(section_actions(len(chain), leanest))
     if point >= 0:
         return tuple(table.actions(point))
-    smallest = smallest_room_bytes(chain, seconds=float("inf"), room_bytes=table.points[0].peak_bytes)
-    raise BudgetTooSmallError("any plan found", budget_bytes=budget_bytes, smallest_budget_bytes=chain.fixed_bytes + smallest)
+    smallest = smallest_room_bytes(
+        chain, seconds=float("inf"), room_bytes=table.points[0].peak_bytes
+    )
+    raise BudgetTooSmallError(
+        "any plan found",
+        budget_bytes=budget_bytes,
+        smallest_budget_bytes=chain.fixed_bytes + smallest,
+    )
 
 
 @lru_cache(maxsize=4)

@@ -1,14 +1,17 @@
-"""All budgets at once, for uneven steps: what each further byte buys, as a frontier of (peak bytes, replay seconds).
+"""All budgets at once, for uneven steps: what each further byte buys, as a frontier of (peak bytes,
+replay seconds).
 
-The recurrence of ``mixed``, in the spirit of rotor (Beaumont et al. 2019, "Optimal checkpointing for heterogeneous chains",
-arXiv:1911.13214): for every segment, keep its first step, or store its input and split it at any later one. Where
-rotor rounds all sizes to a grid that depends on the budget, a segment's whole frontier is computed here, with exact bytes. So
-one table answers every budget, a larger one can only buy more, and the smallest possible one is its first point.
+The recurrence of ``mixed``, in the spirit of rotor (Beaumont et al. 2019, "Optimal checkpointing
+for heterogeneous chains", arXiv:1911.13214): for every segment, keep its first step, or store its
+input and split it at any later one. Where rotor rounds all sizes to a grid that depends on the
+budget, a segment's whole frontier is computed here, with exact bytes. So one table answers every
+budget, a larger one can only buy more, and the smallest possible one is its first point.
 
-Optimal among persistent plans (see ``segments``) up to 16 steps while no frontier has more than 256 points. Above, three
-limits keep 500 steps within seconds: a longer segment is split, and its first activations are kept, at no more than 15
-positions, the cheapest states of as many stretches; and its frontier is thinned to some tens of points, even in the logarithm
-of bytes. What is left out costs speed, never correctness.
+Optimal among persistent plans (see ``segments``) up to 16 steps while no frontier has more than 256
+points. Above, three limits keep 500 steps within seconds: a longer segment is split, and its first
+activations are kept, at no more than 15 positions, the cheapest states of as many stretches; and
+its frontier is thinned to some tens of points, even in the logarithm of bytes. What is left out
+costs speed, never correctness.
 """
 
 from __future__ import annotations
@@ -22,15 +25,16 @@ from ..chain import Chain
 from ..segments import KeepFirst, Split, Whole, unfold
 
 _POSITIONS = 15
-# Frontiers of chains up to _SHORT steps have up to 256 points; of longer ones 64, which is 500 steps in some seconds.
+# Frontiers of chains up to _SHORT steps have up to 256 points; of longer ones 64, which is 500
+# steps in some seconds.
 _SHORT, _POINTS_SHORT, _POINTS_LONG = 40, 256, 64
 
 
 class ParetoPoint(NamedTuple):
     """With ``peak_bytes``, a segment takes ``replay_seconds`` beyond one run of each of its steps.
 
-    Reached by keeping the first ``steps`` steps where ``before`` is -1, else by a split after ``steps`` steps. ``before`` and
-    ``after`` say which points of the two parts to take.
+    Reached by keeping the first ``steps`` steps where ``before`` is -1, else by a split after
+    ``steps`` steps. ``before`` and ``after`` say which points of the two parts to take.
     """
 
     peak_bytes: int
@@ -41,7 +45,9 @@ class ParetoPoint(NamedTuple):
 
 
 class ParetoFrontier:
-    """The frontier of a chain and of every segment that it is made from, each with about ``most_points`` points at most."""
+    """The frontier of a chain and of every segment that it is made from, each with about
+    ``most_points`` points at most.
+    """
 
     def __init__(self, chain: Chain, *, most_points: int | None = None) -> None:
         self._chain = chain
@@ -59,7 +65,11 @@ class ParetoFrontier:
             chosen = self._segments[begin, end][index]
             if chosen.before >= 0:
                 return Split(chosen.steps, before=chosen.before, after=chosen.after)
-            return Whole() if chosen.steps == end - begin else KeepFirst(chosen.steps, rest=chosen.after)
+            return (
+                Whole()
+                if chosen.steps == end - begin
+                else KeepFirst(chosen.steps, rest=chosen.after)
+            )
 
         return unfold(len(self._chain), point, decide)
 
@@ -86,12 +96,15 @@ class ParetoFrontier:
         if middle == end:
             return [ParetoPoint(least, 0, end - begin, -1, -1)]
         return [
-            ParetoPoint(max(least, held + point.peak_bytes), point.replay_seconds, middle - begin, -1, index)
+            ParetoPoint(
+                max(least, held + point.peak_bytes), point.replay_seconds, middle - begin, -1, index
+            )
             for index, point in enumerate(self._points(middle, end))
         ]
 
     def _split(self, begin: int, middle: int, end: int) -> list[ParetoPoint]:
-        state, advance = self._chain.state_bytes[begin], self._seconds[middle] - self._seconds[begin]
+        state = self._chain.state_bytes[begin]
+        advance = self._seconds[middle] - self._seconds[begin]
         before, after = self._points(begin, middle), self._points(middle, end)
         peak = max(
             before[0].peak_bytes,
@@ -125,7 +138,9 @@ def _non_dominated(points: list[ParetoPoint]) -> list[ParetoPoint]:
 
 
 def _thin(points: list[ParetoPoint], most: int) -> list[ParetoPoint]:
-    """Return the first, the last and about ``most`` points between, their peaks growing by about the same factor."""
+    """Return the first, the last and about ``most`` points between, their peaks growing by about
+    the same factor.
+    """
     if len(points) <= most:
         return points
     factor = (points[-1].peak_bytes / max(1, points[0].peak_bytes)) ** (1 / most)
@@ -137,9 +152,16 @@ def _thin(points: list[ParetoPoint], most: int) -> list[ParetoPoint]:
 
 
 def _levels(state_bytes: Sequence[int]) -> list[list[int]]:
-    """Return ever shorter lists of positions: the cheaper state of each two neighbours goes on to the next list."""
+    """Return ever shorter lists of positions: the cheaper state of each two neighbours goes on to
+    the next list.
+    """
     levels = [list(range(1, len(state_bytes)))]
     while len(levels[-1]) > _POSITIONS:
         last = levels[-1]
-        levels.append([min(last[i : i + 2], key=lambda step: state_bytes[step]) for i in range(0, len(last), 2)])
+        levels.append(
+            [
+                min(last[i : i + 2], key=lambda step: state_bytes[step])
+                for i in range(0, len(last), 2)
+            ]
+        )
     return levels

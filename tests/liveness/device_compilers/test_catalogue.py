@@ -19,7 +19,10 @@ def test_all_that_are_promised_are_there():
     assert find_device("V5E").memory_bytes == 16 * 2**30
 
 
-@pytest.mark.parametrize(("name", "said"), [("h10", "did you mean 'h100'"), ("toaster", "there are t4, l4, a10, a100-40")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("h10", "did you mean 'h100'"), ("toaster", "there are t4, l4, a10, a100-40")],
+)
 def test_an_unknown_device_is_answered_by_those_that_there_are(name, said):
     with pytest.raises(InvalidArgumentError, match=said):
         kr.liveness.profile(lambda x: x, tf.TensorSpec(()), device=name)
@@ -34,9 +37,17 @@ def test_a_trace_takes_the_passes_of_the_device_that_it_is_for():
 
     for backend in (CPU, GPU, TPU):
         with tracing_for(backend):
-            tf.function(look, jit_compile=True, autograph=False).get_concrete_function(tf.TensorSpec(()))
+            tf.function(look, jit_compile=True, autograph=False).get_concrete_function(
+                tf.TensorSpec(())
+            )
     of_all = found[CPU] & found[GPU] & found[TPU]
     assert {"min_cut", "staging", "scheduling"} <= of_all
-    assert found[CPU] - of_all == {"convolutions", "poolings", "fence", "hoisting", "shared_kernels"}
+    assert found[CPU] - of_all == {
+        "convolutions",
+        "poolings",
+        "fence",
+        "hoisting",
+        "shared_kernels",
+    }
     assert found[GPU] - of_all == {"barrier"}
     assert found[TPU] - of_all == {"fence", "rerolling"}

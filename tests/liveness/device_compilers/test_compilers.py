@@ -1,4 +1,6 @@
-"""The compilers themselves, where they are: installed here, or for what KERAS_RECOMPUTE_DEVICES_PYTHON names."""
+"""The compilers themselves, where they are: installed here, or for what
+KERAS_RECOMPUTE_DEVICES_PYTHON names.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def _own_cache(tmp_path, monkeypatch):
 
 def skip_without_compiler(device: str) -> None:
     if len(versions_of(os.environ.get(PYTHON) or sys.executable, find_device(device).backend)) < 3:
-        pytest.skip('the compilers of devices are not installed: pip install "keras-recompute[devices]"')
+        pytest.skip(
+            'the compilers of devices are not installed: pip install "keras-recompute[devices]"'
+        )
 
 
 def network(sections: int = 4) -> keras.Model:
@@ -51,12 +55,17 @@ def network(sections: int = 4) -> keras.Model:
 @pytest.mark.parametrize("device", ALL)
 def test_a_training_step_is_compiled_for_each_device_and_every_byte_is_found(device):
     skip_without_compiler(device)
-    program = kr.liveness.profile(network(), tf.TensorSpec((8, 64, 16)), tf.TensorSpec((8, 64, 1)), device=device)
+    program = kr.liveness.profile(
+        network(), tf.TensorSpec((8, 64, 16)), tf.TensorSpec((8, 64, 1)), device=device
+    )
     assert program.capacity_bytes == find_device(device).memory_bytes
     assert find_device(device).title in program.compiled_by
     stated = program.compiler_totals["stated_temp_bytes"]
-    assert 0 < program.not_always_live_peak_bytes <= stated + 1024  # results in storage of their own
-    assert [row.name for row in kr.liveness.reconcile(program) if row.explanation == "unexplained"] == []
+    # Results in storage of their own
+    assert 0 < program.not_always_live_peak_bytes <= stated + 1024
+    assert [
+        row.name for row in kr.liveness.reconcile(program) if row.explanation == "unexplained"
+    ] == []
     assert {"forward", "recompute", "backward", "update"} <= {step.phase for step in program.steps}
     if find_device(device).backend == "gpu":
         assert program.compiler_totals["branches_taken"] == 0
@@ -66,8 +75,11 @@ def test_a_training_step_is_compiled_for_each_device_and_every_byte_is_found(dev
 def test_a_tpu_holds_fewer_tables_of_pointers_where_the_last_section_runs_in_the_loop():
     skip_without_compiler("v5e")
 
-    def tables() -> int:  # each on a boundary of 16 KiB; nothing else of so small a step is in the memory off the chip
-        program = kr.liveness.profile(network(16), tf.TensorSpec((8, 64, 16)), tf.TensorSpec((8, 64, 1)), device="v5e")
+    # Each on a boundary of 16 KiB; nothing else of so small a step is in the memory off the chip
+    def tables() -> int:
+        program = kr.liveness.profile(
+            network(16), tf.TensorSpec((8, 64, 16)), tf.TensorSpec((8, 64, 1)), device="v5e"
+        )
         return program.compiler_totals["stated_temp_bytes"] // 2**14
 
     rolled = tables()
@@ -78,9 +90,18 @@ def test_a_tpu_holds_fewer_tables_of_pointers_where_the_last_section_runs_in_the
 @pytest.mark.long
 def test_the_example_chooses_its_checkpoints_for_a_device(tmp_path):
     skip_without_compiler("v5e")
-    asked = "--device v5e --checkpoints auto --memory-budget 24MiB --seq-len 256 --units 64 --features 64 --data constant"
+    asked = "--device v5e --checkpoints auto --memory-budget 24MiB --seq-len 256 "
+    asked += "--units 64 --features 64 --data constant"
     report, figures = tmp_path / "report", tmp_path / "run.json"
-    command = [sys.executable, "recompute_lstm.py", *asked.split(), "--report", str(report), "--json", str(figures)]
+    command = [
+        sys.executable,
+        "recompute_lstm.py",
+        *asked.split(),
+        "--report",
+        str(report),
+        "--json",
+        str(figures),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(figures.read_text())
@@ -100,7 +121,9 @@ def test_a_plan_is_proved_on_the_device_that_it_is_for():
     plain = keras.Model(inputs, x)
     _, whole = kr.plan(plain, memory_budget="device", device="h100", batch_size=4096)
     assert (whole.checkpoints, whole.budget_bytes) == ((), find_device("h100").memory_bytes)
-    model, found = kr.plan(plain, memory_budget=int(0.85 * whole.compiled_peak_bytes), device="h100", batch_size=4096)
+    model, found = kr.plan(
+        plain, memory_budget=int(0.85 * whole.compiled_peak_bytes), device="h100", batch_size=4096
+    )
     assert found.checkpoints
     assert found.compiled_peak_bytes <= found.budget_bytes
     compiled = compiled_step(trained_step(plain, tf.TensorSpec((4096, 256))), model, device="h100")
@@ -116,4 +139,5 @@ def test_what_a_tpu_has_no_room_for_says_what_it_needs():
 
     with pytest.raises(kr.errors.DoesNotFitError) as raised:
         kr.liveness.profile(step, tf.TensorSpec((65536, 8)), device="v5e")
-    assert raised.value.needed_bytes == 48 * 2**30  # the product, sorted, and turned: 65536 * 65536 * 4 bytes each
+    # The product, sorted, and turned: 65536 * 65536 * 4 bytes each
+    assert raised.value.needed_bytes == 48 * 2**30

@@ -1,6 +1,8 @@
-"""The compiler of a device as a process: what it is asked, what is kept of its answers, and how it fails.
+"""The compiler of a device as a process: what it is asked, what is kept of its answers, and how it
+fails.
 
-A double stands for the interpreter that has JAX: it answers what the real compiler once answered for a small network.
+A double stands for the interpreter that has JAX: it answers what the real compiler once answered
+for a small network.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ else:
 
 @pytest.fixture
 def double(tmp_path, monkeypatch):
-    """Put the double in the interpreter's place; return the file that lists what it was asked for."""
+    """Put the double in the interpreter's place; return the file that lists its requests."""
     path = tmp_path / "python"
     path.write_text(DOUBLE)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -62,7 +64,9 @@ def double(tmp_path, monkeypatch):
 
 
 def compiled(size: int = 4, **options) -> kr.liveness.CompiledProgram:
-    return kr.liveness.compile_program(lambda x: tf.tanh(x @ x), tf.TensorSpec((size, size)), device="h100", **options)
+    return kr.liveness.compile_program(
+        lambda x: tf.tanh(x @ x), tf.TensorSpec((size, size)), device="h100", **options
+    )
 
 
 def refused(monkeypatch, message: str) -> None:
@@ -76,7 +80,10 @@ def asked(double: Path) -> int:
 @pytest.mark.usefixtures("double")
 def test_the_record_says_who_compiled_it_and_what_the_device_has():
     program = compiled()
-    assert program.compiled_by == "XLA of jax 1, jax-cuda12-pjrt 4, jaxlib 2, libtpu 3 for NVIDIA H100 80GB HBM3"
+    assert (
+        program.compiled_by
+        == "XLA of jax 1, jax-cuda12-pjrt 4, jaxlib 2, libtpu 3 for NVIDIA H100 80GB HBM3"
+    )
     assert program.capacity_bytes == 84_942_979_072
     assert program.compile_seconds == 1.5
     assert program.stated == {"temp": 12848}
@@ -136,7 +143,9 @@ def test_a_cache_that_cannot_be_written_is_done_without(double, monkeypatch, tmp
 @pytest.mark.usefixtures("double")
 def test_a_compiler_that_takes_too_long_is_ended(monkeypatch):
     monkeypatch.setenv("DOUBLE", "sleeps")
-    with pytest.raises(DeviceError, match=r"NVIDIA H100 80GB HBM3 took longer than 0.2 s: give it more time"):
+    with pytest.raises(
+        DeviceError, match=r"NVIDIA H100 80GB HBM3 took longer than 0.2 s: give it more time"
+    ):
         compiled(timeout_seconds=0.2)
     assert not cache.cache_folder().exists()
 
@@ -144,20 +153,28 @@ def test_a_compiler_that_takes_too_long_is_ended(monkeypatch):
 @pytest.mark.usefixtures("double")
 def test_a_compiler_that_is_killed_says_its_last_line(monkeypatch):
     monkeypatch.setenv("DOUBLE", "dies")
-    with pytest.raises(DeviceError, match=r"was ended by signal 9 \(out of memory, perhaps\): killed by hand"):
+    with pytest.raises(
+        DeviceError, match=r"was ended by signal 9 \(out of memory, perhaps\): killed by hand"
+    ):
         compiled()
 
 
-@pytest.mark.parametrize("jax", ["import time; time.sleep(60)", "raise ImportError('no jax')"], ids=["compiles", "ends"])
+@pytest.mark.parametrize(
+    "jax", ["import time; time.sleep(60)", "raise ImportError('no jax')"], ids=["compiles", "ends"]
+)
 def test_a_compiler_does_not_outlive_who_asked(tmp_path, jax):
-    """Its standard input is closed when that process is gone, as by SIGKILL; one that is done first ends by itself."""
+    """Its standard input is closed when that process is gone, as by SIGKILL; one that is done first
+    ends by itself.
+    """
     folder = tmp_path / "work"
     folder.mkdir()
     (tmp_path / "jax.py").write_text(jax)
     (tmp_path / "request.json").write_text(json.dumps({"folder": str(folder), "environment": {}}))
     command = [sys.executable, str(WORKER), str(tmp_path / "request.json")]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as worker:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as worker:
         if "sleep" in jax:
             with pytest.raises(subprocess.TimeoutExpired):
                 worker.wait(0.5)
@@ -166,14 +183,19 @@ def test_a_compiler_does_not_outlive_who_asked(tmp_path, jax):
             assert not folder.exists()
         else:
             assert worker.wait(20) == 0
-            assert json.loads((folder / "answer.json").read_text()) == {"error": "missing", "message": "no jax"}
+            assert json.loads((folder / "answer.json").read_text()) == {
+                "error": "missing",
+                "message": "no jax",
+            }
         assert worker.stderr.read() == b""
 
 
 @pytest.mark.usefixtures("double")
 def test_what_the_compiler_refuses_is_said_in_its_words(monkeypatch):
     refused(monkeypatch, "JaxRuntimeError: UNIMPLEMENTED:\n no such call")
-    with pytest.raises(DeviceError, match="refused the program: JaxRuntimeError: UNIMPLEMENTED: no such call"):
+    with pytest.raises(
+        DeviceError, match="refused the program: JaxRuntimeError: UNIMPLEMENTED: no such call"
+    ):
         compiled()
 
 
@@ -187,7 +209,9 @@ def test_what_the_compiler_refuses_is_said_in_its_words(monkeypatch):
 )
 def test_a_program_that_does_not_fit_says_what_it_needs(monkeypatch, words, gibibytes):
     refused(monkeypatch, f"JaxRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory {words}")
-    with pytest.raises(DoesNotFitError, match=r"of the 15.8 GiB that TPU v5e has for it: use more checkpoints") as raised:
+    with pytest.raises(
+        DoesNotFitError, match=r"of the 15.8 GiB that TPU v5e has for it: use more checkpoints"
+    ) as raised:
         kr.liveness.compile_program(lambda x: x @ x, tf.TensorSpec((4, 4)), device="v5e")
     assert raised.value.needed_bytes == gibibytes * 2**30
 
@@ -198,14 +222,17 @@ def test_a_disk_that_is_full_is_one_error(monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(DeviceError, match=r"NVIDIA H100 80GB HBM3 could not be asked: .*No space left on device"):
+    with pytest.raises(
+        DeviceError, match=r"NVIDIA H100 80GB HBM3 could not be asked: .*No space left on device"
+    ):
         compiled()
 
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.delenv(PYTHON, raising=False)
     monkeypatch.setattr(
-        "keras_recompute.liveness.device_compilers.compiler.versions_of", lambda *_: {"jax": "1", "jaxlib": "1"}
+        "keras_recompute.liveness.device_compilers.compiler.versions_of",
+        lambda *_: {"jax": "1", "jaxlib": "1"},
     )
     with pytest.raises(DeviceError, match=r'pip install "keras-recompute\[devices\]"'):
         compiled()

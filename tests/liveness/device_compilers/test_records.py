@@ -1,7 +1,8 @@
 """Programs that the compilers of an H100 and of a TPU v5e made of one small network, read again.
 
-The network: four dense layers of 8 units on a batch of 64, a checkpoint after the second, mean squared error, SGD. They were
-compiled by JAX 0.10.2 with its CUDA 12 plugin, and with libtpu 0.0.52, and stored as the compilers wrote them.
+The network: four dense layers of 8 units on a batch of 64, a checkpoint after the second, mean
+squared error, SGD. They were compiled by JAX 0.10.2 with its CUDA 12 plugin, and with libtpu
+0.0.52, and stored as the compilers wrote them.
 """
 
 from __future__ import annotations
@@ -13,28 +14,50 @@ import pytest
 
 from keras_recompute.liveness import Parameter, Program, read_hlo_proto, reconcile
 
-WEIGHTS = [(f"dense_{n}/{what}", size) for n in range(4) for what, size in (("kernel", 8 * 8 * 4), ("bias", 8 * 4))]
+WEIGHTS = [
+    (f"dense_{n}/{what}", size)
+    for n in range(4)
+    for what, size in (("kernel", 8 * 8 * 4), ("bias", 8 * 4))
+]
 BATCH = 64 * 8 * 4
 
 
 def read(device: str) -> Program:
-    """Read the stored program; TensorFlow's inputs are the batch, then the variables in the order of their creation."""
+    """Read the stored program; TensorFlow's inputs are the batch, then the variables in the order
+    of their creation.
+    """
     path = Path(__file__).with_name(f"mlp_{device}.hlo_proto.pb.gz")
-    given = [Parameter("x", "input", fed=True, size_bytes=BATCH), Parameter("y", "input", fed=True, size_bytes=BATCH)]
-    given += [Parameter(name, "weight", size_bytes=size, layer=name.split("/")[0]) for name, size in WEIGHTS]
+    given = [
+        Parameter("x", "input", fed=True, size_bytes=BATCH),
+        Parameter("y", "input", fed=True, size_bytes=BATCH),
+    ]
+    given += [
+        Parameter(name, "weight", size_bytes=size, layer=name.split("/")[0])
+        for name, size in WEIGHTS
+    ]
     given += [Parameter(name, size_bytes=4) for name in ("loss/total", "loss/count")]
-    given += [Parameter("sgd/learning_rate", "optimiser", size_bytes=4), Parameter("sgd/iteration", "optimiser", size_bytes=8)]
-    return read_hlo_proto(gzip.decompress(path.read_bytes()), parameters=given, layers=[f"dense_{n}" for n in range(4)])
+    given += [
+        Parameter("sgd/learning_rate", "optimiser", size_bytes=4),
+        Parameter("sgd/iteration", "optimiser", size_bytes=8),
+    ]
+    return read_hlo_proto(
+        gzip.decompress(path.read_bytes()),
+        parameters=given,
+        layers=[f"dense_{n}" for n in range(4)],
+    )
 
 
 def test_every_byte_of_a_gpu_program_has_its_place():
     program = read("h100")
-    assert program.always_live_bytes == sum(size for _, size in WEIGHTS) + 3 * 4 + 8  # 4 * (256 + 32) + 20 = 1172
+    # 4 * (256 + 32) + 20 = 1172
+    assert program.always_live_bytes == sum(size for _, size in WEIGHTS) + 3 * 4 + 8
     assert program.input_feed_bytes == 2 * BATCH
     assert program.compiler_totals["heap_trace_peak_bytes"] == 10533
     assert program.not_always_live_peak_bytes == 10533 + 4  # the loss, in storage of its own
-    assert program.allocated_temporary_bytes == 12848 + 4 + 96  # as the compiler stated, the loss, and the tuple of results
-    assert program.compiler_totals["branches_taken"] == 1  # the fence before the replay of the first two layers
+    # As the compiler stated, the loss, and the tuple of results
+    assert program.allocated_temporary_bytes == 12848 + 4 + 96
+    # The fence before the replay of the first two layers
+    assert program.compiler_totals["branches_taken"] == 1
     assert [row.name for row in reconcile(program) if row.explanation == "unexplained"] == []
 
 
@@ -46,7 +69,8 @@ def test_a_tpu_pads_parameters_and_holds_some_on_the_chip():
     constants = program.compiler_totals["constants_bytes"]
     assert program.always_live_bytes + fed - constants == bytes_of_parameters + padding
     assert program.compiler_totals["other_memory_bytes"] == 68116
-    assert program.not_always_live_peak_bytes < 68116  # what the chip holds is in no figure of the device's memory
+    # What the chip holds is in no figure of the device's memory
+    assert program.not_always_live_peak_bytes < 68116
     assert [row.name for row in reconcile(program) if row.explanation == "unexplained"] == []
 
 

@@ -1,0 +1,117 @@
+"""Checks of the example's options that need no TensorFlow: device, plan, workers and target.
+
+Runs on Python 3.8 beside the Poplar SDK.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ..errors import InvalidArgumentError, TargetError
+from ..ipu import has_sdk
+from ..liveness.device_compilers import find_device
+
+AUTO = "auto"
+CHECKPOINTS = 7
+
+
+def check_workers(said_by: str, workers: int, microbatches: int) -> None:
+    """Raise InvalidArgumentError where the microbatches of an update cannot be dealt to so many
+    workers.
+    """
+    if microbatches % workers:
+        raise InvalidArgumentError(
+            f"{said_by}: {workers} workers cannot share the {microbatches} microbatches of an "
+            "update: change that or "
+            f"--gradient-accumulation"
+        )
+
+
+def check_device(arguments: argparse.Namespace) -> None:
+    """Fill in what a device stands for. Raises InvalidArgumentError for one that is not known, or
+    cannot be meant.
+    """
+    if arguments.device is None:
+        return
+    device = find_device(arguments.device)
+    arguments.device, arguments.compile_only = device.name, True
+    if arguments.workers or arguments.distribute:
+        raise InvalidArgumentError(
+            "--device: it compiles in one process; leave out --workers and --distribute"
+        )
+    if arguments.checkpoints == AUTO and arguments.memory_budget is None:
+        arguments.memory_budget = device.memory_bytes
+
+
+def check_plan(arguments: argparse.Namespace) -> None:
+    """Check the options of the plan and fill in their defaults. Raises InvalidArgumentError."""
+    is_auto = arguments.checkpoints == AUTO
+    if arguments.sweep is not None:
+        for option, given in (
+            ("--checkpoints", arguments.checkpoints is not None),
+            ("--no-recompute", arguments.no_recompute),
+        ):
+            if given:
+                raise InvalidArgumentError(
+                    f"{option}: --sweep compares plans of its own; leave out one of the two"
+                )
+    elif is_auto and arguments.memory_budget is None:
+        raise InvalidArgumentError(
+            "--checkpoints auto: for which budget? Give --memory-budget, such as 128MiB, or "
+            "--device"
+        )
+    elif is_auto and arguments.no_recompute:
+        raise InvalidArgumentError(
+            "--no-recompute: --checkpoints auto decides that by itself; leave out one of the two"
+        )
+    elif arguments.memory_budget is not None and not is_auto:
+        raise InvalidArgumentError(
+            "--memory-budget: the number of checkpoints is fixed; choose it by the budget with "
+            "--checkpoints auto"
+        )
+    if arguments.checkpoints is None:
+        arguments.checkpoints = CHECKPOINTS
+    if not is_auto:
+        arguments.levels = arguments.levels or 1
+    # Each level groups at least two of those below
+    most = max(arguments.seq_len.bit_length() - 1, 1)
+    if (arguments.levels or 1) > most:
+        raise InvalidArgumentError(
+            f"--levels {arguments.levels}: {arguments.seq_len} steps can be nested in at most "
+            f"{most} levels of loops; lower it "
+            f"or raise --seq-len"
+        )
+    option, asked = (
+        ("--sweep", arguments.sweep)
+        if arguments.sweep
+        else ("--checkpoints", [arguments.checkpoints])
+    )
+    for checkpoints in asked:
+        if checkpoints != AUTO and checkpoints >= arguments.seq_len:
+            raise InvalidArgumentError(
+                f"{option} {checkpoints}: a sequence of {arguments.seq_len} steps has room for at "
+                "most "
+                f"{arguments.seq_len - 1}; lower it or raise --seq-len"
+            )
+
+
+def choose_target(wanted: str) -> str:
+    """Return the target to run on. Raises TargetError for one that this Python's TensorFlow is not
+    made for.
+    """
+    is_there = has_sdk()
+    if wanted == "auto":
+        return "ipu" if is_there else "xla"
+    if wanted == "xla" and is_there:
+        raise TargetError(
+            "--target xla needs stock TensorFlow 2.18 or later, and this Python's is the Poplar "
+            "SDK's: use another Python "
+            "environment, or take --target ipu-model"
+        )
+    if wanted != "xla" and not is_there:
+        raise TargetError(
+            f"--target {wanted} needs the Poplar SDK's TensorFlow, and this Python has none: "
+            "enable the SDK and use its "
+            f"Python environment, or take --target xla"
+        )
+    return wanted

@@ -1,0 +1,51 @@
+"""Memory that a training program needs, and the capacity that it is compared with.
+
+Runs on Python 3.8 beside the Poplar SDK.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from ..errors import DoesNotFitError
+from ..liveness import Program
+from ..liveness.device_compilers import find_device
+from .arguments import Options
+
+_IPU_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per tile
+
+
+def capacity_of(options: Options) -> tuple[int, str]:
+    """Return the memory that the program is to fit into, and whose that is: that of the device
+    asked for, or of an IPU.
+    """
+    if options.device is None:
+        return _IPU_BYTES, "a Mk2 IPU"
+    device = find_device(options.device)
+    return device.memory_bytes, f"the {device.title}"
+
+
+def needed_bytes(program: Program, options: Options) -> int:
+    """Return what ``program`` needs: always-live bytes, what the allocator reserves, and on a GPU
+    or TPU the data fed to it.
+    """
+    fed = program.input_feed_bytes if options.device else 0
+    return program.always_live_bytes + (program.allocated_temporary_bytes or 0) + fed
+
+
+def peak_and_needed_bytes(options: Options, compile_plan: Callable[[], Program]) -> tuple[int, int]:
+    """Return peak and need of the program that ``compile_plan`` returns; the need for both where a
+    device has no room.
+    """
+    try:
+        program = compile_plan()
+    except DoesNotFitError as error:
+        return error.needed_bytes, error.needed_bytes
+    return program.peak_bytes, needed_bytes(program, options)
+
+
+def bytes_needed(options: Options, compile_plan: Callable[[], Program]) -> int:
+    """Return what the program needs that ``compile_plan`` returns, or that a device's compiler has
+    no room for.
+    """
+    return peak_and_needed_bytes(options, compile_plan)[1]
