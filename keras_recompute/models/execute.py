@@ -120,8 +120,13 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: Partit
     as compiled functions that belong to ``partitions``: give the same ones for calls that are alike.
     Where anything is recomputed, recurrent layers of Keras are cut along time wherever they stand.
     """
-    with section_recurrent_layers() if plan.recomputes else contextlib.nullcontext():
-        return _execute(plan, inputs, partitions or PartitionCache())
+    partitions = partitions or PartitionCache()
+    if not plan.recomputes:
+        return _execute(plan, inputs, partitions)
+    with section_recurrent_layers() as cuts:
+        outputs = _execute(plan, inputs, partitions)
+    partitions.is_cut_in_time |= bool(cuts)
+    return outputs
 
 
 def _execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache) -> list[tf.Tensor]:

@@ -30,6 +30,7 @@ from .graph import Graph, as_noted, read_graph
 from .listing import in_plain_order
 from .partition_cache import PartitionCache
 from .replicas import OnReplicas
+from .saving_advice import warn_without_savings
 
 _OPTIONS = "_keras_recompute_options"  # attribute of a clone's outputs, since Keras hands over nothing else
 
@@ -60,6 +61,7 @@ class Model(GraphRunner, OnReplicas, keras.Model):
 
     _levels, _scan_layers = 1, False
     _plan_as_noted: ExecutionPlan | None = None
+    _is_advised = False  # whether it is known, and was said, if no section saves memory
     _planned_for = -1  # the number of the layers' attributes; before there are plans, -1
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -207,9 +209,14 @@ class Model(GraphRunner, OnReplicas, keras.Model):
 
     def _run_sections(self, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         plan = self._plan_for(current_training())
-        if not tf.executing_eagerly():
-            return execute(plan, flat)
-        return self._run_sections_eagerly(plan, flat)
+        if tf.executing_eagerly():
+            return self._run_sections_eagerly(plan, flat)
+        partitions = PartitionCache()
+        outputs = execute(plan, flat, partitions)
+        # Keras traces models for other reasons too, but only to train with ``training=True``.
+        if not self._is_advised and current_training() is True:
+            self._is_advised = warn_without_savings(self.name, plan, partitions)
+        return outputs
 
     def _run_sections_eagerly(self, plan: ExecutionPlan, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Run each section as compiled functions, which are kept for the next call like this one."""

@@ -44,6 +44,11 @@ class PartitionCache:
         self._fingerprints = Fingerprints()
         # Called eagerly, a model runs the same steps at every call.
         self._of_steps: dict[Hashable, tuple[Step, Traced]] = {}
+        self.is_cut_in_time = False  # whether recurrent layers keep one state per section of time
+
+    def recomputed(self) -> list[Partition]:
+        """Return the partitions of the steps that are recomputed, one each."""
+        return [partition for step, (partition, _) in self._of_steps.values() if step.recomputed]
 
     def get(self, step: Step, key: Hashable, build: Callable[[], Traced]) -> Traced:
         """Return the partition of an equal step, rebound to the variables of this one.

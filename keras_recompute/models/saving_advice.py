@@ -1,0 +1,51 @@
+"""Warnings about checkpoints of a model between which nothing is kept that could be recomputed.
+
+What a section saves is known once it is traced, so a training step that is traced anyway tells it:
+nothing is compiled or run for it. Whether the peak of the whole step falls is more than that says;
+``step_peak`` measures it on a sample.
+"""
+
+from __future__ import annotations
+
+from ..engine.advice import saves_memory
+from ..engine.origin import warn_user
+from ..engine.partition import Partition, partition
+from ..engine.passes import target_now
+from ..engine.policies import save_everything
+from ..layers.recomputation_checkpoint import RecomputationCheckpoint
+from .execute import ExecutionPlan
+from .partition_cache import PartitionCache
+
+
+def warn_without_savings(model_name: str, plan: ExecutionPlan, traced: PartitionCache) -> bool:
+    """Warn where no section of ``plan`` saves memory; return whether it was found out.
+
+    ``traced`` has the partitions of a step. Under XLA nothing is said: its passes order the
+    gradients of the weights too, which saves memory without a replay.
+    """
+    sections = traced.recomputed()
+    if target_now().is_xla or not any(map(_trains, sections)):
+        return False
+    if traced.is_cut_in_time or any(map(_saves, sections)):
+        return True
+    layers = sum(not isinstance(c.operation, RecomputationCheckpoint) for c in plan.graph.calls)
+    # About the root of the number of layers takes the least memory (Chen et al. 2016, 4.1).
+    spacing = max(2, round(layers**0.5))
+    warn_user(
+        f"the checkpoints of {model_name!r} save no memory: the gradients of its sections read "
+        f"nothing but what one section hands to the next, which is kept anyway. Of {layers} layers "
+        f"put a checkpoint after about every {spacing}, or train the plain model; "
+        f"checkpointed(..., sample=batch) says what both take"
+    )
+    return True
+
+
+def _trains(part: Partition) -> bool:
+    first_variable = len(part.joint.trace.arguments)
+    asked = set(part.joint.produced) - set(part.joint.unasked)
+    return any(port >= first_variable for port in asked)
+
+
+def _saves(part: Partition) -> bool:
+    # An output that is kept anyway is kept by the plain gradient as well.
+    return saves_memory(part, partition(part.joint, save_everything, at_hand=part.at_hand))
