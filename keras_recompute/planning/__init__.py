@@ -1,18 +1,17 @@
-"""Plans: which states to store, which activations to keep and what to run twice, for a chain of
-steps.
+"""Checkpointing plans for a chain of steps: what to store, what to keep, and what to run twice.
 
-Pure Python, and knows nothing of TensorFlow. ``Chain`` says what the steps cost, a planner makes a
-``Plan`` of actions, ``simulate`` runs any plan by the rules and counts. The map, with what each
-planner is optimal for in its own module:
+Pure Python without TensorFlow. ``Chain`` holds the costs of the steps. A planner makes a ``Plan``
+of actions. ``simulate`` runs any plan by the rules and counts its costs. Each planner's module says
+for what it is optimal:
 
-    chain, actions, simulate   the three things a plan needs: what, how, and the judge; the six
-        actions live in ``actions`` uniform, multilevel        equal sections, which a compiler can
-        outline twice                      any chain cut so that no step runs more than twice, under
-        a budget recurrent                  the sizes of an LSTM or GRU, and the peak predicted from
-        them within                     searching a budget where only compiling tells what a plan
-        needs budget, segments           the refusal that planners share; the form of what they
-        return
-    reference                  what others are measured by: binomial, mixed and optimal plans
+    chain, actions, simulate          costs, the six actions, and the simulator uniform_sections,
+    nested_sections equal sections, which a compiler can outline single_replay
+    any chain within a budget, each step run at most twice rnn_peak_formula                  the
+    peak of an LSTM or GRU, by a formula compile_search                    a search whose costs are
+    known by compiling only budget, segments                  the shared error, and the form that
+    planners return
+    oracles                           known optima to compare with: binomial, mixed and optimal
+        plans
 """
 
 from .actions import Plan

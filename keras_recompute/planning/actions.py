@@ -1,7 +1,7 @@
-"""The vocabulary of plans: six actions, plain values that name steps and nothing else.
+"""The six actions that a plan consists of, and the plan itself.
 
-A plan says what to do in which order; ``simulate`` judges it, an engine may carry it out. Ranges
-are half open: ``begin`` to ``end - 1``.
+An action is a plain value that names steps. A plan lists actions in order; ``simulate`` judges it,
+and an engine may carry it out. Ranges are half open: ``begin`` to ``end - 1``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Iterator, Union
 
 @dataclass(frozen=True)
 class Store:
-    """Put the state in hand, the input of ``step``, into memory as a checkpoint."""
+    """Store the state in hand, the input of ``step``, as a checkpoint."""
 
     step: int
 
@@ -26,14 +26,14 @@ class Restore:
 
 @dataclass(frozen=True)
 class Free:
-    """Drop the stored input of ``step`` from memory; a state in hand stays in hand."""
+    """Free the stored input of ``step``; a state in hand stays in hand."""
 
     step: int
 
 
 @dataclass(frozen=True)
 class Advance:
-    """Run the steps forward and keep nothing but the last state, in hand."""
+    """Run steps forward and keep only the last state, in hand."""
 
     begin: int
     end: int
@@ -41,7 +41,7 @@ class Advance:
 
 @dataclass(frozen=True)
 class Keep:
-    """Run the steps forward and keep the activations of each; the last state is in hand."""
+    """Run steps forward and keep the activations of each; the last state is in hand."""
 
     begin: int
     end: int
@@ -49,9 +49,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class Backward:
-    """Run the steps backward, last first; each drops its activations. No state is in hand
-    afterwards.
-    """
+    """Run steps backward, last first, each freeing its activations; no state is in hand afterwards."""
 
     begin: int
     end: int
@@ -62,8 +60,9 @@ Action = Union[Store, Restore, Free, Advance, Keep, Backward]
 
 @dataclass(frozen=True)
 class Plan:
-    """A complete order of work for a chain of ``steps`` steps; two plans with the same actions are
-    equal.
+    """The actions of one forward and backward pass over ``steps`` steps, in order.
+
+    Plans with equal actions are equal.
 
     Examples:
         >>> plan = kr.planning.uniform_plan(4, checkpoints=1)

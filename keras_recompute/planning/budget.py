@@ -1,6 +1,4 @@
-"""The refusal that every planner with a budget shares, and the search for the least budget that
-does as well.
-"""
+"""The error of planners whose budget is too small, and a bisection for the smallest budget."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from .chain import check_count
 
 
 class BudgetTooSmallError(InvalidArgumentError):
-    """No plan keeps to the budget; ``smallest_budget_bytes`` is the smallest one that would do.
+    """No plan fits the budget; ``smallest_budget_bytes`` is the smallest budget that a plan fits.
 
     Examples:
         >>> chain = kr.planning.Chain.homogeneous(10, state_bytes=1, activation_bytes=5)
@@ -36,10 +34,10 @@ class BudgetTooSmallError(InvalidArgumentError):
 def bisect_smallest(
     enough: int, suffices: Callable[[int], bool], *, guesses: Sequence[int] = ()
 ) -> int:
-    """Return the least number up to ``enough`` that ``suffices``, as all above it must; ``enough``
-    itself is not asked.
+    """Return the smallest number up to ``enough`` for which ``suffices``, by bisection.
 
-    Those of the ``guesses`` that may be it are asked first, the first of them before the others.
+    ``suffices`` must be monotone, and is not called for ``enough`` itself. ``guesses`` are tried in
+    their order before bisection, where they can still be the answer.
     """
     low, high = 0, enough
     while low < high:

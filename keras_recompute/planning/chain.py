@@ -1,18 +1,16 @@
-"""The chain: what a planner needs to know about the steps of a network, and nothing else.
+"""The chain: sizes and costs of a network's steps, which are all that a planner knows of it.
 
-A chain is a row of steps. Step ``i`` turns state ``i`` into state ``i + 1``; its backward pass
-needs its activations.
+Step ``i`` turns state ``i`` into state ``i + 1``. Its backward pass needs its activations.
 
-* ``state_bytes[i]``: state ``i``, the input of step ``i``; what a checkpoint there stores. State 0
-  is the input of the chain: give it 0 bytes where it is alive anyway.
+* ``state_bytes[i]``: state ``i``, the input of step ``i``, which a checkpoint there stores. State 0
+  is the input of the chain; it counts 0 bytes where it is alive in any case.
 * ``activation_bytes[i]``: all that the backward pass of step ``i`` needs, its input included.
-  Activations serve that backward
-  pass only: to start again from a state, it must be stored.
-* ``working_bytes[i]``: alive only while step ``i`` itself runs, forward or backward: the state in
-  hand, the incoming gradient, scratch space.
+  Activations serve that backward pass only; a replay starts from a stored state.
+* ``working_bytes[i]``: alive only while step ``i`` runs, forward or backward: the state in hand,
+  the incoming gradient, scratch memory.
 * ``fixed_bytes``: alive whatever the plan: weights, optimiser, inputs.
 
-Not modelled: states that skip over a step, transfers to another memory, two steps at once.
+Not modelled: skip connections, transfers to another memory, and concurrent steps.
 """
 
 from __future__ import annotations
@@ -26,21 +24,19 @@ from ..errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class Chain:
-    """Steps with their sizes in bytes and their costs in seconds (or any one unit of cost);
-    compares by value.
+    """Sizes in bytes and costs in seconds, or any one unit, of each step; compares by value.
 
     Args:
-        state_bytes: Of each step its input, which a checkpoint there stores; 0 where that is alive
-            anyway.
-        activation_bytes: Of each step all that its backward pass needs, its input included.
-        forward_seconds: Of each step the cost of its forward pass.
-        backward_seconds: Of each step the cost of its backward pass.
-        working_bytes: Of each step what is alive only while it runs; 0 by default.
+        state_bytes: Per step, its input, which a checkpoint there stores; 0 if alive anyway.
+        activation_bytes: Per step, all that its backward pass needs, its input included.
+        forward_seconds: Per step, the cost of its forward pass.
+        backward_seconds: Per step, the cost of its backward pass.
+        working_bytes: Per step, what is alive only while it runs; 0 by default.
         fixed_bytes: Alive whatever the plan: weights, optimiser, inputs.
 
     Raises:
-        InvalidArgumentError: Sequences of unequal lengths, or an entry that is negative or, of
-            bytes, no whole number.
+        InvalidArgumentError: The sequences differ in length, an entry is negative, or bytes are not
+            whole numbers.
 
     Examples:
         >>> chain = kr.planning.Chain(
@@ -100,8 +96,7 @@ class Chain:
     ) -> Chain:
         """Return a chain of ``steps`` equal steps, such as the timesteps of a recurrent layer.
 
-        Costs are seconds or any one unit; a backward pass costs two forward passes unless told
-        otherwise.
+        Costs are in seconds or any one unit. By default a backward pass costs two forward passes.
 
         Raises:
             InvalidArgumentError: As the class, and for fewer than one step.

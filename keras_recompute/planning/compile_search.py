@@ -1,8 +1,7 @@
-"""Searching within a budget where only compiling tells what a plan needs: the first of several
-plans, the largest batch.
+"""Search for a plan or a batch size within a budget where only compiling tells the true need.
 
-A prediction is quick and may be wrong by some share; compiling is slow and right. So the prediction
-says what is worth compiling, and nothing is taken that was not compiled.
+A prediction is quick and may be off by some share; compiling is slow and exact. So the prediction
+decides what to compile, and only what was compiled is returned.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from .budget import BudgetTooSmallError, bisect_smallest, check_budget
 Option = TypeVar("Option")
 
 PREDICTION_ERROR = 0.1
-"""The share of a peak by which a prediction may be wrong (see ``recurrent``)."""
+"""The share of a peak by which a prediction may be wrong (see ``rnn_peak_formula``)."""
 LEANEST = 3
-"""Of how many options the least need is looked for where nothing fits."""
+"""How many options, those predicted to need least, are compiled where nothing fits."""
 
 
 def first_within_budget(
@@ -26,13 +25,12 @@ def first_within_budget(
     predicted_bytes: Callable[[Option], int],
     needed_bytes: Callable[[Option], int],
 ) -> Option:
-    """Return the first of ``options`` that needs at most ``budget_bytes``; ``options`` come fastest
-    first.
+    """Return the first of ``options`` that needs at most ``budget_bytes``; they come fastest first.
 
-    Compiled, by ``needed_bytes``, are those that are not predicted to be far above the budget, nor
-    to need as much as one that did not fit; the one that is returned last of all. Raises
-    BudgetTooSmallError where none fits, with the least that was needed by any of them and of those
-    predicted to need least.
+    Compiles, by ``needed_bytes``, only options predicted within 10 % of the budget and below every
+    option that turned out too large. The returned option is the last one compiled. Raises
+    BudgetTooSmallError if none fits, with the least need of those compiled and of those predicted
+    to need least.
     """
     check_budget(budget_bytes)
     predicted = [predicted_bytes(option) for option in options]
@@ -45,6 +43,7 @@ def first_within_budget(
             needed[number] = needed_bytes(option)
             if needed[number] <= budget_bytes:
                 return option
+    # Nothing fits, as far as predicted: compile the leanest, to be sure and to name a budget.
     for number in sorted(range(len(options)), key=predicted.__getitem__)[:LEANEST]:
         if number not in needed:
             needed[number] = needed_bytes(options[number])
@@ -62,12 +61,11 @@ def largest_within_budget(
     needed_bytes: Callable[[int], int],
     most: int = 2**20,
 ) -> int:
-    """Return the largest count, such as a batch size, whose ``needed_bytes`` are at most
-    ``budget_bytes``; 0 if 1 is too much.
+    """Return the largest count, such as a batch size, that needs at most ``budget_bytes``; or 0.
 
-    Both functions must grow with the count. ``needed_bytes`` is asked where the prediction says,
-    which each answer scales anew, then half way between: a handful of times, ending with a proof on
-    both sides. Counts above ``most`` are not tried.
+    Both functions must grow with the count. ``needed_bytes`` is first called where the prediction
+    points, rescaled by each answer, and then half way between. It takes a handful of calls, and the
+    result is proven: it fits, and one more does not. Counts above ``most`` are not tried.
     """
     check_budget(budget_bytes)
 

@@ -1,11 +1,11 @@
-"""Equal sections within equal sections, at each of several levels, so that the sections of a level
-can share one program.
+"""Equal sections nested in several levels, so that the sections of a level can share one program.
 
-With p_1, ..., p_L sections per level that divide the n steps, sum(p_i - 1) states and n / (p_1 ...
-p_L) steps of activations are alive at the peak, and sum(n - n / p_i) steps are replayed: each level
-runs all but the last of its sections once more (Chen et al. 2016, arXiv:1604.06174, the recursive
-view, with every level equal). ``binomial`` needs fewer replays for the same states, but no two of
-its sections need be alike.
+With p_1, ..., p_L sections per level that divide the n steps, sum(p_i - 1) states and
+n / (p_1 ... p_L) steps of activations are alive at the peak. Each level runs all but the last of
+its sections once more, so sum(n - n / p_i) steps are replayed. The binomial schedule replays fewer
+steps with as many states, but no two of its sections need be alike.
+
+Source: Chen et al. 2016, arXiv:1604.06174, the recursive algorithm with equal levels.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ _Sections = Tuple[int, Tuple[int, ...]]
 
 
 def equal_groups(count: int, levels: int) -> tuple[int, ...]:
-    """Return how ``count`` equal sections are nested in at most ``levels`` loops: the turns of
-    each, outermost first.
+    """Return the trip counts of at most ``levels`` nested loops over ``count`` equal sections.
 
-    Factors of ``count`` as equal as they can be, the largest first: 32 in two levels is ``(8, 4)``.
-    What does not divide is not grouped: a prime number stays ``(count,)``.
+    The factors of ``count`` are as equal as possible and come largest first, which is outermost: 32
+    in two levels is ``(8, 4)``. A prime number is not divided: it stays ``(count,)``.
     """
     check_count("count", count, at_least=1)
     check_count("levels", levels, at_least=1)
@@ -71,10 +70,11 @@ def multilevel_actions(steps: int, *, sections_per_level: Sequence[int]) -> Iter
 
 
 def multilevel_plan(steps: int, *, sections_per_level: Sequence[int]) -> Plan:
-    """Return the plan that cuts ``steps`` steps into ``sections_per_level[0]`` sections, each of
-    these into ``[1]``, and so on.
+    """Return the plan that cuts ``steps`` into ``sections_per_level[0]`` sections, and these in
+    turn.
 
-    Lengths within one section differ by at most one. Source: Chen et al. 2016, arXiv:1604.06174.
+    Each section is cut into ``sections_per_level[1]``, and so on. Lengths within one section differ
+    by at most one. Source: Chen et al. 2016, arXiv:1604.06174.
 
     Raises:
         InvalidArgumentError: Fewer than one section at a level, or more sections in all than steps.

@@ -1,26 +1,25 @@
-"""The peak of a training step of a recurrent network, predicted from how its sequence is cut into
-sections.
+"""A formula for the peak memory of a training step of an LSTM or GRU cut into sections.
 
-What the compiled programs of this project's LSTM and GRU hold when they hold most, read off their
-buffer assignments at some hundred shapes and written down in elements: ``units`` H, ``features`` F,
-``outputs`` V of the dense layer, G gates (4 or 3), ``rows`` (timesteps times sequences) of all
-steps A, of a section s, of the innermost group of sections g.
+The coefficients were read off the buffer assignments of compiled programs at some hundred shapes.
+They count elements, in terms of ``units`` H, ``features`` F, ``outputs`` V of the dense layer, and
+G gates (4 or 3). ``rows`` are timesteps times sequences: of all steps A, of one section s, of the
+innermost group of sections g.
 
-* Always: the weights W, the optimiser's values, the gradients of the microbatches so far, W again.
-* While a section is back-propagated: W at each level, for the sections so far; states at the
-  borders of the sections and of the groups around them; the outputs g H of the sections of one
-  group, from which their gates follow by one product; the share of a group in the input and in the
-  gradient of the logits; the kernels joined, (F + H) 4 H, of the GRU (F + H) 2 H. On top comes the
-  largest of the moments that ``_section_elements`` lists.
+* Always alive: the weights W, the optimiser's slots, the gradients summed so far, and W again.
+* While a section is back-propagated: W per level for the sections so far; the states at the borders
+  of sections and of groups; g H outputs of one group, from which one product computes the gates;
+  the group's part of the input and of the logits' gradient; the concatenated kernels, (F + H) 4 H,
+  or (F + H) 2 H of the GRU. ``_section_elements`` adds the largest of the moments that it lists.
 * When the loss is differentiated: 3 V per row (logits, their exponentials, their gradient), of
-  which V stays as the gradient; of a squared error 2 V. With one level the outputs A H are alive
-  then too.
-* Sections of two lengths make two loops: what one of them has ready, W, waits for the other.
-* With one section, or everything kept, the activations of all rows: ``_kept_elements``.
+  which V stays as the gradient; 2 V for a squared error. With one level A H outputs are alive too.
+* With two section lengths there are two loops. The weight gradients of the first (W) stay alive
+  during the second.
+* With one section, or everything kept: the activations of all rows, see ``_kept_elements``.
 
-Within 3 % of what is compiled for most shapes, within 5 % for all that were tried
-(``benchmarks/predictions.py``). Source of the recurrence's plan: Appleyard, Kocisky and Blunsom
-2016; of the sections: Chen et al. 2016.
+Most shapes are within 3 % of the compiled peak, all that were tried within 5 %
+(``benchmarks/predictions.py``).
+
+Sources: Appleyard, Kocisky and Blunsom 2016 for the recurrence; Chen et al. 2016 for the sections.
 """
 
 from __future__ import annotations
@@ -52,23 +51,24 @@ def predicted_peak_bytes(
     optimizer_slots: int = 0,
     levels: int = 1,
 ) -> int:
-    """Return the predicted peak in bytes of a training step, weights included, the data fed in not.
+    """Return the predicted peak of a training step in bytes, weights included and fed data
+    excluded.
 
-    The network: an embedding, the recurrent layer, and a dense layer on every timestep, in float32,
-    trained on the cross-entropy of embedded symbols, else on the squared error.
+    The network is an embedding, the recurrent layer, and a dense layer on every timestep, in
+    float32. The loss is the cross-entropy of embedded symbols, or the squared error without them.
 
     Args:
         cell: ``"lstm"`` or ``"gru"``.
         steps: Timesteps.
         checkpoints: Checkpoints, which make one section more.
-        recompute: False: every activation is kept.
+        recompute: Whether activations are recomputed; False keeps them all.
         batch: Sequences.
         features: Values of an input at one timestep.
         units: Values of a state.
         outputs: Values of an output of the dense layer.
-        embedded_symbols: Symbols that the embedding knows; 0: there is none.
+        embedded_symbols: Rows of the embedding; 0 for no embedding.
         optimizer_slots: Values that the optimiser keeps per weight.
-        levels: Loops that the sections are grouped in, as their number divides.
+        levels: Levels of loops that sections are grouped in, if their number can be divided so.
 
     Raises:
         InvalidArgumentError: An unknown ``cell``, or more checkpoints than ``steps`` - 1.
@@ -119,9 +119,7 @@ class _Network:
 
     @property
     def kernels_joined(self) -> int:
-        """Elements of the kernels of all gates, or of the GRU's two, for inputs and states side by
-        side.
-        """
+        """Elements of the concatenated kernels of inputs and states; of the GRU, for its two gates."""
         return (self.features + self.units) * (4 if self.is_lstm else 2) * self.units
 
     @property
@@ -139,8 +137,9 @@ class _Network:
 def _sections_peak_elements(
     network: _Network, rows: int, lengths: Counter[int], levels: int
 ) -> int:
-    """Return what is held beyond weights, optimiser and sums, of sections with ``lengths`` (steps:
-    how many).
+    """Return the elements held beyond weights, optimiser and sums, with sections of ``lengths``.
+
+    ``lengths`` counts the sections of each length in steps.
     """
     batch, units = network.batch, network.units
     counts = {length: equal_groups(count, levels) for length, count in lengths.items()}
@@ -170,7 +169,7 @@ def _sections_peak_elements(
 
 
 def _section_elements(network: _Network, rows: int) -> int:
-    """Return what one section needs at most while it is replayed and back-propagated."""
+    """Return the elements that one section needs at most while it is replayed and back-propagated."""
     units, features = network.units, network.features
     if network.is_lstm:
         moments = [
@@ -197,11 +196,10 @@ def _section_elements(network: _Network, rows: int) -> int:
 def _kept_elements(
     network: _Network, rows: int, section: int, *, recompute: bool, is_one: bool
 ) -> int:
-    """Return the same where all rows are kept: nothing recomputed, or all in one section.
-    ``section``: rows of the last.
+    """Return the elements held where all rows are kept: without recomputation, or in one section.
 
-    The dense layer has run backward before the recurrent one does: of the loss the gradient of the
-    outputs is left.
+    ``section`` counts the rows of the last section. The dense layer runs backward before the
+    recurrent layer does, so that only the gradient of the outputs remains of the loss.
     """
     units, features = network.units, network.features
     if recompute:

@@ -1,17 +1,16 @@
-"""Plans as one decision per segment of the chain, unfolded into actions: the form that every
-planner here returns.
+"""Plans as one decision per segment of the chain, unfolded into actions.
 
-A segment is a row of steps whose input has just come in hand. Its backward pass is done by exactly
-one of
+A segment is a range of steps whose input has just come in hand. Exactly one decision does its
+backward pass:
 
 * ``Whole``: keep all its activations, then run backward;
 * ``KeepFirst``: keep the first steps, treat the rest as a segment, then run the first ones
   backward;
-* ``Split``: store the input, advance to a later step, treat what follows as a segment, restore,
-  treat what came before as one.
+* ``Split``: store the input, advance to a later step, treat what follows as a segment, restore the
+  input, and treat the first part as a segment.
 
 The input of a segment is freed just before the first Keep that starts from it. So every plan made
-here is persistent: a checkpoint, once stored, stays until it is used for the last time.
+here is persistent: a stored checkpoint stays until its last use.
 """
 
 from __future__ import annotations
@@ -31,9 +30,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class KeepFirst(Generic[Key]):
-    """Keep the first ``count`` steps; ``rest`` tells the planner's ``decide`` what it knows about
-    the others.
-    """
+    """Keep the first ``count`` steps; ``rest`` is the key that ``decide`` gets for the others."""
 
     count: int
     rest: Key
@@ -41,8 +38,8 @@ class KeepFirst(Generic[Key]):
 
 @dataclass(frozen=True)
 class Split(Generic[Key]):
-    """Store the input and go on after ``count`` steps; ``before`` and ``after`` go back to the
-    planner's ``decide``.
+    """Store the input and advance ``count`` steps; ``decide`` gets the keys ``before`` and
+    ``after``.
     """
 
     count: int
@@ -53,9 +50,7 @@ class Split(Generic[Key]):
 def unfold(
     steps: int, key: Key, decide: Callable[[int, int, Key], Whole | KeepFirst[Key] | Split[Key]]
 ) -> Iterator[Action]:
-    """Yield, one by one, the actions for ``steps`` steps, asking ``decide(begin, end, key)`` for
-    each segment once.
-    """
+    """Yield the actions for ``steps`` steps, calling ``decide(begin, end, key)`` once per segment."""
     # A stack instead of recursion: with one checkpoint the segments nest as deep as the chain is
     # long.
     todo: list[Backward | tuple[int, int, Key, bool]] = [(0, steps, key, False)]

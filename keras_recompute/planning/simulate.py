@@ -1,10 +1,11 @@
-"""The pretend machine: runs any plan on any chain, enforces the rules and counts. It knows no
-planner.
+"""A simulator that runs any plan on any chain, enforces the rules, and counts bytes and seconds.
 
 Memory holds stored states and kept activations; one state is in hand. While a step runs, forward or
-backward, its working bytes are alive too. Rules: a step starts from its input in hand; nothing is
-stored, kept or dropped twice; a step runs backward once, after its successor and with its
-activations kept; a finished step is not run again; nothing is left behind.
+backward, its working bytes are alive too.
+
+The rules: a step starts from its input in hand. Nothing is stored, kept or freed twice. A step runs
+backward once, after its successor and with its activations kept. A finished step does not run
+again. Nothing is left over at the end.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from .chain import Chain
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a plan costs on a chain: bytes, steps and seconds (in the unit of the chain's costs).
-    ``simulate`` returns it.
+    """What a plan costs on a chain in bytes, steps and seconds; returned by ``simulate``.
+
+    Seconds are in the unit of the chain's costs.
     """
 
     peak_bytes: int
@@ -30,19 +32,18 @@ class Outcome:
 
 
 def simulate(chain: Chain, plan: Iterable[Action]) -> Outcome:
-    """Run ``plan`` on ``chain`` and return its peak bytes, forward steps, replayed steps and
-    seconds.
+    """Run ``plan`` on ``chain`` and return its peak bytes, steps and seconds.
 
     Args:
         chain: What the steps cost.
         plan: A Plan or any iterable of actions, read once.
 
     Returns:
-        An ``Outcome``; its ``replayed_steps`` are the forward steps beyond one per step.
+        An ``Outcome``. Its ``replayed_steps`` are the forward steps beyond one per step.
 
     Raises:
-        InvalidPlanError: The plan breaks a rule or leaves work undone; the message names the action
-            and the step.
+        InvalidPlanError: The plan breaks a rule or leaves work undone; names the action and the
+            step.
 
     Examples:
         >>> chain = kr.planning.Chain.homogeneous(4, state_bytes=1, activation_bytes=5)

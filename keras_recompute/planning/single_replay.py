@@ -1,18 +1,17 @@
-"""Sections cut so that no step runs forward more than twice: the best cuts of an uneven chain
-within a budget, exactly.
+"""The best sections of an uneven chain within a budget, if no step runs forward more than twice.
 
-A section has the room that the states stored before it leave; only the last one is not replayed. So
-the last one should begin as early as can be, and each cut should be reached with as few stored
-bytes as can be: with S(0) = 0,
+A section can use the memory that earlier stored states leave. Only the last section is not
+replayed. So it should begin as early as possible, and each cut should be reached with as few stored
+bytes as possible. With S(0) = 0,
 
     S(i) = min over h < i of S(h) + state_bytes[h], where steps h to i - 1 fit in budget - S(h).
 
-Where the input of a section stays until it has run backward (``keeps_inputs``), as it does in a
-compiled program, it is there beside the activations of the section, and so is that of the last one.
+With ``keeps_inputs``, as in a compiled program, the input of a section stays stored until the
+section has run backward, beside its activations.
 
-Optimal among plans of sections each kept whole. It closes the gap that ``staircase`` leaves for
-long chains, whose positions are few; where the budget forces steps to run three times it has no
-answer.
+Exact and optimal among plans of sections that are each kept whole. It complements the Pareto
+frontier, which looks at few positions of a long chain. It finds no plan where the budget forces
+steps to run three times.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from .segments import KeepFirst, Split, Whole, unfold
 def single_replay_sections(
     chain: Chain, *, room_bytes: int, keeps_inputs: bool = False
 ) -> tuple[int, ...] | None:
-    """Return the first steps of the sections that replay the fewest seconds; None where they do not
-    fit in ``room_bytes``.
+    """Return the first steps of the sections that replay the fewest seconds; None if none fit.
 
     ``room_bytes`` is the budget without the chain's fixed bytes.
     """
@@ -59,15 +57,16 @@ def single_replay_sections(
 
 
 def replay_seconds(chain: Chain, sections: tuple[int, ...]) -> float:
-    """Return the seconds that the replay of all but the last of ``sections`` takes."""
+    """Return the seconds of replaying all but the last of ``sections``."""
     return sum(chain.forward_seconds[: sections[-1]])
 
 
 def smallest_room_bytes(
     chain: Chain, *, seconds: float, room_bytes: int, keeps_inputs: bool = False
 ) -> int:
-    """Return the least room in which sections replay at most ``seconds``; ``room_bytes`` where none
-    below it does.
+    """Return the smallest room in which sections replay at most ``seconds``.
+
+    That is ``room_bytes`` itself if no smaller one does.
     """
 
     def suffices(room: int) -> bool:
@@ -78,8 +77,9 @@ def smallest_room_bytes(
 
 
 def section_actions(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
-    """Yield the actions that keep the last of ``sections`` (their first steps) as it runs and
-    replay the others.
+    """Yield the actions that keep the last section as it first runs and replay the others.
+
+    ``sections`` holds the first step of each.
     """
     ends: list[int] = [*sections[1:], steps]
 
@@ -92,8 +92,8 @@ def section_actions(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
 
 
 def section_actions_keeping_inputs(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
-    """Yield what ``section_actions`` yields, but that the input of each section is stored until it
-    has run backward.
+    """Yield actions as ``section_actions`` does, but free a section's input only after its backward
+    pass.
     """
     ranges = list(zip(sections, [*sections[1:], steps]))
     for begin, end in ranges[:-1]:

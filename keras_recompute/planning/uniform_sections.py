@@ -1,12 +1,13 @@
-"""Sections of equal length: the plan of the published example, and the one whose sections a
-compiler can outline.
+"""Sections of equal length, the plan of the published example; a compiler can outline them.
 
-K checkpoints cut the chain into K + 1 sections. The last section is kept as it first runs, so K
-states and one section of activations are alive at the peak, and all but the last section run twice
-(Chen et al. 2016, arXiv:1604.06174, the O(sqrt n) algorithm). Of the K states one is the input of
-the chain: the last section, kept at once, needs none stored. Unequal sections and more replays can
-do better: see ``mixed`` and ``optimal``. Not done: replaying the last section too, for engines that
-treat all sections alike.
+K checkpoints cut the chain into K + 1 sections. The last section is kept as it first runs. So K
+states and one section of activations are alive at the peak, and all but the last section run twice.
+One of the K states is the input of the chain, since the last section needs none stored.
+
+Unequal sections and more replays can do better: see ``oracles``. Not done: replaying the last
+section too, for engines that treat all sections alike.
+
+Source: Chen et al. 2016, arXiv:1604.06174, the O(sqrt n) algorithm.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from .simulate import simulate
 
 
 def section_lengths(steps: int, sections: int) -> tuple[int, ...]:
-    """Return the lengths, in steps, of ``sections`` sections that differ by at most one: section i
-    begins at i*steps//sections.
+    """Return the lengths in steps of ``sections`` sections that differ by at most one.
+
+    Section i begins at step ``i * steps // sections``.
 
     Raises:
-        InvalidArgumentError: There is no section, or one without a step.
+        InvalidArgumentError: Fewer than one section, or more sections than steps.
 
     Examples:
         >>> kr.planning.section_lengths(10, 4)
@@ -55,8 +57,7 @@ def uniform_actions(steps: int, *, checkpoints: int) -> Iterator[Action]:
 
 
 def uniform_plan(steps: int, *, checkpoints: int) -> Plan:
-    """Return the plan that stores ``checkpoints`` states and replays all but the last of the
-    sections they make.
+    """Return the plan that stores ``checkpoints`` states and replays all sections but the last.
 
     Raises:
         InvalidArgumentError: Fewer than zero checkpoints, or more than steps - 1.
@@ -70,13 +71,12 @@ def uniform_plan(steps: int, *, checkpoints: int) -> Plan:
 
 
 def uniform_plan_within(chain: Chain, *, budget_bytes: int) -> Plan:
-    """Return the uniform plan for ``chain`` with the fewest checkpoints whose peak is within
-    ``budget_bytes``.
+    """Return the uniform plan with the fewest checkpoints whose peak is within ``budget_bytes``.
 
     Fewer checkpoints replay fewer steps.
 
     Raises:
-        BudgetTooSmallError: No uniform plan fits; it has the smallest budget that would do.
+        BudgetTooSmallError: No uniform plan fits; holds the smallest budget that one fits.
 
     Examples:
         >>> chain = kr.planning.Chain.homogeneous(100, state_bytes=1, activation_bytes=5)

@@ -1,12 +1,11 @@
-"""Planners to measure others by: the fewest replays, and the fastest plans under a budget, that are
-known for a chain.
+"""Planners with known optima, by which tests and benchmarks judge the plans in use.
 
-No model runs by their plans. They say how far the plans in use are from the best: in the tests, in
-docs/choosing.md and in ``benchmarks/planning.py``.
+No model runs by their plans. ``docs/choosing.md`` and ``benchmarks/planning.py`` say how far the
+plans in use are from the best.
 
-    binomial                   fewest replays for a number of stored states (Griewank & Walther
-    2000) mixed                      states and activations under a budget, equal steps (Gruslys et
-    al. 2016) optimal                    the fastest plan under a budget, any chain (in the spirit
-    of Beaumont et al. 2019) staircase, exhaustive      what ``optimal`` asks: all budgets of an
-    uneven chain at once; every order of a short one
+    binomial_schedule  fewest replays for a number of stored states (Griewank & Walther 2000)
+    mixed_schedule     states and activations in a budget, equal steps (Gruslys et al. 2016)
+    optimal_schedule   the fastest plan in a budget, any chain (after Beaumont et al. 2019)
+    pareto_frontier    all budgets of an uneven chain at once
+    exhaustive_search  every order of actions of a short chain
 """

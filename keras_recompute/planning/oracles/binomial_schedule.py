@@ -1,11 +1,12 @@
-"""The binomial schedule: the fewest replayed steps that a given number of stored states allows, for
-equal steps.
+"""The binomial schedule: the fewest replays of equal steps with a given number of stored states.
 
-Griewank & Walther 2000, "Algorithm 799: Revolve", ACM TOMS 26(1), pp. 19-45, equation (2) and its
-solution. One of the ``slots`` holds the input of the chain. With s slots and at most r replays per
-step the longest chain has C(s + r, s) steps, and n steps take r*n - C(s + r, r - 1) replays, r
-being the smallest number whose longest chain reaches n. One step of activations is kept at a time;
-where there is room for more of them, ``mixed`` is faster. Optimal for equal steps only.
+One of the ``slots`` holds the input of the chain. With s slots and at most r replays per step the
+longest chain has C(s + r, s) steps. A chain of n steps takes r*n - C(s + r, r - 1) replays, where r
+is the smallest number whose longest chain reaches n. One step of activations is kept at a time;
+with memory for more, ``mixed_schedule`` is faster. Optimal for equal steps only.
+
+Source: Griewank & Walther 2000, "Algorithm 799: Revolve", ACM TOMS 26(1), pp. 19-45, equation (2)
+and its solution.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from ..segments import KeepFirst, Split, Whole, unfold
 
 
 def longest_chain(*, slots: int, replays_per_step: int) -> int:
-    """Return the most steps that ``slots`` stored states serve with no step replayed more than
-    ``replays_per_step`` times.
+    """Return the most steps that ``slots`` stored states serve within a number of replays per step.
 
-    C(slots + replays_per_step, slots).
+    It is C(slots + replays_per_step, slots).
 
     Raises:
         InvalidArgumentError: A number is negative.
@@ -38,8 +38,7 @@ def longest_chain(*, slots: int, replays_per_step: int) -> int:
 
 
 def binomial_replays_per_step(steps: int, *, slots: int) -> int:
-    """Return r, the most often any step is replayed: the smallest r with C(slots + r, slots) >=
-    steps.
+    """Return r, the most replays of any step: the smallest r with C(slots + r, slots) >= steps.
 
     Raises InvalidArgumentError for fewer than one step, and for no slot with more than one step.
     """
@@ -52,8 +51,9 @@ def binomial_replays_per_step(steps: int, *, slots: int) -> int:
 
 
 def binomial_replayed_steps(steps: int, *, slots: int) -> int:
-    """Return how many steps ``binomial_plan`` replays: r*steps - C(slots + r, r - 1), the fewest
-    possible for equal steps.
+    """Return how many steps ``binomial_plan`` replays, the fewest possible for equal steps.
+
+    It is r*steps - C(slots + r, r - 1).
 
     Raises:
         InvalidArgumentError: As ``binomial_plan``.
@@ -79,10 +79,9 @@ def binomial_actions(steps: int, *, slots: int) -> Iterator[Action]:
 
 
 def binomial_plan(steps: int, *, slots: int) -> Plan:
-    """Return the plan that replays the fewest steps with ``slots`` stored states, the chain's input
-    among them.
+    """Return the plan that replays the fewest steps with ``slots`` stored states.
 
-    Source: Griewank & Walther 2000, Algorithm 799 (Revolve).
+    The input of the chain takes one slot. Source: Griewank & Walther 2000, Algorithm 799 (Revolve).
 
     Raises:
         InvalidArgumentError: Fewer than one step, or no slot with more than one step.
@@ -96,9 +95,7 @@ def binomial_plan(steps: int, *, slots: int) -> Plan:
 
 
 def _steps_before(steps: int, slots: int) -> int:
-    """Return where the next state goes: as far on as the ranges allow in which both parts are
-    optimal.
-    """
+    """Return the position of the next stored state: the last one with which both parts are optimal."""
     replays = binomial_replays_per_step(steps, slots=slots)
     longest_before = _choose(slots + replays - 1, slots)
     shortest_after = _choose(slots + replays - 2, slots - 1)

@@ -1,12 +1,14 @@
-"""The true optimum for a few steps: every order of actions that the machine allows, by A* search
-over its states.
+"""The true optimum for short chains, by A* search over all orders of actions.
 
-``staircase`` looks at persistent plans only. On uneven chains it can pay to free a checkpoint and
-make it again, and the optimum over all plans is NP-hard (Beaumont et al., "Optimal checkpointing
-for heterogeneous chains", ACM TOMS 2024). So chains of up to ``LONGEST`` steps are searched: a
-state of the machine is how many steps are unfinished, which state is in hand, which are stored and
-which activations are kept (two bit masks). What leads the search is that every step must be kept
-once and run backward once whatever the plan: only what comes on top is counted.
+``pareto_frontier`` considers persistent plans only. On uneven chains it can pay to free a
+checkpoint and store it again, and the optimum over all plans is NP-hard. So chains of up to
+``LONGEST`` steps are searched.
+
+A search state has the number of unfinished steps, the state in hand, and bit masks of the stored
+states and of the kept activations. The heuristic: every step must be kept once and run backward
+once, so only the cost beyond that is counted.
+
+Source: Beaumont et al. 2024, "Optimal checkpointing for heterogeneous chains", ACM TOMS.
 """
 
 from __future__ import annotations
@@ -27,26 +29,23 @@ _State = Tuple[int, int, int, int]
 def fastest_actions(
     chain: Chain, *, room_bytes: int, seconds_at_most: float
 ) -> tuple[Action, ...] | None:
-    """Return the fastest plan, of several the one with the least peak, in ``room_bytes`` (the
-    budget without fixed bytes).
+    """Return the fastest plan in ``room_bytes``, with the smallest peak among equals; or None.
 
-    None where nothing fits, or nothing that replays at most ``seconds_at_most``: a bound known from
-    elsewhere saves time.
+    ``room_bytes`` is the budget without fixed bytes. None also means that nothing replays at most
+    ``seconds_at_most``: a known bound saves time.
     """
     return _search(chain, room_bytes=room_bytes, seconds_at_most=seconds_at_most, peak_first=False)
 
 
 def leanest_actions(chain: Chain, *, room_bytes: int) -> tuple[Action, ...] | None:
-    """Return the plan with the smallest peak there can be, of several the fastest; None where none
-    fits in ``room_bytes``.
-    """
+    """Return the plan with the smallest possible peak, the fastest among equals; None if none fits."""
     return _search(chain, room_bytes=room_bytes, seconds_at_most=float("inf"), peak_first=True)
 
 
 def _search(
     chain: Chain, *, room_bytes: int, seconds_at_most: float, peak_first: bool
 ) -> tuple[Action, ...] | None:
-    """Search by Dijkstra's algorithm on pairs of peak and seconds, compared in either order.
+    """Search by Dijkstra's algorithm over pairs of peak and seconds, compared in either order.
 
     Neither falls along a path, as the algorithm needs.
     """
@@ -75,12 +74,11 @@ def _search(
 
 
 def _moves(chain: Chain, state: _State) -> Iterator[tuple[Action, _State, int, float]]:
-    """Yield what may be done next: the action, the state after it, the bytes alive during it, the
-    seconds it replays.
+    """Yield possible actions: the action, the next state, the bytes alive, and the seconds it
+    replays.
 
-    A Keep replays nothing: each step must be kept once. Neither does Backward, which is due once
-    whatever the plan. A state is freed when it is in hand, or not at all: its last use is a
-    Restore, and waiting any longer gains nothing.
+    Keep and Backward replay nothing, since each step needs both once. A state is freed while in
+    hand or not at all: its last use is a Restore, and waiting longer gains nothing.
     """
     unfinished, hand, stored, kept = state
     held = _bytes(chain.state_bytes, stored) + _bytes(chain.activation_bytes, kept)

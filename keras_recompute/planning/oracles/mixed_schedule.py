@@ -1,23 +1,27 @@
-"""Stored states and kept activations mixed under a memory budget, for a chain of equal steps.
+"""Stored states and kept activations mixed within a budget, for a chain of equal steps.
 
-The programme of Gruslys et al. 2016, "Memory-Efficient Backpropagation Through Time",
-arXiv:1606.03401 (BPTT-MSM): a segment either keeps its activations, or stores its input and is
-split. Q(n, m) steps of n are replayed with m bytes:
+A segment either keeps its activations, or stores its input and is split. With m bytes, Q(n, m) of n
+steps are replayed:
 
     Q(n, m) = 0 if n activations fit, else the least of y + Q(y, m) + Q(n - y, m - state) over 0 < y
     < n.
 
-The paper may also keep one step and split the rest: for equal steps that gained nothing in any
-table computed, and is left out. Here everything counts against the budget, also the activations of
-the one step in work, which the paper leaves out. When no step needs more than one replay the answer
-is closed (and the table's, wherever both were computed): the last section takes all bytes that the
-states before it leave. Otherwise the table is filled, in units of at least 1/32 of the larger size,
-rounding up. The budget is then below sqrt(2 n state activation) or so, which bounds its rows.
+The paper also allows to keep one step and split the rest. For equal steps that gained nothing in
+any computed table, and is left out. The budget here includes the activations of the running step,
+which the paper leaves out.
 
-Optimal among persistent plans (see ``segments``) up to 512 steps where the unit divides both sizes.
-Beyond, the split is looked for near that of the chain one step shorter: within 0.1 % of the optimal
-time wherever that was computed. Never slower than ``binomial`` within the same budget. Not done:
-uneven steps (``optimal``); restarting from kept activations.
+If no step needs more than one replay, the answer is closed: the last section takes all bytes that
+earlier states leave. It equals the table's wherever both were computed. Otherwise the table is
+filled in units of at least 1/32 of the larger size, rounding up. The budget is then below about
+sqrt(2 n state activation), which bounds its rows.
+
+Optimal among persistent plans (see ``segments``) up to 512 steps if the unit divides both sizes.
+For longer chains the split is searched near that of the chain one step shorter, which was within
+0.1 % of the optimal time wherever that was computed. Never slower than the binomial schedule in the
+same budget. Not done: uneven steps, and restarting from kept activations.
+
+Source: Gruslys et al. 2016, "Memory-Efficient Backpropagation Through Time", arXiv:1606.03401
+(BPTT-MSM).
 """
 
 from __future__ import annotations
@@ -43,15 +47,14 @@ Decision = Union[Whole, Split[int]]
 
 
 def mixed_plan(chain: Chain, *, budget_bytes: int) -> Plan:
-    """Return the plan that replays the fewest steps of a chain of equal steps with a peak of at
-    most ``budget_bytes``.
+    """Return the plan with the fewest replayed steps and a peak of at most ``budget_bytes``.
 
-    A larger budget never replays more, and one that buys nothing is not used. Source: Gruslys et
-    al. 2016, arXiv:1606.03401.
+    For equal steps. A larger budget never replays more, and one that buys nothing is not used.
+    Source: Gruslys et al. 2016, arXiv:1606.03401.
 
     Raises:
         InvalidArgumentError: The steps of the chain are unequal.
-        BudgetTooSmallError: No plan fits; it has the smallest budget that would do.
+        BudgetTooSmallError: No plan fits; holds the smallest budget that one fits.
 
     Examples:
         >>> chain = kr.planning.Chain.homogeneous(100, state_bytes=1, activation_bytes=5)
@@ -100,11 +103,10 @@ def mixed_actions(chain: Chain, *, budget_bytes: int) -> Iterator[Action]:
 def _single_replay_lengths(
     steps: int, budget: int, *, state: int, activation: int
 ) -> tuple[int, ...]:
-    """Return section lengths, first one first, that fit with one replay for all but the last; none
-    if that cannot be.
+    """Return section lengths, first to last, that fit with one replay of all but the last; or ().
 
-    The first section has the whole budget, the last one what the states before it leave. That one
-    saves the replays, so it takes all it can; what is then left over comes off the first.
+    The first section has the whole budget, the last one what earlier states leave. The last is not
+    replayed, so it takes all it can; what is left over comes off the first.
     """
     lengths: list[int] = []
     missing = steps
@@ -179,8 +181,9 @@ class _Table:
 
 
 def _unit_bytes(state: int, activation: int) -> int:
-    """Return the unit, a fraction of the larger size, that charges the least for rounding up;
-    coarser ones win near ties.
+    """Return the unit, a fraction of the larger size, that loses least by rounding up.
+
+    Near ties the coarser unit wins, for a smaller table.
     """
     larger = max(state, activation)
 

@@ -1,15 +1,14 @@
-"""The fastest plan within a budget, for any chain: picks the planner that knows best and keeps its
-promises.
+"""The fastest plan within a budget for any chain, by the best planner for that chain.
 
-* up to 8 steps: a search over every order of actions (``exhaustive``): optimal without conditions;
-* equal steps: ``mixed``;
-* otherwise the better of ``frontier`` (any number of replays, few positions on long chains) and
-  ``twice`` (every position, one replay). Optimal among persistent plans up to 16 steps, near it
-  above.
+* up to 8 steps: ``exhaustive_search`` over every order of actions, optimal without conditions;
+* equal steps: ``mixed_schedule``;
+* otherwise the better of ``pareto_frontier`` (any number of replays, few positions on long chains)
+  and ``single_replay`` (every position, one replay). Optimal among persistent plans up to 16 steps,
+  near it above.
 
-Promises: the peak is within the budget; a larger budget is never slower; of two uneven plans
-equally fast the one with the smaller peak is taken, so that a larger budget that buys no time
-changes nothing.
+Guaranteed: the peak is within the budget, and a larger budget is never slower. Of two equally fast
+uneven plans the one with the smaller peak is returned, so that a budget which buys no time changes
+nothing.
 """
 
 from __future__ import annotations
@@ -33,14 +32,13 @@ from .pareto_frontier import ParetoFrontier
 
 
 def optimal_plan(chain: Chain, *, budget_bytes: int) -> Plan:
-    """Return the fastest plan for ``chain`` with a peak of at most ``budget_bytes``, the chain's
-    fixed bytes included.
+    """Return the fastest plan for ``chain`` with a peak of at most ``budget_bytes``.
 
-    Milliseconds for equal steps at most budgets, at most seconds for 500 unequal ones; asking again
-    for the same chain with another budget is quick.
+    The budget includes the chain's fixed bytes. It takes milliseconds for equal steps at most
+    budgets, and at most seconds for 500 unequal ones. Another budget for the same chain is quick.
 
     Raises:
-        BudgetTooSmallError: No plan fits; it has the smallest budget that would do.
+        BudgetTooSmallError: No plan fits; holds the smallest budget that one fits.
 
     Examples:
         >>> chain = kr.planning.Chain(

@@ -1,17 +1,17 @@
-"""All budgets at once, for uneven steps: what each further byte buys, as a frontier of (peak bytes,
-replay seconds).
+"""The Pareto frontier of peak bytes and replay seconds, for all budgets of an uneven chain at once.
 
-The recurrence of ``mixed``, in the spirit of rotor (Beaumont et al. 2019, "Optimal checkpointing
-for heterogeneous chains", arXiv:1911.13214): for every segment, keep its first step, or store its
-input and split it at any later one. Where rotor rounds all sizes to a grid that depends on the
-budget, a segment's whole frontier is computed here, with exact bytes. So one table answers every
-budget, a larger one can only buy more, and the smallest possible one is its first point.
+The recurrence of ``mixed_schedule``: each segment keeps its first step, or stores its input and
+splits at any later one. Rotor rounds sizes to a grid that depends on the budget. Here the whole
+frontier of a segment is computed with exact bytes. So one table answers every budget, a larger
+budget can only buy more, and the smallest possible budget is the first point.
 
 Optimal among persistent plans (see ``segments``) up to 16 steps while no frontier has more than 256
-points. Above, three limits keep 500 steps within seconds: a longer segment is split, and its first
-activations are kept, at no more than 15 positions, the cheapest states of as many stretches; and
-its frontier is thinned to some tens of points, even in the logarithm of bytes. What is left out
-costs speed, never correctness.
+points. Above, three limits keep 500 steps within seconds. A longer segment is split at no more than
+15 positions, the cheapest states of as many stretches. Its first activations are kept up to such a
+position. Its frontier is thinned to some tens of points, even in the logarithm of bytes. The limits
+cost speed of the plan, never correctness.
+
+Source: Beaumont et al. 2019, "Optimal checkpointing for heterogeneous chains", arXiv:1911.13214.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _SHORT, _POINTS_SHORT, _POINTS_LONG = 40, 256, 64
 
 
 class ParetoPoint(NamedTuple):
-    """With ``peak_bytes``, a segment takes ``replay_seconds`` beyond one run of each of its steps.
+    """A plan of a segment that replays ``replay_seconds`` within ``peak_bytes``.
 
-    Reached by keeping the first ``steps`` steps where ``before`` is -1, else by a split after
-    ``steps`` steps. ``before`` and ``after`` say which points of the two parts to take.
+    It keeps the first ``steps`` steps if ``before`` is -1, else it splits after ``steps`` steps.
+    ``before`` and ``after`` are the indices of the points of the two parts.
     """
 
     peak_bytes: int
@@ -45,9 +45,7 @@ class ParetoPoint(NamedTuple):
 
 
 class ParetoFrontier:
-    """The frontier of a chain and of every segment that it is made from, each with about
-    ``most_points`` points at most.
-    """
+    """The frontier of a chain and of each of its segments, with about ``most_points`` points each."""
 
     def __init__(self, chain: Chain, *, most_points: int | None = None) -> None:
         self._chain = chain
@@ -59,7 +57,7 @@ class ParetoFrontier:
         self.points = tuple(self._points(0, len(chain)))
 
     def actions(self, point: int) -> Iterator[Action]:
-        """Yield the actions of the plan that ``self.points[point]`` stands for."""
+        """Yield the actions of the plan of ``self.points[point]``."""
 
         def decide(begin: int, end: int, index: int) -> Whole | KeepFirst[int] | Split[int]:
             chosen = self._segments[begin, end][index]
@@ -111,7 +109,7 @@ class ParetoFrontier:
             state + after[0].peak_bytes,
             state + max(self._chain.working_bytes[begin:middle]),
         )
-        # Climb both frontiers at once, from one height at which either gains a point to the next.
+        # Walk both frontiers at once, from one peak at which either gains a point to the next.
         highest = float("inf")
         before_peaks = [*(point.peak_bytes for point in before), highest]
         after_peaks = [*(state + point.peak_bytes for point in after), highest]
@@ -138,8 +136,8 @@ def _non_dominated(points: list[ParetoPoint]) -> list[ParetoPoint]:
 
 
 def _thin(points: list[ParetoPoint], most: int) -> list[ParetoPoint]:
-    """Return the first, the last and about ``most`` points between, their peaks growing by about
-    the same factor.
+    """Return the first, the last and about ``most`` points between, evenly in the logarithm of
+    bytes.
     """
     if len(points) <= most:
         return points
@@ -152,9 +150,7 @@ def _thin(points: list[ParetoPoint], most: int) -> list[ParetoPoint]:
 
 
 def _levels(state_bytes: Sequence[int]) -> list[list[int]]:
-    """Return ever shorter lists of positions: the cheaper state of each two neighbours goes on to
-    the next list.
-    """
+    """Return ever shorter lists of positions, each with the cheaper state of two neighbours before."""
     levels = [list(range(1, len(state_bytes)))]
     while len(levels[-1]) > _POSITIONS:
         last = levels[-1]
