@@ -49,7 +49,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class Backward:
-    """Run steps backward, last first, each freeing its activations; no state is in hand afterwards."""
+    """Run steps backward, last first, freeing their activations; no state is in hand afterwards."""
 
     begin: int
     end: int

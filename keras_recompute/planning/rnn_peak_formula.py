@@ -119,7 +119,9 @@ class _Network:
 
     @property
     def kernels_joined(self) -> int:
-        """Elements of the concatenated kernels of inputs and states; of the GRU, for its two gates."""
+        """Elements of the concatenated kernels of inputs and states; of the GRU, for its two
+        gates.
+        """
         return (self.features + self.units) * (4 if self.is_lstm else 2) * self.units
 
     @property
@@ -137,10 +139,7 @@ class _Network:
 def _sections_peak_elements(
     network: _Network, rows: int, lengths: Counter[int], levels: int
 ) -> int:
-    """Return the elements held beyond weights, optimiser and sums, with sections of ``lengths``.
-
-    ``lengths`` counts the sections of each length in steps.
-    """
+    """Return the elements held beyond weights, optimiser and sums; ``lengths`` counts sections."""
     batch, units = network.batch, network.units
     counts = {length: equal_groups(count, levels) for length, count in lengths.items()}
     state = batch * units * _STATES[network.cell]
@@ -169,7 +168,7 @@ def _sections_peak_elements(
 
 
 def _section_elements(network: _Network, rows: int) -> int:
-    """Return the elements that one section needs at most while it is replayed and back-propagated."""
+    """Return the elements that one section needs at most during replay and back-propagation."""
     units, features = network.units, network.features
     if network.is_lstm:
         moments = [

@@ -38,9 +38,7 @@ class KeepFirst(Generic[Key]):
 
 @dataclass(frozen=True)
 class Split(Generic[Key]):
-    """Store the input and advance ``count`` steps; ``decide`` gets the keys ``before`` and
-    ``after``.
-    """
+    """Store the input and advance ``count`` steps; ``before`` and ``after`` are the parts' keys."""
 
     count: int
     before: Key
@@ -50,7 +48,9 @@ class Split(Generic[Key]):
 def unfold(
     steps: int, key: Key, decide: Callable[[int, int, Key], Whole | KeepFirst[Key] | Split[Key]]
 ) -> Iterator[Action]:
-    """Yield the actions for ``steps`` steps, calling ``decide(begin, end, key)`` once per segment."""
+    """Yield the actions for ``steps`` steps, calling ``decide(begin, end, key)`` once per
+    segment.
+    """
     # A stack instead of recursion: with one checkpoint the segments nest as deep as the chain is
     # long.
     todo: list[Backward | tuple[int, int, Key, bool]] = [(0, steps, key, False)]

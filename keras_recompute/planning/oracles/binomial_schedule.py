@@ -95,7 +95,7 @@ def binomial_plan(steps: int, *, slots: int) -> Plan:
 
 
 def _steps_before(steps: int, slots: int) -> int:
-    """Return the position of the next stored state: the last one with which both parts are optimal."""
+    """Return where to store the next state: the last position with which both parts are optimal."""
     replays = binomial_replays_per_step(steps, slots=slots)
     longest_before = _choose(slots + replays - 1, slots)
     shortest_after = _choose(slots + replays - 2, slots - 1)

@@ -38,7 +38,7 @@ def fastest_actions(
 
 
 def leanest_actions(chain: Chain, *, room_bytes: int) -> tuple[Action, ...] | None:
-    """Return the plan with the smallest possible peak, the fastest among equals; None if none fits."""
+    """Return the plan with the smallest possible peak, the fastest among equals, or None."""
     return _search(chain, room_bytes=room_bytes, seconds_at_most=float("inf"), peak_first=True)
 
 

@@ -3,8 +3,8 @@
 A segment either keeps its activations, or stores its input and is split. With m bytes, Q(n, m) of n
 steps are replayed:
 
-    Q(n, m) = 0 if n activations fit, else the least of y + Q(y, m) + Q(n - y, m - state) over 0 < y
-    < n.
+    Q(n, m) = 0 if n activations fit, else
+              the least of y + Q(y, m) + Q(n - y, m - state) over 0 < y < n.
 
 The paper also allows to keep one step and split the rest. For equal steps that gained nothing in
 any computed table, and is left out. The budget here includes the activations of the running step,

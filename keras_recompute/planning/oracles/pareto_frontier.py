@@ -45,7 +45,7 @@ class ParetoPoint(NamedTuple):
 
 
 class ParetoFrontier:
-    """The frontier of a chain and of each of its segments, with about ``most_points`` points each."""
+    """The frontiers of a chain and of its segments, with about ``most_points`` points each."""
 
     def __init__(self, chain: Chain, *, most_points: int | None = None) -> None:
         self._chain = chain
@@ -150,7 +150,7 @@ def _thin(points: list[ParetoPoint], most: int) -> list[ParetoPoint]:
 
 
 def _levels(state_bytes: Sequence[int]) -> list[list[int]]:
-    """Return ever shorter lists of positions, each with the cheaper state of two neighbours before."""
+    """Return ever shorter lists of positions; of two neighbours the cheaper state goes on."""
     levels = [list(range(1, len(state_bytes)))]
     while len(levels[-1]) > _POSITIONS:
         last = levels[-1]
