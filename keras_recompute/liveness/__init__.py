@@ -1,9 +1,9 @@
-"""Memory of compiled programs over their steps: read from the compiler, as plain records.
+"""Memory of compiled programs over their steps, read from the compiler as plain records.
 
-``profile`` compiles a function, or the training step of a Keras model, and returns a ``Program``;
-``capture_fit`` is the callback that reads the program ``fit`` runs; ``read_hlo_proto`` reads a
-program that was stored, ``read_popvision`` a report of the Poplar SDK's. Importing this loads no
-TensorFlow.
+``profile`` compiles a function, or the training step of a Keras model, and returns a ``Program``.
+``capture_fit`` is a callback that reads the program which ``fit`` runs. ``read_hlo_proto`` reads a
+stored program, and ``read_popvision`` a report of the Poplar SDK. Importing this module does not
+load TensorFlow.
 """
 
 from .allocator import device_memory, forget_free_memory

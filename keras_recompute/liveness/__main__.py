@@ -1,8 +1,7 @@
-"""Run the command line: ``python3 -m keras_recompute.liveness``, which ``keras-recompute`` has too.
+"""Command line ``python3 -m keras_recompute.liveness``, the same as ``keras-recompute``.
 
-Its commands print and draw, which is the report's business, and a report stands on the records
-here, not the other way round. So this door hands over to it; nothing that imports the records loads
-a report.
+Its commands print and draw, which is the report's task. A report builds on the records here, and
+not the other way round. So this file calls the report's commands, and nothing else here loads them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""TensorFlow's allocators: what that of a GPU states by itself, and what that of the CPU keeps,
-given back.
+"""TensorFlow's allocators: GPU statistics, and trimming of free memory that the CPU's keeps.
 
-On a CPU, TensorFlow's allocator returns nothing to the system: what a tensor or a program took
-stays resident, and is used again. A process then does not grow where a program runs in such memory,
-and its memory cannot be seen from outside: of a program with 169 MiB of temporaries nothing showed,
-because the microbatches that it was fed had been stacked in as much (measured with TensorFlow
-2.21). ``forget_free_memory`` has the system take the pages away while nobody uses them.
+On a CPU, TensorFlow's allocator returns nothing to the system. The memory of freed tensors stays
+resident and is reused. A program that runs in such memory does not let the process grow, so its
+memory cannot be measured from outside. (With TensorFlow 2.21 a program with 169 MiB of temporaries
+showed nothing, since stacking its microbatches had taken as much.) ``forget_free_memory`` releases
+the free pages.
 
-Not run on a GPU: none was at hand; tested with a double.
+The GPU part was tested with a double, since no GPU was at hand.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from .process import MeasuredMemory
 _SMALLEST = 2**20
 _ELEMENT_BYTES = 16  # of complex128
 _LARGEST = (2**31 - 1) * _ELEMENT_BYTES  # tf.raw_ops.Empty takes a shape of int32
-_DONT_NEED = 4  # madvise: the next to touch these pages finds zeros in new ones
-_FRESH = 0.02  # a piece of which less is resident was never used
+_DONT_NEED = 4  # MADV_DONTNEED: the pages are dropped, and read as zeros when next touched
+_FRESH = 0.02  # resident share below which the allocator took the piece anew from the system
 
 
 @contextmanager
 def device_memory() -> Iterator[MeasuredMemory]:
-    """Measure the peak bytes of the first GPU's allocator while the block runs; without a GPU the
-    figures stay None.
+    """Measure the peak bytes of the first GPU's allocator while the block runs.
 
-    The program's own parameters and data count as idle where they are on the GPU before the block.
+    Without a GPU the figures stay None. Parameters and data that are on the GPU before the block
+    count as idle.
 
     Returns:
         A context manager that gives a ``MeasuredMemory``, filled in when the block ends.
@@ -60,16 +59,14 @@ def device_memory() -> Iterator[MeasuredMemory]:
 
 
 def forget_free_memory(program_bytes: int) -> int:
-    """Give the system back what TensorFlow's CPU allocator keeps and a program could run in; return
-    how many bytes.
+    """Release the free memory that TensorFlow's CPU allocator keeps; return how many bytes.
 
     Free memory is looked for in pieces of all of the program's bytes, of half of them, and so on
-    down to 1 MiB. Nothing happens where the system is not Linux, or where the allocator gives
-    nothing.
+    down to 1 MiB. Does nothing where the system is not Linux, or where the allocator refuses.
 
     Args:
-        program_bytes: What the program asks for (``Program.allocated_temporary_bytes``), in pieces
-            that are not known.
+        program_bytes: Bytes that the program asks for (``Program.allocated_temporary_bytes``), in
+            pieces of unknown size.
 
     Examples:
         >>> kr.liveness.forget_free_memory(1000)  # less than 1 MiB
@@ -96,9 +93,7 @@ def forget_free_memory(program_bytes: int) -> int:
 
 
 def _forget(tensor: Any) -> int:
-    """Have the system take away the whole pages of a tensor that nobody reads; return how many
-    bytes were resident.
-    """
+    """Drop the pages of an unused tensor; return how many of their bytes were resident."""
     import numpy as np
 
     data = np.frombuffer(memoryview(tensor), np.uint8)

@@ -1,7 +1,7 @@
-"""How often a compiled program branches: on a GPU the host decides, and waits for the device each
-time.
+"""The number of branches that a compiled program takes in one run.
 
-It reads XLA's messages and imports nothing for them, as ``xla_schedule`` does.
+On a GPU the host decides each branch and waits for the device. Reads XLA's messages without
+importing their classes, as ``xla_schedule`` does.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from typing import Any
 
 
 def count_branches_taken(module: Any) -> int:
-    """Return how many branches a run of the program takes: those in a loop once for each of its
-    turns that are known.
-    """
+    """Return the number of branches of one run, with those in a loop times its known trip count."""
     computations = {computation.id: computation for computation in module.computations}
 
     def within(number: int, seen: frozenset[int]) -> int:
@@ -28,7 +26,7 @@ def count_branches_taken(module: Any) -> int:
 
 
 def trip_count(loop: Any) -> int:
-    """Return how often a loop turns, where the compiler found out, else 1."""
+    """Return the trip count of a loop, if the compiler knows it, else 1."""
     try:
         return max(1, int(json.loads(loop.backend_config)["known_trip_count"]["n"]))
     except (ValueError, LookupError, TypeError):

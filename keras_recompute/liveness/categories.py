@@ -1,8 +1,6 @@
-"""Categories of storage: by the kind of parameter, or by the phase and the name of the operation
-that writes it.
+"""Categories of storage, by the kind of parameter or by the operation that writes it.
 
-Everything has a category. What nothing tells apart is ``other``, and is counted and shown like the
-rest.
+Everything has a category. What cannot be told is ``other``, and is counted and shown like the rest.
 """
 
 from __future__ import annotations
@@ -17,16 +15,16 @@ ACTIVATION, GRADIENT, OTHER = "activation", "gradient", "other"
 CATEGORIES = (WEIGHT, OPTIMISER, INPUT, CHECKPOINT, ACTIVATION, GRADIENT, OTHER)
 
 _BY_PHASE = {FORWARD: ACTIVATION, RECOMPUTE: ACTIVATION, BACKWARD: GRADIENT, UPDATE: OPTIMISER}
-# a scope or layer called "checkpoint" ("recomputation_checkpoint_3"), and what a pipeline keeps
-# between its stages
+# Scopes of checkpoint layers, such as "recomputation_checkpoint_3", and of a pipeline's stashes.
 _CHECKPOINT = re.compile(r"(?:^|[/_])(?:checkpoints?|stash)(?:_\d+)?(?=/|$)")
 # Every Keras optimiser has these two variables in its scope, and nothing else has.
 _OPTIMISER_MARKS = ("/iteration", "/learning_rate")
 
 
 def buffer_category(op_name: str | None, phase: str | None) -> str:
-    """Return the category of storage that an operation called ``op_name`` writes in ``phase``; each
-    may be unknown.
+    """Return the category of storage written by the operation ``op_name`` in ``phase``.
+
+    Each may be unknown.
     """
     if op_name and _CHECKPOINT.search(op_name):
         return CHECKPOINT
@@ -41,7 +39,7 @@ def optimiser_scopes(variables: Iterable[str]) -> AbstractSet[str]:
 
 
 def variable_category(path: str, optimisers: AbstractSet[str]) -> str:
-    """Return the category of a variable: the state of an optimiser, or, trainable or not, of the
-    model.
+    """Return the category of a variable: the state of an optimiser, or a weight, trainable
+    or not.
     """
     return OPTIMISER if any(path.startswith(f"{scope}/") for scope in optimisers) else WEIGHT

@@ -1,13 +1,13 @@
-"""Replay an allocator's events: which storage was held from which program step to which.
+"""Replay of an allocator's trace: which storage was held from which program step to which.
 
-A compiler that plans memory leaves a trace: buffers allocated, freed, and sharing the storage of
-another (an update in place, a value carried around a loop). Storage is held until the last of its
-sharers is freed.
+A compiler that plans memory leaves a trace of events: a buffer is allocated, freed, or shares the
+storage of another (an update in place, a value carried around a loop). Storage is held until the
+last of its sharers is freed.
 
-An allocation happens at a known step. A free does not: the trace tells only between which two other
-events it lies. The storage is shown as held up to the step before the next event, the latest step
-possible. Where the trace has its peak this changes nothing, because a sum can only reach a peak
-when something is allocated.
+The step of an allocation is known. Of a free the trace only tells that it lies between two other
+events. The storage is shown as held up to the step before the next event, the latest possible step.
+At the peak of the trace this changes nothing, because a sum reaches a peak only when something is
+allocated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALLOCATE, FREE, SHARE = "allocate", "free", "share"
 
 @dataclass(frozen=True)
 class Event:
-    """One event; ``step`` counts for ALLOCATE and SHARE, ``shares_with`` for SHARE only."""
+    """One event of the trace; ``step`` holds for ALLOCATE and SHARE, ``shares_with`` for SHARE."""
 
     kind: str
     buffer: int
@@ -33,10 +33,10 @@ class Event:
 
 @dataclass
 class Storage:
-    """A stretch of steps during which some bytes were held.
+    """Bytes held over a range of steps.
 
     ``buffers`` are all that ever lived in the same place, in order of appearance, those of its
-    other stretches included.
+    other ranges included.
     """
 
     size_bytes: int
@@ -100,9 +100,7 @@ def replay_allocations(
 
 
 def with_monotone_steps(events: Iterable[Event]) -> tuple[list[Event], int]:
-    """Return the events with steps that never decrease, and how many had to be moved to a later
-    step for that.
-    """
+    """Return the events with steps that never decrease, and how many were moved to a later step."""
     ordered, moved, latest = [], 0, 0
     for event in events:
         late = event.kind != FREE and event.step < latest
@@ -113,9 +111,7 @@ def with_monotone_steps(events: Iterable[Event]) -> tuple[list[Event], int]:
 
 
 def held_at_steps(events: Iterable[Event], totals: Iterable[int], steps: int) -> list[int]:
-    """Return the bytes held at each step, straight from the totals after each event, without
-    knowing any storage.
-    """
+    """Return the bytes held at each step, from the totals after each event alone."""
     held = [0] * steps
     level, next_step = 0, 0
     for event, total in zip(events, totals):

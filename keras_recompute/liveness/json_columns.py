@@ -1,8 +1,7 @@
-"""The JSON form of a program: columns instead of records, each distinct text written once.
+"""The JSON form of a program: columns instead of records, with each distinct text written once.
 
-A program of twenty thousand steps repeats its operation names all over; written as columns of
-indexes into one list of texts it is a fraction of the size, and still readable by anything that
-reads JSON.
+A program of twenty thousand steps repeats its operation names. As columns of indices into one list
+of texts it takes a fraction of the size, and any JSON reader can still read it.
 """
 
 from __future__ import annotations
@@ -47,24 +46,20 @@ def encode(program: Any) -> str:
 
     def column(records: Any, name: str, kind: type | None) -> list[Any]:
         values = [getattr(record, name) for record in records]
-        return (
-            values
-            if kind is int
-            else [None if v is None else texts.setdefault(v, len(texts)) for v in values]
-        )
+        if kind is int:
+            return values
+        # A text is written as its index among all texts.
+        return [None if v is None else texts.setdefault(v, len(texts)) for v in values]
 
-    document = {
-        name: getattr(program, name)
-        for name in ("name", "compiled_by", "compile_seconds", "measured_by", *_COUNTS)
+    names = ("name", "compiled_by", "compile_seconds", "measured_by", *_COUNTS)
+    document = {name: getattr(program, name) for name in names}
+    document.update(format=FORMAT, schema_version=SCHEMA_VERSION)
+    document["compiler_totals"] = dict(program.compiler_totals)
+    document["steps"] = {name: column(program.steps, name, kind) for name, kind in _STEP.items()}
+    document["buffers"] = {
+        name: column(program.buffers, name, kind) for name, kind in _BUFFER.items()
     }
-    document.update(
-        format=FORMAT,
-        schema_version=SCHEMA_VERSION,
-        compiler_totals=dict(program.compiler_totals),
-        steps={name: column(program.steps, name, kind) for name, kind in _STEP.items()},
-        buffers={name: column(program.buffers, name, kind) for name, kind in _BUFFER.items()},
-    )
-    document["texts"] = list(texts)
+    document["texts"] = list(texts)  # last: the columns have collected them
     return json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
 
 
@@ -75,8 +70,9 @@ def decode(
     step: Callable[..., Any],
     buffer: Callable[..., Any],
 ) -> Any:
-    """Build the records from JSON text. Raises ReportError that says what is missing, foreign or
-    newer.
+    """Build the records from JSON text.
+
+    Raises ReportError that names what is missing, unknown or newer.
     """
     try:
         document = json.loads(text)
@@ -100,7 +96,8 @@ def decode(
         )
     texts = _typed(document, "texts", list)
     totals = _typed(document, "compiler_totals", dict)
-    if not all(type(t) is str for t in texts) or not all(_is_count(v) for v in totals.values()):
+    are_texts = all(type(text) is str for text in texts)
+    if not are_texts or not all(map(_is_count, totals.values())):
         raise ReportError(
             "the liveness report has a text that is no text or a total that is no whole number"
         )

@@ -1,10 +1,9 @@
-"""The training step that Keras runs in ``fit``, as a function, and the functions that a ``fit`` has
-traced.
+"""The training step of a Keras model as a function, and the functions that ``fit`` has traced.
 
-It looks at the models it is given and imports neither Keras nor TensorFlow. Seen with Keras 3.15 on
-TensorFlow 2.21: with ``jit_compile`` the step on one batch is a ``tf.function`` of its own, which
-stands in the closure of the model's ``train_function``; the loop around it that draws the batches
-is not compiled by XLA.
+Inspects the models that it is given and imports neither Keras nor TensorFlow. Seen with Keras 3.15
+on TensorFlow 2.21: with ``jit_compile`` the step on one batch is a ``tf.function`` of its own, in
+the closure of the model's ``train_function``. The loop around it, which draws the batches, is not
+compiled by XLA.
 """
 
 from __future__ import annotations
@@ -22,18 +21,17 @@ _DEEPEST = 12  # closures in closures; Keras has four
 
 
 def is_model(value: Any) -> bool:
-    """Return whether ``value`` is a model that Keras trains, rather than a function."""
+    """Return whether ``value`` is a model that Keras can train."""
     return callable(getattr(value, "train_step", None)) and callable(
         getattr(value, "make_train_function", None)
     )
 
 
 def layer_names(model: Any) -> tuple[str, ...]:
-    """Return the names of all layers of a model, those inside others included, and
-    ``compile_loss``, where its loss is.
+    """Return the names of all layers of a model, nested ones included, and ``compile_loss``.
 
-    The model's own name is one only where the paths of its variables begin with it: a functional
-    model's do not.
+    The model's own name is included only if the paths of its variables begin with it, which is not
+    so for a functional model.
     """
     names = {layer.name for layer in layers_in(model, include_self=False)} | {"compile_loss"}
     if any(variable.path.startswith(f"{model.name}/") for variable in model.variables):
@@ -43,12 +41,13 @@ def layer_names(model: Any) -> tuple[str, ...]:
 
 def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
     """Return the training step of a compiled model as a function of ``x``, ``y``,
-    ``sample_weight``, as many as ``data``.
+    ``sample_weight``.
 
-    It is the ``train_step`` that ``fit`` would run, the class's own if it has one, on what ``fit``
-    hands it. Variables that are not there yet, of layers, metrics and optimizers, are made when it
-    is traced, as in ``fit``, if not before; nothing is trained. Raises InvalidArgumentError for a
-    model that was not compiled, and for too little or too much data.
+    It takes as many of them as ``data`` has. It is the ``train_step`` that ``fit`` would run, the
+    class's own if it has one, on what ``fit`` passes to it. Missing variables of layers, metrics
+    and optimizers are created as in ``fit``, when it is traced if not before. Nothing is trained.
+    Raises InvalidArgumentError for a model that was not compiled, and for too little or too much
+    data.
     """
     is_own = has_own_train_step(model)
     has_optimizer = getattr(model, "optimizer", None) is not None
@@ -82,9 +81,7 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
 
 
 def compiled_functions(train_function: Any) -> Iterator[Any]:
-    """Yield the functions compiled by XLA that ``train_function`` reaches through its closures,
-    each once.
-    """
+    """Yield each function compiled by XLA that ``train_function`` reaches through its closures."""
     pending, seen = [(train_function, 0)], set()
     while pending:
         function, depth = pending.pop(0)
@@ -110,11 +107,11 @@ def compiled_functions(train_function: Any) -> Iterator[Any]:
 
 
 def complete_shapes(shapes: Iterable[Any], batch_size: int | None) -> list[list[int]] | None:
-    """Return ``shapes`` with ``batch_size`` where the first dimension is unknown; None where one
-    stays unknown.
+    """Return ``shapes`` with unknown first dimensions set to ``batch_size``; None if one stays
+    unknown.
 
-    ``fit`` traces a step for batches of any size where the last one is shorter; XLA compiles it for
-    each size that comes.
+    ``fit`` traces a step for batches of any size if the last one is shorter. XLA then compiles it
+    for each size.
     """
     whole: list[list[int]] = []
     for shape in shapes:

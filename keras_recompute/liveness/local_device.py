@@ -1,4 +1,4 @@
-"""The device that is here: what it has, and what a program takes of it while it runs."""
+"""The local device: its memory, and what a program takes of it while it runs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ _MEMORY, _CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max
 
 
 def device_named(name: str) -> Device:
-    """Return the device of that name, described or, as LOCAL, the one that is here. Raises
-    InvalidArgumentError for none.
+    """Return the device called ``name``: a described one, or with LOCAL the local one.
+
+    Raises InvalidArgumentError for an unknown name.
     """
     return local_device() if name == LOCAL else find_device(name)
 
 
 def local_device() -> Device:
-    """Return the first GPU that TensorFlow sees, with what it may take of its memory, or else this
-    machine.
-    """
+    """Return the first GPU that TensorFlow sees, with its usable memory; else this machine."""
     import tensorflow as tf
 
     logical = tf.config.list_logical_devices("GPU")
@@ -48,8 +47,8 @@ def local_device() -> Device:
 
 
 def machine_bytes() -> int | None:
-    """Return the memory of this machine with its swap, or what the control group may use of it;
-    None where nothing tells.
+    """Return the memory of this machine with swap, or the control group's limit; None if
+    unknown.
     """
     try:
         figures = dict(re.findall(r"^(\w+): +([0-9]+) kB$", _MEMORY.read_text(), re.MULTILINE))
@@ -79,8 +78,9 @@ def zeros_for_specs(nest: Any) -> Any:
 
 @contextmanager
 def preserving_values(variables: Iterable[Any]) -> Iterator[None]:
-    """Give ``variables`` the values again that they had before: layers that run as in training
-    change statistics and seeds.
+    """Restore the values of ``variables`` after the block.
+
+    Layers that run as in training change statistics and seeds.
     """
     # Copies: what TensorFlow returns may be the memory of the variable itself.
     before = [(variable, np.array(variable.numpy())) for variable in variables]
@@ -95,11 +95,10 @@ def preserving_values(variables: Iterable[Any]) -> Iterator[None]:
 def measure_host_and_device(
     *, reserved_bytes: int
 ) -> Iterator[tuple[MeasuredMemory, MeasuredMemory]]:
-    """Measure, while the block runs, what the allocator of a GPU and what the process takes; either
-    may not be known.
+    """Measure the memory of a GPU's allocator and of the process while the block runs.
 
-    ``reserved_bytes`` is what a program asks for that ran before: as much is given back to the
-    system first.
+    Either may be unknown. ``reserved_bytes`` is what a program asked for that ran before: free
+    memory of that size is released first.
     """
     forget_free_memory(reserved_bytes)
     with device_memory() as on_device, process_memory() as in_process:
@@ -114,12 +113,10 @@ def run_and_measure(
     *,
     reserved_bytes: int,
 ) -> tuple[int | None, str | None]:
-    """Run ``function``, a compiled ``tf.function``, twice, and return the bytes that the second run
-    took and what counted them.
+    """Run a compiled ``tf.function`` twice; return the bytes of the second run and their source.
 
-    Neither parameters nor data are among the bytes. ``variables`` are what they were afterwards. A
-    ``tf.TensorSpec`` among the arguments stands for zeros. ``reserved_bytes`` is what the program
-    is said to need.
+    Parameters and data are not counted. ``variables`` keep their values. A ``tf.TensorSpec`` among
+    the arguments stands for zeros. ``reserved_bytes`` is what the compiler says the program needs.
     """
     import tensorflow as tf
 

@@ -1,9 +1,9 @@
-"""Phase, section and layer of an operation in a compiled program, read from its TensorFlow name.
+"""Phase, section and layer of an operation in a compiled program, from its TensorFlow name.
 
-A name is a path of scopes that ends in the operation. The scopes of ``op_names`` tell phase and
-section. Between them and the operation stand the layers, mixed with scopes that TensorFlow opens by
-itself (loops, gradients), which are left out. A layer stays a path, ``"net/lstm"``, so that two
-layers of the same name in different models stay apart.
+A name is a path of scopes that ends in the operation. The scopes of ``op_names`` give phase and
+section. Between them and the operation are the layers, mixed with scopes that TensorFlow opens
+itself (loops, gradients), which are left out. A layer stays a path, ``"net/lstm"``, so that layers
+of the same name in different models stay apart.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import AbstractSet, Iterable
 
 from ..op_names import BACKWARD, FORWARD, RECOMPUTE, UPDATE, parse_op_name
 
-# Scopes that say how the operation came about, not which layer it stands in.
+# Scopes of the pass that an operation belongs to, which name no layer.
 _ORIGIN = re.compile(
     r"(?:^|(?<=/))(?:recomputation\.[a-z]+(?:\.[^/]*)?|(?:gradients|gradient_tape)(?:_\d+)?)/"
 )
@@ -28,7 +28,7 @@ _UNIQUE = re.compile(r"_\d+\Z")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a step or a buffer comes from; None where nothing says so."""
+    """Phase, section and layer that a step or buffer comes from; None if unknown."""
 
     op_name: str | None = None
     phase: str | None = None
@@ -38,11 +38,11 @@ class Origin:
 
 @dataclass(frozen=True)
 class Names:
-    """What is known beforehand of the names of a program.
+    """Names of layers and optimisers that are known before a program is read.
 
-    ``layers`` has the scopes of layers, ``roots`` those that a path of layers starts with. Where
-    they are ``complete``, no other scope is a layer; else any may be one that is not known to be
-    something else.
+    ``layers`` has the scopes of layers, ``roots`` those that a path of layers starts with. If they
+    are ``complete``, no other scope is a layer. Otherwise any scope may be one that is not known to
+    be something else.
     """
 
     layers: AbstractSet[str] = frozenset()
@@ -54,18 +54,16 @@ class Names:
     def of_variables(
         weights: Iterable[str], optimiser_state: Iterable[str], layers: Iterable[str] = ()
     ) -> Names:
-        """Return the names that the paths of variables, such as ``"net/lstm/kernel"``, give away.
+        """Return the names that follow from the paths of variables, such as ``"net/lstm/kernel"``.
 
-        ``layers`` are the names of all layers of a model, if they are known.
+        ``layers`` are the names of all layers of a model, if known.
         """
         scopes = [path.split("/")[:-1] for path in weights]
         known = frozenset(layers)
-        return Names(
-            layers=known or frozenset(scope for path in scopes for scope in path),
-            roots=frozenset(path[0] for path in scopes if path),
-            optimisers=frozenset(path.split("/")[0] for path in optimiser_state),
-            complete=bool(known),
-        )
+        found = frozenset(scope for path in scopes for scope in path)
+        roots = frozenset(path[0] for path in scopes if path)
+        optimisers = frozenset(path.split("/")[0] for path in optimiser_state)
+        return Names(known or found, roots, optimisers, complete=bool(known))
 
     def origin(
         self,
@@ -77,11 +75,11 @@ class Names:
     ) -> Origin:
         """Return the origin of an operation called ``op_name``.
 
-        ``caller`` is the origin of the loop or branch it stands in: its scopes count where the
-        operation has none of its own, because TensorFlow names the operations of a loop's body
-        anew. An operation that nothing marks has the phase ``inside`` of that body; without one,
-        and in no layer, it has the phase ``before`` it in the schedule: it prepares or puts away
-        something for its neighbours.
+        ``caller`` is the origin of the enclosing loop or branch. Its scopes count where the
+        operation has none of its own, because TensorFlow renames the operations of a loop's body.
+        An unmarked operation has the phase ``inside`` of that body. Without one, and in no layer,
+        it has the phase ``before`` it in the schedule, since it prepares or stores something for
+        its neighbours.
         """
         path = "/".join(part for part in (caller and caller.op_name, op_name) if part)
         phase, section = parse_op_name(path)
@@ -95,13 +93,11 @@ class Names:
         return Origin(op_name or None, phase, section, layer)
 
     def is_marked(self, op_name: str | None) -> bool:
-        """Return whether the name itself, without where it stands, tells that the operation is not
-        a plain forward one.
-        """
+        """Return whether the name alone says that the operation is not a plain forward one."""
         return bool(op_name) and parse_op_name(op_name or "") != (FORWARD, None)
 
     def is_update(self, op_name: str | None) -> bool:
-        """Return whether the operation stands in the scope of an optimiser whose variables are
+        """Return whether the operation is in the scope of an optimiser whose variables are
         known.
         """
         return (
@@ -109,8 +105,8 @@ class Names:
         )
 
     def variable_layer(self, path: str | None) -> str | None:
-        """Return the layer path of a variable, or None where it is known to be none: metrics have
-        variables too.
+        """Return the layer path of a variable, or None if it is known to be no layer's, as a
+        metric's.
         """
         return (
             None
@@ -119,8 +115,9 @@ class Names:
         )
 
     def layer(self, op_name: str) -> str | None:
-        """Return the layer path of an operation name, or None:
-        ``"gradient_tape/net_1/lstm/while/mul"`` -> ``"net/lstm"``.
+        """Return the layer path of an operation name, or None.
+
+        ``"gradient_tape/net_1/lstm/while/mul"`` gives ``"net/lstm"``.
         """
         if self.is_update(op_name):
             return None
@@ -150,24 +147,23 @@ class Names:
         return None
 
     def _known(self, scope: str, among: AbstractSet[str]) -> str | None:
-        """Return ``scope`` without the number by which TensorFlow makes a scope that is opened
-        again unique.
+        """Return ``scope`` without the number that makes a reopened scope unique, if it is known.
 
-        Keras opens a layer's scope once to build it and again to call it, so that the operations of
-        ``dense`` stand in ``dense_1``, and those of ``dense_1`` in ``dense_1_2``: a name without
-        its number goes before the name as it is.
+        Keras opens a layer's scope to build it and again to call it. So the operations of ``dense``
+        are in ``dense_1``, and those of ``dense_1`` in ``dense_1_2``: a name without its number is
+        tried first.
         """
         bare = _UNIQUE.sub("", scope)
         return bare if bare in among else scope if scope in among else None
 
 
 def default_phase(phases: Iterable[str | None]) -> str | None:
-    """Return the phase of unmarked operations of a loop or branch that holds marked operations of
+    """Return the phase of unmarked operations in a loop or branch whose marked ones have
     ``phases``.
 
     A body that replays or back-propagates is a backward one: its unmarked operations slice,
-    accumulate and store for it. One that only goes forward is a forward one. One that does both,
-    such as the loop over microbatches, has no phase of its own.
+    accumulate and store for it. A body that only goes forward is a forward one. A body that does
+    both, such as the loop over microbatches, has no phase of its own.
     """
     found = set(phases)
     backward, forward = bool(found & {RECOMPUTE, BACKWARD}), FORWARD in found
@@ -175,11 +171,9 @@ def default_phase(phases: Iterable[str | None]) -> str | None:
 
 
 def default_section(marks: Iterable[tuple[str | None, str | None]]) -> str | None:
-    """Return the section of unmarked operations of a loop or branch that holds operations marked
-    (phase, section).
+    """Return the section of unmarked operations in a loop or branch, given (phase, section) marks.
 
-    It is the one that all of them are in. A loop that goes forward and backward, such as that over
-    microbatches, is in none.
+    It is the one section of all marked operations. A loop that goes forward and backward has none.
     """
     stated = set(marks)
     sections = {section for _, section in stated}

@@ -1,9 +1,9 @@
-"""The numbered parameters of a compiled program: weights, optimiser state, inputs.
+"""The numbered parameters of a compiled program as weights, optimiser state and inputs.
 
 A compiler sees numbered parameters. TensorFlow knows more: the inputs of a traced function are the
-tensors among its arguments, in order, then what it captured. A resource is a variable; anything
-else is data. An input that the program needs as a constant is folded into it and gets no parameter,
-so inputs are matched with parameters by size.
+tensors among its arguments, in order, and then its captures. A resource is a variable; anything
+else is data. An input that the program needs as a constant is folded and gets no parameter, so
+inputs are matched with parameters by size.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from .categories import INPUT, OPTIMISER, OTHER, WEIGHT, optimiser_scopes, varia
 
 @dataclass(frozen=True)
 class Parameter:
-    """What the caller of ``read_hlo_proto`` knows of a parameter.
+    """Description of one parameter of a program, as passed to ``read_hlo_proto``.
 
     Attributes:
-        name: What to call its buffer.
-        category: What it is: ``"weight"``, ``"optimiser"``, ``"input"`` or ``"other"``.
+        name: The name of its buffer.
+        category: ``"weight"``, ``"optimiser"``, ``"input"`` or ``"other"``.
         fed: Whether it is the data of one execution.
-        size_bytes: Its size; None: any.
-        layer: The layer that a variable belongs to; for the state of an optimiser, that of the
-            weight it is for.
+        size_bytes: Its size; None matches any.
+        layer: The layer of a variable; for the state of an optimiser, that of the weight.
 
     Examples:
         >>> compiled = kr.liveness.compile_program(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
@@ -42,12 +41,11 @@ class Parameter:
 
 
 def describe_inputs(concrete: Any, input_feed: Sequence[int | str]) -> list[Parameter]:
-    """Return a description of each input of a traced TensorFlow function, ``input_feed`` marked as
-    fed.
+    """Return a description of each input of a concrete function, with ``input_feed`` marked as fed.
 
-    Variables are called by their path (Keras: ``"net/lstm/lstm_cell/kernel"``), arguments by their
-    name, and by name and number (``"batch[1]"``) where an argument holds several tensors. Raises
-    InvalidArgumentError for a feed that is not there, or that is a variable.
+    Variables are named by path (Keras: ``"net/lstm/lstm_cell/kernel"``), arguments by name, or by
+    name and number (``"batch[1]"``) if an argument holds several tensors. Raises
+    InvalidArgumentError for a feed that does not exist or is a variable.
     """
     count = len(concrete.inputs) - len(concrete.captured_inputs)
     arguments = _argument_names(concrete, count)
@@ -92,10 +90,9 @@ def describe_inputs(concrete: Any, input_feed: Sequence[int | str]) -> list[Para
 
 
 def match_parameters(described: Sequence[Parameter], sizes: Sequence[int]) -> list[Parameter]:
-    """Return one description per parameter of ``sizes`` bytes; descriptions of inputs that were
-    folded away are left out.
+    """Return one description per parameter of ``sizes`` bytes, without those of folded inputs.
 
-    Raises ReportError where they cannot be matched in order.
+    Raises ReportError if they cannot be matched in order.
     """
     matched: list[Parameter] = []
     remaining = list(described)
@@ -116,8 +113,9 @@ def match_parameters(described: Sequence[Parameter], sizes: Sequence[int]) -> li
 
 
 def _layer(path: str, category: str, weights: Sequence[str]) -> str | None:
-    """Return the layer of a variable: ``"net/lstm"`` of ``"net/lstm/kernel"``, and of
-    ``"adam/net_lstm_kernel_momentum"``.
+    """Return the layer of a variable.
+
+    ``"net/lstm"`` for ``"net/lstm/kernel"``, and for ``"adam/net_lstm_kernel_momentum"``.
     """
     if category == OPTIMISER:
         slot = path.partition("/")[2]

@@ -1,21 +1,20 @@
-"""Read a report that the Poplar SDK captured: the only file that knows ``pva``, its analysis
-library.
+"""Reader of memory reports of the Poplar SDK, and the only module that uses its library ``pva``.
 
-PopVision's figures, and what becomes of them (attributes of ``pva.openReport(path).compilation``):
+PopVision's figures (attributes of ``pva.openReport(path).compilation``) become:
 
-* *always-live*: the sum over ``tiles`` of ``memory.alwaysLiveBytes``. It holds more than
-  ``alwaysLiveVariables`` lists (code, exchange tables): what is left is a buffer of its own. Which
-  of them is a weight nothing tells: their category is other;
+* *always-live*: the sum over ``tiles`` of ``memory.alwaysLiveBytes``. It exceeds
+  ``alwaysLiveVariables`` by code and exchange tables, which become a buffer of their own. Nothing
+  says which variable is a weight, so their category is other;
 * *steps*: ``livenessProgramSteps``, each with ``notAlwaysLiveMemory.bytes``; the body of a repeat
   appears once;
-* *temporaries*: ``notAlwaysLiveMemory.variables`` of consecutive steps, one buffer for each stretch
-  in which a variable is listed without a gap. What a step holds beyond the listed ones is shown as
-  unexplained, as everywhere;
+* *temporaries*: ``notAlwaysLiveMemory.variables`` of consecutive steps, one buffer for each range
+  of steps that lists a variable without a gap. What a step holds beyond them is shown as
+  unexplained;
 * *capacity*: ``target.numTiles`` times ``target.bytesPerTile``.
 
-Peak = always-live plus the largest step, as PopVision draws it. Data that is streamed in is not in
-these figures, so there is no input feed. Written to Graphcore's published API and tested with
-objects of its shape; no SDK was at hand.
+The peak is always-live plus the largest step, as PopVision draws it. Streamed data is not in these
+figures, so there is no input feed. Written to Graphcore's published API and tested with objects of
+its shape; no SDK was at hand.
 """
 
 from __future__ import annotations
@@ -37,14 +36,13 @@ UNLISTED = "always live, in no variable of the report"
 
 
 def read_popvision(source: Any, *, name: str | None = None) -> Program:
-    """Return the record of a report.
+    """Return the record of a report of the Poplar SDK, or of a ``profile.pop`` of this package.
 
-    A ``profile.pop`` of ours is read as it is; any other is opened with the Poplar SDK's ``pva``,
-    which must then be installed.
+    The SDK's own files are opened with its ``pva``, which must then be installed.
 
     Args:
-        source: The path of a ``profile.pop`` or of its folder, or what ``pva.openReport`` returned.
-        name: What to call the program.
+        source: The path of a ``profile.pop`` or of its folder, or the result of ``pva.openReport``.
+        name: The name of the program.
 
     Raises:
         ReportError: It cannot be read.
@@ -80,8 +78,7 @@ def _opened(path: Path) -> Any:
         ) from error
     try:
         return pva.openReport(str(path))
-    # A library of another house: whatever it raises, the file was not read
-    except Exception as error:
+    except Exception as error:  # pva documents no error classes
         raise ReportError(
             f"{str(path)!r} could not be read by pva: {type(error).__name__}: {error}"
         ) from error
@@ -130,8 +127,9 @@ def _variables(step: Any) -> Counter[tuple[str, int]]:
 
 
 def _stretches(steps: Iterable[Counter[tuple[str, int]]], names: Names) -> Iterator[Buffer]:
-    """Yield a buffer for every stretch of steps that list a variable; several of one name and size
-    are told apart by number.
+    """Yield a buffer for every range of steps that lists a variable without a gap.
+
+    Several variables of one name and size are told apart by their number.
     """
     held: dict[tuple[str, int], list[int]] = {}  # the steps at which those listed just now appeared
     number = -1
@@ -156,8 +154,9 @@ def _temporary(variable: tuple[str, int], first: int, last: int, names: Names) -
 
 
 def _always_live(listed: list[tuple[str, int]], total: int, last: int) -> Iterator[Buffer]:
-    """Yield what is always live, ``total`` bytes together; where more is listed than there is, the
-    list cannot be used.
+    """Yield always-live buffers of ``total`` bytes together.
+
+    If more is listed than there is, the list is not used.
     """
     rest = total - sum(size for _, size in listed)
     kept = listed if rest >= 0 else []

@@ -1,16 +1,15 @@
-"""The memory that a process really takes, measured from outside the program.
+"""The resident memory of this process, measured from outside the program.
 
-Linux keeps the largest resident size of a process (``VmHWM``) and lets the process set it back to
-the present one. The kernel sees every page, so no sample is missed. Where the reset is not
-permitted, a thread samples the resident size and may miss a short peak; where that cannot be read
-either, the figure is None. The method is part of the result.
+Linux keeps the largest resident size of a process (``VmHWM``), and the process may reset it. The
+kernel sees every page, so no peak is missed. If the reset is not permitted, a thread samples the
+resident size and may miss a short peak. If that cannot be read either, the figure is None. The
+method is part of the result.
 
-Resident is not allocated: pages that an allocator kept from earlier work, and reuses, count as
-idle, and a program that runs in them is not seen. What glibc keeps is given back to the system
-before the block; TensorFlow's allocator gives nothing back by itself,
-``allocator.forget_free_memory`` has it do so. Parameters, and data that is fed in, are resident
-before the block, and so in no figure: what is measured is to be held against the not-always-live
-peak. The first run of a program compiles it, which takes some 100 MiB: measure a later one.
+Resident is not allocated. Pages that an allocator kept from earlier work and reuses count as idle,
+and a program that runs in them does not show. Memory that glibc keeps is released before the block.
+TensorFlow's allocator needs ``forget_free_memory`` for that. Parameters and fed data are resident
+before the block, and so not counted: the result is comparable with the not-always-live peak. The
+first run of a program compiles it, which takes some 100 MiB, so measure a later one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @dataclass
 class MeasuredMemory:
-    """Filled in when the measured block ends.
+    """Memory of a measured block, filled in when the block ends.
 
     Attributes:
         idle_bytes: Held before the block.
@@ -54,10 +53,9 @@ class MeasuredMemory:
 def process_memory() -> Iterator[MeasuredMemory]:
     """Measure the peak resident bytes of this process while the block runs.
 
-    Blocks must not be nested: the kernel keeps one high-water mark per process. Garbage is
-    collected first, so that it is not idle memory that the block could reuse. Where the block runs
-    a compiled program of TensorFlow's, call
-    ``forget_free_memory(program.allocated_temporary_bytes)`` before it.
+    Blocks must not be nested, since the kernel keeps one high-water mark per process. Garbage is
+    collected first, so that the block cannot reuse it. Before a compiled TensorFlow program, call
+    ``forget_free_memory(program.allocated_temporary_bytes)``.
 
     Returns:
         A context manager that gives a ``MeasuredMemory``, filled in when the block ends.
@@ -98,7 +96,7 @@ class _Sampler(threading.Thread):
             self._peak = max(self._peak, _resident("VmRSS") or 0)
 
     def finish(self) -> int:
-        """Stop sampling and return the largest size seen, the present one included."""
+        """Stop sampling and return the largest size seen, including the present one."""
         self._done.set()
         self.join()
         return max(self._peak, _resident("VmRSS") or 0)
@@ -110,7 +108,7 @@ def resident_bytes() -> int | None:
 
 
 def _give_back_free_pages() -> None:
-    """Have glibc return to the system what was freed; other C libraries have no such call."""
+    """Make glibc return freed memory to the system; other C libraries have no such call."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
@@ -127,7 +125,7 @@ def _reset_high_water() -> bool:
 
 
 def _resident(name: str) -> int | None:
-    """Return a figure of this process in bytes, or None where the system does not tell."""
+    """Return a figure of this process in bytes, or None if the system does not report it."""
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:

@@ -1,9 +1,7 @@
-"""``profile.pop`` as this project writes it: a line that says what it is and for which device, then
-the record.
+"""``profile.pop`` in this project's own format: a header line with the device, then the record.
 
-The Poplar SDK writes files of this name whose bytes are not documented publicly. Ours stands in the
-same place and has a format of its own, which its first line says; the SDK's ``pva`` does not read
-it. Two lines of JSON:
+The Poplar SDK writes files of this name in a format that is not documented publicly, and its
+``pva`` cannot read ours. The first line tells them apart. Two lines of JSON:
 
     {"format": "keras-recompute profile.pop", "note": ..., "schema_version": 1, "target": {...}}
     the program, as in liveness.json
@@ -32,10 +30,10 @@ _FIRST_LINE_AT_MOST = 4096  # ours is shorter; a foreign file may have no line a
 
 @dataclass(frozen=True)
 class IpuTarget:
-    """The device that a profile is for; by default one Mk2 IPU. All numbers are positive.
+    """The device of a profile, by default one Mk2 IPU. All numbers are positive.
 
     Raises:
-        InvalidArgumentError: A number is no int from 1 on.
+        InvalidArgumentError: A number is not a positive int.
 
     Examples:
         >>> kr.liveness.IpuTarget(ipus=2).memory_bytes  # 2 * 1472 tiles of 624 KiB
@@ -68,15 +66,15 @@ class IpuTarget:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a ``profile.pop`` of ours holds."""
+    """The contents of a ``profile.pop`` in this project's format."""
 
     program: Program
     target: IpuTarget = IpuTarget()
 
     @staticmethod
     def from_bytes(data: bytes) -> Profile:
-        """Read the contents of a file. Raises ReportError for any but ours, the Poplar SDK's
-        included.
+        """Read the contents of a file. Raises ReportError for other formats, such as the Poplar
+        SDK's.
         """
         first, newline, _ = data[:_FIRST_LINE_AT_MOST].partition(b"\n")
         head = _head(first)
@@ -109,11 +107,12 @@ class Profile:
 
 
 def write_profile_pop(program: Program, path: PathLike, *, target: IpuTarget | None = None) -> None:
-    """Write ``program``, for ``target`` (by default one Mk2 IPU), to the file ``path``; its folder
-    is made if need be.
+    """Write ``program`` and its ``target``, by default one Mk2 IPU, to the file ``path``.
+
+    The folder is created if it does not exist.
 
     Raises:
-        ReportError: It cannot be written.
+        ReportError: The file cannot be written.
 
     Examples:
         >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
@@ -134,10 +133,10 @@ def write_profile_pop(program: Program, path: PathLike, *, target: IpuTarget | N
 
 
 def read_profile_pop(path: PathLike) -> Profile:
-    """Read what ``write_profile_pop`` wrote.
+    """Read a file of ``write_profile_pop``.
 
     Raises:
-        ReportError: It is anything else, a file of the Poplar SDK's included.
+        ReportError: It is anything else, such as a file of the Poplar SDK.
 
     Examples:
         >>> program = kr.liveness.profile(tf.sin, tf.TensorSpec((8,)))
@@ -158,8 +157,9 @@ def read_profile_pop(path: PathLike) -> Profile:
 
 
 def is_profile_pop(path: PathLike) -> bool:
-    """Return whether the file ``path`` is a ``profile.pop`` of ours, going by its first line; False
-    if it is not there.
+    """Return whether the first line of the file ``path`` says that it is in our format.
+
+    False if there is no file.
 
     Examples:
         >>> program = kr.liveness.profile(tf.sin, tf.TensorSpec((8,)))
@@ -177,7 +177,7 @@ def is_profile_pop(path: PathLike) -> bool:
 
 
 def _head(line: bytes) -> dict[str, Any] | None:
-    """Return what a first line says, if it is one of ours."""
+    """Return the header of a first line in our format, else None."""
     try:
         head = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,21 +1,19 @@
-"""The record of a compiled program's memory, as plain data: no compiler, no TensorFlow.
+"""The record of a compiled program's memory, as plain data without TensorFlow.
 
-One record for every source. ``xla_reader`` makes it from XLA's buffer assignment; whatever else
-reports the memory of a program makes the same record, and everything after (timeline,
-reconciliation, figures) works on the record alone.
+There is one record for every source: ``xla_reader`` makes it from XLA's buffer assignment, and
+other readers make the same. Timeline, reconciliation and figures use the record alone.
 
-Bytes are told apart by how long they are held:
+Bytes are classified by their lifetime:
 
 * *always-live*: parameters that stay with the program (weights, optimiser state, whole inputs) and
   constants;
-* *input feed*: the data of one execution, handed in from outside. Counted apart: it is neither
-  always-live nor part of the model's peak;
+* *input feed*: the data of one execution, passed in from outside. It is neither always-live nor
+  part of the model's peak, and is counted apart;
 * *temporary*: held from one program step to another;
-* *result*: what the program returns in storage of its own, held from its first use to the end of
-  the program.
+* *result*: what the program returns in storage of its own, held from its first use to the end.
 
 The *peak* is always-live plus the largest sum of temporaries and results over the program steps. A
-step is one instruction of the compiled schedule; the body of a loop counts once, however often it
+step is one instruction of the compiled schedule. The body of a loop counts once, however often it
 runs.
 """
 
@@ -33,16 +31,13 @@ from . import json_columns
 
 ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT = "always-live", "input-feed", "temporary", "result"
 LIFETIMES = (ALWAYS_LIVE, INPUT_FEED, TEMPORARY, RESULT)
-# A program of 20,000 steps and 50,000 buffers takes 4 MB; read, a record takes some ten times its
-# bytes.
+# A program of 20,000 steps and 50,000 buffers takes 4 MB. In memory a record takes ten times that.
 RECORD_BYTES_AT_MOST = 256 * 2**20
 
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction of the schedule, and the not-always-live bytes held while it runs, as the
-    compiler counts them.
-    """
+    """One instruction of the schedule, and the bytes that are not always live while it runs."""
 
     instruction: str
     not_always_live_bytes: int
@@ -75,9 +70,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Bytes held by a program: a floor that is always there, and what comes on top at each program
-    step.
-    """
+    """Bytes held by a program: a constant floor, and what is added at each program step."""
 
     always_live_bytes: int
     input_feed_bytes: int
@@ -106,28 +99,27 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled program: its steps, the storage it holds, and the compiler's own totals to
-    reconcile with.
+    """A compiled program: its steps, the storage it holds, and the compiler's own totals.
 
     Unknown figures are None, never zero.
 
     Attributes:
-        name: What the compiler calls it.
-        compiled_by: Which compiler, and of which version, where that is known.
+        name: The compiler's name for it.
+        compiled_by: The compiler, with its version if known.
         steps: The instructions of its schedule.
         buffers: All storage, from its first to its last step.
-        program_instructions: Number of instructions, those that take no step included.
-        allocated_temporary_bytes: What the allocator reserves for temporaries and results, more
-            than the live peak by fragmentation.
-        capacity_bytes: What the device has.
+        program_instructions: Number of instructions, including those that take no step.
+        allocated_temporary_bytes: What the allocator reserves for temporaries and results. It
+            exceeds the live peak by fragmentation.
+        capacity_bytes: Memory of the device.
         compile_seconds: How long compilation took.
-        measured_bytes: What a run took beside parameters and data, where it was measured; to be
-            held against ``allocated_temporary_bytes``.
-        measured_by: What counted them: the allocator of a GPU, or the process.
-        compiler_totals: Figures that the compiler states by itself (see ``reconcile``).
+        measured_bytes: Memory of a run without parameters and data, if it was measured; comparable
+            with ``allocated_temporary_bytes``.
+        measured_by: How it was measured: by a GPU's allocator, or for the process.
+        compiler_totals: Figures that the compiler states itself (see ``reconcile``).
 
     Raises:
-        ReportError: There is no step, or a step or buffer cannot be.
+        ReportError: There is no step, or a step or buffer is impossible.
 
     Examples:
         >>> from keras_recompute.liveness import Buffer, Step
@@ -151,7 +143,7 @@ class Program:
     compiler_totals: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ReportError for steps and buffers that cannot be."""
+        """Raise ReportError for impossible steps and buffers."""
         if not self.steps:
             raise ReportError(
                 f"the program {self.name!r} has no steps: nothing was scheduled, so there is no "
@@ -186,11 +178,11 @@ class Program:
     @cached_property
     def timeline(self) -> Timeline:
         """Bytes over program steps."""
-        return Timeline(
-            always_live_bytes=sum(b.size_bytes for b in self.buffers if b.lifetime == ALWAYS_LIVE),
-            input_feed_bytes=sum(b.size_bytes for b in self.buffers if b.lifetime == INPUT_FEED),
-            not_always_live_bytes=tuple(step.not_always_live_bytes for step in self.steps),
-        )
+        always_live = sum(b.size_bytes for b in self.buffers if b.lifetime == ALWAYS_LIVE)
+        input_feed = sum(b.size_bytes for b in self.buffers if b.lifetime == INPUT_FEED)
+        # As the compiler counts them: the buffers may not explain every byte.
+        held = tuple(step.not_always_live_bytes for step in self.steps)
+        return Timeline(always_live, input_feed, held)
 
     @property
     def always_live_bytes(self) -> int:
@@ -199,7 +191,7 @@ class Program:
 
     @property
     def input_feed_bytes(self) -> int:
-        """Bytes of the data of one execution; in no other figure."""
+        """Bytes of the data of one execution, which no other figure includes."""
         return self.timeline.input_feed_bytes
 
     @property
@@ -219,8 +211,8 @@ class Program:
 
     @property
     def needed_bytes(self) -> int | None:
-        """Bytes that a device needs for a run: always-live, the data of one execution, and what the
-        allocator reserves.
+        """Bytes that a run needs on a device: always-live, fed data, and what the allocator
+        reserves.
         """
         if self.allocated_temporary_bytes is None:
             return None
@@ -234,9 +226,7 @@ class Program:
         return self.allocated_temporary_bytes - self.not_always_live_peak_bytes
 
     def live_at(self, step: int) -> tuple[Buffer, ...]:
-        """Return the storage of the model that is held at ``step``, largest first; the input feed
-        is not the model's.
-        """
+        """Return the model's storage held at ``step``, largest first, without the input feed."""
         live = (b for b in self.buffers if b.lifetime != INPUT_FEED and b.is_live_at(step))
         return tuple(sorted(live, key=lambda b: (-b.size_bytes, b.first_step, b.name)))
 
@@ -245,8 +235,8 @@ class Program:
         return self.live_at(self.peak_step)[:count]
 
     def named_share_at_peak(self) -> float:
-        """Return the share, 0 to 1, of the bytes alive at the peak that are named with a layer or
-        are a parameter.
+        """Return the share, 0 to 1, of the bytes at the peak that have a layer or are a
+        parameter.
         """
         live = self.live_at(self.peak_step)
         total = sum(b.size_bytes for b in live)
@@ -268,8 +258,8 @@ class Program:
 
     @staticmethod
     def read(path: str | Path) -> Program:
-        """Read a ``liveness.json``. Raises ReportError where it is missing, unreadable, too large
-        or malformed.
+        """Read a ``liveness.json``. Raises ReportError if it is missing, unreadable or
+        malformed.
         """
         try:
             return Program.from_json(read_whole(path, at_most_bytes=RECORD_BYTES_AT_MOST))

@@ -1,7 +1,7 @@
-"""Compare the record of a program with what its compiler states by itself; nothing is left out.
+"""Comparison of a program's record with the totals that its compiler states.
 
-Each row sets a sum over the record beside a figure that was made without it. A difference has an
-explanation, or is called unexplained.
+Each row compares a sum over the record with a figure that was made without it. A difference has an
+explanation, or is called unexplained. Nothing is left out.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ UNEXPLAINED = "unexplained"
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison, in bytes (one row counts events); ``explanation`` is empty where the two
-    agree.
-    """
+    """One comparison in bytes (one row counts events); ``explanation`` is empty if both agree."""
 
     name: str
     ours: int
@@ -31,8 +29,7 @@ class Row:
 
 
 def reconcile(program: Program) -> list[Row]:
-    """Return one row per figure that the compiler of ``program`` states; figures that it does not
-    state have none.
+    """Return one row per figure that the compiler of ``program`` states.
 
     Returns:
         Rows with ``name``, ``ours``, ``compilers``, ``difference`` (bytes; one row counts events)
@@ -100,7 +97,7 @@ def reconcile(program: Program) -> list[Row]:
 
 
 def _row(name: str, ours: int, compilers: int, explanations: dict[int, str] | None = None) -> Row:
-    """Return the row; ``explanations`` says which differences, in bytes, are expected and why."""
+    """Return the row; ``explanations`` maps expected differences in bytes to their reasons."""
     if ours == compilers:
         return Row(name, ours, compilers)
     return Row(name, ours, compilers, (explanations or {}).get(ours - compilers, UNEXPLAINED))

@@ -1,9 +1,8 @@
 """The line of the user's code that made each operation of a traced function.
 
-XLA is told lines of TensorFlow's own, and the engine copies operations from graph to graph. The
-operation that a user's function made still knows where: its innermost line outside the packages
-around it. A line from which these packages were called, as that of ``fit``, would be the same for
-all operations and is left out.
+XLA is told lines of TensorFlow itself, and the engine copies operations between graphs. The user's
+own operation still knows its line: the innermost one outside of the packages around it. A line that
+called these packages, as that of ``fit``, would be the same for all operations and is left out.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from ..seams.tensorflow.concrete_functions import called_functions
 
 
 def source_lines(concrete: Any, packages: tuple[str, ...]) -> dict[str, str]:
-    """Return ``{operation: "file:line"}`` for a traced function and those that it calls; names as
-    in their own graphs.
+    """Return ``{operation: "file:line"}`` for a concrete function and the functions that it calls.
 
-    ``packages`` are the folders, with a slash behind, whose lines are not the user's.
+    Operations are named as in their own graphs. ``packages`` are folders, with a trailing slash,
+    whose lines are not the user's.
     """
     found: dict[str, str] = {}
     # Operations of copied graphs are asked for once per copy

@@ -1,11 +1,11 @@
-"""A program with the turns of one loop one after the other, each with the branches that it takes.
+"""Unrolling of one loop of a program, with each trip taking its own branches.
 
-In a record the body of a loop counts once. Where the turns differ, as those of a pipeline do, that
-hides what runs when. Memory is planned once for the body, so each turn holds at a step what the
-record says of that step; only which steps there are differs. Loops inside stay as they are: their
-bodies count once for each turn.
+In a record the body of a loop counts once. Where trips differ, as in a pipeline, that hides what
+runs when. Memory is planned once for the body, so each trip holds at a step what the record says of
+that step; only the sequence of steps differs. Nested loops stay as they are: their bodies count
+once per trip.
 
-It reads XLA's messages and imports nothing for them, as ``xla_schedule`` does.
+Reads XLA's messages without importing their classes, as ``xla_schedule`` does.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from .branches import trip_count
 from .program import Buffer, Program
 from .xla_schedule import Schedule
 
-# The (phase, section) that tells a branch from the others of its loop.
+# The (phase, section) that identifies a branch among those of its loop.
 Mark = Tuple[str, str]
 _OF_NOTHING: dict[str, Any] = {"phase": None, "section": None, "layer": None}
 
 
 @dataclass(frozen=True)
 class ScheduledStep:
-    """The number of a step that runs; ``is_idle`` where it stands in for what a turn skips."""
+    """The number of a step that runs; ``is_idle`` if it stands in for a branch that is not
+    taken.
+    """
 
     step: int
     is_idle: bool = False
@@ -35,9 +37,7 @@ class ScheduledStep:
 
 @dataclass(frozen=True)
 class _Branch:
-    """The id of an instruction that branches, and of the computations that run if the branch is
-    taken and if it is not.
-    """
+    """Ids of a branching instruction, and of the computations for taken and not taken."""
 
     instruction: int
     if_taken: int
@@ -47,13 +47,12 @@ class _Branch:
 def run_order(
     schedule: Schedule, steps: Sequence[Any], turns: Sequence[Collection[Mark]]
 ) -> list[ScheduledStep]:
-    """Return the places of ``steps`` in the order in which they run, those of a loop once for each
-    of ``turns``.
+    """Return ``steps`` in the order in which they run, those of the loop once per trip.
 
-    ``steps`` are instructions of ``schedule`` in its order. A turn is given by the marks of the
-    branches that it takes; of a branch that it does not take, the other alternative runs. The loop
-    is the one whose body has a branch for each mark. Raises ReportError where there is no such
-    loop, or it has another number of turns.
+    ``steps`` are instructions of ``schedule`` in its order. Each of ``turns`` holds the marks of
+    the branches that this trip takes; of any other branch the alternative runs. The loop is the one
+    whose body has a branch for each mark. Raises ReportError if there is no such loop, or its trip
+    count differs.
     """
     marks = frozenset[Mark]().union(*turns)
     loop, branches = _loop_with(schedule, marks)
@@ -79,25 +78,19 @@ def run_order(
     for turn in turns:
         taken = [branch for mark, branch in branches.items() if mark in turn]
         skipped = [branch for mark, branch in branches.items() if mark not in turn]
-        not_run = steps_in(
-            *(branch.if_not for branch in taken), *(branch.if_taken for branch in skipped)
-        )
-        idle = steps_in(*(branch.if_not for branch in skipped)) | {
-            number_of[branch.instruction] for branch in skipped
-        }
-        order += [
-            ScheduledStep(step, step in idle)
-            for step in range(first, last + 1)
-            if step not in not_run
-        ]
+        not_run = steps_in(*[branch.if_not for branch in taken])
+        not_run |= steps_in(*[branch.if_taken for branch in skipped])
+        idle = steps_in(*[branch.if_not for branch in skipped])
+        idle |= {number_of[branch.instruction] for branch in skipped}
+        running = [step for step in range(first, last + 1) if step not in not_run]
+        order += [ScheduledStep(step, step in idle) for step in running]
     return order + [ScheduledStep(step) for step in range(last + 1, len(steps))]
 
 
 def apply_run_order(program: Program, order: Sequence[ScheduledStep]) -> Program:
-    """Return ``program`` with its steps in ``order``, where each may stand several times. Storage
-    is held where its steps are.
+    """Return ``program`` with its steps in ``order``, in which each may appear several times.
 
-    What is idle belongs to no phase, section or layer.
+    Storage is held where its steps are. Idle steps belong to no phase, section or layer.
     """
     buffers = [
         replace(buffer, first_step=first, last_step=last)
@@ -112,8 +105,8 @@ def apply_run_order(program: Program, order: Sequence[ScheduledStep]) -> Program
 
 
 def _stretches(buffer: Buffer, order: Sequence[ScheduledStep]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last numbers in ``order`` of each unbroken run of steps that ``buffer``
-    is held at.
+    """Yield the first and last indices in ``order`` of each unbroken run that ``buffer`` is held
+    at.
     """
     for is_held, run in groupby(
         enumerate(order), key=lambda numbered: buffer.is_live_at(numbered[1].step)

@@ -1,8 +1,8 @@
-"""Compile what TensorFlow has traced and get the program from the compiler, without running
-anything.
+"""Compilation of a traced function by XLA, to read the program without running it.
 
-``tf.function.experimental_get_compiler_ir(...)`` returns it in process: a function, the training
-step of a Keras model, or what ``fit`` has traced. ``xla_reader`` makes the record of it.
+``tf.function.experimental_get_compiler_ir(...)`` returns it in process. It serves for a function,
+for the training step of a Keras model, and for what ``fit`` has traced. ``xla_reader`` makes the
+record.
 """
 
 from __future__ import annotations
@@ -40,19 +40,17 @@ from .xla_refusal import shorten_refusals
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """A compiled program as XLA serializes it, with what is known of its inputs and layers;
-    ``program`` reads it.
+    """A compiled program as XLA serializes it, with its inputs and layers; ``program`` reads it.
 
     Attributes:
-        serialized: What viewers of XLA's own programs read; ``report.write_report`` keeps it beside
-            the record.
+        serialized: The bytes that XLA's own viewers read; ``report.write_report`` keeps them.
         parameters: What is known of the inputs.
         compile_seconds: How long compilation took.
-        layers: Names of all layers of the model; none where they are not known.
+        layers: Names of all layers of the model; empty if unknown.
         sources: Lines of the user's code by operation.
-        compiled_by: Which compiler made it.
-        capacity_bytes: What the device has that it was compiled for, where that was named.
-        stated: What its compiler states beside it, in bytes by kind.
+        compiled_by: Name and version of the compiler.
+        capacity_bytes: Memory of the device that it was compiled for, if one was named.
+        stated: Memory statistics of the compiler itself, in bytes by kind.
     """
 
     serialized: bytes = field(repr=False)
@@ -67,11 +65,11 @@ class CompiledProgram:
     def program(
         self, *, capacity_bytes: int | None = None, turns: Sequence[Collection[Mark]] = ()
     ) -> Program:
-        """Return the record; ``capacity_bytes`` is what the device has, by default that of the one
-        it was compiled for.
+        """Return the record of the program.
 
-        With ``turns`` those of a loop stand one after the other (see ``read_hlo_proto``). Raises
-        ReportError where the program cannot be read.
+        ``capacity_bytes`` is the memory of the device, by default of the one compiled for. With
+        ``turns`` the trips of a loop are unrolled (see ``read_hlo_proto``). Raises ReportError if
+        the program cannot be read.
         """
         return read_hlo_proto(
             self.serialized,
@@ -96,11 +94,11 @@ def profile(
     timeout_seconds: float = 600,
     **kwargs: Any,
 ) -> Program:
-    """Compile ``fn(*args, **kwargs)`` with XLA and return its record; nothing is run.
+    """Compile ``fn(*args, **kwargs)`` with XLA and return its memory record, without running it.
 
-    Compilation takes as long as that of the first call. With ``device`` the function is traced and
-    compiled for a GPU or TPU that need not be here, by that device's own compiler, in a process of
-    its own; what was compiled once is found on disk the next time.
+    Compilation takes as long as in a first call. With ``device`` the function is traced and
+    compiled for a GPU or TPU that need not be installed here, by that device's own compiler in a
+    separate process. The result is cached on disk.
 
     Args:
         fn: A ``tf.function``, or a Python function to make one of. Its arguments follow;
@@ -108,30 +106,29 @@ def profile(
             as ``fit`` takes it, ``profile(model, x, y)``: then it is the training step on that
             batch, as ``fit`` runs it with ``jit_compile=True``; the model is built, not trained.
         input_feed: The arguments that hold the data of one execution, by name (``"x"``, all its
-            tensors) or by the number of
-            one tensor among the inputs: they are counted in ``input_feed_bytes`` and are no part of
-                the peak. By default the batch of a model, and nothing for a function.
-        capacity_bytes: What the device has; the record keeps it.
-        layers_of: A Keras model that ``fn`` trains or calls: what is in the scope of one of its
-            layers is named after that layer, and nothing else is taken for a layer. By default
-            ``fn`` itself where that is a model; without one, layers are guessed from the scopes of
-            variables and operations.
+            tensors) or by the number of one tensor among the inputs. They count as
+            ``input_feed_bytes`` and not in the peak. By default the batch of a model, and nothing
+            for a function.
+        capacity_bytes: Memory of the device; the record keeps it.
+        layers_of: A Keras model that ``fn`` trains or calls. Operations in the scope of one of its
+            layers are named after that layer, and no other scope is taken for a layer. By default
+            ``fn`` itself if it is a model; else layers are guessed from the scopes of variables and
+            operations.
         device: A name of ``devices()``, such as ``"h100"``; its memory is the capacity. By default
             what TensorFlow runs on. ``"local"`` is the device that is here, the first GPU or this
-            machine: the program is compiled for it and run, twice and on zeros where only specs are
-            given, and the record has beside the compiler's figures what the run took, by the
-            allocator of the GPU or else by the process. Variables keep their values.
+            machine: the program is compiled for it and run twice, on zeros where only specs are
+            given. The record then also has the memory of the run, by the GPU's allocator or by the
+            process. Variables keep their values.
         timeout_seconds: How long the compiler of ``device`` may take.
 
     Raises:
         InvalidArgumentError: ``input_feed`` names no data argument, or ``device`` no device.
         DeviceError: The compiler of ``device`` is not installed, refuses the program, or takes too
             long.
-        DoesNotFitError: It says that the program needs more memory than the device has; of TPUs.
+        DoesNotFitError: A TPU's compiler reports that the program needs more memory than there is.
         ReportError: The compiled program cannot be read.
-        XlaUnsupportedError: XLA does not have an operation of the function; it names the operation
-            and the layer. What else TensorFlow raises for a function that XLA cannot compile passes
-            through.
+        XlaUnsupportedError: XLA lacks an operation of the function; names the operation and the
+            layer. Other errors of TensorFlow for functions that XLA cannot compile pass through.
 
     Examples:
         >>> def f(x):
@@ -159,8 +156,7 @@ def compile_program(
     timeout_seconds: float = 600,
     **kwargs: Any,
 ) -> CompiledProgram:
-    """Compile ``fn(*args, **kwargs)`` as ``profile`` does and return the serialized program, to be
-    kept or read.
+    """Compile ``fn(*args, **kwargs)`` as ``profile`` does and return the serialized program.
 
     Examples:
         >>> compiled = kr.liveness.compile_program(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
@@ -258,8 +254,9 @@ def _packages() -> tuple[str, ...]:
 
 
 def batch_spec(leaf: Any) -> Any:
-    """Return type and shape of a part of a batch as ``fit`` hands it on: in Keras's own floating
-    type.
+    """Return the type and shape of a part of a batch as ``fit`` passes it on.
+
+    ``fit`` casts floats to Keras's own floating type.
     """
     import keras
     import tensorflow as tf
@@ -276,9 +273,7 @@ def batch_spec(leaf: Any) -> Any:
 
 
 def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return a batch as specs, with the types that ``fit`` would hand on: Keras trains in its own
-    floating type.
-    """
+    """Return a batch as specs with the types that ``fit`` would pass on."""
     import tensorflow as tf
 
     unknown = kwargs.keys() - set(DATA_NAMES[len(args) :])
@@ -294,18 +289,17 @@ def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = None) -> Any:
-    """Return a Keras callback that keeps the program which ``fit`` runs, as it is after the first
-    batch.
+    """Return a Keras callback that captures the program which ``fit`` runs, after the first batch.
 
-    ``capture.compiled`` is the ``CompiledProgram``, ``capture.program`` its record: that of the
-    very trace that ran; of several, the one with the largest peak. Reading it compiles it once more
-    and trains nothing. Both are None, and a RecomputeWarning says why, where there is no program of
-    XLA's or its shapes are not known.
+    ``capture.compiled`` is the ``CompiledProgram``, ``capture.program`` its record. It is the
+    program of the trace that ran; of several, the one with the largest peak. Reading it compiles it
+    once more and trains nothing. Both are None, with a RecomputeWarning that says why, if XLA does
+    not compile the step or its shapes are unknown.
 
     Args:
-        batch_size: Needed where the last batch is shorter than the others, because Keras then
-            traces one step for any size.
-        capacity_bytes: What the device has; the record keeps it.
+        batch_size: Needed if the last batch is shorter than the others, since Keras then traces one
+            step for any size.
+        capacity_bytes: Memory of the device; the record keeps it.
 
     Examples:
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
@@ -362,9 +356,7 @@ def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = N
 def compile_trace(
     concrete: Any, batch_size: int | None, layers: tuple[str, ...]
 ) -> CompiledProgram | None:
-    """Compile a traced function, whose arguments are its input feed; None where not all their
-    shapes are known.
-    """
+    """Compile a concrete function whose arguments are its input feed; None for unknown shapes."""
     import tensorflow as tf
 
     data = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]

@@ -1,18 +1,18 @@
-"""Read a program that XLA compiled: with ``xla_schedule`` all that knows XLA's format.
+"""Reader of programs that XLA compiled; with ``xla_schedule`` all that knows XLA's format.
 
-An optimised program, as ``xla_compilation`` gets it, has its schedule, its buffer assignment and
-the trace of the allocator:
+An optimised program, as ``xla_compilation`` gets it, has a schedule, a buffer assignment and the
+trace of the allocator:
 
-* *program steps*: the schedule with the bodies of loops and branches in place, as XLA's own
-  allocator walks it (``HloLiveRange::FlattenSchedule``), less the instructions that neither compute
-  nor allocate;
+* *program steps*: the schedule with the bodies of loops and branches in place, in the order of
+  XLA's own allocator (``HloLiveRange::FlattenSchedule``), less the instructions that neither
+  compute nor allocate;
 * *temporaries*: the allocator's trace, replayed;
 * *parameters, constants, results*: allocations of their own, outside the trace;
-* *thread-local allocations*: scalars of small called computations, on the stack of whatever runs
-  them. They are in no sum but their own, which ``reconcile`` shows.
+* *thread-local allocations*: scalars of small called computations, on the caller's stack. They are
+  in no sum but their own, which ``reconcile`` shows.
 
-Seen with TensorFlow 2.21 on CPU: one trace, over the whole module; results that are no parameter
-are never in it.
+Seen with TensorFlow 2.21 on CPU: there is one trace, over the whole module, and results that are no
+parameter are never in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from typing import Any, Collection, Iterator, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 from ..errors import ReportError
 from ..op_names import BACKWARD, RECOMPUTE
@@ -51,10 +51,11 @@ from .unrolled_loop import Mark, apply_run_order, run_order
 from .xla_schedule import Schedule
 
 _KINDS = {0: ALLOCATE, 1: FREE, 2: SHARE}
-_NO_FILE = "dummy_file_name"  # written where an instruction was made without a line of any program
+_NO_FILE = "dummy_file_name"  # XLA's file name of instructions without a source line
 _LIBRARIES = "/tensorflow/python/", "/keras/src/", "/keras_recompute/"
-STAGE = "optimized_hlo_proto_serialized"  # what the compiler is to be asked for
-UNOPTIMIZED = "hlo_serialized"  # what another compiler is to be given
+# Stages of experimental_get_compiler_ir: the compiled program, and the input of other compilers.
+STAGE = "optimized_hlo_proto_serialized"
+UNOPTIMIZED = "hlo_serialized"
 
 
 def read_hlo_proto(
@@ -72,19 +73,19 @@ def read_hlo_proto(
     """Return the record of a serialized ``xla.HloProto`` with buffer assignment.
 
     Args:
-        data: ``CompiledProgram.serialized``, or what XLA wrote.
-        parameters: The function's inputs in order; without it a parameter that a result overwrites
-            counts as a weight, any other as unknown.
-        layers: Names of all layers of the model, if they are known.
-        sources: Lines of code by operation, named as in the function that it stands in.
-        capacity_bytes: What the device has; the record keeps it.
+        data: ``CompiledProgram.serialized``, or a file that XLA wrote.
+        parameters: The function's inputs in order. Without them a parameter that a result
+            overwrites counts as a weight, and any other as unknown.
+        layers: Names of all layers of the model, if known.
+        sources: Lines of code by operation, named as in the function that it is in.
+        capacity_bytes: Memory of the device; the record keeps it.
         compile_seconds: How long compilation took; the record keeps it.
-        compiled_by: Which compiler it was; the record keeps it.
-        stated: What the compiler states beside the program, in bytes by kind (``temp``, ...); the
-            record keeps it.
-        turns: For each turn of the loop whose turns are to stand one after the other, the (phase,
-            section) of the branches that it takes (see ``unrolled_loop``). By default the body of
-            every loop counts once.
+        compiled_by: The compiler; the record keeps it.
+        stated: The compiler's own statistics, in bytes by kind (``temp``, ...); the record keeps
+            them.
+        turns: For each trip of the loop that is to be unrolled, the (phase, section) of the
+            branches that it takes (see ``unrolled_loop``). By default the body of every loop counts
+            once.
 
     Raises:
         ReportError: The bytes are no such program.
@@ -118,7 +119,7 @@ def read_hlo_proto(
 
 
 class _Reader:
-    """One program on its way from XLA's messages to the record."""
+    """Conversion of one program from XLA's messages to the record."""
 
     def __init__(
         self,
@@ -140,14 +141,12 @@ class _Reader:
             i.parameter_number: i for i in entry[0].instructions if i.opcode == "parameter"
         }
         self.parameters = self._described(parameters)
-        names = Names.of_variables(
-            (p.name for p in self.parameters.values() if p.category == WEIGHT),
-            (p.name for p in self.parameters.values() if p.category == OPTIMISER),
-            layers,
-        )
+        weights = [p.name for p in self.parameters.values() if p.category == WEIGHT]
+        state = [p.name for p in self.parameters.values() if p.category == OPTIMISER]
+        names = Names.of_variables(weights, state, layers)
         self.schedule = Schedule(self.module, names, self.parameters)
-        # The memory of the device has no colour; a TPU's compiler places values on the chip, too,
-        # or in the host's memory.
+        # The device's main memory has colour 0. A TPU's compiler also places values on the chip or
+        # in the host's memory.
         self.allocations = [a for a in self.assignment.buffer_allocations if not a.color]
         self.elsewhere = {v.id for v in self.assignment.logical_buffers if v.color}
         values = self.assignment.logical_buffers
@@ -182,52 +181,53 @@ class _Reader:
             trace_peak, misplaced = trace_peak + max(totals, default=0), misplaced + moved
         outside = list(self._outside_the_trace())
         held = [a + b for a, b in zip(held, held_per_step(outside, (TEMPORARY, RESULT), count))]
-        allocations = self.allocations
-        parameter_bytes = sum(_shape_bytes(i.shape) for i in self.entry_parameters.values())
+        steps = [self._step(i, bytes_) for i, bytes_ in zip(self.steps, held)]
         return Program(
             name=self.module.name,
             compiled_by="xla",
-            steps=tuple(self._step(i, bytes_) for i, bytes_ in zip(self.steps, held)),
+            steps=tuple(steps),
             buffers=tuple(buffers + outside),
             program_instructions=len(self.schedule.instructions),
-            allocated_temporary_bytes=sum(a.size for a in allocations if _is_temporary(a)),
+            allocated_temporary_bytes=self._bytes(_is_temporary),
             capacity_bytes=capacity_bytes,
             compile_seconds=compile_seconds,
             compiler_totals={
-                "constants_bytes": sum(a.size for a in allocations if a.is_constant),
-                "allocations_bytes": sum(a.size for a in allocations),
+                **self._totals(),
                 "heap_trace_peak_bytes": trace_peak,
                 "heap_trace_events_misplaced": misplaced,
-                "parameter_shapes_bytes": parameter_bytes,
-                "parameter_padding_bytes": sum(
-                    a.size for a in allocations if a.is_entry_computation_parameter
-                )
-                - parameter_bytes,
-                "other_memory_bytes": sum(
-                    a.size for a in self.assignment.buffer_allocations if a.color
-                ),
-                "branches_taken": count_branches_taken(self.module),
-                "thread_local_bytes": sum(a.size for a in allocations if a.is_thread_local),
-                "untraced_temporary_bytes": sum(
-                    a.size for a in allocations if not a.maybe_live_out and self._is_untraced(a)
-                ),
             },
         )
 
+    def _totals(self) -> dict[str, int]:
+        """Return the figures of XLA's own that ``reconcile`` compares with the record."""
+        shapes = sum(_shape_bytes(i.shape) for i in self.entry_parameters.values())
+        parameters = self._bytes(lambda a: a.is_entry_computation_parameter)
+        elsewhere = sum(a.size for a in self.assignment.buffer_allocations if a.color)
+        return {
+            "constants_bytes": self._bytes(lambda a: a.is_constant),
+            "allocations_bytes": self._bytes(lambda _: True),
+            "parameter_shapes_bytes": shapes,
+            "parameter_padding_bytes": parameters - shapes,
+            "other_memory_bytes": elsewhere,
+            "branches_taken": count_branches_taken(self.module),
+            "thread_local_bytes": self._bytes(lambda a: a.is_thread_local),
+            "untraced_temporary_bytes": self._bytes(
+                lambda a: not a.maybe_live_out and self._is_untraced(a)
+            ),
+        }
+
+    def _bytes(self, counts: Callable[[Any], bool]) -> int:
+        return sum(allocation.size for allocation in self.allocations if counts(allocation))
+
     def _described(self, given: tuple[Parameter, ...]) -> dict[int, Parameter]:
-        """Return a description of every entry parameter; where the caller gave none, what the
-        program itself tells.
+        """Return a description of every entry parameter: the caller's, or what the program
+        tells.
         """
         numbers = sorted(self.entry_parameters)
         if given:
-            return dict(
-                zip(
-                    numbers,
-                    match_parameters(
-                        given, [_shape_bytes(self.entry_parameters[n].shape) for n in numbers]
-                    ),
-                )
-            )
+            sizes = [_shape_bytes(self.entry_parameters[n].shape) for n in numbers]
+            return dict(zip(numbers, match_parameters(given, sizes)))
+        # A parameter that a result overwrites is updated by the program, as weights are.
         overwritten = {entry.parameter_number for entry in self.module.input_output_alias.entries}
         return {
             n: Parameter(self.entry_parameters[n].name, WEIGHT if n in overwritten else OTHER)
@@ -251,8 +251,8 @@ class _Reader:
     def _stretches(
         self, values: Sequence[int], size: int, first: int, last: int, lifetime: str
     ) -> Iterator[Buffer]:
-        """Yield storage held from ``first`` to ``last`` as one buffer per value, or loop, that
-        fills it in turn.
+        """Yield storage held from ``first`` to ``last`` as one buffer per value or loop that fills
+        it.
         """
         makers = sorted((self.maker_of[v] for v in values), key=lambda i: self.step_of.get(i.id, 0))
         writers = self.schedule.writers(makers, self.step_of)
@@ -270,7 +270,7 @@ class _Reader:
         begun = self.schedule.origins.get(begun_by.id, Origin())
         phase = origin.phase
         if phase == RECOMPUTE and begun.section != origin.section:
-            phase = BACKWARD  # what outlives a replayed section is what it was replayed for
+            phase = BACKWARD  # a value that outlives the replayed section is a gradient
         return Buffer(
             name=writer.name,
             size_bytes=size,
@@ -286,9 +286,7 @@ class _Reader:
         )
 
     def _source(self, metadata: Any, op_name: str | None) -> str | None:
-        """Return the line that the compiler was told, unless it is of a library; else that of the
-        operation.
-        """
+        """Return the compiler's source line, unless it is a library's; else the operation's."""
         file = metadata.source_file
         if file and file != _NO_FILE and not any(library in file for library in _LIBRARIES):
             return f"{file}:{metadata.source_line}"
@@ -298,7 +296,7 @@ class _Reader:
         return self.sources.get(op_name) if op_name else None
 
     def _outside_the_trace(self) -> Iterator[Buffer]:
-        """Yield parameters, constants, results, and allocations that no trace explains, held
+        """Yield parameters, constants, results, and allocations without a trace, held
         throughout.
         """
         last = len(self.steps) - 1

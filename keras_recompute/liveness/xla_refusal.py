@@ -1,4 +1,4 @@
-"""What XLA says of a program with an operation that it does not have, as one line."""
+"""Errors of XLA for operations that it does not support, shortened to one line."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from ..errors import XlaUnsupportedError
 from .origins import Names
 
-# As TensorFlow 2.21 writes it: the operation, and in braces the node that is one.
+# TensorFlow 2.21 names the operation, and in braces the node.
 _OPERATION = re.compile(r"on XLA_\w+_JIT: (\w+) \(No registered")
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 
 
 @contextmanager
 def shorten_refusals(layers: Sequence[str]) -> Iterator[None]:
-    """Raise XlaUnsupportedError in place of TensorFlow's error for an operation XLA lacks.
+    """Raise XlaUnsupportedError in place of TensorFlow's error for an unsupported operation.
 
-    ``layers`` are the names of the layers of the model, by which the operation's is found.
+    ``layers`` are the names of the model's layers, by which the operation's layer is found.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""The order in which XLA runs a program, and where each of its instructions comes from.
+"""The order in which XLA runs a program's instructions, and the origin of each.
 
-Beside ``xla_reader`` the only file that knows XLA's format; it reads the module's messages and
-imports nothing for it.
+With ``xla_reader`` the only module that knows XLA's format. Reads the module's messages without
+importing their classes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from ..op_names import BACKWARD, FORWARD, RECOMPUTE, UPDATE
 from .origins import Names, Origin, default_phase, default_section
 from .parameters import Parameter
 
-# Instructions without code of their own: they rename, group or pick values.
+# Instructions without code of their own: they rename, group or select values.
 _NO_CODE = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"}
 )
-# What only passes storage on or clears it; a loop's own instructions say nothing about what the
-# storage is for.
+# Instructions that only pass on or clear storage, and so do not say what it is for.
 _PASSES_ON = _NO_CODE | {"while", "conditional", "call", "copy", "broadcast"}
 _NO_OP_NAMES = frozenset({"", "XLA_Args", "XLA_Retvals"})
 _NEAREST = 64  # instructions looked at for a layer: a sum or a store has its values close by
@@ -28,7 +27,7 @@ _NEAREST = 64  # instructions looked at for a layer: a sum or a store has its va
 class Schedule:
     """The instructions of a module in the order of XLA's allocator, each with its origin.
 
-    ``origins`` has an origin for every scheduled instruction, by instruction id.
+    ``origins`` has the origin of every scheduled instruction, by instruction id.
     """
 
     def __init__(self, module: Any, names: Names, parameters: Mapping[int, Parameter]):
@@ -48,8 +47,9 @@ class Schedule:
         self._walk(self.computations[module.entry_computation_id], None, None, None, set())
 
     def steps(self, allocating: Collection[int]) -> tuple[list[Any], dict[int, int]]:
-        """Return the instructions that compute or are in ``allocating``, and for each scheduled one
-        the step at or after it.
+        """Return the steps, and for each scheduled instruction the step at or after it.
+
+        Steps are the instructions that compute or are in ``allocating``.
         """
         steps: list[Any] = []
         step_of: dict[int, int] = {}
@@ -62,13 +62,12 @@ class Schedule:
         }
 
     def writers(self, makers: Sequence[Any], step_of: Mapping[int, int]) -> list[tuple[int, Any]]:
-        """Return who fills storage from which step on, given the instructions that make the values
-        in it, in order.
+        """Return which instruction fills storage from which step on.
 
-        Storage passes from one value to the next, in place. Each value that is computed starts a
-        stretch. A loop that computes into the storage starts one where the loop starts, called
-        after the last that computes inside: until then it holds the zeros, or copies, that the
-        loop's result starts from, so such a beginning counts to the loop.
+        ``makers`` are the instructions that make the values in the storage, in order; it passes
+        from one to the next in place. Each computed value starts a range. A loop that computes into
+        the storage starts one at its beginning, named after the last instruction that computes
+        inside: the zeros or copies that its result starts from belong to the loop.
         """
         found: list[tuple[int, Any]] = []
         for outside, run in groupby(
@@ -83,7 +82,7 @@ class Schedule:
         return found or [(0, makers[0])]
 
     def _root_opcode(self, instruction: Any) -> str:
-        """Return what an instruction does in the end: for a fusion, what makes the result."""
+        """Return the opcode of an instruction; for a fusion, of its root."""
         if instruction.opcode != "fusion" or not instruction.called_computation_ids:
             return instruction.opcode
         return self.instructions[
@@ -91,10 +90,9 @@ class Schedule:
         ].opcode
 
     def nearest_layer(self, instruction: Any) -> str | None:
-        """Return the layer that the values come from which ``instruction``, in no layer itself,
-        adds up or stores.
+        """Return the layer of the values that ``instruction``, itself in no layer, sums or stores.
 
-        Where they come from none, as those of a counter, it is the layer that reads them.
+        If they are in none, as those of a counter, it is the layer that reads the result.
         """
         return self._nearest(instruction, self._sources) or self._nearest(
             instruction, lambda i: self.users.get(i.id, ())
@@ -127,8 +125,8 @@ class Schedule:
     def _sources(self, instruction: Any) -> Sequence[int]:
         """Return the ids of what ``instruction`` reads.
 
-        For a value that a loop hands to its body that is what the turn before made, or what the
-        loop got at first; for one out of a branch what the branch made.
+        A value that a loop passes to its body comes from the previous trip, or from the loop's
+        operand. A value out of a branch comes from the branch.
         """
         if instruction.opcode == "get-tuple-element":
             giver = self.instructions[instruction.operand_ids[0]]
@@ -156,10 +154,9 @@ class Schedule:
         section: str | None,
         seen: set[int],
     ) -> None:
-        """Append the instructions of ``computation`` to the schedule in the order of XLA's
-        allocator, with their origins.
+        """Append the instructions of ``computation`` to the schedule in the allocator's order.
 
-        ``inside`` and ``section`` are the phase and the section of what nothing marks in it.
+        ``inside`` and ``section`` are the phase and section of its unmarked instructions.
         """
         if computation.id in seen:
             return

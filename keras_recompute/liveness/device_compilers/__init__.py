@@ -1,6 +1,4 @@
-"""Devices that are not here: which there are, and their own compilers, asked what a program takes
-there.
-"""
+"""Compilers of devices that are not installed here, and the catalogue of these devices."""
 
 from .catalogue import Device, devices, find_device
 from .compiler import CompiledForDevice, compile_for

@@ -1,8 +1,8 @@
-"""Compiled programs on disk, by what they were compiled from, for whom and by which compiler.
+"""A disk cache of compiled programs, by their source, device and compiler.
 
-An entry is one folder that appears whole, by a renaming, so that processes may share the cache: of
-two that compile the same the second finds the entry of the first in its place. An entry that is
-damaged, as by a full disk, is compiled anew.
+An entry is a folder that appears whole, by renaming, so that processes can share the cache. If two
+processes compile the same program, the second finds the first's entry in its place. A damaged
+entry, as after a full disk, is compiled again.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ ENTRIES_AT_MOST = 200  # some 300 KiB each; the oldest go first
 
 
 def cache_folder() -> Path:
-    """Return where entries are kept, and nothing else: in ``KERAS_RECOMPUTE_CACHE``, or in the
-    user's cache.
-    """
+    """Return the folder of the cache: ``KERAS_RECOMPUTE_CACHE``, or in the user's cache folder."""
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "keras-recompute")
     return Path(os.environ.get("KERAS_RECOMPUTE_CACHE") or user) / "devices"
 
 
 def cache_key(*parts: bytes) -> str:
-    """Return the name of the entry for what ``parts`` say."""
+    """Return the name of the entry for ``parts``, a digest of them."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)
@@ -38,7 +36,7 @@ def cache_key(*parts: bytes) -> str:
 
 
 def find_entry(key: str) -> tuple[bytes, dict[str, Any]] | None:
-    """Return the program and the answer under ``key``, or None where there is no whole entry."""
+    """Return the program and the answer stored under ``key``, or None without a complete entry."""
     entry = cache_folder() / key
     if not entry.is_dir():
         return None
@@ -56,9 +54,7 @@ def find_entry(key: str) -> tuple[bytes, dict[str, Any]] | None:
 
 
 def store(key: str, program: bytes, answer: Mapping[str, Any]) -> None:
-    """Store an entry. Where that cannot be, as on a full disk, nothing is stored, and nothing said:
-    it is only a cache.
-    """
+    """Store an entry; errors, as of a full disk, are ignored."""
     folder = cache_folder()
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +69,7 @@ def store(key: str, program: bytes, answer: Mapping[str, Any]) -> None:
 
 @contextmanager
 def work_folder(inside: Path | None = None) -> Iterator[Path]:
-    """Give an empty folder, which is gone afterwards unless it was renamed."""
+    """Give an empty folder that is removed afterwards, unless it was renamed."""
     made = Path(tempfile.mkdtemp(prefix=".keras-recompute-", dir=inside))
     try:
         yield made

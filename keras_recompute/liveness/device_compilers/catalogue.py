@@ -1,11 +1,10 @@
-"""The devices that programs can be compiled for without having one, and how each is described to
-its compiler.
+"""Devices that can be compiled for without having one, and their descriptions for the compiler.
 
-GPUs are described by figures that their drivers report: XLA reads them where it schedules and
-tiles. Where OpenXLA publishes a description of a device the figures are that one's, else those of
-NVIDIA's data sheets; the memory is what CUDA reports, rounded down where that was not published.
-TPUs are known to their compiler by name; the memory of a chip is that of Google's documentation,
-and the compiler itself refuses what does not fit.
+A GPU is described by figures that its driver reports, which XLA reads to schedule and tile. They
+are those of OpenXLA's description where one is published, else of NVIDIA's data sheets. The memory
+is what CUDA reports, rounded down where that was not published. A TPU is known to its compiler by
+name. The memory of its chip is that of Google's documentation, and the compiler itself refuses what
+does not fit.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ class Device:
     """A device that a program can be compiled for.
 
     Attributes:
-        name: What ``device=`` takes.
-        title: What its maker calls it.
+        name: The value of ``device=``.
+        title: Its maker's name for it.
         backend: ``"gpu"`` or ``"tpu"``.
-        memory_bytes: What it has for a program and its data.
-        description: What its compiler is told of it.
+        memory_bytes: Memory for a program and its data.
+        description: Options for its compiler.
 
     Examples:
         >>> [device.title for device in kr.liveness.devices() if device.memory_bytes > 128 * 2**30]
@@ -44,8 +43,8 @@ class Device:
 
 
 class _Generation(NamedTuple):
-    """What GPUs of one compute capability have in common: arithmetic units, threads and shared
-    bytes per core.
+    """Properties of all GPUs of one compute capability: units, threads and shared bytes per
+    core.
     """
 
     capability: tuple[int, int]
@@ -97,9 +96,7 @@ device_description_str: "{title}"
 def _tpu(
     name: str, title: str, gibibytes: int, *, topology: str, accelerator: str, chip: str = "default"
 ) -> Device:
-    """Describe one chip of the smallest slice; ``megacore`` has the two cores of a chip, and its
-    memory, as one device.
-    """
+    """Describe one chip of the smallest slice; ``megacore`` joins the two cores of a chip."""
     description = (
         ("platform", "tpu"),
         ("topology", topology),
@@ -158,9 +155,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def find_device(name: str) -> Device:
-    """Return the device called ``name``. Raises InvalidArgumentError, with those that there are,
-    for any other name.
-    """
+    """Return the device called ``name``. Raises InvalidArgumentError that lists all devices."""
     found = _DEVICES.get(str(name).lower())
     if found is None:
         nearest = difflib.get_close_matches(str(name).lower(), _DEVICES, n=1)

@@ -1,9 +1,8 @@
-"""The compiler of a device that is not here: asked in a process of its own, and what it answers
-kept.
+"""Compilation for a device that is not here, in a separate process, with a cache of the results.
 
-The packages that bring it are JAX's (``pip install "keras-recompute[devices]"``), here or in the
-environment of another interpreter, which ``KERAS_RECOMPUTE_DEVICES_PYTHON`` names: TensorFlow's and
-JAX's packages for CUDA may not go together.
+The compilers come with JAX's packages (``pip install "keras-recompute[devices]"``). They may be in
+this environment or in that of another interpreter, named by ``KERAS_RECOMPUTE_DEVICES_PYTHON``,
+because TensorFlow's and JAX's packages for CUDA can conflict.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ import importlib.metadata as m, json, sys
 versions = {d.metadata["Name"]: d.version for d in m.distributions()}
 print(json.dumps({name: versions[name] for name in sys.argv[1:] if name in versions}))
 """
-# How TPU compilers say that memory is short, of all that a program needs or of its temporaries
-# alone.
+# Out-of-memory messages of TPU compilers, for the whole program or for its temporaries alone.
 _SHORT = (
     re.compile(r"Used ([0-9.]+[KMGT]?) of ([0-9.]+[KMGT]?)"),
     re.compile(r"\(([0-9.]+[KMGT]?)\) exceeds available HBM \(([0-9.]+[KMGT]?)\)"),
@@ -48,11 +46,11 @@ _SHORT = (
 
 @dataclass(frozen=True)
 class CompiledForDevice:
-    """What the compiler of a device made of a program.
+    """A program compiled for a device.
 
-    ``serialized`` is the compiled ``xla.HloProto``; ``statistics`` are the bytes that the compiler
-    states, by kind: temp, argument, output, alias and generated_code. ``seconds`` is how long
-    compiling took, once.
+    ``serialized`` is the compiled ``xla.HloProto``. ``statistics`` are the compiler's own memory
+    figures in bytes, by kind: temp, argument, output, alias and generated_code. ``seconds`` is the
+    time of compilation, also if the program came from the cache.
     """
 
     serialized: bytes = field(repr=False)
@@ -62,11 +60,10 @@ class CompiledForDevice:
 
 
 def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> CompiledForDevice:
-    """Compile ``module``, a serialized ``xla.HloModuleProto``, for ``device``, or find it in the
-    cache.
+    """Compile a serialized ``xla.HloModuleProto`` for ``device``, or find it in the cache.
 
-    Raises DeviceError where the compiler is missing, refuses the program or takes longer than
-    ``timeout_seconds``, and DoesNotFitError where it says that the program needs more memory than
+    Raises DeviceError if the compiler is missing, refuses the program or exceeds
+    ``timeout_seconds``, and DoesNotFitError if it reports that the program needs more memory than
     the device has.
     """
     python = os.environ.get(PYTHON) or sys.executable
@@ -101,7 +98,7 @@ def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> Com
 
 
 def request_for(device: Device) -> dict[str, Any]:
-    """Return what the worker is told of ``device``."""
+    """Return the part of the worker's request that describes ``device``."""
     told = dict(device.description)
     if device.backend == TPU:
         environment = {
@@ -177,7 +174,7 @@ def _ask(
 
 @contextmanager
 def _shown(what: str) -> Iterator[None]:
-    """Show ``what`` and the seconds so far, on a terminal."""
+    """Show ``what`` and the elapsed seconds on a terminal."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -211,8 +208,9 @@ def _refusal(device: Device, answer: Mapping[str, Any]) -> DeviceError:
 
 
 def versions_of(python: str, backend: str) -> dict[str, str]:
-    """Return the versions of the packages with the compiler for ``backend`` that the interpreter
-    has: three where it has it.
+    """Return the versions of the compiler's packages that an interpreter has.
+
+    It has the compiler for ``backend`` if there are three.
     """
     packages = _PACKAGES[backend]
     if python == sys.executable:

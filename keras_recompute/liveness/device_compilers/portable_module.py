@@ -1,4 +1,4 @@
-"""A program of TensorFlow's as other compilers of XLA's take it."""
+"""Conversion of TensorFlow's XLA modules to a form that other XLA compilers accept."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ _TRACE_NUMBER = re.compile(r"_[0-9]+(?=_const_[0-9]+__|__)")
 
 
 def make_portable(serialized: bytes) -> bytes:
-    """Return a ``xla.HloModuleProto`` before optimisation without what is TensorFlow's own.
+    """Return an unoptimized ``xla.HloModuleProto`` without what is specific to TensorFlow.
 
-    TensorFlow writes a copy of each result, for which StableHLO, in which programs travel, has no
-    word. And it counts programs, and in the names of functions its traces: without these numbers
-    two traces of one function are one program.
+    Copies become reshapes. Numbers of traces are removed from names, so that two traces of one
+    function are one program to the cache.
     """
     from ...seams.tensorflow.protos import HloModuleProto
 
     module = HloModuleProto.FromString(serialized)
     for instruction in (i for computation in module.computations for i in computation.instructions):
+        # TensorFlow copies each result. StableHLO, in which programs are passed on, has no copy.
         if instruction.opcode == "copy":
             instruction.opcode = "reshape"
     for named in (module, *module.computations):

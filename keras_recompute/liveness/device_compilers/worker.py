@@ -1,20 +1,18 @@
-"""Compile a program for a device that is not there: runs alone, in a process of its own, with JAX
-and without this package.
+"""Worker process that compiles one program for a device that is not here, with JAX alone.
 
     python worker.py REQUEST.json
 
-It ends where its standard input does, so that it does not outlive who asked for the program.
+It ends when its standard input closes, so that it does not outlive its parent.
 
-JAX's plugins for CUDA and TPU describe a device without having it (a topology) and hand out a
-client that compiles and does nothing else. A process can hold one such compiler only, and some
-failures end the process; hence one for each program. The request names the program, a
-``xla.HloModuleProto``, and the folder that the answer goes to:
+JAX's plugins for CUDA and TPU can describe a device without having it (a topology), and give a
+client that only compiles. A process can hold one such compiler, and some failures end the process;
+hence one process per program. The request names the program, an ``xla.HloModuleProto``, and the
+folder for the answer:
 
-* ``answer.json``: the compiler's memory statistics, and how long it took, or an ``error``;
-* ``program.hlo_proto.pb``: the compiled ``xla.HloProto`` with its buffer assignment, where the
-  compiler wrote one.
+* ``answer.json``: the compiler's memory statistics and the seconds it took, or an ``error``;
+* ``program.hlo_proto.pb``: the compiled ``xla.HloProto`` with its buffer assignment, if written.
 
-Uses names of JAX that are not public; seen with JAX 0.10.
+Uses private names of JAX; seen with JAX 0.10.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ def main(path: str) -> None:
         answer = _compile(request)
     except ImportError as error:
         answer = {"error": "missing", "message": str(error)}
-    except Exception as error:  # of many classes, none public: the message says what it was
+    except Exception as error:  # the compilers' error classes are many, and none is public
         answer = {"error": "refused", "message": f"{type(error).__name__}: {error}"}
     partial = os.path.join(request["folder"], "answer.partial")
     with open(partial, "w") as file:
@@ -48,10 +46,9 @@ def main(path: str) -> None:
 
 
 def _end_with_parent(folder: str) -> None:
-    """End this process, and remove its folder, once the standard input is closed: who asked is
-    gone, however it ended.
-    """
-    while os.read(0, 1):  # not by sys.stdin, whose lock would be in the way when Python ends
+    """End this process and remove its folder when standard input closes: the parent is gone."""
+    # Not through sys.stdin, whose lock would block Python's shutdown.
+    while os.read(0, 1):
         pass
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
