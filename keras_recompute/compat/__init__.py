@@ -1,6 +1,4 @@
-"""The call styles of older recomputation libraries, each a few lines over the engine. See
-docs/migration.md.
-"""
+"""The APIs of other recomputation libraries, as thin wrappers; see docs/migration.md."""
 
 import lazy_loader as _lazy
 

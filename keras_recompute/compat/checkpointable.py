@@ -1,6 +1,4 @@
-"""``checkpointable`` of "TensorFlow 2 Gradient Checkpointing": a function that is checkpointed when
-a call asks for it.
-"""
+"""``checkpointable`` of "TensorFlow 2 Gradient Checkpointing": recomputation by a call argument."""
 
 from __future__ import annotations
 
@@ -12,12 +10,10 @@ from ..layers.checkpoint import checkpoint
 
 
 def checkpointable(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``fn``, which recomputes in its backward pass where it is called with
-    ``_checkpoint=True``.
+    """Return ``fn``, which recomputes in its backward pass when called with ``_checkpoint=True``.
 
-    ``_watch_vars`` and ``_force_seed`` are accepted and not needed: variables are found, and
-    dropout is exact. Every floating-point tensor among the arguments gets a gradient, not float32
-    alone.
+    ``_watch_vars`` and ``_force_seed`` are accepted and ignored: variables are found, and dropout
+    is exact. Every floating-point tensor among the arguments gets a gradient, not float32 alone.
 
     Raises:
         InvalidArgumentError: As ``checkpoint``.

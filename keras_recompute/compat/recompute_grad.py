@@ -1,4 +1,4 @@
-"""``tf.recompute_grad``."""
+"""``tf.recompute_grad`` without its limits."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..layers.checkpoint import checkpoint
 
 
 def recompute_grad(f: Callable[..., Any]) -> Any:
-    """Return ``f`` with a backward pass that recomputes all but its inputs: ``tf.recompute_grad``,
-    without its limits.
+    """Return ``f`` with a backward pass that recomputes all but its inputs, as
+    ``tf.recompute_grad``.
 
-    Keyword arguments, None and Python values, loops that read variables, dropout and batch
-    normalisation work, and the attributes of a layer or model are those of the returned object too.
+    Unlike there, keyword arguments, None and Python values, loops that read variables, dropout and
+    batch normalisation work, and the returned object has the attributes of a layer or model.
 
     Raises:
         InvalidArgumentError: As ``checkpoint``.

@@ -1,6 +1,4 @@
-"""Several processes that train one model: they join, agree, notice when one is lost, and start
-together on one machine.
-"""
+"""Training of one model by several processes: join a cluster, or launch one on this machine."""
 
 from .launcher import launch
 from .membership import join

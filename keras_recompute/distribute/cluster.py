@@ -1,6 +1,4 @@
-"""Which processes there are, and which one this is: from TF_CONFIG, Slurm or Kubernetes, by
-TensorFlow's resolvers.
-"""
+"""The cluster that this process belongs to, from TF_CONFIG, Slurm or Kubernetes."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ PORT = 8888
 
 @dataclass(frozen=True)
 class Cluster:
-    """The addresses of all processes, the chief's first, the number of this one among them, and
-    TensorFlow's resolver.
+    """Addresses of all processes, the chief's first, this one's number, and TensorFlow's
+    resolver.
     """
 
     addresses: tuple[str, ...]
@@ -35,20 +33,20 @@ class Cluster:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes what is written once."""
+        """Whether this process writes the files that are written once."""
         return self.number == 0
 
     def name(self, number: int) -> str:
-        """Return how messages call a process."""
+        """Return the name of a process in messages."""
         return f"worker {number} of {len(self.addresses)} ({self.addresses[number]})"
 
 
 def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
     """Return the cluster that ``environment`` describes.
 
-    Raises InvalidArgumentError where it describes none, or none that can work.
+    Raises InvalidArgumentError if it describes none, or one that cannot work.
     """
-    # What is wrong is found out before TensorFlow is loaded, which takes seconds.
+    # Errors are found before TensorFlow is loaded, which takes seconds.
     if "TF_CONFIG" in environment:
         _check(environment["TF_CONFIG"])
     elif "SLURM_PROCID" not in environment and KUBERNETES[0] in environment:
@@ -68,8 +66,7 @@ def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
         return _from_resolver(resolvers.TFConfigClusterResolver(), "TF_CONFIG")
     if "SLURM_PROCID" in environment:
         try:
-            # Without GPUs the resolver asks a program that is not there for their number, and
-            # cannot count with none.
+            # The resolver counts GPUs by nvidia-smi, and fails without it and without GPUs.
             without_gpus = (
                 {}
                 if shutil.which("nvidia-smi")
@@ -89,8 +86,8 @@ def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
 
 
 def _check(text: str) -> None:
-    """Raise InvalidArgumentError where ``text``, the TF_CONFIG, does not say what TensorFlow's
-    guide says it should.
+    """Raise InvalidArgumentError unless the TF_CONFIG ``text`` has the form of TensorFlow's
+    guide.
     """
     example = (
         '{"cluster": {"worker": ["host0:port", "host1:port"]}, '
@@ -149,7 +146,7 @@ def _is_address(value: Any) -> bool:
 
 
 def _indexed_job(environment: Mapping[str, str]) -> tuple[list[str], int]:
-    """Return the addresses of all processes of the Job, and the number of this one."""
+    """Return the addresses of all processes of a Kubernetes Job, and this one's number."""
     missing = [name for name in KUBERNETES if not environment.get(name)]
     if missing:
         raise InvalidArgumentError(

@@ -1,5 +1,6 @@
-"""Several workers on this machine, over loopback: to try a script that trains on a cluster, and to
-use all its cores.
+"""A launcher of several workers on this machine, over loopback.
+
+It serves to try a script that trains on a cluster, and to use all cores.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ..errors import InvalidArgumentError
 from .watcher import Watcher
 
 _POLL_SECONDS = 0.05
-_GRACE_SECONDS = 30  # the others notice a lost worker themselves, by its heartbeat, and say so
-_PORTS = range(20_000, 30_000)  # systems hand out ports from 32,768 on, or from 49,152
+_GRACE_SECONDS = 30  # for the others to notice the lost worker by its heartbeat, and report it
+_PORTS = range(20_000, 30_000)  # below the ephemeral ports, from 32,768 or 49,152 on
 _OPEN_FILES = 32  # of this process, beside two for each worker
 _SIGNALLED = 128  # plus the number of the signal, as shells count
 
@@ -34,16 +35,16 @@ def launch(
     restarts: int = 0,
     grace_seconds: float = _GRACE_SECONDS,
 ) -> int:
-    """Run ``command`` as so many ``workers`` of one cluster; return 0, or the exit code of the
-    first one that failed.
+    """Run ``command`` as so many ``workers`` of one cluster; return 0 or the first failure's exit
+    code.
 
-    Each finds the cluster in its TF_CONFIG. What they print comes out here line by line, that of
-    all but the first with its number in front. When one fails the others have ``grace_seconds`` to
-    notice it, and are ended then. After a failure all are started again, ``restarts`` times at
-    most: a script with a backup goes on from there. Nothing is left running.
+    Each worker finds the cluster in its TF_CONFIG. Their output appears here line by line, with the
+    worker's number in front except for the first. When one fails, the others have ``grace_seconds``
+    to notice and are then ended. After a failure all are started again, at most ``restarts`` times:
+    a script with a backup resumes. No process is left running.
 
-    Raises InvalidArgumentError for a number of workers or restarts that cannot be, and where the
-    system starts no more.
+    Raises InvalidArgumentError for an impossible number of workers or restarts, and if the system
+    cannot start them.
 
     Examples:
         >>> import sys
@@ -62,16 +63,16 @@ def launch(
 
 
 def check_numbers(*, workers: int, restarts: int) -> None:
-    """Raise InvalidArgumentError for what is no number of workers or restarts."""
+    """Raise InvalidArgumentError for an impossible number of workers or restarts."""
     for name, number, least in (("workers", workers, 1), ("restarts", restarts, 0)):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise InvalidArgumentError(f"{name}={number!r}: give a whole number from {least} on")
 
 
 def _check_open_files(workers: int) -> None:
-    """Raise InvalidArgumentError where this process may not open the pipes of so many workers.
+    """Raise InvalidArgumentError if this process may not open the pipes of so many workers.
 
-    The workers have the same limit, and each is connected to each other.
+    The workers have the same limit, and each is connected to every other.
     """
     try:
         import resource
@@ -105,9 +106,7 @@ def _run_once(command: Sequence[str], workers: int, grace_seconds: float) -> int
 
 
 class _Workers:
-    """The processes that run now, the threads that hand on what they print, and who ends them
-    without this process.
-    """
+    """The running processes, the threads that forward their output, and their watcher."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -132,7 +131,7 @@ class _Workers:
             self.readers[-1].start()
 
     def codes(self) -> list[int | None]:
-        """Return the exit code of each, None for one that runs."""
+        """Return the exit code of each worker, None while it runs."""
         before = [process.returncode for process in self.processes]
         codes = [process.poll() for process in self.processes]
         for process, was in zip(self.processes, before):
@@ -141,7 +140,7 @@ class _Workers:
         return codes
 
     def end(self) -> None:
-        """End those that run, and wait for all."""
+        """End the running workers and wait for all."""
         for process in self.processes:
             if process.poll() is None:
                 process.terminate()
@@ -159,9 +158,9 @@ class _Workers:
 
 @contextlib.contextmanager
 def _start_workers(command: Sequence[str], addresses: Sequence[str]) -> Iterator[_Workers]:
-    """Start a process for each address, hand on what they print, and end them all at the end.
+    """Start a process per address and forward its output; end all at the end of the block.
 
-    Raises InvalidArgumentError where the system starts no more.
+    Raises InvalidArgumentError if the system cannot start them.
     """
     with _exit_on_signals():
         with _explain_start_failures(f"{len(addresses)} workers"):
@@ -177,8 +176,8 @@ def _start_workers(command: Sequence[str], addresses: Sequence[str]) -> Iterator
 
 @contextlib.contextmanager
 def _explain_start_failures(what: str) -> Iterator[None]:
-    """Raise InvalidArgumentError where the system starts no process, or no thread (RuntimeError),
-    any more.
+    """Raise InvalidArgumentError if no more processes, or threads (RuntimeError), can be
+    started.
     """
     try:
         yield
@@ -218,9 +217,9 @@ def _exit_on_signals() -> Iterator[None]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return so many ports of this machine that nobody listens at now.
+    """Return so many ports of this machine that are free now.
 
-    Not those that the system hands out: it could give one to any other process before a worker
+    Ephemeral ports are avoided: the system could give one to another process before a worker
     listens, seconds later.
     """
     found: list[int] = []

@@ -1,4 +1,4 @@
-"""``join``: this process becomes a worker of its cluster, for as long as a block lasts."""
+"""``join``, which makes this process a worker of its cluster while a block lasts."""
 
 from __future__ import annotations
 
@@ -27,25 +27,24 @@ def join(
     heartbeat_seconds: float = 10,
     options: Any = None,
 ) -> Iterator[Any]:
-    """Join the cluster that TF_CONFIG, Slurm or Kubernetes describes; the value is a
-    ``MultiWorkerMirroredStrategy``.
+    """Join the cluster that TF_CONFIG, Slurm or Kubernetes describes, while the block lasts.
 
-    Models made in its ``scope()`` train on all workers (see ``docs/distribute.md``). At the end of
-    the block the workers wait for each other. To be called before anything else is done with
-    TensorFlow.
+    The value is a ``MultiWorkerMirroredStrategy``. Models made in its ``scope()`` train on all
+    workers (see ``docs/distribute.md``). At the end of the block the workers wait for each other.
+    Must be called before anything else is done with TensorFlow.
 
     Args:
-        alike: What must be the same on all workers, by name: arguments, sizes, names of files.
-            Versions are compared anyway.
+        alike: Values by name that must be equal on all workers: arguments, sizes, file names.
+            Versions are always compared.
         wait_seconds: How long a worker waits for the others to come.
-        heartbeat_seconds: After how many seconds without a sign of life a worker is taken for lost;
-            the same on all workers.
+        heartbeat_seconds: Seconds without a heartbeat after which a worker counts as lost; the same
+            on all workers.
         options: ``tf.distribute.experimental.CommunicationOptions``, to choose between ring and
             NCCL.
 
     Raises:
         InvalidArgumentError: There is no cluster, or one that cannot work: TF_CONFIG does not parse
-            or has no such task, a port is taken.
+            or has no such task, or a port is taken.
         ClusterError: A worker did not come, was started differently, or was lost.
 
     Examples:
@@ -63,8 +62,8 @@ def join(
     from ..seams.tensorflow.cluster import watch_heartbeats
 
     cluster = find_cluster()
-    # Each sends signs of life as often as its own setting asks, and the first one waits as long as
-    # its own says.
+    # A worker sends heartbeats by its own setting and the chief times them by its own, so both must
+    # be equal.
     facts = {**_versions(), "heartbeat_seconds": heartbeat_seconds, **(alike or {})}
     rendezvous(cluster, facts, wait_seconds=wait_seconds)
     watch_heartbeats(
@@ -93,8 +92,8 @@ def _versions() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _preserving_signals() -> Iterator[None]:
-    """TensorFlow has SIGTERM tell the cluster that a machine is about to be taken away, and end
-    nothing.
+    """Restore the handler of SIGTERM, which TensorFlow replaces by one that does not end the
+    process.
     """
     is_told = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM) if is_told else None
@@ -105,9 +104,7 @@ def _preserving_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _naming_lost_workers(cluster: Cluster) -> Iterator[None]:
-    """Raise ClusterError where TensorFlow says by one of several errors that it cannot reach a
-    worker any more.
-    """
+    """Raise ClusterError in place of TensorFlow's several errors for an unreachable worker."""
     import tensorflow as tf
 
     try:

@@ -1,10 +1,9 @@
-"""The processes of a cluster meet before TensorFlow connects them: nobody waits for ever, and all
-do the same.
+"""A rendezvous of all processes of a cluster, with a timeout, before TensorFlow connects them.
 
-TensorFlow waits without end, and deaf to signals, for a process that never comes, and trains on
-where two were given different arguments. So the first process listens at its address for a line of
-JSON from each of the others, compares what they say with what it would say itself, and answers.
-Then the address is free again, for TensorFlow.
+TensorFlow waits forever, ignoring signals, for a process that never comes, and trains even if two
+processes were given different arguments. So the first process listens at its address for a line of
+JSON from each of the others, compares it with its own, and answers. Then the address is free for
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from .cluster import Cluster
 _LONGEST_LINE = 2**20
 _RETRY_SECONDS, _READ_SECONDS = 0.1, 5.0
 
-Facts = Mapping[str, Any]  # what all must have in common, by name: values that JSON can write
+Facts = Mapping[str, Any]  # values by name that all processes must share, as JSON can write them
 
 
 def rendezvous(cluster: Cluster, facts: Facts, *, wait_seconds: float) -> None:
-    """Return when all processes of ``cluster`` have come and said the same ``facts``.
+    """Return when all processes of ``cluster`` have come and sent equal ``facts``.
 
-    Raises ClusterError in each of them where one does not come within ``wait_seconds`` or says
-    something else, and InvalidArgumentError where the address of this one is taken.
+    Raises ClusterError in each of them if one does not come within ``wait_seconds`` or sends other
+    facts, and InvalidArgumentError if the address of this one is taken.
     """
     deadline = time.monotonic() + wait_seconds
     said = json.loads(json.dumps(facts, default=str))
     if cluster.is_chief:
         _host_rendezvous(cluster, said, deadline, wait_seconds)
     else:
-        with _listen(cluster):  # so that an address that is taken is found out now
+        with _listen(cluster):  # finds out now whether the address is taken
             pass
         _join_host(cluster, said, deadline, wait_seconds)
 
@@ -73,7 +72,9 @@ def _host_rendezvous(cluster: Cluster, facts: Facts, deadline: float, wait_secon
         for visitor in visitors:
             with contextlib.suppress(OSError):
                 _write(visitor, problem)
-                visitor.recv(1)  # they close first, which leaves the address free at once
+                visitor.recv(
+                    1
+                )  # closing second leaves this address free at once, without TIME_WAIT
     if problem:
         raise ClusterError(problem)
 

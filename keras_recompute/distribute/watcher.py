@@ -1,10 +1,10 @@
-"""Ends the workers of a launcher that was ended itself, in whatever way: a process of its own,
-without TensorFlow.
+"""A watcher process that ends the workers of a launcher which died, however it died.
 
-The launcher holds the only end of a pipe that leads here, and writes a line for each worker that it
-starts ("+PID") and for each that ended ("-PID"). Where the launcher is gone, even by SIGKILL, the
-system closes the pipe. What is still there then is asked to end, and ended two seconds later. That
-works on every system, where a signal for the parent's death is Linux's alone.
+The launcher holds the only end of a pipe to the watcher. It writes a line for each worker that it
+starts ("+PID") and for each that ended ("-PID"). When the launcher dies, even by SIGKILL, the
+system closes the pipe. The workers that are left are asked to end, and killed two seconds later.
+This works on every system, while a signal on the parent's death is specific to Linux. Loads no
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _POLL_SECONDS = 0.05
 
 
 class Watcher:
-    """The process, as its launcher sees it. Starting it raises OSError where the system refuses."""
+    """The watcher as its launcher sees it. Starting it raises OSError if the system refuses."""
 
     def __init__(self) -> None:
-        # Not in the launcher's session: Control-C and a terminal that goes away are for the
-        # launcher to handle, which may be killed while it does.
+        # In a session of its own, since Control-C and a closed terminal would end it while the
+        # launcher handles them.
         command = [sys.executable, "-I", "-S", os.path.abspath(__file__)]
         nowhere = subprocess.DEVNULL
         self._process = subprocess.Popen(
@@ -34,15 +34,15 @@ class Watcher:
         )
 
     def begins(self, worker: int) -> None:
-        """Have the process ``worker`` ended, should this one be gone."""
+        """Watch the process ``worker``: it is ended if this process dies."""
         self._tell(f"+{worker}")
 
     def ends(self, worker: int) -> None:
-        """Leave ``worker`` alone, which is about to be waited for: its number may be another's."""
+        """Stop watching ``worker``, whose process id may be reused once it is waited for."""
         self._tell(f"-{worker}")
 
     def stop(self) -> None:
-        """End the watching. The workers that are not said to have ended are ended."""
+        """End the watcher, and with it the workers that are still watched."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -56,7 +56,7 @@ class Watcher:
 
 
 def end_workers_at_eof(lines: Iterable[str]) -> None:
-    """End the workers that ``lines`` name, once there are no more lines."""
+    """End the workers that ``lines`` name once there are no more lines."""
     workers: set[int] = set()
     for line in lines:
         number = int(line[1:])
@@ -70,7 +70,7 @@ def end_workers_at_eof(lines: Iterable[str]) -> None:
 
 
 def _signal(workers: set[int], number: int) -> None:
-    """Send a signal, 0 for none, to each, and forget those that are gone."""
+    """Send a signal to each worker, 0 for none, and drop those that no longer exist."""
     for worker in list(workers):
         try:
             os.kill(worker, number)

@@ -1,6 +1,6 @@
-"""Reports on memory: records become plain rows, rows become text and figures.
+"""Reports on memory: records become plain rows, and rows become text, figures, pages and exports.
 
-matplotlib is loaded when something is drawn, not by importing this.
+matplotlib is loaded when something is drawn, not by importing this module.
 """
 
 from __future__ import annotations

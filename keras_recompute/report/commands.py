@@ -57,15 +57,15 @@ def main(
     program: str = "python3 -m keras_recompute.liveness",
     more: str = "",
 ) -> int:
-    """Run one command and return the exit code; errors are one line on the standard error stream.
+    """Run one command and return its exit code; errors are one line on standard error.
 
-    ``program`` is what was typed before the command, and ``more`` what the help says behind the
+    ``program`` is the command line in front of the command. ``more`` is added to the help after the
     list of commands.
     """
     with watch_output() as output:
         code = _run(argv, console, program, more)
     if output.error is None or isinstance(output.error.__cause__, BrokenPipeError):
-        return code  # a broken pipe: whoever read the output had enough of it, as in `... | head`
+        return code  # a broken pipe: the reader wants no more, as in `... | head`
     print_error(f"{program}: {output.error}")
     return code or UNHEARD
 

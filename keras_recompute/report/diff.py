@@ -1,4 +1,4 @@
-"""Differences between two programs, or between two steps of one, as plain rows."""
+"""Differences between two programs, as plain rows, and sums of what is alive at one step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNNAMED = "(none)"
 
 @dataclass(frozen=True)
 class ChangeRow:
-    """One figure of two programs; None where a program does not have it."""
+    """One figure of two programs; None where a program lacks it."""
 
     name: str
     before: int | None
@@ -21,17 +21,17 @@ class ChangeRow:
 
     @property
     def change(self) -> int | None:
-        """After less before; None where one of them is not known."""
+        """After minus before; None if either is unknown."""
         return None if self.before is None or self.after is None else self.after - self.before
 
     @property
     def share(self) -> float | None:
-        """The change as a share of what was there before; None where that is nothing."""
+        """The change relative to the value before; None if that is zero or unknown."""
         return None if self.change is None or not self.before else self.change / self.before
 
 
 def size_changes(before: Program, after: Program) -> list[ChangeRow]:
-    """Return the figures in bytes of two programs, those that neither has left out."""
+    """Return the sizes in bytes of two programs, without those that neither has."""
     names = {
         "peak": "peak_bytes",
         "always-live": "always_live_bytes",
@@ -48,7 +48,7 @@ def size_changes(before: Program, after: Program) -> list[ChangeRow]:
 
 
 def count_changes(before: Program, after: Program) -> list[ChangeRow]:
-    """Return how many steps and instructions two programs have."""
+    """Return the numbers of steps and instructions of two programs."""
     names = {"program steps": "program_steps", "program instructions": "program_instructions"}
     rows = [
         ChangeRow(name, getattr(before, field), getattr(after, field))
@@ -58,22 +58,22 @@ def count_changes(before: Program, after: Program) -> list[ChangeRow]:
 
 
 def peak_changes(before: Program, after: Program, by: str) -> list[ChangeRow]:
-    """Return bytes alive at the peak of each program, grouped ``by``, the largest change first;
-    they add up to the peaks.
+    """Return the bytes alive at each program's peak, grouped ``by``, largest change first.
+
+    They add up to the peaks.
     """
-    sums = [dict(group_rows(program, program.peak_step, by)) for program in (before, after)]
-    rows = [
-        ChangeRow(name, *(s.get(name, 0) for s in sums)) for name in sorted({*sums[0], *sums[1]})
-    ]
+    at_peak = dict(group_rows(before, before.peak_step, by))
+    later = dict(group_rows(after, after.peak_step, by))
+    names = {*at_peak, *later}
+    rows = [ChangeRow(name, at_peak.get(name, 0), later.get(name, 0)) for name in names]
     return sorted(rows, key=lambda row: (-abs(row.change or 0), row.name))
 
 
 def group_rows(program: Program, step: int, by: str) -> list[tuple[str, int]]:
-    """Return (name, bytes) of what is alive at ``step``, grouped ``by`` one of GROUPINGS, largest
-    first.
+    """Return (name, bytes) alive at ``step``, grouped ``by`` one of GROUPINGS, largest first.
 
     What has no name in that grouping counts as UNNAMED, so the rows add up to all that is alive.
-    Raises InvalidArgumentError for a step or a grouping that is not there.
+    Raises InvalidArgumentError for an unknown step or grouping.
     """
     if by not in GROUPINGS:
         raise InvalidArgumentError(
@@ -87,8 +87,8 @@ def group_rows(program: Program, step: int, by: str) -> list[tuple[str, int]]:
 
 
 def live_at(program: Program, step: int) -> tuple[Buffer, ...]:
-    """Return what is alive at ``step``, largest first. Raises InvalidArgumentError for a step that
-    is not there.
+    """Return the buffers alive at ``step``, largest first. Raises InvalidArgumentError for no such
+    step.
     """
     if not 0 <= step < program.program_steps:
         raise InvalidArgumentError(

@@ -1,7 +1,6 @@
-"""A program's memory in the formats of other tools: CSV, Chrome trace (Perfetto), and XProf's
-profile folder.
+"""Exports of a program's memory for other tools: CSV, Chrome trace (Perfetto), and XProf.
 
-A program has steps, not times. Where a format wants a time, step ``n`` stands at ``n`` microseconds
+A program has steps, not times. Where a format needs a time, step ``n`` begins at ``n`` microseconds
 and lasts one.
 """
 
@@ -24,20 +23,19 @@ from .xplane import xspace
 
 STEPS_NAME, BUFFERS_NAME, TRACE_NAME = "steps.csv", "buffers.csv", "trace.json"
 _PROCESS, _PHASES, _SECTIONS, _LAYERS, _INSTRUCTIONS = 1, 1, 2, 3, 4
-_HOST = "compiled"  # XProf calls a trace after the host it was taken on; this one was not run
-# A cell that begins with one of these is a formula to a spreadsheet (OWASP, "CSV Injection"); the
-# last one keeps the guard apart from names that begin as it does.
+_HOST = "compiled"  # XProf names a trace after its host; this program was not run on any
+# A cell that begins with one of these is a formula to a spreadsheet (OWASP, "CSV Injection"). The
+# guard itself is among them, so that removing one guard always restores the text.
 _GUARDED, _GUARD = ("=", "+", "-", "@", "\t", "\r", "\n", "\0", "'"), "'"
 _NOT_IN_A_FILE_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def export_csv(program: Program, directory: str | os.PathLike[str]) -> list[Path]:
-    """Write ``steps.csv`` and ``buffers.csv`` into ``directory``: every step and every buffer,
-    sizes in bytes.
+    """Write ``steps.csv`` and ``buffers.csv`` into ``directory``: all steps and buffers, in bytes.
 
-    Text stands in quotation marks. Names come from foreign files, and a spreadsheet computes what
-    begins as a formula does: such a text has ``'`` before it, and so has one that begins with
-    ``'``. Whoever reads the names takes one ``'`` away.
+    Text is quoted. Names come from foreign files, and a spreadsheet runs what begins like a
+    formula. So such a text, or one that begins with ``'``, is written with ``'`` in front. Readers
+    of names remove one ``'``.
 
     Raises:
         ReportError: They cannot be written.
@@ -51,22 +49,22 @@ def export_csv(program: Program, directory: str | os.PathLike[str]) -> list[Path
     steps, buffers = folder / STEPS_NAME, folder / BUFFERS_NAME
     names = [f.name for f in fields(Step)]
     held = zip(program.steps, program.timeline.total_bytes)
-    _table(
-        steps,
-        ["step", *names, "total_bytes"],
-        ([n, *(getattr(s, f) for f in names), t] for n, (s, t) in enumerate(held)),
-    )
+    rows = [[n, *_values(step, names), total] for n, (step, total) in enumerate(held)]
+    _table(steps, ["step", *names, "total_bytes"], rows)
     names = [f.name for f in fields(Buffer)]
-    _table(buffers, names, ([getattr(b, f) for f in names] for b in program.buffers))
+    _table(buffers, names, [_values(buffer, names) for buffer in program.buffers])
     return [steps, buffers]
 
 
-def export_trace(program: Program, path: str | os.PathLike[str]) -> Path:
-    """Write a Chrome trace, which ui.perfetto.dev and chrome://tracing show, to ``path``; return
-    it.
+def _values(record: Step | Buffer, names: Sequence[str]) -> list[Any]:
+    return [getattr(record, name) for name in names]
 
-    Counters: bytes held, by category, the always-live ones included. Slices: phases, sections,
-    layers, instructions.
+
+def export_trace(program: Program, path: str | os.PathLike[str]) -> Path:
+    """Write a Chrome trace to ``path``, for ui.perfetto.dev and chrome://tracing; return the path.
+
+    It has counters of the bytes held by category, always-live ones included, and slices of phases,
+    sections, layers and instructions.
 
     Raises:
         ReportError: It cannot be written.
@@ -87,7 +85,7 @@ def export_trace(program: Program, path: str | os.PathLike[str]) -> Path:
 
 
 def trace_events(program: Program) -> Iterator[dict[str, Any]]:
-    """Yield the events of a Chrome trace; counters where they change, slices as complete events."""
+    """Yield the events of a Chrome trace: counters where they change, and complete slices."""
     yield _name("process_name", 0, f"Memory of {program.name}, one microsecond per program step")
     for thread, name in (
         (_PHASES, "phase"),
@@ -104,7 +102,7 @@ def trace_events(program: Program) -> Iterator[dict[str, Any]]:
             yield {"ph": "C", "name": "bytes held", "pid": _PROCESS, "ts": number, "args": now}
         before = now
     last = {"ph": "C", "name": "bytes held", "pid": _PROCESS, "ts": program.program_steps}
-    yield {**last, "args": before}  # so that the last step is as wide as the others
+    yield {**last, "args": before}  # gives the last step a width
     for thread, spans in (
         (_PHASES, phase_spans(program)),
         (_SECTIONS, section_spans(program)),
@@ -123,11 +121,10 @@ def trace_events(program: Program) -> Iterator[dict[str, Any]]:
 
 
 def category_sums(program: Program) -> dict[str, list[int]]:
-    """Return the bytes held at each step by category, the input feed left out, and what no buffer
-    explains.
+    """Return the bytes held at each step by category, without the input feed.
 
-    They add up to the timeline. What a step holds beyond its buffers is ``unexplained``, there only
-    if there is any.
+    They add up to the timeline. If a step holds more than its buffers explain, the rest is the
+    category ``unexplained``.
     """
     changes: dict[str, list[int]] = {}
     for buffer in program.buffers:
@@ -144,10 +141,10 @@ def category_sums(program: Program) -> dict[str, list[int]]:
 def export_xprof(
     name: str, serialized: bytes, logdir: str | os.PathLike[str], *, run: str = "liveness"
 ) -> list[Path]:
-    """Lay a serialized program out as ``xprof LOGDIR`` and TensorBoard's profile plugin look for
-    it; return the files.
+    """Write a serialized program as a log folder for ``xprof LOGDIR`` or TensorBoard; return the
+    files.
 
-    The memory viewer of ``run`` then shows the program under ``name``. Nothing was timed, so its
+    The memory viewer of ``run`` then shows the program under ``name``. Nothing was timed, so the
     other tools are empty.
 
     Raises:
@@ -178,19 +175,18 @@ def _file_name(text: str) -> str:
 
 
 def _table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    # A name out of a damaged report may have signs that are in no encoding: they become escapes.
+    # A name from a damaged report may have characters that UTF-8 cannot encode; they are escaped.
     with atomic_write(path) as temporary, temporary.open(
         "w", encoding="utf-8", errors="backslashreplace", newline=""
     ) as file:
         writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(header)
-        writer.writerows(
-            [_guarded(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
-        )
+        for row in rows:
+            writer.writerow(map(_guarded, row))
 
 
-def _guarded(text: str) -> str:
-    return _GUARD + text if text.startswith(_GUARDED) else text
+def _guarded(cell: Any) -> Any:
+    return _GUARD + cell if isinstance(cell, str) and cell.startswith(_GUARDED) else cell
 
 
 def _layer_runs(names: Sequence[str | None]) -> list[Span]:

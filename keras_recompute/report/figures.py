@@ -1,8 +1,8 @@
-"""Memory over program steps as a picture, one program or several on the same scale.
+"""Figures of memory over program steps, of one program or of several on one scale.
 
-Drawn straight onto an Agg canvas: no window, no global state of matplotlib's. Colours are Okabe and
-Ito's, which stay apart for colour-blind readers and differ in lightness. The same program gives the
-same bytes, on the same matplotlib.
+They are drawn onto an Agg canvas, without a window or matplotlib's global state. The colours are
+Okabe and Ito's, which colour-blind readers can tell apart and which differ in lightness. The same
+program gives the same bytes with the same matplotlib.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COLOURS = {FORWARD: "#56B4E9", RECOMPUTE: "#E69F00", BACKWARD: "#CC79A7", UPDATE: "#009E73"}
 _FLOOR, _LINE, _GRID, _MUTED = "#8C8C8C", "#222222", "#E4E4E4", "#555555"
-# Above this multiple of the peak a capacity drawn to scale would press the curve flat: it is
+# Above this multiple of the peak, a capacity drawn to scale would flatten the curve: it is
 # written instead.
 _CAPACITY_TO_SCALE = 2.5
 _WIDTH_INCHES, _DPI = 9.0, 200
@@ -39,9 +39,10 @@ def liveness_figure(
     capacity_bytes: int | None = None,
     title: str | None = None,
 ) -> None:
-    """Draw the bytes held by ``program`` over its steps as a PNG at ``path``, replacing it whole.
+    """Draw the bytes that ``program`` holds over its steps, as a PNG at ``path``.
 
-    ``capacity_bytes`` is what the device has; by default what the record says.
+    An existing file is replaced. ``capacity_bytes`` is the memory of the device, by default the
+    record's.
 
     Raises:
         ReportError: ``path`` cannot be written.
@@ -61,10 +62,9 @@ def comparison_figure(
     title: str | None = None,
     steps: str = _STEPS,
 ) -> None:
-    """Draw labelled programs side by side on one scale of bytes as a PNG at ``path``; changes are
-    against the first.
+    """Draw labelled programs side by side on one scale of bytes, as a PNG at ``path``.
 
-    ``steps`` is what is written below the axis of program steps.
+    Changes are relative to the first. ``steps`` is the label of the axis of program steps.
 
     Raises:
         InvalidArgumentError: There is no program.
@@ -152,7 +152,9 @@ def _draw(
 
 
 def _panel(axes: Axes, program: Program, unit: str, top: float) -> None:
-    """Draw one program: the floor, what comes on top in the colour of its phase, and the peak."""
+    """Draw one program: its floor, the bytes above it in the colours of their phases, and
+    the peak.
+    """
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     unit_bytes = parse_bytes(f"1{unit}")
@@ -196,7 +198,7 @@ def _panel(axes: Axes, program: Program, unit: str, top: float) -> None:
 
 
 def _sections(strip: Axes, program: Program, width: float, steps_label: str) -> None:
-    """Draw the band below a panel that names the sections, and the axis of steps under it."""
+    """Draw the band below a panel that names the sections, and the axis of steps."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     steps = program.program_steps
@@ -227,8 +229,8 @@ def _sections(strip: Axes, program: Program, width: float, steps_label: str) -> 
 
 
 def _fitting_text(name: str, share: float) -> str:
-    """Return what of a section's name fits into ``share`` of the figure's width: all of it, its
-    numbers, or nothing.
+    """Return the part of a section's name that fits ``share`` of the width: all, its numbers, or
+    none.
     """
     number = re.search(r"[0-9]+(?:-[0-9]+)*\Z", name)
     for text in (name, number.group() if number else ""):
@@ -238,22 +240,20 @@ def _fitting_text(name: str, share: float) -> str:
 
 
 def _without_markup(name: str) -> str:
-    """Return ``name`` for matplotlib to show: what stands between two dollar signs would be set as
-    a formula, or refused.
+    """Return ``name`` as plain text for matplotlib, which would typeset text between dollar
+    signs.
     """
     return printable(name).replace("$", r"\$")
 
 
 def _amount(count: int, unit: str) -> str:
-    """Return bytes in the unit of the axis, so that every figure in the picture can be compared at
-    sight.
-    """
+    """Return bytes in the unit of the axis, so that all numbers in the figure are comparable."""
     value = count / parse_bytes(f"1{unit}")
     return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
 
 
 def _headline(axes: Axes, label: str, program: Program, unit: str, first: Program | None) -> None:
-    """Write the label of a panel, and below it what the peak is made of."""
+    """Write the label of a panel, and the composition of its peak below."""
     change = ""
     if first is not None and first.peak_bytes:
         change = f": peak {program.peak_bytes / first.peak_bytes - 1:+.0%}".replace("-", "\u2212")
@@ -277,7 +277,7 @@ def _headline(axes: Axes, label: str, program: Program, unit: str, first: Progra
 
 
 def _capacity(axes: Axes, capacity_bytes: int, unit: str, to_scale: bool) -> None:
-    """Draw what the device has: a line where the scale reaches it, else words at the upper edge."""
+    """Draw the capacity as a line if it is on the scale, else as text at the upper edge."""
     text, at = f"capacity {_amount(capacity_bytes, unit)}", capacity_bytes / parse_bytes(f"1{unit}")
     if not to_scale:
         axes.text(
@@ -305,7 +305,7 @@ def _capacity(axes: Axes, capacity_bytes: int, unit: str, to_scale: bool) -> Non
 
 
 def _legend(figure: Any, programs: Sequence[Program]) -> None:
-    """Name the colours in use, under the panels."""
+    """Draw the legend of the colours in use, under the panels."""
     from matplotlib.patches import Patch
 
     used = {span.name for program in programs for span in phase_spans(program)}

@@ -1,4 +1,4 @@
-"""Write a report into a folder."""
+"""Writing of a report into a folder: record, figure, and optionally the program and a page."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def write_report(
     serialized: bytes | None = None,
     page: bool = False,
 ) -> list[Path]:
-    """Write ``liveness.json`` and ``liveness.png`` into ``directory``, made if need be; return
-    their paths.
+    """Write ``liveness.json`` and ``liveness.png`` into ``directory``; return their paths.
 
-    Each file appears whole or not at all, and replaces an older one; what is not asked for is
-    removed, because it would show another program.
+    The folder is created if it does not exist. Each file appears whole or not at all and replaces
+    an older one. Optional files that are not asked for are removed, since they would show another
+    program.
 
     Args:
         program: The record.
         directory: The folder.
         title: The heading of the figure and the page.
-        serialized: The program as XLA has it (``liveness.compile_program``), kept beside them as
-            ``liveness.hlo_proto.pb``: XProf's memory viewer reads it, the report does not need it.
-        page: Add ``liveness.html``, which has 5 MB whatever the program, because plotly.js is in
-            it; the command line makes one of any report.
+        serialized: The program in XLA's format (``liveness.compile_program``), written as
+            ``liveness.hlo_proto.pb``. XProf's memory viewer reads it; the report does not need it.
+        page: Also write ``liveness.html``. It takes 5 MB whatever the program, since plotly.js is
+            in it; the command line makes one of any report.
 
     Raises:
-        ReportError: A file cannot be written, or what draws is not installed.
+        ReportError: A file cannot be written, or a drawing library is not installed.
 
     Examples:
         >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))

@@ -1,6 +1,4 @@
-"""From a path that a user names to the program it holds: a file, or a folder of one or several
-reports.
-"""
+"""Loading of reports from a path: a file, or a folder that holds one or several reports."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _IN_FOLDERS = (JSON_NAME, POP_NAME)  # what a folder is looked through for, in t
 
 @dataclass(frozen=True)
 class Report:
-    """A program, what to call it, and the file it was read from."""
+    """A program with its label and the file that it was read from."""
 
     label: str
     path: Path
@@ -32,10 +30,10 @@ class Report:
 
 
 def read_report(path: str | os.PathLike[str]) -> Report:
-    """Read the one report at ``path``: ``liveness.json``, ``profile.pop``, a serialized program, or
-    a folder that holds one.
+    """Read the one report at ``path``.
 
-    Raises ReportError where there is none, or several.
+    ``path`` is a ``liveness.json``, a ``profile.pop``, a serialized program, or a folder that holds
+    one. Raises ReportError if there is none, or several.
     """
     files = _files(Path(path))
     if len(files) > 1:
@@ -48,16 +46,12 @@ def read_report(path: str | os.PathLike[str]) -> Report:
 
 
 def read_reports(path: str | os.PathLike[str]) -> list[Report]:
-    """Read the report at ``path``, or those in the folders directly inside it, in the order of
-    their names.
-    """
+    """Read the report at ``path``, or those in the folders directly inside it, sorted by name."""
     return [_read(file) for file in _files(Path(path))]
 
 
 def read_serialized(report: Report) -> bytes:
-    """Return the serialized program that was kept with ``report``. Raises ReportError where none
-    was.
-    """
+    """Return the serialized program kept with ``report``. Raises ReportError if there is none."""
     kept = (
         report.path if report.path.suffix == PROTO_SUFFIX else report.path.parent / SERIALIZED_NAME
     )
@@ -108,15 +102,12 @@ def _read(file: Path) -> Report:
 
 @contextmanager
 def _silence_first_import() -> Iterator[None]:
-    """Keep what TensorFlow writes when it is first imported out of a command's answer; its log
-    level does not.
-
-    It writes to the error stream of the process, past Python's. What it raises is raised.
-    """
+    """Discard what TensorFlow writes to standard error when it is first imported."""
     if "tensorflow" in sys.modules:
         yield
         return
     sys.stderr.flush()
+    # TensorFlow writes to the descriptor itself, past Python's stream and its own log level.
     heard, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)

@@ -1,5 +1,6 @@
-"""The packages that draw, which training needs none of: ``pip install "keras-recompute[report]"``
-brings them.
+"""Imports of the drawing libraries, which come with ``pip install "keras-recompute[report]"``.
+
+Training needs none of them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ DRAWING, PAGES = ("matplotlib",), ("jinja2", "markupsafe", "plotly")
 
 
 def require(name: str) -> Any:
-    """Return a module of these packages. Raises ReportError that says what to install where it is
-    not there.
-    """
+    """Return the module ``name``. Raises ReportError that names the package to install."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -24,7 +23,7 @@ def require(name: str) -> Any:
 
 
 def check_installed(names: tuple[str, ...]) -> None:
-    """Raise ReportError where one of these packages is not there, without loading any."""
+    """Raise ReportError if a package of ``names`` is not installed, without importing any."""
     for name in names:
         if find_spec(name) is None:
             raise ReportError(_missing(name))

@@ -1,9 +1,8 @@
-"""The output of a command: a full disk, a closed stream or a reader that left must not end the work
-that it reports.
+"""Standard output that may fail without ending the command that writes to it.
 
-Python raises where standard output cannot be written, in the middle of whatever printed, and once
-more when the process ends. Here the first failure is noted, the rest is not printed, and the
-command says so at its end.
+Python raises an error where standard output cannot be written, as on a full disk or a closed pipe:
+in the middle of whatever prints, and again when the process ends. Here the first failure is
+recorded, later output is dropped, and the command reports the failure at its end.
 """
 
 from __future__ import annotations
@@ -18,13 +17,11 @@ from .rows import printable
 
 
 class OutputError(ReportError):
-    """Standard output could not be written: what was to be printed is lost."""
+    """Standard output could not be written, so output was lost."""
 
 
 class Output:
-    """A text stream that is silent from its first failure on, which is ``error`` then; all else is
-    the stream's.
-    """
+    """A text stream that records its first failure in ``error`` and drops all later output."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -35,7 +32,7 @@ class Output:
         )
 
     def write(self, text: str) -> int:
-        """Write ``text``; a sign that the stream's encoding does not have becomes an escape."""
+        """Write ``text``, escaping characters that the stream's encoding lacks."""
         if self._stream is not None:
             encoding = self._stream.encoding or "utf-8"
             self._carry_out(
@@ -44,12 +41,12 @@ class Output:
         return len(text)
 
     def flush(self) -> None:
-        """Hand over what was written so far."""
+        """Flush the stream."""
         if self._stream is not None:
             self._carry_out(self._stream.flush)
 
     def __getattr__(self, name: str) -> Any:
-        """Be the stream in everything else, such as ``isatty``."""
+        """Return any other attribute of the stream, such as ``isatty``."""
         return getattr(self._stream, name)
 
     def _carry_out(self, act: Callable[..., object], *arguments: str) -> None:
@@ -68,9 +65,7 @@ class Output:
 
 @contextmanager
 def watch_output() -> Iterator[Output]:
-    """Have everything that is printed in the block go through an Output, up to the last buffered
-    line.
-    """
+    """Redirect standard output through an ``Output`` inside the block, and flush it at the end."""
     _occupy_closed_descriptors()
     output = Output(sys.stdout)
     with redirect_stdout(cast("TextIO", output)):
@@ -81,10 +76,8 @@ def watch_output() -> Iterator[Output]:
 
 
 def print_error(text: str) -> None:
-    """Print ``text`` as one line on the standard error stream; where that is closed or full, nobody
-    can be told.
-    """
-    if sys.stderr is None:  # print would take standard output instead
+    """Print ``text`` as one line on standard error; if that fails too, it is lost."""
+    if sys.stderr is None:  # print would fall back to standard output
         return
     try:
         print(printable(text), file=sys.stderr, flush=True)
@@ -93,8 +86,8 @@ def print_error(text: str) -> None:
 
 
 def _forget_buffered(stream: TextIO) -> None:
-    """Lead ``stream`` nowhere: Python would try to write what it still holds when the process ends,
-    and complain.
+    """Redirect ``stream`` to the null device, so that Python does not retry at exit and fail
+    again.
     """
     # A stream that is no file has nothing to lead
     with suppress(OSError, ValueError, AttributeError):
@@ -104,10 +97,10 @@ def _forget_buffered(stream: TextIO) -> None:
 
 
 def _occupy_closed_descriptors() -> None:
-    """Give the standard streams that are closed a descriptor that leads nowhere.
+    """Open the null device for each standard stream that is closed.
 
-    The next file to be opened would get it otherwise, and what any library prints would stand in
-    that file.
+    Otherwise the next file to be opened would get its descriptor, and output of libraries would end
+    up in that file.
     """
     for number in range(3):
         try:

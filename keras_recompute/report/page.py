@@ -1,10 +1,9 @@
-"""The report as one page that works offline: chart, buffers, comparison; the source is in the
-folder ``page``.
+"""The report as one web page that works offline: chart, buffers and comparison.
 
-The page carries the records themselves (the columns of ``liveness.json``) and plotly.js, and
-computes what it shows from them: a step of fifty thousand buffers is looked up, not written out
-twenty thousand times. jinja2 fills the template with every name escaped; plotly brings plotly.js.
-Both are loaded when a page is written, not by importing this.
+The page holds the records (the columns of ``liveness.json``) and plotly.js, and computes its views
+from them, so that a step of fifty thousand buffers is looked up and not written out twenty thousand
+times. Its sources are in the folder ``page``. jinja2 fills the template and escapes every name.
+Both libraries are loaded when a page is written, not by importing this module.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ SHORTCUTS = (
     (("?",), "show these keys"),
 )
 _SOURCE = Path(__file__).parent / "page"
-# What could end the element that holds the data, or a line of it: JSON may write any of these as an
-# escape.
+# Characters that could end the script element that holds the data, or a line of it. JSON may
+# escape any of them.
 _NOT_IN_SCRIPT = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
@@ -49,12 +48,11 @@ def write_page(
     *,
     title: str | None = None,
 ) -> Path:
-    """Write a page about one labelled program, or two over each other on one scale, to ``path``;
-    return it.
+    """Write a page about one labelled program, or two on one scale, to ``path``; return the path.
 
     Raises:
         InvalidArgumentError: Another number of programs.
-        ReportError: ``path`` cannot be written, or a library that is needed is missing.
+        ReportError: ``path`` cannot be written, or a library is missing.
 
     Examples:
         >>> program = kr.liveness.profile(lambda x: tf.sin(x) @ x, tf.TensorSpec((64, 64)))
@@ -72,9 +70,7 @@ def write_page(
 
 
 def page_data(programs: Sequence[tuple[str, Program]]) -> str:
-    """Return the records as JSON that can stand in an element of a page, whatever the names in it
-    are.
-    """
+    """Return the records as JSON that is safe in an HTML element, whatever names they hold."""
     entries = (
         f'{{"label":{json.dumps(printable(label))},"document":{program.to_json()}}}'
         for label, program in programs

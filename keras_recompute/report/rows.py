@@ -1,4 +1,4 @@
-"""A program's memory as plain rows: what text, figures and tests look at."""
+"""A program's memory as plain rows, from which text, figures and pages are made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GAP_STEPS = 8  # what a loop does for itself around the program of its section
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """One of the three figures of the same memory; None where it is not known."""
+    """One of several figures of the same memory; None if unknown."""
 
     name: str
     bytes: int | None
@@ -26,7 +26,7 @@ class MemoryRow:
 
 @dataclass(frozen=True)
 class Span:
-    """Consecutive steps, ``first`` to ``last`` included, that have ``name`` in common."""
+    """Consecutive steps, ``first`` to ``last`` inclusive, of one name."""
 
     name: str
     first: int
@@ -45,11 +45,10 @@ def memory_rows(
     measured: int | None = None,
     on_device: int | None = None,
 ) -> list[MemoryRow]:
-    """Return the peak in bytes as the plan predicts it, as the compiler has it, and as the process
-    took it.
+    """Return the peak in bytes as predicted by the plan, as compiled, and as measured.
 
-    Each row has its difference to the compiled figure, which is the one that the others are held
-    against. What the allocator of a GPU states has a row where there is a GPU.
+    Each row has its difference to the compiled figure. The peak of a GPU's allocator has a row if
+    it is given.
 
     Examples:
         >>> rows = kr.report.memory_rows(predicted=110, compiled=100, measured=90)
@@ -70,7 +69,7 @@ def memory_rows(
 
 
 def summary_rows(program: Program) -> list[tuple[str, str]]:
-    """Return (name, text) for the figures of ``program``; a figure that is not known has no row.
+    """Return (name, text) for the figures of ``program``; an unknown figure has no row.
 
     Examples:
         >>> spec = tf.TensorSpec((64, 64))
@@ -112,9 +111,7 @@ def summary_rows(program: Program) -> list[tuple[str, str]]:
 
 
 def _uses(program: Program) -> str:
-    """Return how much of the capacity the peak is, and with the data of one execution and gaps all
-    that a run needs.
-    """
+    """Return the shares of the capacity that the peak and a whole run take, as text."""
     capacity = program.capacity_bytes
     shares = {"the peak is": program.peak_bytes, "a run needs": program.needed_bytes}
     known = {
@@ -143,7 +140,7 @@ def category_rows(program: Program) -> list[tuple[str, int]]:
 
 
 def describe(buffer: Buffer) -> str:
-    """Return who a buffer belongs to, in a few words: its layer and operation, or its name."""
+    """Return a buffer's layer and operation in a few words, or its name."""
     operation = buffer.op_name.rsplit("/", 1)[-1] if buffer.op_name else buffer.name
     return (
         f"{buffer.layer}: {operation}"
@@ -153,20 +150,17 @@ def describe(buffer: Buffer) -> str:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with everything that is no visible sign written as an escape: names come from
-    foreign files.
-    """
+    """Return ``text`` with invisible characters escaped, since names come from foreign files."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )
 
 
 def phase_spans(program: Program, *, shortest: int = 1) -> list[Span]:
-    """Return the runs of steps of one phase; a step whose phase is not known belongs to the run
-    before it.
+    """Return the spans of steps of one phase; a step of unknown phase extends the span before it.
 
-    A run of fewer than ``shortest`` steps between two of one phase belongs to them: a compiler
-    moves single instructions about, and in a picture they are stripes.
+    A span of fewer than ``shortest`` steps between two of one phase is merged with them: compilers
+    move single instructions, and a figure would show them as stripes.
 
     Examples:
         >>> phases = "forward", "forward", "backward"
@@ -193,10 +187,9 @@ def phase_spans(program: Program, *, shortest: int = 1) -> list[Span]:
 
 
 def section_spans(program: Program) -> list[Span]:
-    """Return the runs of steps of one section in one direction, forward or back; other steps are in
-    none.
+    """Return the spans of steps of one section in one direction, forward or backward.
 
-    A few steps of no section between two of the same, in the same direction, belong to it.
+    Other steps are in no span, but a few of them between two parts of a section belong to it.
 
     Examples:
         >>> sections = "first", "first", "second"

@@ -21,8 +21,9 @@ def stretches(values: Sequence[T], width: int) -> list[Sequence[T]]:
 def sparkline(
     values: Sequence[int], *, width: int, top: int | None = None, blocks: str = BLOCKS
 ) -> str:
-    """Return ``values`` from 0 to ``top``, by default the largest of them, as at most ``width``
-    signs.
+    """Return ``values`` as a curve of at most ``width`` characters, from 0 to ``top``.
+
+    ``top`` is by default the largest value.
     """
     top = max(values, default=0) if top is None else top
     last = len(blocks) - 1
@@ -33,11 +34,10 @@ def sparkline(
 
 
 def initials(names: Sequence[str | None], *, width: int, blank: str = " ") -> str:
-    """Return the first letter of the most frequent name of each stretch; what has no name is
-    ``blank``.
-    """
+    """Return the initial of the most frequent name of each stretch; ``blank`` if it has none."""
     signs = []
     for stretch in stretches(names, width) if names and width > 0 else ():
-        found = max(sorted({n or "" for n in stretch}), key=[n or "" for n in stretch].count)
+        known = [name or "" for name in stretch]
+        found = max(sorted(set(known)), key=known.count)  # sorted, so that ties always end alike
         signs.append(found[:1] or blank)
     return "".join(signs)

@@ -1,9 +1,10 @@
-"""Several plans of one network side by side: a table, a picture, and where the knee is.
+"""Comparison of several plans of one network: a table, a figure, and the knee.
 
-The knee is the plan after which more checkpoints save little: of the peaks over the logarithm of
-the number of sections, the one furthest below the straight line from the first to the last (the
-discrete form of Satopaa et al. 2011, "Finding a Kneedle in a Haystack"). It is made of bytes alone,
-so that it is the same on every machine.
+The knee is the plan after which more checkpoints save little. Of the peaks over the logarithm of
+the number of sections, it is the one furthest below the straight line from the first to the last.
+It depends on bytes alone, so it is the same on every machine.
+
+Source: the discrete form of Satopaa et al. 2011, "Finding a Kneedle in a Haystack".
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _LINE, _MUTED, _GRID = "#222222", "#555555", "#E4E4E4"
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One plan: peaks in bytes, seconds per step (None where it was not run), and the largest batch
-    that fits.
+    """One plan: peaks in bytes, seconds per step (None if not run), and the largest batch that
+    fits.
     """
 
     plan: str
@@ -46,8 +47,9 @@ class SweepRow:
 
 
 def knee(rows: Sequence[SweepRow]) -> SweepRow | None:
-    """Return the row at the knee, of those that recompute; None for fewer than three numbers of
-    checkpoints, or no knee.
+    """Return the row at the knee among those that recompute.
+
+    None for fewer than three numbers of checkpoints, or if there is no knee.
     """
     rows = sorted((row for row in rows if row.recompute), key=lambda row: row.checkpoints)
     if len({row.checkpoints for row in rows}) < 3:
@@ -64,48 +66,36 @@ def knee(rows: Sequence[SweepRow]) -> SweepRow | None:
 
 
 def sweep_table(rows: Sequence[SweepRow], capacity_bytes: int) -> str:
-    """Return ``rows`` as a Markdown table, with a line that names the knee."""
+    """Return ``rows`` as a Markdown table in which the knee is marked."""
     timed = any(row.step_seconds is not None for row in rows)
     head = ["plan", "predicted peak", "compiled peak", *(["seconds per step"] if timed else [])]
     cells = [[*head, f"largest batch in {format_bytes(capacity_bytes)}"]]
     bend = knee(rows)
     for row in rows:
-        seconds = (
-            [f"{row.step_seconds:.3g}" if row.step_seconds is not None else ""] if timed else []
-        )
-        peaks = [format_bytes(row.predicted_peak_bytes), format_bytes(row.peak_bytes)]
-        cells.append(
-            [
-                row.plan + (" (knee)" if row is bend else ""),
-                *peaks,
-                *seconds,
-                str(row.largest_batch),
-            ]
-        )
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = [
-        "| "
-        + " | ".join(
-            c.ljust(w) if not n else c.rjust(w) for n, (c, w) in enumerate(zip(line, widths))
-        )
-        + " |"
-        for line in cells
-    ]
-    ruler = (
-        "| "
-        + " | ".join("-" * w if not n else "-" * (w - 1) + ":" for n, w in enumerate(widths))
-        + " |"
-    )
-    return "\n".join([lines[0], ruler, *lines[1:]])
+        line = [row.plan + (" (knee)" if row is bend else "")]
+        line += [format_bytes(row.predicted_peak_bytes), format_bytes(row.peak_bytes)]
+        if timed:
+            line.append("" if row.step_seconds is None else f"{row.step_seconds:.3g}")
+        cells.append([*line, str(row.largest_batch)])
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = [_table_line(line, widths) for line in cells]
+    # The first column is aligned left, the numbers right, as the colons say.
+    ruler = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join([lines[0], _table_line(ruler, widths), *lines[1:]])
+
+
+def _table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    numbers = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:])]
+    return f"| {' | '.join([cells[0].ljust(widths[0]), *numbers])} |"
 
 
 def write_sweep(
     rows: Sequence[SweepRow], directory: str | os.PathLike[str], *, capacity_bytes: int, title: str
 ) -> tuple[Path, Path, Path]:
-    """Write ``sweep.json``, ``sweep.png`` and ``sweep.txt`` into ``directory``, made if need be;
-    return their paths.
+    """Write ``sweep.json``, ``sweep.png`` and ``sweep.txt`` into ``directory``; return their paths.
 
-    Raises InvalidArgumentError for no rows, ReportError where a file cannot be written.
+    The folder is created if it does not exist. Raises InvalidArgumentError without rows, and
+    ReportError if a file cannot be written.
     """
     folder = ensure_folder(directory)
     data, figure, text = (folder / name for name in SWEEP_NAMES)
@@ -127,10 +117,9 @@ def write_sweep(
 def sweep_figure(
     rows: Sequence[SweepRow], path: str | os.PathLike[str], *, capacity_bytes: int, title: str
 ) -> None:
-    """Draw peaks, seconds per step where known, and largest batches of ``rows`` as a PNG at
-    ``path``.
+    """Draw the peaks, largest batches and known seconds per step of ``rows`` as a PNG at ``path``.
 
-    Raises InvalidArgumentError for no rows, ReportError where ``path`` cannot be written.
+    Raises InvalidArgumentError without rows, and ReportError if ``path`` cannot be written.
     """
     check_installed(DRAWING)
     from matplotlib.backends.backend_agg import FigureCanvasAgg

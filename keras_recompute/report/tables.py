@@ -1,4 +1,4 @@
-"""The tables of the command line: several reports, two of them, or one step of one."""
+"""Tables of the command line: of several reports, of two compared, or of one step."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from .sparkline import sparkline
 from .text import add_row, curve_signs, print_curve, print_table, table
 
 _CURVE_AT_MOST, _CURVE_AT_LEAST = 40, 10
-_SHARE_AT_LEAST, _TIMES_FROM = 0.005, 10  # smaller is no change, larger is no percentage
+# Below the first a share is shown as no change, from the second on as a factor and no percentage.
+_SHARE_AT_LEAST, _TIMES_FROM = 0.005, 10
 
 
 def print_overview(programs: Sequence[tuple[str, Program]], console: Console) -> None:
-    """Print one line for each labelled program, their curves on one scale."""
+    """Print one line per labelled program, with their curves on one scale."""
     top = max(program.peak_bytes for _, program in programs)
     names = max(len(label) for label, _ in programs)
     width = max(min(console.width - names - 32, _CURVE_AT_MOST), _CURVE_AT_LEAST)
@@ -43,9 +44,7 @@ def print_comparison(
     by: str = "category",
     rows: int = 10,
 ) -> None:
-    """Print what changed from one labelled program to another: figures, curves on one scale, and
-    what fills the peaks.
-    """
+    """Print the changes from one labelled program to another: figures, curves and peaks."""
     (_, a), (_, b) = before, after
     figures = table(console, ["", "A", "B", "change", ""], right=(1, 2, 3, 4))
     for row in size_changes(a, b):
@@ -75,13 +74,14 @@ def print_comparison(
         add_row(shown, row.name, *_size(row))
     if changes[rows:]:
         rest = changes[rows:]
-        both = (sum(r.before or 0 for r in rest), sum(r.after or 0 for r in rest))
-        add_row(shown, f"{len(rest):,} more", *_size(ChangeRow("", *both)))
+        before_bytes = sum(row.before or 0 for row in rest)
+        after_bytes = sum(row.after or 0 for row in rest)
+        add_row(shown, f"{len(rest):,} more", *_size(ChangeRow("", before_bytes, after_bytes)))
     print_table(console, f"Alive at the peaks, by {by}", shown)
 
 
 def print_buffers(program: Program, console: Console, *, step: int, rows: int = 10) -> None:
-    """Print the largest buffers alive at ``step``, and the sum of those that are not listed."""
+    """Print the largest buffers alive at ``step``, and the sum of the others."""
     live = live_at(program, step)
     shown = table(console, ["bytes", "what", "category", "phase", "section", "steps"], right=(0,))
     for b in live[:rows]:

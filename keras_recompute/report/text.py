@@ -1,4 +1,4 @@
-"""A program's memory as text: tables on a terminal, plain lines where the output is piped."""
+"""A program's memory as text: tables on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _CURVE_MARGIN = 8  # "memory  "
 def print_liveness(
     program: Program, console: Console | None = None, *, buffers: int = 10, title: str | None = None
 ) -> None:
-    """Print the figures of ``program``, what is alive at its peak, and how the sums agree with the
-    compiler's.
+    """Print the figures of ``program``, its peak, and their comparison with the compiler's totals.
 
     Args:
         program: The record.
@@ -81,7 +80,7 @@ def print_liveness(
 def print_memory(
     rows: Iterable[MemoryRow], console: Console | None = None, *, title: str = "Peak memory"
 ) -> None:
-    """Print the predicted, compiled and measured figure side by side.
+    """Print the predicted, compiled and measured peak side by side.
 
     Examples:
         >>> kib = 2**10
@@ -113,8 +112,8 @@ def print_memory(
 
 
 def print_curve(program: Program, console: Console, *, top: int | None = None) -> None:
-    """Print the bytes held over the steps as a curve from 0 to ``top``, with the phases under it
-    where they are known.
+    """Print the bytes held over the steps as a curve from 0 to ``top``, with known phases
+    under it.
     """
     width = console.width - _CURVE_MARGIN
     blocks = curve_signs(console)
@@ -129,7 +128,7 @@ def print_curve(program: Program, console: Console, *, top: int | None = None) -
 
 
 def curve_signs(console: Console) -> str:
-    """Return what curves are made of: blocks on a terminal that has them, ASCII elsewhere."""
+    """Return the characters of curves: blocks on a terminal that has them, else ASCII."""
     return BLOCKS if console.is_terminal and not console.options.ascii_only else ASCII
 
 
@@ -143,7 +142,7 @@ def print_table(console: Console, title: str, rows: Table) -> None:
 
 
 def table(console: Console, columns: Sequence[str], *, right: Sequence[int] = ()) -> Table:
-    """Return an empty table; without lines and colours where nobody looks at a terminal."""
+    """Return an empty table, without lines and colours outside of a terminal."""
     seen = console.is_terminal
     rows = Table(
         box=box.SIMPLE_HEAD if seen else None,
@@ -160,9 +159,7 @@ def table(console: Console, columns: Sequence[str], *, right: Sequence[int] = ()
 
 
 def add_row(rows: Table, *cells: str) -> None:
-    """Add a row whose cells are shown as they are: a name is neither markup nor able to move the
-    cursor.
-    """
+    """Add a row of plain text: names are no markup and cannot move the cursor."""
     rows.add_row(*(Text(printable(cell)) for cell in cells))
 
 

@@ -1,10 +1,10 @@
-"""The one message that makes XProf list a run: a trace without events that carries a compiled
-program.
+"""The protocol buffer that makes XProf list a run: a trace without events, with a program.
 
-``XSpace`` (tsl/profiler/protobuf/xplane.proto) is written field by field, as protocol buffers lay
-them down (protobuf.dev/programming-guides/encoding): a report must not need TensorFlow, which has
-the classes. XProf looks for programs in the plane "/host:metadata", in statistics called "Hlo
-Proto"; without one it offers no memory viewer.
+``XSpace`` (tsl/profiler/protobuf/xplane.proto) is encoded field by field, since a report must not
+need TensorFlow, which has the classes. XProf looks for programs in the statistics called "Hlo
+Proto" of the plane "/host:metadata", and offers no memory viewer without one.
+
+Source: protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PROGRAM_ID, _HLO_PROTO_ID = 1, 1
 
 
 def xspace(name: str, serialized: bytes, *, host: str) -> bytes:
-    """Return a serialized ``XSpace`` in which the program ``name`` was seen on ``host``."""
+    """Return a serialized ``XSpace`` with the program ``name`` on ``host``."""
     stat = _number(_STAT_METADATA_ID, _HLO_PROTO_ID) + _bytes(_STAT_BYTES, serialized)
     event = (
         _number(_EVENT_ID, _PROGRAM_ID)
