@@ -14,7 +14,16 @@ import tensorflow as tf
 
 from ..graph_traversal import reachable
 from .as_traced import remember
-from .sparse_gradients import Gradient, dense, dense_behind_branches, slices, sparse_or_dense, values_of
+from .origin import warn_user
+from .sparse_gradients import (
+    Gradient,
+    dense,
+    dense_behind_branches,
+    is_handed_on_to,
+    slices,
+    sparse_or_dense,
+    values_of,
+)
 from .trace import Trace
 from .undifferentiable import in_front_of, without_gradient
 
@@ -88,7 +97,7 @@ def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
         )
     pairs = [(y, dy) for y, dy in zip(trace.outputs, output_gradients) if dy is not None]
     with graph.as_default():
-        found, refused = _differentiate(trace, pairs)
+        found, refused = _differentiate(trace, pairs, unasked)
         gradients = tuple(_as_exchanged(g, output_gradients) for g in found)
     for order in trace.target.at("joined"):
         with graph.as_default():
@@ -98,7 +107,9 @@ def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
     return Joint(trace, output_gradients, gradients, _added(graph, forward), refused, frozenset(unasked))
 
 
-def _differentiate(trace: Trace, pairs: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> tuple[list[Any], dict[int, str]]:
+def _differentiate(
+    trace: Trace, pairs: Sequence[tuple[tf.Tensor, tf.Tensor]], unasked: Collection[int]
+) -> tuple[list[Any], dict[int, str]]:
     """Return the gradient of every differentiable port, and the ports that are refused one, with the reason."""
     forward, outputs, incoming = trace.graph.get_operations(), [y for y, _ in pairs], [dy for _, dy in pairs]
     blocking: list[tf.Operation] = []
@@ -106,7 +117,7 @@ def _differentiate(trace: Trace, pairs: Sequence[tuple[tf.Tensor, tf.Tensor]]) -
     for attempt in range(3):
         stops = [t for op in blocking for t in op.outputs]
         try:
-            with dense_behind_branches(forward):
+            with dense_behind_branches(forward) as made_dense:
                 found = tf.gradients(outputs, list(trace.differentiable), grad_ys=incoming, stop_gradients=stops or None)
         except LookupError as error:
             # First those that stand in the function itself, then those in a loop or branch.
@@ -116,8 +127,29 @@ def _differentiate(trace: Trace, pairs: Sequence[tuple[tf.Tensor, tf.Tensor]]) -
                 raise
         else:
             break
+    _warn_of_dense_gradients(trace, made_dense, found, unasked)
     # Of what is refused a part of the gradient may be known, which is of no use.
     return [None if port in refused else g for port, g in enumerate(found)], refused
+
+
+def _warn_of_dense_gradients(
+    trace: Trace, made_dense: Collection[Any], gradients: Sequence[Any], unasked: Collection[int]
+) -> None:
+    """Warn of variables whose gradient is dense here, and in plain TensorFlow would be sparse."""
+    # Arguments are seldom what an optimizer updates.
+    first = len(trace.arguments)
+    for number, (variable, gradient) in enumerate(zip(trace.variables, gradients[first:]), first):
+        if number in unasked or not isinstance(gradient, tf.Tensor):
+            continue
+        read_as = (*trace.ports[number], trace.differentiable[number])
+        if not any(is_handed_on_to(made_dense, each) for each in read_as):
+            continue
+        warn_user(
+            f"the gradient of {variable.name!r} is one dense tensor, where without recomputation it is "
+            f"tf.IndexedSlices: a branch of tf.cond or tf.switch_case looks up rows of it. Adam and "
+            f"some other optimizers make something else of that. Look up the rows in front of the "
+            f"branch, or leave the branch out of what is recomputed"
+        )
 
 
 def _as_exchanged(gradient: Any, output_gradients: Sequence[tf.Tensor | None]) -> Gradient | None:

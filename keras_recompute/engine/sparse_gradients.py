@@ -8,13 +8,14 @@ whole numbers that no gradient changes, are computed by a program of their own.
 The sides of a branch may gather different numbers of rows, and so give different numbers of slices to the gradient of what
 they gather from. TensorFlow's graph optimiser takes the shape of the first side for both. The derivative of a sum of slices
 then fails, since it asks for shapes, and TensorFlow makes such sums wherever it adds gradients up. Behind a branch gradients
-are therefore dense.
+are therefore dense, and it is noted of which tensors, since optimizers make something else of them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextvars import ContextVar
 from typing import Any, Union
 
 import tensorflow as tf
@@ -29,6 +30,7 @@ Gradient = Union[tf.Tensor, tf.IndexedSlices]
 _GATHERS = ("Gather", "GatherNd", "GatherV2", "ResourceGather", "ResourceGatherNd")
 _HANDING_ON = (*VIEWS, "Cast", "Identity", "StridedSlice")
 _OF_A_BRANCH = "keras_recompute.DenseGradientOfBranch"
+_made_dense: ContextVar[set[Any]] = ContextVar("made_dense")
 
 
 def dense(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
@@ -74,27 +76,42 @@ def zero_values(values: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
 def is_gathered(tensor: tf.Tensor) -> bool:
     """Whether rows of ``tensor`` are gathered, so that its gradient is sparse in a plain program."""
 
-    def handed_on(value: Any) -> list[Any]:
-        readers = [op for op in value.deref().consumers() if op.type in _HANDING_ON]
-        return [op.outputs[0].ref() for op in readers]
-
-    found = [reference.deref() for reference in reachable([tensor.ref()], handed_on)]
+    found = [reference.deref() for reference in reachable([tensor.ref()], _handed_on)]
     return any(op.type in _GATHERS and op.inputs[0] is t for t in found for op in t.consumers())
 
 
+def is_handed_on_to(tensors: Collection[Any], tensor: tf.Tensor) -> bool:
+    """Whether ``tensor`` is, but for its type or shape, one of those with references ``tensors``."""
+    return any(reference in tensors for reference in reachable([tensor.ref()], _handed_on))
+
+
+def _handed_on(value: Any) -> list[Any]:
+    readers = [op for op in value.deref().consumers() if op.type in _HANDING_ON]
+    return [op.outputs[0].ref() for op in readers]
+
+
 @contextlib.contextmanager
-def dense_behind_branches(operations: Iterable[tf.Operation]) -> Iterator[None]:
-    """Differentiate the branches among ``operations`` to plain tensors inside."""
+def dense_behind_branches(operations: Iterable[tf.Operation]) -> Iterator[set[Any]]:
+    """Differentiate the branches among ``operations`` to plain tensors inside.
+
+    Gives references to the inputs of branches whose gradients would have been sparse.
+    """
     branches = [operation for operation in operations if operation.type in BRANCHES]
     for branch in branches:
         set_gradient(branch, _OF_A_BRANCH)
+    made_dense: set[Any] = set()
+    token = _made_dense.set(made_dense)
     try:
-        yield
+        yield made_dense
     finally:
+        _made_dense.reset(token)
         for branch in branches:
             set_gradient(branch, None)
 
 
 @tf.RegisterGradient(_OF_A_BRANCH)
 def _gradient_of_a_branch(branch: tf.Operation, *gradients: tf.Tensor) -> list[tf.Tensor | None]:
-    return [None if g is None else dense(g) for g in registered_gradient(branch.type)(branch, *gradients)]
+    found = registered_gradient(branch.type)(branch, *gradients)
+    pairs = zip(branch.inputs, found)
+    _made_dense.get().update(t.ref() for t, g in pairs if isinstance(g, tf.IndexedSlices))
+    return [None if g is None else dense(g) for g in found]

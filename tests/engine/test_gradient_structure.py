@@ -9,6 +9,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.engine.outline import Carried, Joined, Last, Shared, outline
 from keras_recompute.engine.policies import save_everything, save_matmuls, save_nothing
+from keras_recompute.errors import RecomputeWarning
 
 from .lowered import numbers, parted
 
@@ -321,3 +322,56 @@ def test_second_derivatives_of_a_loop_with_sparse_gradients(mode):
         return run_in(mode, step, X, IDS[0])
 
     assert_same_structure(gradients(as_loop), gradients(one_by_one), relative=1e-4)
+
+
+def looked_up_in_a_branch(x):
+    """As many rows on one side as on the other."""
+    rows = IDS[0]
+    is_large = tf.reduce_sum(x) > 0
+    return tf.cond(is_large, lambda: tf.gather(TABLE, rows) * x, lambda: tf.sin(tf.gather(TABLE, rows)))
+
+
+def looked_up_in_a_case(x):
+    rows, number = IDS[0], tf.cast(x[0, 0], tf.int32)
+    return tf.switch_case(number, [lambda: tf.gather(TABLE, rows) * x, lambda: x])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("function", [looked_up_in_a_branch, looked_up_in_a_case])
+def test_rows_looked_up_in_a_branch_give_a_dense_gradient_and_say_so(function, mode):
+    """Slices of sides that gather different numbers of rows cannot be added and differentiated."""
+
+    def gradient(function):
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(function(x) ** 2)
+            return tape.gradient(loss, TABLE)
+
+        return run_in(mode, step, X)
+
+    plain = gradient(function)
+    assert isinstance(plain, tf.IndexedSlices)
+    with pytest.warns(RecomputeWarning, match="gradient of 'table:0' is one dense tensor") as said:
+        ours = gradient(kr.checkpoint(function))
+    assert len([w for w in said if "dense tensor" in str(w.message)]) == 1
+    np.testing.assert_allclose(ours, tf.convert_to_tensor(plain), rtol=1e-6)
+
+
+def test_rows_looked_up_in_a_loop_have_the_plain_loop_s_dense_gradient():
+    def walk(x):
+        def body(i, h):
+            return i + 1, tf.sin(h * tf.gather(TABLE, IDS[0]))
+
+        return tf.while_loop(lambda i, *_: i < 3, body, (0, x), maximum_iterations=3)[1]
+
+    def gradient(function):
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(function(x) ** 2)
+            return tape.gradient(loss, TABLE)
+
+        return run_in("graph", step, X)
+
+    plain = gradient(walk)
+    assert isinstance(plain, tf.Tensor), "TensorFlow adds up what each turn gives"
+    assert_same_structure([gradient(kr.checkpoint(walk))], [plain], relative=1e-5)

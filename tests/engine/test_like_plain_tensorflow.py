@@ -68,6 +68,7 @@ def test_second_derivatives_through_two_convolutions(mode):
     np.testing.assert_allclose(run_in(mode, second(checkpoint(network)))(image), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:the gradient of .* is one dense tensor")
 @pytest.mark.filterwarnings("ignore:.*is made anew")  # each case makes a function of one code
 @pytest.mark.parametrize("taken", [0, 1, 2])
 @pytest.mark.parametrize("mode", ["graph", pytest.param("eager", marks=pytest.mark.long)])

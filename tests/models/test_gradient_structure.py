@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
+from keras_recompute.errors import RecomputeWarning
 
 L = keras.layers
 IDS = np.random.default_rng(0).integers(0, 12, (8, 5))  # rows are gathered several times
@@ -192,3 +193,29 @@ def test_the_gradient_of_an_embedding_in_a_model_is_sparse():
             return gradient.values
 
         assert kind(tf.constant(IDS)).shape == (2 * IDS.size, 6)
+
+
+@pytest.mark.parametrize("mode", ["graph", pytest.param("jit", marks=pytest.mark.long)])
+def test_a_table_that_sections_share_keeps_loops_from_standing_in_each_other(mode):
+    """The rows that an inner loop finds come too late for the outer one."""
+
+    def built(model_class):
+        keras.utils.set_random_seed(1)
+        ids, x = inputs = keras.Input((5,), 8, dtype="int32"), keras.Input((5, 6), 8)
+        table, dense, add = L.Embedding(12, 6), L.Dense(6, "gelu"), L.Add()
+        for _ in range(8):
+            x = kr.RecomputationCheckpoint()(dense(add([x, table(ids)])))
+        return model_class(inputs, L.Dense(2)(x))
+
+    def updated(model):
+        model.compile(keras.optimizers.Adam(0.05), "mse", jit_compile=mode == "jit")
+        for _ in range(3):
+            model.train_on_batch([IDS, np.ones((8, 5, 6))], np.ones((8, 5, 2)))
+        return [weight.numpy() for weight in model.weights]
+
+    ours = built(kr.Model)
+    ours.recomputation_levels = 2
+    with pytest.warns(RecomputeWarning, match="runs as one loop, not as 2 in each other"):
+        found = updated(ours)
+    for one, other in zip(found, updated(built(keras.Model)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
