@@ -1,7 +1,8 @@
 """Losses that layers add while a function is traced: they leave it as results, and are added again outside.
 
-``add_loss`` puts a tensor into a list of the layer, which Keras reads after the call. Of a traced function that tensor has no
-value outside, so the loss that it has there takes its place.
+``add_loss`` puts a tensor into a list, of the layer or of a stateless scope, which Keras reads
+after the call. Of a traced function that tensor has no value outside, so the loss that it has
+there takes its place.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..seams.keras.layers import losses_of
+from ..seams.keras.layers import add_losses, losses_of, remove_losses
 from ..seams.tensorflow.tensors import is_eager
 
 
@@ -35,9 +36,8 @@ class Losses:
         for layer in objects:
             if not isinstance(layer, keras.layers.Layer):
                 continue
-            losses = losses_of(layer)
-            added = [loss for loss in losses if _is_of(loss, graph)]
-            losses[:] = [loss for loss in losses if not _is_of(loss, graph)]
+            added = [loss for loss in losses_of(layer) if _is_of(loss, graph)]
+            remove_losses(layer, added)
             self._layers += [layer] * len(added)
             outputs += added
         return outputs
@@ -46,7 +46,7 @@ class Losses:
         """Return the results among ``outputs``, the values of what ``take`` returned, and add the losses to their layers."""
         end = len(outputs) - self.count
         for layer, loss in zip(self._layers, outputs[end:]):
-            losses_of(layer).append(loss)
+            add_losses(layer, [loss])
         return outputs[:end]
 
 

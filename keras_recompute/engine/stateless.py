@@ -30,7 +30,9 @@ class StatelessUpdates:
         """Return ``results`` and, behind them, the new values; the scope has the old ones again."""
         values = stateless_values()
         graph = tf.compat.v1.get_default_graph()
-        self._changed = [key for key, value in values.items() if not is_eager(value) and value.graph is graph]
+        # Of variables in the place of values nothing is known but that they are not of this graph.
+        tensors = {key: v for key, v in values.items() if isinstance(v, tf.Tensor) and not is_eager(v)}
+        self._changed = [key for key, value in tensors.items() if value.graph is graph]
         outputs = [*results, *(values[key] for key in self._changed)]
         if self._changed:
             values.clear()

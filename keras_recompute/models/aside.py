@@ -12,7 +12,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..seams.keras.layers import attach_mask, layers_in, losses_of, mask_of
+from ..engine.stateless import StatelessUpdates
+from ..seams.keras.layers import add_losses, attach_mask, layers_in, losses_of, mask_of, remove_losses
 from .graph import Call
 
 
@@ -24,29 +25,35 @@ class Aside:
         self._layers = list(dict.fromkeys(inner for layer in layers for inner in layers_in(layer)))
         self._masked: tuple[int, ...] = ()
         self._owners: list[keras.layers.Layer] = []
+        self._updates = StatelessUpdates()
 
     def __bool__(self) -> bool:
-        return bool(self._masked or self._owners)
+        return bool(self._masked or self._owners or self._updates.count)
 
     @property
-    def leaves_losses(self) -> bool:
-        """Whether layers added losses."""
-        return bool(self._owners)
+    def leaves_state(self) -> bool:
+        """Whether layers added losses, or changed variables of a stateless scope."""
+        return bool(self._owners or self._updates.count)
 
     def gather(self, work: Callable[[], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-        """Return what ``work()`` returns, then the masks of that, then the losses that its layers added."""
+        """Return what ``work()`` returns, then the masks of that, then the losses that its layers added.
+
+        And then the values that variables have in a stateless scope afterwards, if they were changed.
+        """
+        self._updates = StatelessUpdates()
         results, owners, losses = with_losses(self._layers, work)
         outputs, self._masked = with_masks(results)
         self._owners = [self._layers[number] for number in owners]
-        return [*outputs, *losses]
+        return self._updates.take([*outputs, *losses])
 
     def restore(self, gathered: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the outputs among the values of what was ``gathered``, their masks hung on and the losses left."""
+        gathered = self._updates.leave(gathered)
         end = len(gathered) - len(self._masked) - len(self._owners)
         outputs = list(gathered[:end])
         hang_masks(outputs, self._masked, gathered[end:])
         for layer, loss in zip(self._owners, gathered[end + len(self._masked) :]):
-            losses_of(layer).append(loss)
+            add_losses(layer, [loss])
         return outputs
 
 
@@ -70,6 +77,6 @@ def with_losses(layers: Sequence[keras.layers.Layer], work: Callable[[], Any]) -
     before = [len(losses_of(layer)) for layer in layers]
     results = work()
     added = [(number, loss) for number, layer in enumerate(layers) for loss in losses_of(layer)[before[number] :]]
-    for layer, count in zip(layers, before):
-        del losses_of(layer)[count:]
+    for number, loss in added:
+        remove_losses(layers[number], [loss])
     return results, [number for number, _ in added], [loss for _, loss in added]

@@ -32,7 +32,7 @@ from ..layers.checkpointed_layer import CheckpointedLayer
 from ..layers.mixed_class import SAVED_AS, SavedAsPlain, class_config, original_class
 from ..layers.time_sections import section_recurrent_layers
 from ..seams.keras.graph import CloneObserver, Functional
-from ..seams.keras.layers import layers_in, losses_of
+from ..seams.keras.layers import add_losses, layers_in
 from .aside import with_losses
 from .beside import beside
 from .clones import clones_of
@@ -123,7 +123,7 @@ class Blocks:
             finally:
                 self._here.is_active = True
             for n, loss in zip(owners, losses):
-                losses_of(inner[n]).append(loss)
+                add_losses(inner[n], [loss])
             return results
 
         return call

@@ -75,8 +75,8 @@ class PartitionCache:
                 return rebound, entry.aside
 
         partition, aside = build()
-        # Losses belong to their layers, so a step that adds losses cannot stand for another.
-        if not aside.leaves_losses:
+        # Losses and new values belong to their layers, so such a step cannot stand for another.
+        if not aside.leaves_state:
             self._entries[key].append(_Entry(fingerprint, step, partition, aside))
         return partition, aside
 

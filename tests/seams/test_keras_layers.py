@@ -1,6 +1,7 @@
 """What Keras layers hold and hand on."""
 
 import keras
+import pytest
 import tensorflow as tf
 
 from keras_recompute.seams.keras.call_context import (
@@ -19,6 +20,7 @@ from keras_recompute.seams.keras.layers import (
     TRAINING_STATE,
     VARIABLE_BOOKKEEPING,
     MutableState,
+    add_losses,
     arguments_from_context,
     attach_mask,
     backend_variable,
@@ -29,6 +31,7 @@ from keras_recompute.seams.keras.layers import (
     mask_of,
     move_losses,
     mutable_state,
+    remove_losses,
     takes_training,
 )
 
@@ -111,10 +114,30 @@ def test_a_layer_keeps_the_losses_of_its_last_call():
     layer(tf.ones((3,)))
     (loss,) = losses_of(layer)
     assert float(loss) == 3
-    losses_of(layer).clear()
+    remove_losses(layer, [loss])
     assert layer.losses == []
-    losses_of(layer).append(loss)
+    add_losses(layer, [loss])
     assert layer.losses == [loss]
+
+
+@pytest.mark.parametrize("collect", [True, False])
+def test_in_a_stateless_scope_losses_stand_in_the_scope(collect):
+    class Adds(keras.layers.Layer):
+        def call(self, x):
+            self.add_loss(keras.ops.sum(x))
+            return x
+
+    layer, other = Adds(), Adds()
+    with keras.StatelessScope(collect_losses=collect) as scope:
+        layer(tf.ones((3,)))
+        found = losses_of(layer)
+        assert [float(loss) for loss in found] == ([3.0] if collect else [])
+        assert losses_of(other) == []
+        remove_losses(layer, found)
+        assert scope.losses == layer.losses == []
+        added = tf.constant(2.0)
+        add_losses(other, [added])
+        assert other.losses == scope.losses == ([added] if collect else [])
 
 
 def test_a_mask_that_is_hung_on_is_found_by_layers_behind():

@@ -19,7 +19,7 @@ from ...models.distribute import distributed
 from ...models.execute import ExecutionPlan, execute
 from ...models.graph import Graph
 from ...seams.keras.graph import flat_inputs
-from ...seams.keras.layers import layers_in, losses_of
+from ...seams.keras.layers import layers_in, losses_of, remove_losses
 from .accumulate import losses_of_each, mean_of, note_each, sum_of
 from .pipelining_ops import PipelineSchedule, RecomputationMode
 from .replicas import Replicas
@@ -71,7 +71,7 @@ class ModelStages:
     def programs(self, task: Task, data: Any, replicas: Replicas) -> tuple[StageProgram, ...]:
         """Trace the stages, in a graph under construction, for microbatches like ``data``, a nest of specs."""
         for layer in layers_in(self.model):
-            losses_of(layer).clear()  # as Keras does when a model is called
+            remove_losses(layer, losses_of(layer))  # as Keras does when a model is called
         found: list[StageProgram] = []
         before: Aside | None = None
         for number in range(len(self.plans)):

@@ -5,6 +5,7 @@ Importing this module does not load Keras.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 # Attributes of every layer and model that the results of their calls depend on.
@@ -69,9 +70,40 @@ def mutable_state(layer: Any) -> MutableState:
 
 
 def losses_of(layer: Any) -> list[Any]:
-    """Return the list of losses that ``layer`` added by ``add_loss`` since its last call."""
-    losses: list[Any] = layer._losses
-    return losses
+    """Return the losses that ``layer`` added by ``add_loss`` since its last call.
+
+    In a ``keras.StatelessScope`` they stand in the scope, and the layer knows their identities.
+    """
+    scope = _stateless_scope()
+    if scope is None:
+        return list(layer._losses)
+    return [loss for loss in scope.losses if id(loss) in layer._loss_ids]
+
+
+def add_losses(layer: Any, losses: Iterable[Any]) -> None:
+    """Have ``layer`` add ``losses``; not in a ``keras.StatelessScope`` that collects none."""
+    scope = _stateless_scope()
+    if scope is None:
+        layer._losses.extend(losses)
+    elif scope.collect_losses:
+        for loss in losses:
+            scope.add_loss(loss)
+            layer._loss_ids.add(id(loss))
+
+
+def remove_losses(layer: Any, losses: Iterable[Any]) -> None:
+    """Remove ``losses`` from those that ``layer`` added."""
+    removed = set(map(id, losses))
+    scope = _stateless_scope()
+    held = layer._losses if scope is None else scope.losses
+    held[:] = [loss for loss in held if id(loss) not in removed]
+    layer._loss_ids.difference_update(removed)
+
+
+def _stateless_scope() -> Any:
+    from .call_context import stateless_scope
+
+    return stateless_scope()
 
 
 def move_losses(layer: Any, to: Any) -> None:
