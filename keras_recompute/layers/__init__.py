@@ -1,5 +1,3 @@
-"""Layers that work in any Keras model: the checkpoint mark, a slice of time, and the fused
-recurrent layers.
-"""
+"""Layers for any Keras model: checkpoint marks, time slices, and fused recurrent layers."""
 
 import keras  # noqa: F401 - before any module here, since it registers our classes (``keras_registration``)

@@ -1,6 +1,4 @@
-"""Keras's multi-head attention with the fused attention: same arguments, same weights, same
-results, less memory and time.
-"""
+"""Keras's multi-head attention on fused attention: the same API and results in less memory."""
 
 from __future__ import annotations
 
@@ -24,10 +22,10 @@ class MultiHeadAttention(CustomAttention):
     """``keras.layers.MultiHeadAttention`` that keeps no attention probabilities for the backward
     pass.
 
-    Arguments, weights and results are Keras's. Queries ``(batch, T, features)``, keys and values
-    ``(batch, S, features)``, with T and S fixed. Keras's own computation is used where the
-    probabilities are asked for (``return_attention_scores``), are dropped out in training, or where
-    attention runs over other axes than one of fixed length.
+    Arguments, weights and results are Keras's. Queries are ``(batch, T, features)``, keys and
+    values ``(batch, S, features)``, with T and S fixed. Keras's own computation is used where the
+    probabilities are returned (``return_attention_scores``), where they are dropped out in
+    training, and where attention runs over other axes than one of fixed length.
 
     Examples:
         >>> attention = kr.MultiHeadAttention(num_heads=2, key_dim=4)
@@ -83,8 +81,8 @@ class MultiHeadAttention(CustomAttention):
         return (out, scores) if return_attention_scores else out
 
     def _is_self_attention(self, query: tf.Tensor, value: tf.Tensor, key: tf.Tensor | None) -> bool:
-        """Whether one product can project the queries, keys and values: they are of the same
-        inputs, by plain layers.
+        """Whether one product can project queries, keys and values: same inputs, plain
+        projections.
         """
         return (
             query is value
@@ -96,9 +94,8 @@ class MultiHeadAttention(CustomAttention):
         )
 
     def _projected_at_once(self, inputs: tf.Tensor) -> list[tf.Tensor]:
-        """Return queries, keys and values ``(batch, T, heads, size)``: one wide product runs faster
-        than three narrow ones.
-        """
+        """Return queries, keys and values ``(batch, T, heads, size)`` from a single product."""
+        # One wide product runs faster than three narrow ones.
         layers = [self.query_dense, self.key_dense, self.value_dense]
         dtype = self.compute_dtype
         inputs = tf.cast(inputs, dtype)
@@ -116,7 +113,7 @@ class MultiHeadAttention(CustomAttention):
         ]
 
     def _fuses(self, training: Any, with_scores: bool) -> bool:
-        """Whether nobody asks for the probabilities, or drops some of them."""
+        """Whether the probabilities are neither returned nor dropped out."""
         return not with_scores and (self.dropout == 0 or training is False)
 
     def attend(
@@ -129,8 +126,9 @@ class MultiHeadAttention(CustomAttention):
         with_scores: bool,
         **options: Any,
     ) -> Any:
-        """Attend with ``(batch, length, heads, size)``. Keras's layer calls this: see
-        keras.layers.MultiHeadAttention.
+        """Attend with projections ``(batch, length, heads, size)``, called by Keras's layer.
+
+        See keras.layers.MultiHeadAttention.
         """
         fuses = (
             self._fuses(training, with_scores)
@@ -141,6 +139,7 @@ class MultiHeadAttention(CustomAttention):
             return super().attend(query, key, value, mask, training, with_scores, **options)
         if mask is not None:
             mask = tf.cast(mask, tf.bool)
+            # The axis of heads, and that of the batch, may be missing.
             while mask.shape.rank < 4:
                 mask = tf.expand_dims(mask, -3)
         return attention(query, key, value, mask, scale=score_scale(self)), None

@@ -1,4 +1,4 @@
-"""``checkpoint`` as users call it: a function becomes a function, a Keras layer becomes a layer."""
+"""The public ``checkpoint``: a function becomes a function, a Keras layer becomes a layer."""
 
 from __future__ import annotations
 
@@ -14,42 +14,41 @@ from .checkpointed_layer import checkpointed_layer
 
 
 def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = None) -> Any:
-    """Return ``fn`` with a backward pass that recomputes what ``policy`` does not save; without
-    ``fn``, a decorator.
+    """Return ``fn`` with a backward pass that recomputes what ``policy`` does not save.
 
-    Results and gradients of any order are those of ``fn``. Dropout, batch statistics and other
-    state behave as in ``fn`` itself: what may not run twice does not.
+    Without ``fn`` it returns a decorator. Results and gradients of any order are those of ``fn``.
+    Dropout, batch statistics and other state behave as in ``fn``: what must not run twice is saved.
 
-    Python runs ``fn`` once per signature (types and shapes of tensors, values of everything else),
-    not at every call, as under ``tf.function``: what it should do each time must be done by
-    TensorFlow. It is run again once an attribute was set of a layer, of an object that it is given,
-    or of the object that it is or is a method of (see ``attributes``). Lists, dicts, sets, data
-    classes and other objects that ``fn`` is given and changes come back changed at every call, with
-    the gradients of what was put into them. A change that ``fn`` makes to a variable or container
-    around it is noticed with a RecomputeWarning. A function made anew at each call finds the
-    program of its code and of what it captures.
+    Like ``tf.function``, ``fn`` runs in Python once per signature (types and shapes of tensors,
+    values of everything else), not at every call. Effects of each call must be TensorFlow
+    operations. ``fn`` is traced again after an attribute was set of a layer, of an argument object,
+    or of the object that ``fn`` is or is a method of (see ``attributes``). Arguments that ``fn``
+    changes (lists, dicts, sets, data classes and other objects) are changed at every call, and
+    gradients flow through what was put into them. A change to a variable or container around ``fn``
+    is reported by a RecomputeWarning. A function that is created again at each call reuses the
+    program of its code and captures.
 
     Args:
         fn: A function, a method, a Keras layer or model, or any callable, from and to any nest of
             tensors and other values. Gradients reach its tensors, the variables that it reads and
             the tensors that it closes over.
-        policy: What to save (see ``policies``). By default ``save_nothing``: only the inputs are
-            kept.
+        policy: What to save (see ``policies``). By default ``save_nothing``: only the inputs.
 
     Returns:
-        Of a Keras layer or model, a layer of its class with the same attributes and weights, whose
-            calls are recomputed: an attribute of a model, a layer of a functional or sequential
-            one. It is saved as the layer is, with the policy, and weight files of the one load into
-            the other. Of anything else, a callable with the attributes of ``fn``. Both have
-            ``__wrapped__``.
+        For a Keras layer or model, a layer of its class with the same attributes and weights, whose
+        calls are recomputed. It can be an attribute of a model, or a layer of a functional or
+        sequential one. It is saved as the layer is, with the policy, and weight files are
+        exchangeable. For anything else, a callable with the attributes of ``fn``. Both have
+        ``__wrapped__``.
 
     Raises:
         InvalidArgumentError: ``fn`` or ``policy`` is not callable. When called: a result has no
             tensor; an argument is a tensor of another graph, or a symbolic Keras tensor and ``fn``
-            is no layer; ``fn`` leaves a tensor behind in a variable or
-            container around it, makes a variable each time, or changes an argument where no program
-                can do it again: in a branch on a tensor, a random generator, an iterator, a NumPy
-                array; ``policy`` has a name that ``fn`` does not mark.
+            is no layer; ``fn`` leaves a tensor in a variable or container around it, makes a
+            variable
+            at each call, or changes an argument in a way that no program can repeat: in a branch on
+                a tensor, or a random generator, an iterator or a NumPy array; ``policy`` has a name
+                that ``fn`` does not mark.
         UnsupportedError: When a layer is saved: its policy cannot be.
 
     Examples:

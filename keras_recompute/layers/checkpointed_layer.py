@@ -1,9 +1,9 @@
-"""A Keras layer with a recomputed call, which Keras sees as a layer.
+"""A Keras layer with a recomputed call, which Keras treats as a layer.
 
-It is the layer itself, seen as an object of another class: one that derives from the layer's class
-and whose ``call`` is checkpointed. Both objects have the same attributes, so weights, training,
-masks, types, configuration and the places of weights in files are the layer's, now and later. Of
-its own are only the calls in a functional model, its name there, and the losses that calls add.
+It is a second object with the layer's attributes, of a class that derives from the layer's class
+and whose ``call`` is checkpointed. So weights, training, masks, types, configuration and the places
+of weights in files are always the layer's. Its own are only its calls in functional models, its
+name there, and the losses that its calls add.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from .policy_config import policy_from_config, policy_key, policy_to_config
 
 _VIEW = f"{OURS}_view"  # a slot, since the attributes are the layer's
 _VIEWS = f"{OURS}_views"
-_KEPT = 64  # as many as programs of one function
+_KEPT = 64  # as many policies as the engine keeps programs of one function
 _METHODS = ("call", "quantized_call")  # what Keras runs of a layer
 _classes: dict[tuple[type, Any], type] = {}
 
 
 def checkpointed_layer(layer: keras.layers.Layer, policy: Policy) -> Any:
-    """Return ``layer`` with a recomputed call; for a policy that is equal, the same object."""
+    """Return ``layer`` with a recomputed call; the same object for equal policies."""
     if isinstance(layer, CheckpointedLayer):
         layer = layer.__wrapped__
-    # Not by setattr: Keras would take them for a part of the layer.
+    # Not by setattr, by which Keras would track them as parts of the layer.
     views = vars(layer).setdefault(_VIEWS, _Views())
     return views.get(layer, policy)
 
 
 class _View:
-    """What one checkpointed layer has for itself beside the attributes of ``layer``."""
+    """State of one checkpointed layer that it does not share with ``layer``."""
 
     def __init__(self, layer: keras.layers.Layer) -> None:
         self.layer = layer
@@ -48,7 +48,7 @@ class _View:
 
 
 class _Views:
-    """The checkpointed layers of one layer, by policy. Copies of the layer make their own."""
+    """The checkpointed layers of one layer, by policy. Copies of the layer have their own."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[Any, Any] = OrderedDict()
@@ -57,13 +57,14 @@ class _Views:
         return iter(list(self._made.values()))
 
     def get(self, layer: keras.layers.Layer, policy: Policy) -> Any:
-        """Return the one with ``policy``, made if there is none."""
+        """Return the checkpointed layer with ``policy``, made on first use."""
         key = policy_key(policy)
         made = self._made.get(key)
         if made is None:
             made = view_as(layer, _class_for(type(layer), policy))
             object.__setattr__(made, _VIEW, _View(layer))
             made = self._made.setdefault(key, made)  # of two threads one was first
+            # Policies made at each call would accumulate.
             while len(self._made) > _KEPT:
                 self._made.popitem(last=False)
         return made
@@ -74,7 +75,7 @@ class _Views:
 
 @keras.saving.register_keras_serializable(package=SAVED_AS)
 class CheckpointedLayer(SavedAsPlain):
-    """Goes in front of the class of a layer. ``__wrapped__`` is the layer as it was given."""
+    """Mixin before the class of a layer. ``__wrapped__`` is the layer itself."""
 
     _keras_recompute_policy: Policy = save_nothing
 
@@ -85,7 +86,7 @@ class CheckpointedLayer(SavedAsPlain):
     def __getattr__(self, name: str) -> Any:
         if name.startswith(OURS):
             raise AttributeError(name)
-        # Not properties: a layer may have a ``policy`` of its own.
+        # Not properties, since a layer may have a ``policy`` of its own.
         if name == "policy":
             return self._keras_recompute_policy
         if name == "__name__":
@@ -100,7 +101,7 @@ class CheckpointedLayer(SavedAsPlain):
 
     @property
     def _keras_recompute_function(self) -> Checkpointed:
-        """The layer's whole call as a checkpointed function, to be looked at."""
+        """The layer's whole call as a checkpointed function, for inspection."""
         return Checkpointed(self.__wrapped__, self._keras_recompute_policy)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -109,14 +110,16 @@ class CheckpointedLayer(SavedAsPlain):
         layer = self.__wrapped__
         if around is None:
             copy_losses(self, layer)
-        # A model sums the losses of the layers that it holds: the layer, as where ``call`` wraps
-        # it for one call, or this object. Where it holds both, one of them has the losses.
+        # A model sums the losses of the layers it tracks: of the layer, if ``call`` wraps it for
+        # one call, or of this object. If it tracks both, only one of them may have the losses.
         elif losses_of(self) and any(each is layer for each in layers_in(around)):
             move_losses(self, layer)
         return outputs
 
     def symbolic_call(self, *args: Any, **kwargs: Any) -> Any:
-        """Take a name that is free in a functional model that the layer itself is in too."""
+        """Call the layer in a functional model, under a name that is free beside the layer
+        itself.
+        """
         own = getattr(self, _VIEW).own
         if not nodes_of_operation(self) and "name" not in own:
             others = [self.__wrapped__, *vars(self.__wrapped__)[_VIEWS]]
@@ -126,14 +129,14 @@ class CheckpointedLayer(SavedAsPlain):
         return super().symbolic_call(*args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the layer's configuration, and an entry with its class and the policy."""
+        """Return the layer's configuration, with an entry for its class and the policy."""
         saved = keras.saving.serialize_keras_object(self.__wrapped__)
         config = dict(saved.pop("config"))
         policy = policy_to_config(self._keras_recompute_policy, self.name)
         return {**config, SAVED_AS: {"layer": saved, "policy": policy, **self._name_of_its_own()}}
 
     def _name_of_its_own(self) -> dict[str, str]:
-        """Return its name where that is not the layer's, since that is in the same graph."""
+        """Return the name in files, if it differs from that of the layer in the same graph."""
         own = getattr(self, _VIEW).own
         if "name" not in own:
             return {}
@@ -149,7 +152,7 @@ class CheckpointedLayer(SavedAsPlain):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        """Make a layer of a configuration from ``get_config``, or of the layer's own class."""
+        """Make a layer from a configuration of ``get_config``, or of the layer's own class."""
         config = dict(config)
         ours = config.pop(SAVED_AS, None)
         if ours is None:
@@ -164,7 +167,7 @@ class CheckpointedLayer(SavedAsPlain):
 
 
 class _Recomputed:
-    """A method of a layer, checkpointed; also where one was set on the layer itself."""
+    """Descriptor of a checkpointed method, also if it was set on the layer object."""
 
     def __init__(self, plain: Any, name: str) -> None:
         self._plain = getattr(plain, name)
@@ -188,7 +191,7 @@ class _Recomputed:
 
 
 class _Own:
-    """An attribute that a checkpointed layer has for itself."""
+    """Descriptor of an attribute that a checkpointed layer does not share."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -208,7 +211,7 @@ class _Own:
 
 
 def _class_for(plain: Any, policy: Policy) -> type:
-    """Return the class of ``plain``'s objects whose calls are recomputed by ``policy``."""
+    """Return the subclass of ``plain`` whose calls are recomputed by ``policy``."""
     key = plain, policy_key(policy)
     if key not in _classes:
         members: dict[str, Any] = {name: _Own(name) for name in (*CALL_RESULTS, "name")}
@@ -229,6 +232,6 @@ def _constructor(plain: Any, policy: Policy) -> tuple[Any, Any]:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         pass  # what ``new`` returns is complete
 
-    # Keras tells by them how models of the class are made again.
+    # Keras reads the signature to decide how models of the class are reconstructed.
     init.__signature__ = inspect.signature(plain.__init__)  # type: ignore[attr-defined]
     return new, init

@@ -310,7 +310,7 @@ def map_tiles(
 
     Tensors of rank 3 have axes 1 and 2 swapped. A tensor of size 1 along ``axis`` is passed whole.
     Returns the results, concatenated along ``axis``, of the shapes and types ``joined``; and the
-    sums of those that ``summed`` describes.
+    sums of the terms that ``summed`` describes.
     """
     if count == 1:
         return tile(*tensors)
@@ -324,17 +324,16 @@ def map_tiles(
         made = tuple(p.put(store, i, part) for p, store, part in zip(results, made, parts))
         return i + 1, made, tuple(s + term for s, term in zip(sums, terms))
 
-    start = (
-        tuple(p.empty(target) for p in results),
-        tuple(zeros(shape, dtype, target) for shape, dtype in summed),
-    )
-    _, made, sums = run_loop(count, body, (tf.constant(0), *start))
+    stores_of_results = tuple(p.empty(target) for p in results)
+    zero_sums = tuple(zeros(shape, dtype, target) for shape, dtype in summed)
+    start = tf.constant(0), stores_of_results, zero_sums
+    _, made, sums = run_loop(count, body, start)
     return tuple(p.whole(store) for p, store in zip(results, made)), sums
 
 
 def _of_each(tensors: Sequence[tf.Tensor], count: int, axis: int) -> list[Pieces | None]:
-    """Return the ``count`` pieces of each tensor along ``axis``; None where it has one value for
-    all of them.
+    """Return the ``count`` slices of each tensor along ``axis``; None for a tensor of size 1
+    there.
     """
     return [
         None if t.shape[_axis(axis, t.shape.rank)] == 1 else _pieces(_like(t), count, axis)

@@ -1,13 +1,15 @@
-"""The GRU recurrence over a whole sequence, with its gradient written by hand.
+"""The GRU recurrence over a whole sequence, with a hand-written gradient.
 
-The plan is that of ``fused_lstm``: products of all steps outside the loops, one recurrent product
-inside. The two gates and the candidate are arrays of their own, so that nothing is joined or cut
-step by step. Replayed where the outputs are at hand, ``reset_after`` needs no loop at all, because
-every gate follows from the inputs and the shifted outputs; without it the same holds, with the
+As in ``fused_lstm``, products of all steps are outside of the loops, and one recurrent product
+inside. The two gates and the candidate are separate arrays, so that nothing is concatenated or
+split per step. Where the outputs are available, the replay with ``reset_after`` needs no loop:
+every gate follows from the inputs and the previous outputs. Without it the same holds, with the
 candidate's product taken of the reset states.
 
-Gate order is Keras's: update, reset, candidate. Source: Cho et al. 2014 (``reset_after=False``),
-and the variant whose reset gate acts after the product, which cuDNN computes.
+Gate order is Keras's: update, reset, candidate.
+
+Sources: Cho et al. 2014 (``reset_after=False``), and cuDNN's variant whose reset gate acts after
+the product.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def gru(
     *,
     reset_after: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the outputs ``(batch, time, units)`` and the last state ``(batch, units)``.
+    """Return the outputs ``(batch, time, units)`` and the last state ``(batch, units)`` of a GRU.
 
     Shapes: inputs ``(batch, time, features)`` with static time; h0 ``(batch, units)``; kernel
     ``(features, 3 units)``; recurrent_kernel ``(units, 3 units)``; bias ``(2, 3 units)`` with
@@ -69,8 +71,7 @@ def _gru_reset_after(
     projected = [matmul_over_time(inputs, k) for k in kernels]
 
     def gates_from(sum_zr: tf.Tensor, x_a: tf.Tensor, p_a: tf.Tensor) -> Tensors:
-        # Biases are added where the values are at hand: before the loop it costs a pass over all of
-        # them.
+        # Biases are added here, fused with the gates; before the loop it takes a pass over memory.
         zr = tf.sigmoid(sum_zr + (bias_zr + recurrent_bias_zr))
         # The candidate's product is kept: the gradient of the reset gate needs it.
         return zr, tf.tanh(x_a + bias_a + zr[..., units:] * (p_a + recurrent_bias_a)), p_a
@@ -168,10 +169,10 @@ def _gru_reset_before(
 
     def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> Tensors:
         before = previous_states(h0, outputs)
-        # The loop overwrites the gates, and the reset gate is needed once more after it.
+        # Computed before the loop, which overwrites the gates.
         reset = zr[:, :, units:] * before
         before_at, d_outputs_at = Steps(before), Steps(d_outputs)
-        # once; see fused_lstm
+        # Transposed once, as in fused_lstm.
         gates_turned, candidate_turned = tf.transpose(of_gates), tf.transpose(of_candidate)
 
         def back(t: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
@@ -210,7 +211,7 @@ def _outputs_alone(
     projected: Sequence[tf.Tensor],
     h0: tf.Tensor,
 ) -> Tensors:
-    """Return the outputs and the last state by a loop that keeps no gates."""
+    """Return the outputs and the last state by a loop that stores no gates."""
     projected_at = [Steps(p) for p in projected]
 
     def step(t: tf.Tensor, h: tf.Tensor) -> tuple[States, Tensors]:
@@ -224,9 +225,7 @@ def _outputs_alone(
 def _product_gradients(
     inputs: tf.Tensor, kernels: Tensors, gradients: Tensors
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the gradients of the inputs and of the whole kernel, from those of its products with
-    the inputs.
-    """
+    """Return the gradients of the inputs and of the whole kernel from those of its products."""
     pairs = [
         matmul_over_time_gradient(inputs, kernel, gradient)
         for kernel, gradient in zip(kernels, gradients)

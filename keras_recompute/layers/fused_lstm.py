@@ -1,17 +1,18 @@
-"""The LSTM recurrence over a whole sequence, with its gradient written by hand.
+"""The LSTM recurrence over a whole sequence, with a hand-written gradient.
 
 Forward: the input projection is one matrix product; the loop holds only the recurrent one.
-Backward: the loop produces the gradients of the gate pre-activations; each weight gradient is one
-product after it (Appleyard, Kocisky and Blunsom 2016, "Optimizing Performance of Recurrent Neural
-Networks on GPUs", section 3). Differentiating the loop step by step, as automatic differentiation
-does, would add a weight gradient per step.
+Backward: the loop computes the gradients of the gate pre-activations; each weight gradient is one
+product after it. Automatic differentiation would add a weight gradient per step.
 
-The gates are as large as the projected inputs and the gradients of the gates, and each is written
-over the one before. A forward pass whose gates nobody keeps does not write them. When the gradient
-is replayed where the outputs are at hand, the recurrence is not run again: all gates are one
-product of the inputs and the shifted outputs, and only the cell state is scanned.
+The gates are as large as the projected inputs and as their own gradients, and each is written over
+the one before. If no gradient needs the gates, the forward pass does not store them. Where the
+outputs are available, the replay does not run the recurrence: all gates follow from one product of
+the inputs and the previous outputs, and only the cell state is scanned.
 
 Gate order is Keras's: input, forget, candidate, output.
+
+Source: Appleyard, Kocisky and Blunsom 2016, "Optimizing Performance of Recurrent Neural Networks on
+GPUs", section 3.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def lstm(
     recurrent_kernel: tf.Tensor,
     bias: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the outputs ``(batch, time, units)`` and the last states h and c ``(batch, units)``.
+    """Return the outputs ``(batch, time, units)`` and last states h and c ``(batch, units)`` of an
+    LSTM.
 
     Shapes: inputs ``(batch, time, features)`` with static time; h0, c0 ``(batch, units)``; kernel
     ``(features, 4 units)``; recurrent_kernel ``(units, 4 units)``; bias ``(4 units,)``. Source:
@@ -69,8 +71,7 @@ def _lstm(
     projected = matmul_over_time(inputs, kernel)
 
     def advance(x: tf.Tensor, h: tf.Tensor, c: tf.Tensor) -> Tensors:
-        # The bias is added here, where the values are at hand: before the loop it costs a pass over
-        # all of them.
+        # The bias is added here, fused with the gates; before the loop it takes a pass over memory.
         gates, c = _gates_and_cell(x + tf.matmul(h, recurrent_kernel) + bias, c)
         return gates, gates[:, 3 * units :] * tf.tanh(c), c
 
@@ -107,8 +108,7 @@ def _lstm(
 
     def gradient(d_outputs: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor) -> Tensors:
         cells_at, d_outputs_at = Steps(cells), Steps(d_outputs)
-        # Turned once: a product with the transpose would turn it at every step, which takes longer
-        # than the product.
+        # Transposed once: transposing at every step would take longer than the product itself.
         turned = tf.transpose(recurrent_kernel)
 
         def back(t: tf.Tensor, current: Tensors, states: States) -> tuple[States, Tensors, Tensors]:
@@ -130,20 +130,17 @@ def _lstm(
 
 
 def _gates_and_cell(z: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the gates of one step from the sum that they are functions of, and the cell state
-    after it.
-    """
+    """Return the gates of one step from their pre-activations, and the next cell state."""
     gates = _activate(z)
     i, f, a, _ = tf.split(gates, 4, axis=-1)
     return gates, f * c + i * a
 
 
 def _activate(z: tf.Tensor) -> tf.Tensor:
-    """Return the gates: sigmoid of all but the candidate, which is a tanh.
+    """Return the gates: sigmoid of all columns but the candidate's, which take tanh.
 
-    By sigmoid(z) = (1 + tanh(z / 2)) / 2 that is one function of all columns, which a compiler
-    turns into vector instructions; where pieces are joined it decides for every element which piece
-    it is in.
+    With sigmoid(z) = (1 + tanh(z / 2)) / 2 it is one function of all columns, which compilers
+    vectorise. Concatenated parts would need a decision per element.
     """
     units = z.shape[-1] // 4
     scale = tf.constant([0.5] * (2 * units) + [1.0] * units + [0.5] * units, z.dtype)
@@ -151,8 +148,8 @@ def _activate(z: tf.Tensor) -> tf.Tensor:
 
 
 def _slopes(gates: tf.Tensor) -> tf.Tensor:
-    """Return the derivatives of the activations: g (1 - g), and for the candidate 1 - a^2 = (1 + a)
-    (1 - a).
+    """Return the derivatives of the activations: g (1 - g), and 1 - a^2 = (1 + a)(1 - a) for the
+    candidate.
     """
     units = gates.shape[-1] // 4
     is_candidate = tf.constant([0.0] * (2 * units) + [1.0] * units + [0.0] * units, gates.dtype)

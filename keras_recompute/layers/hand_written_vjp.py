@@ -1,4 +1,4 @@
-"""A recurrence with a gradient written by hand, differentiable to any order."""
+"""Calls of a function with a hand-written VJP, differentiable to any order."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import tensorflow as tf
 from ..engine.gradient import Tensors, is_dissolved, with_both_gradients
 from ..engine.program import in_default_graph
 
-# Takes tensors; returns its results, and the function from their gradients to those of its
-# arguments.
+# Takes tensors; returns its results, and their VJP: a function from the gradients of the results to
+# those of the arguments.
 Recurrence = Callable[..., tuple[Tensors, Callable[..., Tensors]]]
 
 
 def call_with_vjp(recurrence: Recurrence, *inputs: tf.Tensor, count: int, name: str) -> Any:
-    """Return the ``count`` results of ``recurrence(*inputs)``; higher derivatives are those of the
-    recurrence itself.
+    """Return the ``count`` results of ``recurrence(*inputs)``, with its hand-written first
+    derivative.
 
-    This is ``tf.custom_gradient`` in eager code; in a graph that one would keep an entry per use
-    for ever.
+    Higher derivatives are those of the recurrence itself.
     """
+    # In a graph, tf.custom_gradient would leave an entry in a registry for each use.
     if tf.executing_eagerly():
         return tf.custom_gradient(recurrence)(*inputs)
     inputs = tuple(in_default_graph(t) for t in inputs)

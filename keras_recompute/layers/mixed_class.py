@@ -1,7 +1,7 @@
-"""Classes that derive from one of ours and from a user's, and go by the name of the user's.
+"""Classes that derive from one of ours and from a user's class, under the user's class name.
 
-Files of Keras name a class that stands in a module, so such a class is registered as ours. Its
-configuration is that of the user's class, and an entry of ours that says the rest.
+Files of Keras name importable classes, so such a class is registered as ours. Its configuration is
+that of the user's class, with an entry of ours for the rest.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _Layer: Any = object  # each class here goes in front of one of layers or models
 
 
 class SavedAsPlain(_Layer):
-    """Goes in front of a user's class: saved as that class is, and refused as that class is."""
+    """Mixin before a user's class: saves as that class does, and refuses what it refuses."""
 
     def plain_config(self) -> dict[str, Any]:
         """Return the configuration that the user's class gives.
 
-        Raises what that class raises, and UnsupportedError where Keras could not make an object
-        of the class from it: plain Keras would find that out when it loads the file.
+        Raises that class's errors, and UnsupportedError if Keras could not construct the class from
+        the configuration. Plain Keras would find that out only on loading the file.
         """
         plain = original_class(type(self))
-        # Keras asks whether an object's own get_config is Keras's: ours would be taken for one.
+        # Keras checks whether a class overrides get_config, and would count our override.
         config = dict(view_as(self, plain).get_config())
         _check_loadable(plain, config)
         return config
@@ -42,22 +42,25 @@ class SavedAsPlain(_Layer):
 
 
 def original_class(kind: type) -> type:
-    """Return the user's class that ``kind`` was made of; ``kind`` if it was not made here."""
+    """Return the user's class that ``kind`` was made from; ``kind`` itself if it was not
+    made here.
+    """
     return vars(kind).get(_PLAIN, kind)
 
 
 def view_as(layer: Any, kind: type) -> Any:
-    """Return an object of ``kind`` that has the attributes of ``layer``, also those set later."""
+    """Return an object of ``kind`` that shares all attributes of ``layer``, also later ones."""
     new: Any = object.__new__(kind)
     object.__setattr__(new, "__dict__", vars(layer))
     return new
 
 
 def mixed_class(plain: Any, ours: type) -> type:
-    """Return the class that derives from ``ours`` and ``plain`` and goes by ``plain``'s name."""
+    """Return the class that derives from ``ours`` and ``plain``, under ``plain``'s name."""
+    # One class per pair, so that objects of it have equal types.
     if (plain, ours) not in _classes:
         members: dict[str, Any] = {}
-        # KerasHub makes models of the class of a model, by its own arguments.
+        # KerasHub constructs models from the class of another model, by the class's own arguments.
         if not functional_like_constructor(plain):
             members["__init__"] = plain.__init__
         members.update(getattr(ours, "_members_for", lambda _: {})(plain))
@@ -66,7 +69,7 @@ def mixed_class(plain: Any, ours: type) -> type:
 
 
 def make_class(plain: Any, ours: type, members: dict[str, Any]) -> type:
-    """Return a new class that derives from ``ours`` and ``plain``, and has ``members`` too."""
+    """Return a new class that derives from ``ours`` and ``plain`` and has ``members``."""
     named = {
         "__module__": plain.__module__,
         "__qualname__": plain.__qualname__,
@@ -74,7 +77,7 @@ def make_class(plain: Any, ours: type, members: dict[str, Any]) -> type:
         _PLAIN: plain,
     }
     made = type(plain.__name__, (ours, plain), {**named, **members})
-    # Files name our class, which finds out the rest: see ``from_config`` there.
+    # Files name our class, whose ``from_config`` restores the rest.
     register = keras.saving.register_keras_serializable(package=SAVED_AS, name=ours.__name__)
     register(made)
     register(ours)
@@ -82,7 +85,7 @@ def make_class(plain: Any, ours: type, members: dict[str, Any]) -> type:
 
 
 def class_config(plain: type) -> dict[str, Any]:
-    """Return how Keras finds ``plain`` again, as in the files of its models."""
+    """Return the entries by which files of Keras's models identify ``plain``."""
     registered_name = keras.saving.get_registered_name(plain)
     return {
         "module": plain.__module__,
@@ -92,7 +95,7 @@ def class_config(plain: type) -> dict[str, Any]:
 
 
 def _check_loadable(plain: Any, config: dict[str, Any]) -> None:
-    """Raise UnsupportedError where Keras's own ``from_config`` would not make a ``plain``."""
+    """Raise UnsupportedError if Keras's own ``from_config`` could not construct a ``plain``."""
     of_keras = (keras.Model.from_config, keras.layers.Layer.from_config)
     from_config = getattr(plain.from_config, "__func__", None)
     if from_config not in [method.__func__ for method in of_keras]:

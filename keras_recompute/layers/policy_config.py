@@ -1,4 +1,4 @@
-"""Policies in the configurations of layers: how one is written into a file and read from it."""
+"""Policies in the configurations of layers: serialization and deserialization."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..errors import UnsupportedError
 
 
 def policy_key(policy: Policy) -> Hashable:
-    """Return what is equal for equal policies."""
+    """Return a key that is equal for equal policies."""
     try:
         hash(policy)
     except TypeError:
@@ -24,9 +24,9 @@ def policy_key(policy: Policy) -> Hashable:
 
 
 def policy_to_config(policy: Policy, layer: str) -> dict[str, Any]:
-    """Return ``policy`` as JSON can hold it.
+    """Return ``policy`` in a form that JSON can hold.
 
-    Raises UnsupportedError for one of the user's that Keras could not find again; ``layer`` is the
+    Raises UnsupportedError for a user's policy that Keras could not find again. ``layer`` is the
     name of the layer that has it.
     """
     if _is_ours(policy):
@@ -44,7 +44,7 @@ def policy_to_config(policy: Policy, layer: str) -> dict[str, Any]:
 
 
 def policy_from_config(config: dict[str, Any]) -> Policy:
-    """Return the policy that ``policy_to_config`` wrote."""
+    """Return the policy that ``policy_to_config`` serialized."""
     if "keras" in config:
         policy: Policy = keras.saving.deserialize_keras_object(config["keras"])
         return policy
@@ -57,7 +57,7 @@ def _is_ours(policy: Policy) -> bool:
 
 
 def _is_found_again(policy: Any) -> bool:
-    """Whether Keras finds a function where it is defined, or makes an object again."""
+    """Whether Keras can import a function, or reconstruct an object."""
     if not hasattr(policy, "__qualname__"):
         return hasattr(policy, "get_config")
     is_registered = keras.saving.get_registered_name(policy) != policy.__name__
@@ -68,6 +68,7 @@ def _value_to_config(value: Any, layer: str) -> Any:
     if not isinstance(value, frozenset):
         return value
     items = [item if isinstance(item, str) else policy_to_config(item, layer) for item in value]
+    # Sorted, so that equal policies have equal files.
     return sorted(items, key=repr)
 
 

@@ -1,4 +1,4 @@
-"""The layer that marks where a model may forget: everything between two of them is recomputed."""
+"""The layer that marks the ends of recomputed sections in a model."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _warned: weakref.WeakSet[Any] = weakref.WeakSet()
 
 @contextlib.contextmanager
 def obey_checkpoints(layer: Any = _EVERY) -> Iterator[None]:
-    """Say that who calls the checkpoint ``layer`` inside, by default every one, knows what it is
-    for.
+    """Suppress the warning that checkpoint layers do nothing, inside the context.
+
+    For the checkpoint ``layer``, by default for all: the caller takes care of them.
     """
     before = _obeyed.set(layer)
     try:
@@ -34,14 +35,13 @@ def obey_checkpoints(layer: Any = _EVERY) -> Iterator[None]:
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class RecomputationCheckpoint(keras.layers.Layer):
-    """Return the inputs unchanged; ``keras_recompute.Model`` saves them and recomputes what lies
-    between checkpoints.
+    """Identity layer; ``keras_recompute.Model`` saves its inputs and recomputes what lies between.
 
-    Takes and returns any nest of tensors. In any other model it does nothing, which a
-    RecomputeWarning says once where a gradient may be asked. Its config is Keras's own: name,
-    trainable and dtype. A model lists its other layers as if one that ``was_inserted``, by
-    ``checkpointed``, were not there. Source: the layer of the same name in Graphcore's TensorFlow
-    addons.
+    Takes and returns any nest of tensors. In any other model it does nothing, and a
+    RecomputeWarning says so once if a gradient may be needed. Its config is Keras's own: name,
+    trainable and dtype. A layer that ``was_inserted`` by ``checkpointed`` does not change the order
+    in which a model lists its other layers. Source: the layer of the same name in Graphcore's
+    TensorFlow addons.
 
     Examples:
         >>> x = inputs = keras.Input((8,))
@@ -57,6 +57,7 @@ class RecomputationCheckpoint(keras.layers.Layer):
         super().__init__(**kwargs)
         self.was_inserted = was_inserted
         self.supports_masking = True
+        # No weights to build, so that Keras need not call it first.
         self.built = True
 
     def get_config(self) -> dict[str, Any]:
@@ -74,8 +75,9 @@ class RecomputationCheckpoint(keras.layers.Layer):
 
 
 def _warn_ignored(checkpoint: RecomputationCheckpoint, holder: Any) -> None:
-    """Warn, once for each ``holder``, the layer or model that was called, that its checkpoint does
-    nothing.
+    """Warn, once per ``holder``, that its checkpoint does nothing.
+
+    ``holder`` is the layer or model that was called.
     """
     if holder in _warned:
         return

@@ -1,6 +1,4 @@
-"""Keras's LSTM and GRU with the fused recurrences: same arguments, same weights, same results, less
-memory and time.
-"""
+"""Keras's LSTM and GRU on fused recurrences: the same API, weights and results in less memory."""
 
 from __future__ import annotations
 
@@ -15,15 +13,15 @@ from .fused_lstm import lstm
 
 
 class _Fused(keras.layers.RNN):
-    """What both layers add to the Keras layer that they derive from. Mixed in before it."""
+    """Mixin before a Keras recurrent layer that replaces its loop by a fused recurrence."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.supports_jit = True  # Keras turns it off for cuDNN, which is not used here
+        self.supports_jit = True  # Keras disables jit because of cuDNN, which is not used here
         self._check_arguments()
 
     def _check_arguments(self) -> None:
-        """Raise UnsupportedError for what the fused recurrence does not do."""
+        """Raise UnsupportedError for arguments that the fused recurrence does not support."""
         cell = self.cell
         for name, value, wanted in (
             ("activation", keras.activations.serialize(cell.activation), "tanh"),
@@ -46,10 +44,10 @@ class _Fused(keras.layers.RNN):
     def inner_loop(
         self, sequences: tf.Tensor, initial_state: Any, mask: Any, training: bool = False
     ) -> Any:
-        """Run the recurrence: what Keras's layer calls after it has prepared the states. See
+        """Run the recurrence, as called by Keras's layer with prepared states. See
         keras.layers.RNN.
 
-        Takes sequences ``(batch, time, features)`` and states ``(batch, units)``; returns the last
+        Takes sequences ``(batch, time, features)`` and states ``(batch, units)``. Returns the last
         output ``(batch, units)``, all outputs ``(batch, time, units)`` and the last states. Raises
         UnsupportedError for a mask and for an unknown number of timesteps.
         """
@@ -66,10 +64,11 @@ class _Fused(keras.layers.RNN):
                 f"{tuple(sequences.shape)}. Give keras.Input a fixed length."
             )
         if training and self.dropout:
+            # One mask for all timesteps, as Keras draws it.
             sequences = sequences * self.cell.get_dropout_mask(sequences[:, 0, :])[:, None, :]
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
-        # variables, of a layer that keeps its states
+        # A stateful layer passes variables.
         states = [tf.convert_to_tensor(state) for state in initial_state]
         outputs, *states = self._recurrence(sequences, states)
         return outputs[:, -1], outputs, states
@@ -85,7 +84,7 @@ class _Fused(keras.layers.RNN):
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class LSTM(_Fused, keras.layers.LSTM):
-    """``keras.layers.LSTM`` with a fused forward pass and a backward pass written by hand.
+    """``keras.layers.LSTM`` with a fused forward pass and a hand-written backward pass.
 
     Arguments, weights (kernel, recurrent kernel, bias; gates in the order input, forget, candidate,
     output) and results are Keras's. Input ``(batch, time, features)`` with a fixed number of
@@ -108,10 +107,10 @@ class LSTM(_Fused, keras.layers.LSTM):
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class GRU(_Fused, keras.layers.GRU):
-    """``keras.layers.GRU`` with a fused forward pass and a backward pass written by hand.
+    """``keras.layers.GRU`` with a fused forward pass and a hand-written backward pass.
 
     Arguments, weights (kernel, recurrent kernel, bias; gates in the order update, reset, candidate)
-    and results are Keras's, with ``reset_after`` and without. Input and exceptions as for ``LSTM``.
+    and results are Keras's, with ``reset_after`` and without. Input and errors as for ``LSTM``.
 
     Examples:
         >>> tuple(kr.GRU(4, return_sequences=True)(keras.random.normal((2, 16, 8))).shape)

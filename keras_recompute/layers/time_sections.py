@@ -1,14 +1,15 @@
-"""The loop over time of Keras's recurrent layers, in sections of about the root of its steps.
+"""The time loop of Keras's recurrent layers in about sqrt(T) sections, recomputed one by one.
 
-Keras keeps what each step computes until the backward pass. Here one state per section is kept,
-and the backward pass makes the steps of one section after the other again from it: of T steps,
-about ``sqrt(T)`` states and ``sqrt(T)`` steps are in memory, and each step runs forward twice.
-Source: Chen et al. 2016, arXiv:1604.06174, section 4.1; along time Gruslys et al. 2016,
-arXiv:1606.03401, where a section is as here what lies between two stored states.
+Keras keeps what each step computes until the backward pass. Here one state per section is kept, and
+the backward pass recomputes the steps of one section after the other. Of T steps, about ``sqrt(T)``
+states and ``sqrt(T)`` steps are in memory, and each step runs forward twice.
 
 A step is traced once, whatever the cell is. It becomes the body of a loop over the steps of a
-section, which stores what their gradients read, and that the body of a loop over sections.
-Weights and masks of dropout are read from outside of both loops.
+section, which stores the residuals of its gradient. That loop becomes the body of a loop over
+sections. Weights and dropout masks are read from outside of both loops.
+
+Sources: Chen et al. 2016, arXiv:1604.06174, section 4.1; Gruslys et al. 2016, arXiv:1606.03401, for
+sections in time, which there too lie between two stored states.
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ from ..engine.trace import Trace, trace
 from ..engine.writing import zeros
 from ..seams.keras.time_loops import replace_time_loops
 
-_SHORTEST = 4  # steps: of fewer, sections would be as long as what is kept of them
+_SHORTEST = 4  # steps: a shorter sequence would keep as many states as steps
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A call of a recurrent layer that was cut along time: its number of steps, each as traced."""
+    """A call of a recurrent layer that was divided in time: its number of steps, and one as
+    traced.
+    """
 
     step: Trace
     steps: int
@@ -60,17 +63,17 @@ class Cut:
 
 @contextlib.contextmanager
 def section_recurrent_layers() -> Iterator[list[Cut]]:
-    """Have recurrent layers of Keras keep one state per section of time; gives the calls so far."""
+    """Make Keras's recurrent layers keep one state per section of time; gives the calls so far."""
     cuts: list[Cut] = []
     with replace_time_loops(functools.partial(_run, cuts)):
         yield cuts
 
 
 def sqrt_sections(steps: int) -> list[tuple[int, int]]:
-    """Return how ``steps`` are cut: pairs of a number of sections and their length, in order.
+    """Return how ``steps`` are divided: pairs of a number of sections and their length, in order.
 
-    Of about ``sqrt(steps)`` sections, all are equal if a number of them near the root divides the
-    steps; else the first ones are one step longer.
+    If a number of sections near sqrt(steps) divides the steps, all sections are equal. Otherwise
+    the first ones are one step longer.
     """
     root = math.sqrt(steps)
     near = range(math.ceil(root / math.sqrt(2)), math.floor(root * math.sqrt(2)) + 1)
@@ -92,7 +95,7 @@ def _run(
     initial_states: Sequence[Any],
     **options: Any,
 ) -> Any:
-    """Do in sections of time what Keras's loop ``plain`` does for the step of ``layer``."""
+    """Run the step of ``layer`` in sections of time, in place of Keras's loop ``plain``."""
     given = _Options(**options)
     with replace_time_loops(None):
         if _is_sequence(inputs) and not given.time_major and not tf.is_tensor(given.input_length):
@@ -118,7 +121,7 @@ def _warn(layer: keras.layers.RNN, reason: str) -> None:
 
 @dataclass(frozen=True)
 class _Options:
-    """What Keras's loop over time is told."""
+    """Options of Keras's loop over time."""
 
     go_backwards: bool = False
     mask: tf.Tensor | None = None
@@ -133,9 +136,9 @@ class _Options:
 class _Recurrence:
     """One call of a recurrent layer, as a function of flat tensors.
 
-    A step takes the states, then the output of the step before where masked steps repeat it, then
-    its input and its mask, each with a time axis of one step. It returns the states, the outputs,
-    and the outputs once more with a time axis where those of all steps are asked for.
+    A step takes the states, then the previous output where masked steps repeat it, then its input
+    and its mask, each with a time axis of one step. It returns the states, the outputs, and the
+    outputs once more with a time axis if those of all steps are returned.
     """
 
     def __init__(
@@ -148,7 +151,7 @@ class _Recurrence:
     ) -> None:
         self._layer, self._step_function, self._options = layer, step_function, options
         self._structure = tuple(initial_states)
-        # Variables, where the layer is stateful.
+        # A stateful layer passes variables.
         self._states = [tf.convert_to_tensor(s) for s in keras.tree.flatten(initial_states)]
         self._steps = inputs.shape[1]
         self._batch = dimensions(inputs)[0]
@@ -160,9 +163,10 @@ class _Recurrence:
             self._sequences = [tf.reverse(each, axis=[1]) for each in self._sequences]
 
     def run(self, cuts: list[Cut]) -> tuple[Any, Any, Any] | None:
-        """Return the last output, all outputs and the last states, as Keras does; note the cut.
+        """Return the last output, all outputs and the last states, as Keras does, and record the
+        cut.
 
-        None where a loop cannot run the steps.
+        None if a loop cannot run the steps.
         """
         self._output_specs = keras.tree.map_structure(_spec, self._first_output())
         self._outputs = len(keras.tree.flatten(self._output_specs))
@@ -195,17 +199,18 @@ class _Recurrence:
         )
 
     def _first_output(self) -> Any:
-        """Return what a step returns, in structure and shapes."""
+        """Return the structure and shapes of a step's output."""
         first = self._sequences[0][:, 0]
         if not self._options.unroll:
-            # Keras does the same in front of its loop, and a cell may draw random numbers.
+            # Keras too runs a step before its loop; a cell that draws random numbers then draws
+            # the same.
             return self._call(first, self._states)[0]
         signature = [_spec(each) for each in (first, *self._states)]
         traced = trace(lambda x, *states: self._call(x, states)[0], signature, target_now())
         return traced.structure
 
     def _before(self) -> list[tf.Tensor]:
-        """Return the outputs that masked steps repeat at the beginning."""
+        """Return the outputs that masked steps at the beginning repeat."""
         if self._options.mask is None or self._options.zero_output_for_mask:
             return []
         specs = keras.tree.flatten(self._output_specs)
@@ -232,6 +237,7 @@ class _Recurrence:
             return self._loop(step, tensors, count=length, roles=roles, requests=requests)
 
         arguments, roles = [*carried, *self._sequences], self._roles(begin, length)
+        # A loop of one trip would only add its overhead.
         if count == 1:
             pieces = [_steps(each, begin, length) for each in self._sequences]
             return section(*carried, *pieces)
@@ -311,7 +317,7 @@ def _steps(sequence: tf.Tensor, begin: int, length: int) -> tf.Tensor:
 
 
 def _where(mask: tf.Tensor, chosen: tf.Tensor, instead: tf.Tensor) -> tf.Tensor:
-    """Return ``chosen`` where ``mask``, ``(batch, 1)``, says so, and ``instead`` elsewhere."""
+    """Return ``chosen`` where ``mask``, ``(batch, 1)``, is True, else ``instead``."""
     for _ in range(chosen.shape.rank - mask.shape.rank):
         mask = mask[..., None]
     return tf.where(mask, chosen, instead)

@@ -1,5 +1,6 @@
-"""Some of the timesteps of a sequence. Runs under Keras 2.6 (beside the Poplar SDK) as under Keras
-3.
+"""The layer that selects some timesteps of a sequence.
+
+Runs under Keras 2.6, beside the Poplar SDK, and under Keras 3.
 """
 
 from typing import Any, Dict
@@ -11,11 +12,9 @@ from ..errors import InvalidArgumentError
 
 @keras.utils.register_keras_serializable(package="keras_recompute")
 class TimeSlice(keras.layers.Layer):
-    """Return ``inputs[:, start:stop]``, ``(batch, stop - start, ...)``, for inputs ``(batch, time,
-    ...)``.
+    """Return ``inputs[:, start:stop]``, ``(batch, stop - start, ...)``, of ``(batch, time, ...)``.
 
-    A layer of its own, and not a Lambda, so that sections which differ only in it are recognised as
-    equal.
+    Unlike a Lambda, it lets sections that differ only in the slice be recognised as equal.
 
     Raises:
         InvalidArgumentError: Not ``0 <= start < stop``; when called, a sequence is shorter than
@@ -36,9 +35,7 @@ class TimeSlice(keras.layers.Layer):
         self.start, self.stop = start, stop
 
     def call(self, inputs: Any) -> Any:
-        """Return ``(batch, stop - start, ...)``. Raises InvalidArgumentError for a sequence shorter
-        than ``stop``.
-        """
+        """Return the slice. Raises InvalidArgumentError for a sequence shorter than ``stop``."""
         length = inputs.shape[1]
         if length is not None and length < self.stop:
             raise InvalidArgumentError(
