@@ -1,3 +1,1 @@
-"""The parts of the example beside the library: its command line, its data, and the course of one
-run.
-"""
+"""The parts of the example beside the library: its command line, its data, and one run."""

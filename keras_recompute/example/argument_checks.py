@@ -16,9 +16,7 @@ CHECKPOINTS = 7
 
 
 def check_workers(said_by: str, workers: int, microbatches: int) -> None:
-    """Raise InvalidArgumentError where the microbatches of an update cannot be dealt to so many
-    workers.
-    """
+    """Raise InvalidArgumentError if the microbatches of an update cannot be shared equally."""
     if microbatches % workers:
         raise InvalidArgumentError(
             f"{said_by}: {workers} workers cannot share the {microbatches} microbatches of an "
@@ -28,9 +26,7 @@ def check_workers(said_by: str, workers: int, microbatches: int) -> None:
 
 
 def check_device(arguments: argparse.Namespace) -> None:
-    """Fill in what a device stands for. Raises InvalidArgumentError for one that is not known, or
-    cannot be meant.
-    """
+    """Resolve the option of a device and its defaults. Raises InvalidArgumentError."""
     if arguments.device is None:
         return
     device = find_device(arguments.device)
@@ -73,7 +69,7 @@ def check_plan(arguments: argparse.Namespace) -> None:
         arguments.checkpoints = CHECKPOINTS
     if not is_auto:
         arguments.levels = arguments.levels or 1
-    # Each level groups at least two of those below
+    # Each level groups at least two sections of the one below.
     most = max(arguments.seq_len.bit_length() - 1, 1)
     if (arguments.levels or 1) > most:
         raise InvalidArgumentError(
@@ -96,8 +92,8 @@ def check_plan(arguments: argparse.Namespace) -> None:
 
 
 def choose_target(wanted: str) -> str:
-    """Return the target to run on. Raises TargetError for one that this Python's TensorFlow is not
-    made for.
+    """Return the target to run on. Raises TargetError if this Python's TensorFlow does not support
+    it.
     """
     is_there = has_sdk()
     if wanted == "auto":

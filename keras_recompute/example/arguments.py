@@ -1,5 +1,6 @@
-"""The command line of the example, checked before TensorFlow is loaded. Runs on Python 3.8 beside
-the Poplar SDK.
+"""The command line of the example, parsed and checked before TensorFlow is loaded.
+
+Runs on Python 3.8 beside the Poplar SDK.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WAIT_SECONDS, HEARTBEAT_SECONDS, LONGEST_SECONDS = 300, 10, 24 * 60 * 60
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is asked for, complete and checked."""
+    """The options of a run, complete and checked."""
 
     checkpoints: int | None  # None: to be chosen within the budget
     memory_budget: int | None
@@ -74,7 +75,7 @@ class Options:
 
     @property
     def is_text(self) -> bool:
-        """Whether text is learnt, or constant numbers."""
+        """Whether the data is text, and not constant numbers."""
         return self.data == "text"
 
     @property
@@ -89,7 +90,7 @@ def checkpoints_or_auto(text: str) -> int | str:
 
 
 def numbers_of_checkpoints(text: str) -> list[int]:
-    """Convert "0,1,3" to the numbers, each once, in order."""
+    """Convert "0,1,3" to the sorted distinct numbers."""
     return sorted({whole_number(0)(part) for part in text.split(",")})
 
 
@@ -105,10 +106,10 @@ def budget(text: str) -> int:
 
 
 def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
-    """Return the options, checked as far as they can be without TensorFlow; ``documentation``
-    becomes the help.
+    """Return the options, checked as far as possible without TensorFlow.
 
-    Raises InvalidArgumentError, or TargetError where the Poplar SDK is asked for and not there.
+    ``documentation`` becomes the help. Raises InvalidArgumentError, or TargetError if the Poplar
+    SDK is asked for and not installed.
     """
     summary, _, details = documentation.partition("\n\n")
     parser = Parser(

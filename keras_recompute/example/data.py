@@ -1,4 +1,4 @@
-"""Training data of the example: text, byte by byte, or the published example's constant numbers."""
+"""Training data of the example: text as bytes, or the published example's constant numbers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ _BYTES = 4  # of an int32 symbol, of a float32 number
 
 @dataclass(frozen=True)
 class Text:
-    """A text to learn: the bytes themselves, or the file that has them, of which only what is
-    learnt is read.
-    """
+    """A text to learn: its bytes, or a file that is read only where needed."""
 
     name: str
     source: bytes | Path
@@ -30,7 +28,7 @@ class Text:
     """Errors raised while reading: TensorFlow, which reads in training, raises its own instead."""
 
     def digest(self) -> str:
-        """Return what tells one text from another: its length, and a hash of its beginning."""
+        """Return the length of the text and a hash of its beginning, to recognise it."""
         if isinstance(self.source, Path):
             with self.source.open("rb") as file:
                 beginning = file.read(_DIGESTED)
@@ -39,8 +37,8 @@ class Text:
         return f"{self.length} bytes, {hashlib.sha256(beginning).hexdigest()[:16]}"
 
     def stretches(self, begins: Iterable[int], length: int) -> Iterator[bytes]:
-        """Yield ``length`` bytes from each of ``begins`` on. Raises RecomputeError where they
-        cannot be read any more.
+        """Yield ``length`` bytes from each of ``begins``. Raises RecomputeError if they cannot be
+        read.
         """
         try:
             with (
@@ -65,12 +63,13 @@ class Text:
 
 
 def find_text(options: Options) -> Text:
-    """Return the text to learn. Raises InvalidArgumentError if it cannot be read, may never end, or
-    is too short.
+    """Return the text to learn.
+
+    Raises InvalidArgumentError if it cannot be read, may never end, or is too short.
     """
     needed = options.seq_len + 1
     if options.text is None:
-        # The language reference that CPython carries: real English, offline
+        # CPython ships its language reference: real English, available offline.
         from pydoc_data.topics import topics
 
         reference = "\n".join(topics[key] for key in sorted(topics)).encode()
@@ -104,7 +103,7 @@ def _text_of_file(name: str, path: Path) -> Text:
 
 
 def data_bytes(options: Options) -> int:
-    """Return what the data of a run takes at least: one microbatch, and the feed of one update."""
+    """Return the least memory of a run's data: one microbatch, and the feed of one update."""
     if options.compile_only:
         return 0
     feed = feed_bytes(options, options.batch_size)
@@ -112,13 +111,13 @@ def data_bytes(options: Options) -> int:
 
 
 def feed_bytes(options: Options, batch_size: int) -> int:
-    """Return what the feed of one update takes: the inputs and targets of its microbatches."""
+    """Return the bytes of the feed of one update: inputs and targets of its microbatches."""
     per_step = 2 * _BYTES if options.is_text else (options.features + 1) * _BYTES
     return batch_size * options.seq_len * per_step * options.gradient_accumulation
 
 
 def element_spec(tf: Any, options: Options) -> Any:
-    """Return the shapes and types of one microbatch of ``make_dataset``, without making any."""
+    """Return the shapes and types of one microbatch of ``make_dataset``."""
     shape = options.batch_size, options.seq_len
     if options.is_text:
         return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.int32)
@@ -128,16 +127,15 @@ def element_spec(tf: Any, options: Options) -> Any:
 
 
 def make_dataset(tf: Any, options: Options, text: Text | None, *, first: int = 0) -> Any:
-    """Return the microbatches of the run from number ``first`` on, of fixed shape and without end:
-    (inputs, targets).
+    """Return an endless dataset of microbatches, (inputs, targets), from number ``first`` on.
 
-    Each is drawn anew from the part of the text that is learnt. Which comes when depends on the
-    seed alone.
+    Each is drawn at random from the training part of the text. Their order depends on the seed
+    alone.
     """
     import numpy as np
 
     if options.data == "constant":
-        # One microbatch, given again and again: batching would make a copy of it each time.
+        # The same microbatch is repeated: batching would copy it each time.
         shape = options.batch_size, options.seq_len
         microbatch = (
             np.ones((*shape, options.features), np.float32),
@@ -151,9 +149,7 @@ def make_dataset(tf: Any, options: Options, text: Text | None, *, first: int = 0
 
 
 def validation_dataset(tf: Any, options: Options, text: Text) -> Any:
-    """Return microbatches of the part of the text that is not learnt, the same ones each time,
-    without end.
-    """
+    """Return microbatches of the held-back part of the text, always the same, endlessly."""
     seed = (options.seed + 1) % (LARGEST_SEED + 1)
     return _random_windows(
         tf, options, text, range(learnt_bytes(text, options), text.length), seed, 0
@@ -161,9 +157,7 @@ def validation_dataset(tf: Any, options: Options, text: Text) -> Any:
 
 
 def learnt_bytes(text: Text, options: Options) -> int:
-    """Return how many bytes of the text are learnt: those that are held back for validation come
-    last.
-    """
+    """Return the number of bytes in the training part of the text; held-back bytes come last."""
     return text.length - int(text.length * (options.validation or 0))
 
 
@@ -178,6 +172,7 @@ def _random_windows(
             begins = random.randint(
                 part.start, part.stop - options.seq_len, size=options.batch_size
             )
+            # Skipped microbatches are drawn too, so that a resumed run sees the same data.
             if number >= first:
                 stretches = text.stretches(begins.tolist(), options.seq_len + 1)
                 windows = np.stack(

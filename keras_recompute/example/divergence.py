@@ -1,4 +1,4 @@
-"""A training whose figures are no numbers any more, and what ends it. Runs on Python 3.8."""
+"""Detection of a training run that diverged, and the error that ends it. Runs on Python 3.8."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .arguments import Options
 
 
 class NonFiniteLossError(RecomputeError):
-    """The loss or the gradient is no number any more; to go on would train nothing."""
+    """The loss or the gradient is not finite any more, so that going on would train nothing."""
 
 
 def require_finite(
@@ -20,10 +20,10 @@ def require_finite(
     norm: float | None = None,
     validation_loss: float = 0.0,
 ) -> None:
-    """Raise NonFiniteLossError where a figure of update ``done`` is infinite or no number.
+    """Raise NonFiniteLossError if a figure of update ``done`` is infinite or not a number.
 
-    An update with such a norm of the gradient leaves no weights to save, though its loss, which is
-    that of the weights before, is a number. Without a ``norm`` nothing tells.
+    The loss is that of the weights before the update. The gradient norm shows one update earlier
+    than the loss that the new weights are useless. ``norm`` is None if unknown.
     """
     figures = {
         "the loss": loss,

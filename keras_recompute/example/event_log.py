@@ -1,6 +1,4 @@
-"""``--log``: figures of each update for TensorBoard, and the memory of the training program as an
-image.
-"""
+"""``--log``: TensorBoard events of each update, and the program's memory as an image."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ from ..liveness import Program
 
 
 def check_log(folder: Path) -> None:
-    """Raise InvalidArgumentError where ``folder`` cannot be written, or TensorBoard, which writes
-    it, is not installed.
+    """Raise InvalidArgumentError if ``folder`` cannot be written or TensorBoard is not
+    installed.
     """
     if find_spec("tensorboard") is None:
         raise InvalidArgumentError(
@@ -38,29 +36,30 @@ def check_log(folder: Path) -> None:
 
 
 class LogError(RecomputeError):
-    """The folder of events cannot be written any more."""
+    """The folder of events cannot be written."""
 
 
 class Log:
-    """A folder of events; those of a run that goes on are added to what is there."""
+    """A folder of TensorBoard events; a resumed run adds to it."""
 
     def __init__(self, tf: Any, folder: Path) -> None:
-        """Make the folder and its first file. Raises LogError where they cannot be written."""
+        """Create the folder and its first file. Raises LogError if they cannot be written."""
         self._tf, self._folder = tf, folder
         with self._failures_named():
             self._writer = tf.summary.create_file_writer(str(folder))
 
     def add(self, done: int, figures: dict[str, Any]) -> None:
-        """Add the figures after ``done`` updates; None is left out. Raises LogError."""
+        """Add the known figures after ``done`` updates. Raises LogError."""
         with self._failures_named():
             with self._writer.as_default(step=done):
                 for name, value in figures.items():
                     if value is not None:
                         self._tf.summary.scalar(name, value)
+            # Flushed for each update, so that a full disk is noticed here.
             self._writer.flush()
 
     def add_program(self, done: int, program: Program) -> None:
-        """Add the memory of ``program`` over its steps, as a figure and as an image. Raises
+        """Add the memory of ``program`` over its steps, as a scalar and an image. Raises
         LogError.
         """
         from ..report import liveness_figure
@@ -76,13 +75,13 @@ class Log:
 
     @contextlib.contextmanager
     def _failures_named(self) -> Iterator[None]:
-        """Raise LogError for what cannot be written, which TensorFlow calls exhausted resources.
-
-        Its message has lines such as "FILE; No space left on device".
+        """Raise LogError if something cannot be written, which TensorFlow reports as exhausted
+        resources.
         """
         try:
             yield
         except (OSError, self._tf.errors.OpError) as error:
             reason = getattr(error, "strerror", None) or str(error).partition("; ")[2] or str(error)
+            # TensorFlow's message has lines such as "FILE; No space left on device".
             first = reason.strip().splitlines()[0]
             raise LogError(f"--log {self._folder}: it cannot be written ({first:.200})") from error

@@ -1,4 +1,4 @@
-"""The figures of a run as a JSON file, or where that cannot be written, on standard output."""
+"""The figures of a run as a JSON file, or on standard output if that cannot be written."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..errors import ReportError
 def write_figures(figures: dict[str, Any], path: Path) -> None:
     """Write ``figures`` to ``path``, whole or not at all.
 
-    Raises ReportError where the file cannot be written; the figures are printed then, so that they
-    are not lost.
+    Raises ReportError if the file cannot be written. The figures are then printed, so that they are
+    not lost.
     """
     text = json.dumps(figures, indent=1) + "\n"
     try:

@@ -1,8 +1,7 @@
-"""Whether this machine has room for a run: what the run needs at least, found out before TensorFlow
-is loaded.
+"""Check that this machine has the memory for a run, before TensorFlow is loaded.
 
-A system refuses memory only where a request is out of all proportion. Else it promises what it does
-not have, and ends the process without a word when that is used.
+A system refuses only absurd requests for memory. It promises others beyond what it has, and kills
+the process when that is used.
 """
 
 from __future__ import annotations
@@ -28,18 +27,16 @@ _OTHER_RESOURCES = [
 
 
 def check_memory(options: Options) -> None:
-    """Raise InvalidArgumentError where this machine has less memory than the run is predicted to
-    need.
-    """
+    """Raise InvalidArgumentError if the run is predicted to need more memory than there is."""
     if options.target == "xla":  # else the step is in the memory of the IPU
-        # The data first: the prediction counts the sections of a long sequence one by one
+        # The data first, since the prediction takes long for a huge sequence.
         check_fits(0, options)
         check_fits(predicted_step_bytes(options) * (options.workers or 1), options)
 
 
 def check_fits(step_bytes: int, options: Options) -> None:
-    """Raise InvalidArgumentError where this machine has less memory than ``step_bytes`` and the
-    data of the run.
+    """Raise InvalidArgumentError if ``step_bytes`` and the run's data exceed this machine's
+    memory.
     """
     there = machine_bytes()
     if there is not None and step_bytes + data_bytes(options) > there:
@@ -51,7 +48,7 @@ def check_fits(step_bytes: int, options: Options) -> None:
 
 
 def describe_needs(step_bytes: int, options: Options) -> str:
-    """Return in words what the run needs and what there is."""
+    """Return as text what the run needs and what there is."""
     data, there = data_bytes(options), machine_bytes()
     parts = [(step_bytes, "a training step"), (data, "its data")]
     what = " and ".join(f"{format_bytes(count)} for {part}" for count, part in parts if count)
@@ -61,31 +58,27 @@ def describe_needs(step_bytes: int, options: Options) -> str:
 
 
 def describe_shortage(options: Options) -> str:
-    """Return in words what a run needs that was refused memory; one that only compiles is fed on
-    this machine too.
-    """
+    """Return as text what a run needs that ran out of memory."""
     fed = replace(options, compile_only=False, device=None)
     return f"out of memory: {describe_needs(predicted_step_bytes(fed), fed)}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether ``error`` says that memory could not be had, be it Python's, NumPy's or
-    TensorFlow's.
-    """
+    """Return whether ``error`` is an out-of-memory error of Python, NumPy or TensorFlow."""
     if isinstance(error, MemoryError):
         return True
     tf = sys.modules.get("tensorflow")
     if tf is None or not isinstance(error, tf.errors.ResourceExhaustedError):
         return False
-    # TensorFlow raises the same for a disk, a quota or open files that are used up.
+    # TensorFlow raises the same error for a full disk, a quota or too many open files.
     return not any(os.strerror(code) in str(error) for code in _OTHER_RESOURCES)
 
 
 def predicted_step_bytes(options: Options) -> int:
-    """Return the predicted peak of the largest training step that will run for certain.
+    """Return the predicted peak of the largest training step that is certain to run.
 
-    Where no plan is named, or none will run, that is a single step: the weights and what the
-    optimiser keeps of them.
+    If no plan is named, or none runs, it is that of a single timestep: the weights and the
+    optimiser's state.
     """
     plans = [] if options.compile_only else named_plans(options)
     single = replace(options, seq_len=1, batch_size=1)
@@ -96,9 +89,7 @@ def predicted_step_bytes(options: Options) -> int:
 
 
 def predicted_bytes(options: Options, plan: SequencePlan, batch_size: int | None = None) -> int:
-    """Return the peak that is predicted for ``plan`` of the network; on a device that is named,
-    with the data fed to it.
-    """
+    """Return the predicted peak of ``plan``; for a named device, with the fed data."""
     fed = feed_bytes(options, batch_size or options.batch_size) if options.device else 0
     return fed + predicted_peak_bytes(
         cell=options.cell,

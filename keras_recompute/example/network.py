@@ -1,7 +1,6 @@
-"""The network of the example as plain Keras layers for any number of steps: what is saved, and what
-generates text.
+"""The example's network as plain Keras layers, for any number of steps: saved, and sampled from.
 
-It has the weights of the network that is trained, in the same order, and none of its sections.
+It has the weights of the trained network in the same order, and none of its sections.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from .saves import MODEL, OPTIMIZER, Save
 
 
 def plain_network(options: Options) -> Any:
-    """Return the network for sequences ``(batch, steps)`` of bytes, or ``(batch, steps,
-    features)``, of any length.
-    """
+    """Return the network for bytes ``(batch, steps)`` or numbers ``(batch, steps, features)``."""
     import keras
 
     cell = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}[options.cell]
@@ -35,18 +32,19 @@ def plain_network(options: Options) -> Any:
 
 
 def store(model: Any, network: Any, folder: Path) -> None:
-    """Write ``network`` with the weights of ``model``, and the state of its optimiser, into
+    """Write ``network`` with the weights of ``model``, and its optimiser's state, into
     ``folder``.
     """
     import numpy as np
 
+    # The trained model has the same weights, spread over its sections.
     network.set_weights(model.get_weights())
     network.save(folder / MODEL)
     np.savez(folder / OPTIMIZER, *[np.asarray(variable) for variable in model.optimizer.variables])
 
 
 def restore(model: Any, save: Save) -> None:
-    """Give ``model`` and its optimiser the state that they had in ``save``."""
+    """Restore ``model`` and its optimiser to the state in ``save``."""
     import numpy as np
 
     weights = _load_network(save, "--resume").get_weights()
@@ -61,12 +59,11 @@ def restore(model: Any, save: Save) -> None:
 
 
 def _load_arrays(save: Save) -> list[Any]:
-    """Return the arrays that ``store`` wrote. Raises InvalidArgumentError where the file holds
-    others.
-    """
+    """Return the arrays of the optimiser's state. Raises InvalidArgumentError if damaged."""
     import numpy as np
 
     try:
+        # A save may come from elsewhere, and unpickling runs code.
         with np.load(save.path / OPTIMIZER, allow_pickle=False) as arrays:
             return [arrays[f"arr_{number}"] for number in range(len(arrays.files))]
     except Exception as error:  # of zipfile, zlib or NumPy, for any damage
@@ -77,8 +74,8 @@ def _load_arrays(save: Save) -> list[Any]:
 
 
 def _require_same_shapes(save: Save, file: str, found: list[Any], wanted: list[Any]) -> None:
-    """Raise InvalidArgumentError where the arrays of ``file`` have not the shapes and types that
-    are ``wanted``.
+    """Raise InvalidArgumentError unless the arrays of ``file`` have the shapes and types
+    ``wanted``.
     """
     if len(found) != len(wanted):
         raise InvalidArgumentError(
@@ -97,11 +94,10 @@ def _require_same_shapes(save: Save, file: str, found: list[Any], wanted: list[A
 def sample_bytes(
     save: Save, prompt: bytes, *, length: int, temperature: float, seed: int
 ) -> Iterator[int]:
-    """Yield the ``length`` bytes that the network of ``save`` continues ``prompt`` with, its state
-    carried along.
+    """Yield ``length`` bytes by which the network of ``save`` continues ``prompt``.
 
-    A byte is drawn with the probability that the network gives it, after the logits were divided by
-    ``temperature``; at 0 the likeliest is taken.
+    Each byte is drawn with the probability that the network gives it, with logits divided by
+    ``temperature``. At temperature 0 the most likely byte is taken.
     """
     import numpy as np
     import tensorflow as tf
@@ -120,6 +116,7 @@ def sample_bytes(
 
     random, states = np.random.RandomState(seed), recurrent.cell.get_initial_state(batch_size=1)
     states = list(states) if isinstance(states, (list, tuple)) else [states]
+    # The prompt is run through too, to bring the state up to it.
     symbols = list(prompt)
     for number in range(len(prompt) + length - 1):
         logits, states = step(tf.constant([symbols[number]]), states)
@@ -129,9 +126,7 @@ def sample_bytes(
 
 
 def _load_network(save: Save, said_by: str) -> Any:
-    """Return the network of ``save``. Raises InvalidArgumentError where this Keras, as an older one
-    may, does not open it.
-    """
+    """Return the network of ``save``. Raises InvalidArgumentError if this Keras cannot open it."""
     import keras
 
     try:

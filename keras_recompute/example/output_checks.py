@@ -1,6 +1,4 @@
-"""Output files of the example, checked before training: what could not be written at the end is
-refused at the start.
-"""
+"""Checks of the example's output files before training, so that errors do not come at its end."""
 
 from __future__ import annotations
 
@@ -16,15 +14,12 @@ from ..report.sweep import SWEEP_NAMES
 from .arguments import Options
 from .save_names import PARTIAL, is_taken, name_of_save
 
-# What a run writes into its report folder, or removes from there because it would be of another
-# run.
+# Files that a run writes into its report folder, or removes there since they are another run's.
 REPORT_NAMES = (JSON_NAME, FIGURE_NAME, SERIALIZED_NAME, PAGE_NAME)
 
 
 def check_outputs(options: Options) -> None:
-    """Find out whether the results can be written, by trying it; nothing of the trial stays. Raises
-    InvalidArgumentError.
-    """
+    """Raise InvalidArgumentError if a result could not be written; leave no trace of the trial."""
     names = REPORT_NAMES if options.sweep is None else SWEEP_NAMES
     for option, path, wanted, written in (
         (
@@ -56,9 +51,8 @@ def check_outputs(options: Options) -> None:
 
 
 def _check_place(option: str, path: Path, wanted: str, force: bool) -> None:
-    """Check what stands at ``path``. Raises InvalidArgumentError, or OSError where the system does
-    not tell.
-    """
+    """Check what is at ``path``. Raises InvalidArgumentError, or OSError if that cannot be told."""
+    # Writing would follow a dangling link, to a place that was not checked.
     for link in (path, *path.parents):
         if link.is_symlink() and file_kind(link) is None:
             raise InvalidArgumentError(
@@ -66,7 +60,7 @@ def _check_place(option: str, path: Path, wanted: str, force: bool) -> None:
                 "not exist; "
                 f"remove it or choose another name"
             )
-    # Of the real path: "new/.." stands there before "new" does
+    # Resolved, since "new/.." exists before "new" does.
     what = file_kind(os.path.realpath(path))
     if what not in (None, wanted):
         raise InvalidArgumentError(
@@ -84,7 +78,7 @@ def _check_place(option: str, path: Path, wanted: str, force: bool) -> None:
 
 
 def _check_save(folder: Path) -> None:
-    """Find out whether ``--save`` can be written, by trying it. Raises InvalidArgumentError."""
+    """Raise InvalidArgumentError if ``--save`` could not be written."""
     try:
         what = file_kind(folder)
         if what not in (None, FOLDER):
@@ -100,9 +94,7 @@ def _check_save(folder: Path) -> None:
 
 
 def _check_apart(options: Options, names: tuple[str, ...]) -> None:
-    """Check that no result is written over another one, or over the text to learn. Raises
-    InvalidArgumentError.
-    """
+    """Raise InvalidArgumentError if a result would overwrite another one, or the text to learn."""
     text = options.text and Path(os.path.realpath(options.text))
     folders = [("--report", options.report), ("--save", options.save), ("--log", options.log)]
     places = {option: Path(os.path.realpath(path)) for option, path in folders if path}

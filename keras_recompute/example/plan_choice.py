@@ -1,6 +1,4 @@
-"""The example's ``--checkpoints auto``: the fastest plan that keeps to a memory budget once it is
-compiled.
-"""
+"""``--checkpoints auto``: the fastest plan whose compiled program fits a memory budget."""
 
 from __future__ import annotations
 
@@ -18,8 +16,8 @@ from .sequence_plans import SequencePlan, plans_for
 
 @dataclass
 class Choice:
-    """What was chosen from which plans, and what is known of them: predicted bytes of all, compiled
-    ones of those tried.
+    """The plans to choose from, their predicted bytes, the compiled bytes of some, and the
+    choice.
     """
 
     budget_bytes: int
@@ -30,12 +28,10 @@ class Choice:
     smallest_budget_bytes: int | None = None  # that would do, where no plan fits
 
     def choose(self, needed_bytes: Callable[[SequencePlan], int]) -> None:
-        """Compile plans until the fastest one is found that needs at most the budget; it is the
-        last one compiled.
+        """Compile plans until one needs at most the budget: the fastest, and the last one compiled.
 
-        ``needed_bytes`` compiles a plan and returns what the program says: always-live bytes, and
-        those that the allocator reserves. Raises InvalidArgumentError with the smallest budget that
-        would do where no plan fits.
+        ``needed_bytes`` compiles a plan and returns its always-live and reserved bytes. Raises
+        InvalidArgumentError with the smallest budget that a plan fits, if none fits this one.
         """
 
         def compiled_bytes(plan: SequencePlan) -> int:
@@ -60,7 +56,7 @@ class Choice:
 
     @property
     def why(self) -> str:
-        """Why the chosen plan was chosen, in words."""
+        """The reason of the choice, as text."""
         assert self.chosen is not None
         needed, predicted = self.compiled[self.chosen], self.predicted[self.chosen]
         return (
@@ -70,7 +66,7 @@ class Choice:
         )
 
     def lines(self) -> list[str]:
-        """Return what to say about the choice."""
+        """Return the lines to print about the choice."""
         assert self.chosen is not None
         said = [f"plan: {self.chosen} ({self.chosen.why(self.steps)})", f"why: {self.why}"]
         faster, cheaper = self._beside()
@@ -84,7 +80,7 @@ class Choice:
         return said
 
     def fields(self) -> dict[str, Any]:
-        """Return the same for a JSON file; the plan itself is in the fields that every run has."""
+        """Return the choice for a JSON file; the plan itself is in the fields of every run."""
         found: dict[str, Any] = {"memory_budget_bytes": self.budget_bytes}
         found["plans_compiled"] = [self._row(plan) for plan in self.compiled]
         if self.chosen is not None:
@@ -96,8 +92,8 @@ class Choice:
         return found
 
     def _beside(self) -> tuple[SequencePlan | None, SequencePlan | None]:
-        """Return the plan before the chosen one, which did not fit, and the first after it that is
-        predicted to need less.
+        """Return the faster plan that did not fit, and the next one that is predicted to
+        need less.
         """
         assert self.chosen is not None
         plans = list(self.predicted)
@@ -125,8 +121,9 @@ class Choice:
 
 
 def choice_for(options: Options) -> Choice:
-    """Return the plans that ``--memory-budget`` is to choose from. Raises InvalidArgumentError
-    where there are none.
+    """Return the plans to choose from for ``--memory-budget``.
+
+    Raises InvalidArgumentError if there are none.
     """
     plans = plans_for(options.seq_len, levels=options.levels)
     if not plans:

@@ -1,6 +1,4 @@
-"""The example's ``--sweep``: several plans of one network side by side, each compiled, run, and
-given all the memory.
-"""
+"""``--sweep``: several plans of one network compared, each compiled, run, and fitted to memory."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from .session import BuildModel, Session
 
 
 class Sweep:
-    """The runs of several plans, and what came out of those that are done."""
+    """Runs of several plans, and the results of the finished ones."""
 
     def __init__(self, options: Options, build_model: BuildModel) -> None:
         self.options, self.build_model = options, build_model
@@ -32,9 +30,7 @@ class Sweep:
         self.versions: dict[str, str] = {"python": platform.python_version()}
 
     def train(self, text: Text | None) -> None:
-        """Compile each plan, run it unless told not to, and find the largest batch that it has room
-        for.
-        """
+        """Compile each plan, run it unless told not to, and find the largest batch that fits."""
         for plan in named_plans(self.options):
             for warning in plan.warnings(self.options.seq_len):
                 print_error(f"warning: {warning}")
@@ -65,7 +61,7 @@ class Sweep:
                 )
 
     def session(self, batch_size: int | None = None) -> Session:
-        """Return a run of its own, which keeps quiet."""
+        """Return a separate run that prints nothing."""
         options = replace(
             self.options, quiet=True, batch_size=batch_size or self.options.batch_size
         )
@@ -74,9 +70,7 @@ class Sweep:
         return session
 
     def largest_batch(self, plan: SequencePlan) -> int:
-        """Return how many sequences ``plan`` has room for in the capacity, proven by compiling that
-        many and one more.
-        """
+        """Return the largest batch of ``plan`` that fits, proven by compiling it and one more."""
         return largest_within_budget(
             budget_bytes=self.capacity_bytes,
             predicted_bytes=lambda batch_size: predicted_bytes(self.options, plan, batch_size),
@@ -86,9 +80,7 @@ class Sweep:
         )
 
     def report(self) -> None:
-        """Print the table and write the report that was asked for. Raises ReportError where it
-        cannot be written.
-        """
+        """Print the table and write the report. Raises ReportError if it cannot be written."""
         options = self.options
         print(sweep_table(self.rows, self.capacity_bytes))
         if options.report:

@@ -1,6 +1,4 @@
-"""Memory figures beside the Poplar SDK: its own reports, asked for before TensorFlow starts, and
-read after training.
-"""
+"""Memory reports of the Poplar SDK: requested before TensorFlow starts, read after training."""
 
 from __future__ import annotations
 
@@ -15,14 +13,14 @@ VARIABLE = "POPLAR_ENGINE_OPTIONS"
 
 
 class PoplarReports:
-    """The reports that Poplar writes while this object is in use. Poplar reads the environment when
-    TensorFlow starts.
-    """
+    """Reports that Poplar writes while this object is in use."""
 
     def __init__(self, directory: Path) -> None:
-        """Have Poplar write its reports to ``directory``, or where the environment says already.
+        """Make Poplar write its reports to ``directory``, unless the environment already says
+        where.
 
-        Raises InvalidArgumentError for an environment that Poplar could not read.
+        Must be called before TensorFlow starts, which is when Poplar reads the environment. Raises
+        InvalidArgumentError for an environment that Poplar could not read.
         """
         text = os.environ.get(VARIABLE, "").strip() or "{}"
         try:
@@ -32,15 +30,15 @@ class PoplarReports:
             raise InvalidArgumentError(
                 f"{VARIABLE}={text!r:.200} is no JSON object with strings for values: {error}"
             ) from error
+        # The user's own settings take precedence.
         options.setdefault("autoReport.all", "true")
         os.environ[VARIABLE] = json.dumps(options)
         self.there_before = set(self._profiles())
 
     def read(self) -> Program:
-        """Return the record of the training program: of the programs reported since, the one with
-        the largest peak.
+        """Return the record of the reported program with the largest peak, the training program.
 
-        Raises ReportError where Poplar wrote none, or one that cannot be read.
+        Raises ReportError if Poplar wrote no report, or one that cannot be read.
         """
         new = [path for path in self._profiles() if path not in self.there_before]
         if not new:

@@ -16,9 +16,7 @@ _IPU_BYTES = 1472 * 624 * 1024  # the memory of one Mk2 IPU: tiles x KiB per til
 
 
 def capacity_of(options: Options) -> tuple[int, str]:
-    """Return the memory that the program is to fit into, and whose that is: that of the device
-    asked for, or of an IPU.
-    """
+    """Return the memory that the program should fit, and its owner: the named device or an IPU."""
     if options.device is None:
         return _IPU_BYTES, "a Mk2 IPU"
     device = find_device(options.device)
@@ -26,16 +24,17 @@ def capacity_of(options: Options) -> tuple[int, str]:
 
 
 def needed_bytes(program: Program, options: Options) -> int:
-    """Return what ``program`` needs: always-live bytes, what the allocator reserves, and on a GPU
-    or TPU the data fed to it.
+    """Return the bytes that ``program`` needs: always-live, reserved, and on a device the
+    fed data.
     """
     fed = program.input_feed_bytes if options.device else 0
     return program.always_live_bytes + (program.allocated_temporary_bytes or 0) + fed
 
 
 def peak_and_needed_bytes(options: Options, compile_plan: Callable[[], Program]) -> tuple[int, int]:
-    """Return peak and need of the program that ``compile_plan`` returns; the need for both where a
-    device has no room.
+    """Return the peak and need of the program that ``compile_plan`` returns.
+
+    Both are the need if the compiler of a device reports that it does not fit.
     """
     try:
         program = compile_plan()
@@ -45,7 +44,5 @@ def peak_and_needed_bytes(options: Options, compile_plan: Callable[[], Program])
 
 
 def bytes_needed(options: Options, compile_plan: Callable[[], Program]) -> int:
-    """Return what the program needs that ``compile_plan`` returns, or that a device's compiler has
-    no room for.
-    """
+    """Return the need of the program that ``compile_plan`` returns, also if it does not fit."""
     return peak_and_needed_bytes(options, compile_plan)[1]

@@ -1,5 +1,6 @@
-"""How far a run came: one line that lives on a terminal, and a line for each update elsewhere. Runs
-on Python 3.8.
+"""Progress of a run: a live bar on a terminal, a line for each update elsewhere.
+
+Runs on Python 3.8.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class Progress:
         self._task: Any = None
 
     def say(self, text: str) -> None:
-        """Print a line, above the one that lives."""
+        """Print a line, above the live bar."""
         if self._is_quiet:
             return
         if self._live is None:
@@ -27,12 +28,13 @@ class Progress:
             self._live.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def begin(self, updates: int, *, done: int) -> None:
-        """Show a line that lives, of ``updates`` in all, if a terminal is there to show it."""
+        """Show a live bar of ``updates`` in all, if there is a terminal."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Live
 
         console = Console()
+        # In a file or a pipe, a line per update is printed instead.
         if self._is_quiet or not console.is_terminal:
             return
         columns = (
@@ -46,7 +48,7 @@ class Progress:
         self._live.start()
 
     def update(self, done: int, updates: int, figures: dict[str, Any]) -> None:
-        """Say that ``done`` of the ``updates`` are done, and their figures: see
+        """Show that ``done`` of ``updates`` are done, with their figures: see
         ``describe_figures``.
         """
         words = describe_figures(figures)
@@ -59,18 +61,16 @@ class Progress:
             )
 
     def stop(self) -> None:
-        """Take the line that lives away, and give the terminal its cursor back. May be called
-        again, from any thread.
-        """
+        """Remove the live bar and restore the cursor. May be called again, from any thread."""
         if self._live is not None:
             self._live.stop()
 
 
 def describe_figures(figures: dict[str, Any]) -> dict[str, str]:
-    """Return ``figures`` of an update in words; one that is None is an empty text.
+    """Return the figures of an update as text; empty for a figure that is None.
 
-    ``loss``, ``bits_per_byte``, ``step_seconds``, ``tokens_per_second`` and ``resident_bytes``, the
-    memory of the process.
+    They are ``loss``, ``bits_per_byte``, ``step_seconds``, ``tokens_per_second`` and
+    ``resident_bytes``, the memory of the process.
     """
     bits, tokens, resident = (
         figures[name] for name in ("bits_per_byte", "tokens_per_second", "resident_bytes")

@@ -1,6 +1,4 @@
-"""What a run may go on from: the same data, network and versions, whatever its checkpoints and
-sections are.
-"""
+"""Resumption from a save, if data, network and versions are the same; plans may differ."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ from .arguments import Options
 from .data import Text
 from .saves import Save, last_save
 
-# What is learnt, and how; not what it takes: checkpoints, levels, budgets and reports are no part
-# of it.
+# Options that change what is learnt. Checkpoints, levels, budgets and reports do not.
 _SETTINGS = (
     "data",
     "cell",
@@ -27,7 +24,7 @@ _SETTINGS = (
 
 
 def resume_settings(options: Options, text: Text | None) -> dict[str, Any]:
-    """Return what a run that goes on from a save must have been asked for too."""
+    """Return the options that a resumed run must share with the saved one."""
     return {
         **{name: getattr(options, name) for name in _SETTINGS},
         "validation": options.validation,
@@ -36,10 +33,10 @@ def resume_settings(options: Options, text: Text | None) -> dict[str, Any]:
 
 
 def find_save_to_resume(options: Options, text: Text | None) -> Save | None:
-    """Return the last save where ``--resume`` asks for it.
+    """Return the last save if ``--resume`` asks for it, else None.
 
-    Raises InvalidArgumentError where there is none, where it is of another run, where nothing is
-    left to do, and where there is one that would be written over.
+    Raises InvalidArgumentError if there is none, if it is another run's, if nothing is left to do,
+    and without ``--resume`` if there is one that would be overwritten.
     """
     if options.save is None:
         return None
@@ -77,7 +74,7 @@ def find_save_to_resume(options: Options, text: Text | None) -> Save | None:
 
 
 def check_versions(save: Save, versions: dict[str, str]) -> None:
-    """Raise InvalidArgumentError where ``save`` was written by other versions than these."""
+    """Raise InvalidArgumentError if other versions than these wrote ``save``."""
     for name, then in save.state["versions"].items():
         if name != "python" and versions.get(name) != then:
             raise InvalidArgumentError(

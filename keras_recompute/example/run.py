@@ -1,8 +1,6 @@
-"""From the command line to the exit code: check, train, report, and keep the figures however it
-ends.
+"""One run from the command line to the exit code, keeping its figures however it ends.
 
-What is wrong is one line on the standard error stream. ``python3 -X dev`` shows with it where an
-error was raised that nobody expected.
+An error is one line on standard error. ``python3 -X dev`` adds the traceback of an unexpected one.
 """
 
 from __future__ import annotations
@@ -38,8 +36,9 @@ _THREAD = "training"
 
 
 def run(argv: Sequence[str] | None, documentation: str, build_model: BuildModel) -> int:
-    """Carry out a command line; return DONE, FAILED, IMPOSSIBLE, or SIGNALLED and the number of the
-    signal that ended it.
+    """Carry out a command line and return its exit code.
+
+    DONE, FAILED, IMPOSSIBLE, or SIGNALLED plus the number of the signal that ended it.
     """
     with raise_on_signals() as let_signals_pass:
         session, failures = _carry_out(argv, documentation, build_model, let_signals_pass)
@@ -50,10 +49,9 @@ def run(argv: Sequence[str] | None, documentation: str, build_model: BuildModel)
 
 
 def exit_process(code: int) -> NoReturn:
-    """End the process with ``code``. A training that was stopped still computes in its thread, and
-    is not waited for.
-    """
+    """End the process with ``code``, without waiting for a training thread that still computes."""
     ignore_signals()
+    # Shutting Python down would wait for the compiled program in that thread.
     if any(thread.name == _THREAD for thread in threading.enumerate()):
         os._exit(code)
     sys.exit(code)
@@ -65,7 +63,7 @@ def _carry_out(
     build_model: BuildModel,
     let_signals_pass: Callable[[], None],
 ) -> tuple[Session | Sweep | None, list[BaseException]]:
-    """Return the session, where it came to that, and what went wrong, the first cause first."""
+    """Return the session, if it came to that, and the errors, the first cause first."""
     session: Session | Sweep | None = None
     failures: list[BaseException] = []
     with watch_output() as output:
@@ -77,7 +75,7 @@ def _carry_out(
                 raise SystemExit(DONE)
             resumed = find_save_to_resume(options, text)
             if options.workers:
-                # The first worker would find out after seconds
+                # The first worker would notice only after it has loaded TensorFlow.
                 if options.save and options.save.exists():
                     with hold_folder(options.save):
                         pass
@@ -92,7 +90,7 @@ def _carry_out(
                     session = Sweep(options, build_model)
                 _train(session, text, output)
             session.report()
-        # --help, --generate, or workers that said themselves what there was to say
+        # --help, --generate, or workers that reported their errors themselves.
         except SystemExit as ended:
             if ended.code:
                 failures.append(ended)
@@ -114,7 +112,7 @@ def _saves_in(options: Options, share: WorkerShare) -> ContextManager[Any]:
 
 
 def _check_and_find_text(options: Options) -> Text | None:
-    """Return the text to learn, if any. Raises InvalidArgumentError for what cannot be done."""
+    """Return the text to learn, if any. Raises InvalidArgumentError for impossible options."""
     if options.generate is not None:
         return None
     if writes_files(options):
@@ -126,10 +124,9 @@ def _check_and_find_text(options: Options) -> Text | None:
 
 
 def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
-    """Train in a thread: a compiled program cannot be interrupted, but the thread that waits for it
-    can.
+    """Train in a thread, since a compiled program cannot be interrupted but waiting for it can.
 
-    Raises OutputError once nothing can be printed any more, unless there are files to be written.
+    Raises OutputError once nothing can be printed any more, unless the run writes files.
     """
     failures: list[BaseException] = []
 
@@ -149,10 +146,11 @@ def _train(session: Session | Sweep, text: Text | None, output: Output) -> None:
     worker.start()
     try:
         while worker.is_alive():
+            # With a timeout, so that signals are handled while the program runs.
             worker.join(0.2)
             if output.error is not None and not keeps_files:
                 raise output.error
-    finally:  # a line that lives must not outlive what it tells of
+    finally:  # the live bar must not outlive the training
         if isinstance(session, Session):
             session.progress.stop()
     if failures:
@@ -173,13 +171,13 @@ def _exit_code(error: BaseException, session: Session | Sweep | None) -> int:
 def _resume_hint(session: Session | Sweep | None) -> str:
     if not isinstance(session, Session) or session.options.save is None:
         return ""
-    # By what is there: a signal may come between a save and the note that it was made.
+    # Read from the folder: a signal may come between a save and the note that it was made.
     saves = list_saves(Path(session.options.save))
     return f"; --resume goes on from {saves[-1]}" if saves else "; there is no save yet"
 
 
 def _line(error: BaseException, session: Session | Sweep | None) -> str:
-    """Return what to say of ``error``."""
+    """Return the line that reports ``error``."""
     if isinstance(error, RecomputeError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):

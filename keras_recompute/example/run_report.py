@@ -18,17 +18,15 @@ from .sequence_plans import SequencePlan
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run took over what was there before; None where nothing tells, as of a GPU that is not
-    there.
-    """
+    """Memory that a run took beyond what was held before; None if unknown."""
 
     measured_peak_bytes: int | None = None
     device_peak_bytes: int | None = None
 
 
 def bits_per_byte(loss: float) -> float:
-    """Return a loss, in nats, in bits: how well the text could be compressed, of eight for a byte
-    of which nothing is known.
+    """Return a loss in bits instead of nats: the bits per byte of the text, compressed by the
+    network.
     """
     return loss / math.log(2)
 

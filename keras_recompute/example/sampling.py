@@ -1,4 +1,4 @@
-"""``--generate``: a text continued by a network that was trained and saved."""
+"""``--generate``: continuation of a text by a saved network."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from .saves import last_save
 
 
 def generate(options: Options, output: Output) -> None:
-    """Print the text and how the network goes on, byte by byte, as long as ``output``, which is
-    printed to, can be written.
+    """Print the text and its continuation byte by byte, until ``output`` fails.
 
-    Raises InvalidArgumentError where there is no network to load.
+    Raises InvalidArgumentError if there is no network to load.
     """
     assert options.load is not None  # the arguments were checked
     assert options.generate is not None

@@ -1,6 +1,4 @@
-"""The options of the example that keep what was trained, go on with it, or use it. Runs on Python
-3.8.
-"""
+"""Options of the example to save, resume and sample from a network. Runs on Python 3.8."""
 
 from __future__ import annotations
 
@@ -62,8 +60,8 @@ def add_save_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_saving(arguments: argparse.Namespace) -> None:
-    """Check what is asked, and fill in what was left out. Raises InvalidArgumentError for what
-    contradicts itself.
+    """Check the options and fill in their defaults. Raises InvalidArgumentError for
+    contradictions.
     """
     if arguments.generate is None:
         _only_with("--generate", arguments, ("load", "length", "temperature"))

@@ -1,8 +1,7 @@
-"""What a run may remove from the folder that its saves go to: what runs wrote there, and nothing
-else.
+"""Removal of saves that runs wrote, and of nothing else in their folder.
 
-A folder is a run's where it is no link and holds nothing but plain files with the names that a run
-gives them. What a user put there or into it stays.
+A folder counts as written by a run if it is no link and holds only plain files with the names that
+a run gives. Files that a user put there stay.
 """
 
 from __future__ import annotations
@@ -20,27 +19,25 @@ _TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")  # Keras's, of weights, where memory
 
 
 def remove_save(path: Path) -> None:
-    """Remove the folder of a save. Raises OSError, whose text says why, where it is no run's."""
+    """Remove the folder of a save. Raises OSError with the reason if a run did not write it."""
     _refuse_others(path, set(FILES))
     _remove(path)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the saves that runs left in ``folder`` which were ended while they wrote."""
+    """Remove saves in ``folder`` that runs left unfinished."""
     for path in folder.glob(f"{PARTIAL}*"):
         with contextlib.suppress(OSError):
             found = set(os.listdir(path))
             _refuse_others(path, {*FILES, *filter(_TEMPORARY.fullmatch, found)})
-            # By its name, or by a state without all that it tells of. A whole one under another
-            # name is a copy that somebody made.
+            # A run's unfinished save has a temporary name, or a state but not all its files. A
+            # complete one under another name is a user's copy.
             if _MADE.fullmatch(path.name) or (STATE in found and not found >= set(FILES)):
                 _remove(path)
 
 
 def _refuse_others(path: Path, names: set[str]) -> None:
-    """Raise OSError where ``path`` is no folder, or holds something that is not a file of
-    ``names``.
-    """
+    """Raise OSError if ``path`` is no folder, or holds anything but files of ``names``."""
     if path.is_symlink():
         raise OSError("it is a symbolic link")
     if not path.is_dir():

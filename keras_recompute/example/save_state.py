@@ -1,8 +1,9 @@
-"""``state.json`` of a save: how far the run came, and its figures, with a digest of every byte.
+"""``state.json`` of a save: the updates done and their figures, with digests of every byte.
 
-The file is a JSON object whose last entry is the SHA-256 of all bytes in front of it. Saves of
-version 1, which keras-recompute 0.2.0 wrote, have no such entry: they are read where they hold the
-names of that version and no others, so that a damaged name of the digest does not make one of them.
+The file is a JSON object whose last entry is the SHA-256 of all bytes before it. Saves of version
+1, by keras-recompute 0.2.0, have no such entry. They are read only with exactly that version's
+names, so that a save whose digest entry is damaged does not pass for one.
+
 Runs on Python 3.8.
 """
 
@@ -35,7 +36,7 @@ _NAMES_OF_VALIDATION = {"update", "loss", "trained_seconds"}
 
 
 class DamagedStateError(ValueError):
-    """The file is not as it was written, or holds what no run writes; ``str`` says what."""
+    """The file was changed or holds what no run writes; ``str`` says what."""
 
 
 class NewerStateError(ValueError):
@@ -45,14 +46,14 @@ class NewerStateError(ValueError):
 def encode_state(state: dict[str, Any]) -> bytes:
     """Return the contents of the file. Raises ValueError for a figure that is not finite."""
     document = {"format": FORMAT, "schema_version": SCHEMA_VERSION, **state}
+    # JSON has no NaN, and other readers would refuse it.
     text = json.dumps(document, indent=1, allow_nan=False)
     begin = f"{text[: -len(_CLOSING)]},\n".encode()
     return begin + _end(begin)
 
 
 def decode_state(data: bytes) -> dict[str, Any]:
-    """Return the state that ``encode_state`` was given, and ``sha256``, the digests of the other
-    files.
+    """Return the state given to ``encode_state``, and ``sha256``, the digests of the other files.
 
     Raises DamagedStateError or NewerStateError.
     """

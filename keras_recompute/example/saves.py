@@ -1,9 +1,8 @@
-"""Saves of a run: folders ``update-N`` that appear whole or not at all, and the last of them to go
-on from.
+"""Saves of a run: folders ``update-N`` that appear whole or not at all.
 
-A save holds ``model.keras``, the network as Keras opens it, ``optimizer.npz``, and ``state.json``:
-how far the run came, its figures, what it was asked for, the versions it ran with, and a digest of
-each file. Loads no TensorFlow.
+A save holds ``model.keras``, the network as Keras opens it, ``optimizer.npz``, and ``state.json``
+with the updates done, the figures, options and versions of the run, and a digest of each file.
+Loads no TensorFlow.
 """
 
 from __future__ import annotations
@@ -30,26 +29,25 @@ _STATE_BYTES_AT_MOST = 2**30
 
 @dataclass(frozen=True)
 class Save:
-    """One save: its folder, and its ``state.json``."""
+    """A save: its folder and the contents of its ``state.json``."""
 
     path: Path
     state: dict[str, Any]
 
     @property
     def updates(self) -> int:
-        """How many updates of the optimiser had been done."""
+        """The number of updates of the optimiser before the save."""
         return int(self.state["updates"])
 
 
 class SaveError(RecomputeError):
-    """What was trained cannot be saved."""
+    """The network cannot be saved."""
 
 
 def last_save(folder: Path, said_by: str) -> Save | None:
-    """Return the last save in ``folder``, whole and undamaged; None where there is none.
+    """Return the last save in ``folder``, or None.
 
-    Raises InvalidArgumentError for one that cannot be read or is not as it was written; ``said_by``
-    begins the message.
+    Raises InvalidArgumentError if it cannot be read or is damaged. ``said_by`` begins the message.
     """
     try:
         paths = _paths(folder)
@@ -65,8 +63,8 @@ def write_save(
 ) -> Path:
     """Write a save after ``state["updates"]`` updates, whole or not at all, and return its path.
 
-    ``write_files`` puts MODEL and OPTIMIZER into the folder that it is given. Of the saves that
-    runs wrote, the last ``keep`` stay. Raises SaveError.
+    ``write_files`` writes MODEL and OPTIMIZER into the folder it is given. The last ``keep`` saves
+    of runs stay. Raises SaveError.
     """
     target = folder / name_of_save(state["updates"])
     partial = None
@@ -75,12 +73,14 @@ def write_save(
         write_files(partial)
         digests = {name: _digest(partial / name) for name in (MODEL, OPTIMIZER)}
         (partial / STATE).write_bytes(encode_state({**state, "sha256": digests}))
+        # Before renaming, so that a save under its final name is always complete.
         for path in (*partial.iterdir(), partial):
             _flush_to_disk(path)
+        # mkdtemp makes private folders, but saves are shared like other files.
         partial.chmod(0o755)
         partial.replace(target)
         _flush_to_disk(folder)
-    # h5py, which Keras writes by, raises RuntimeError and ValueError too where a disk is full.
+    # On a full disk h5py, by which Keras writes, raises RuntimeError and ValueError too.
     except (OSError, RuntimeError, ValueError) as error:
         there = list_saves(folder)
         last = "there is no save yet"
@@ -96,7 +96,7 @@ def write_save(
 
 
 def _remove_old(folder: Path, keep: int) -> None:
-    """Remove all but the last ``keep`` saves; one that cannot go stays, which is said once."""
+    """Remove all but the last ``keep`` saves; warn once of one that cannot be removed."""
     for old in list_saves(folder)[:-keep]:
         try:
             remove_save(old)
@@ -111,9 +111,9 @@ _said_to_stay: set[Path] = set()
 
 @contextlib.contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
-    """Make ``folder`` and hold it for this run alone; remove what runs left there unfinished.
+    """Create ``folder`` and lock it for this run; remove unfinished saves.
 
-    Raises InvalidArgumentError where another run holds it, or it cannot be written.
+    Raises InvalidArgumentError if another run holds it, or it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,9 +131,9 @@ def hold_folder(folder: Path) -> Iterator[None]:
 
 
 def _open_lock(path: Path) -> int:
-    """Return a descriptor of the file, made if need be; nothing is written into it.
+    """Return a descriptor of the lock file, created if it does not exist; nothing is written.
 
-    Raises OSError where something else stands there: a link may lead to a file of somebody's.
+    Raises OSError if something else is there.
     """
     refused = f"{path} is a symbolic link, where a run makes a file to hold: remove it"
     if path.is_symlink():
@@ -142,7 +142,7 @@ def _open_lock(path: Path) -> int:
         raise OSError(
             None, f"{path} is {file_kind(path)}, where a run makes a file to hold: remove it"
         )
-    # Once more for what has come there since: neither followed nor waited for.
+    # Checked again while opening: a link to another user's file may have appeared there.
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     lock = os.open(path, flags, 0o666)
     if not stat.S_ISREG(os.fstat(lock).st_mode):
@@ -169,7 +169,7 @@ def _hold(lock: int, folder: Path) -> None:
 
 
 def _paths(folder: Path) -> list[Path]:
-    """Return the saves in ``folder``, the last one last."""
+    """Return the saves in ``folder``, oldest first."""
     if not folder.exists():
         return []
     found = [path for path in folder.iterdir() if SAVE.fullmatch(path.name)]
@@ -210,9 +210,7 @@ def _read(path: Path, said_by: str) -> Save:
 
 
 def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file. Raises OSError where it is none: a pipe or a device may never
-    end.
-    """
+    """Return the SHA-256 of a file. Raises OSError for a pipe or device, which may never end."""
     refuse_pipes_and_devices(path)
     found = hashlib.sha256()
     with path.open("rb") as file:
@@ -222,9 +220,7 @@ def _digest(path: Path) -> str:
 
 
 def _flush_to_disk(path: Path) -> None:
-    """Wait until ``path`` is on the disk, so that a save that is there after a power failure is
-    whole.
-    """
+    """Wait until ``path`` is on the disk, so that a save survives a power failure whole."""
     if os.name == "nt" and path.is_dir():  # Windows opens no folders
         return
     handle = os.open(path, os.O_RDONLY)

@@ -1,5 +1,6 @@
-"""The ways to cut the example's sequence into sections, fastest first. Runs on Python 3.8 beside
-the Poplar SDK.
+"""Plans of the example: ways to divide its sequence into sections, fastest first.
+
+Runs on Python 3.8 beside the Poplar SDK.
 """
 
 from __future__ import annotations
@@ -11,15 +12,13 @@ from ..planning import section_lengths
 from ..planning.nested_sections import equal_groups
 from .arguments import Options
 
-# More levels gain nothing, more sections take minutes to build
+# More levels gain nothing, and more sections take minutes to build.
 MOST_LEVELS, MOST_SECTIONS = 3, 1024
 
 
 @dataclass(frozen=True)
 class SequencePlan:
-    """A plan of the example: how many checkpoints, in how many levels of loops, and whether they
-    are used at all.
-    """
+    """A plan of the example: its checkpoints, its levels of loops, and whether it recomputes."""
 
     checkpoints: int
     levels: int = 1
@@ -36,7 +35,7 @@ class SequencePlan:
         return f"{self.checkpoints} checkpoint{'s' if self.checkpoints != 1 else ''}{several}"
 
     def why(self, steps: int) -> str:
-        """Return what the plan does, in words, for a sequence of ``steps`` timesteps."""
+        """Return what the plan does with ``steps`` timesteps, as text."""
         if not self.recompute:
             return "every activation is kept and every step runs once"
         loops = {
@@ -49,11 +48,11 @@ class SequencePlan:
         return f"{sections}; every step runs forward {self.levels + 1} times"
 
     def counts(self, steps: int) -> Counter[int]:
-        """Return how many sections there are of each length, the longest first."""
+        """Return the number of sections of each length, the longest first."""
         return Counter(sorted(section_lengths(steps, self.checkpoints + 1), reverse=True))
 
     def warnings(self, steps: int) -> list[str]:
-        """Return what is lost with this plan because numbers do not divide, one line for each."""
+        """Return a line for each loss of this plan because numbers do not divide."""
         counts, found = self.counts(steps), []
         if len(counts) > 1:
             (long, many), (short, few) = counts.items()
@@ -82,9 +81,7 @@ class SequencePlan:
 
 
 def named_plans(options: Options) -> list[SequencePlan]:
-    """Return the plans that the command line names: one, those of a sweep, or none where it leaves
-    the choice open.
-    """
+    """Return the plans that the command line names: one, those of a sweep, or none."""
     if options.sweep is not None:
         return [
             SequencePlan(0, recompute=False),
@@ -96,24 +93,24 @@ def named_plans(options: Options) -> list[SequencePlan]:
 
 
 def plans_for(steps: int, *, levels: int | None = None) -> list[SequencePlan]:
-    """Return the plans to choose from for ``steps`` timesteps, fastest first; with ``levels``
-    given, those alone.
+    """Return the plans to choose from for ``steps`` timesteps, fastest first.
 
-    Nothing recomputed is fastest; each level runs every step forward once more; and the fewer
-    sections, the larger their matrix products. Sections are equal, or, where no divisor of
-    ``steps`` is within a factor of two, of two lengths.
+    With ``levels`` given, those alone. The plan without recomputation is fastest; each level runs
+    every step forward once more; and fewer sections have larger matrix products. Sections are
+    equal, or of two lengths if no divisor of ``steps`` is within a factor of two.
     """
     most = min(steps, MOST_SECTIONS)
     divisors = [n for n in range(2, most + 1) if steps % n == 0]
     powers = [2**n for n in range(1, most.bit_length()) if 2**n <= most]
-    numbers = sorted({*divisors, *(p for p in powers if not any(p <= d < 2 * p for d in divisors))})
+    numbers = set(divisors)
+    for power in powers:
+        # Sections of two lengths are slower, so they are an option only where no divisor is near.
+        if not any(power <= divisor < 2 * power for divisor in divisors):
+            numbers.add(power)
     found = [] if levels and levels > 1 else [SequencePlan(0, recompute=False)]
     for level in [levels] if levels else range(1, MOST_LEVELS + 1):
-        found += [
-            plan
-            for plan in (SequencePlan(n - 1, level) for n in numbers)
-            if _can_be_grouped(plan, steps)
-        ]
+        plans = [SequencePlan(number - 1, level) for number in sorted(numbers)]
+        found += [plan for plan in plans if _can_be_grouped(plan, steps)]
     return found
 
 

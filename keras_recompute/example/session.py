@@ -1,5 +1,6 @@
-"""One run of the example: compile, train, and say what it took. Runs on Python 3.8 beside the
-Poplar SDK.
+"""One run of the example: compile, train, and collect its figures.
+
+Runs on Python 3.8 beside the Poplar SDK.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ BuildModel = Callable[[Any, Options, int], Any]
 
 
 class Session:
-    """One run of the script: what it found out so far, and how it says so."""
+    """One run of the script: its options, its state and its figures so far."""
 
     def __init__(
         self,
@@ -70,14 +71,14 @@ class Session:
             if resumed
             else {"losses": [], "gradient_norms": [], "validation": [], "trained_seconds": 0.0}
         )
-        # In updates alone, those of earlier runs included
+        # Seconds in updates, including those of earlier runs.
         self.trained_seconds: float = earlier["trained_seconds"]
         self.losses: list[float] = list(earlier["losses"])
-        # None where nothing tells
+        # None if gradient norms are unknown.
         self.gradient_norms: list[float] | None = list(earlier["gradient_norms"])
         self.progress = Progress(quiet=self.options.quiet)
         self.log: Log | None = None
-        # Losses of text that is not learnt
+        # Losses of the held-back text.
         self.validation: list[dict[str, float]] = list(earlier["validation"])
         self.seconds: list[float] = []  # per step, of each update
         self.measured: Measured | None = None
@@ -116,6 +117,7 @@ class Session:
 
     def load(self) -> None:
         """Load TensorFlow with Graphcore's API, the SDK's or the stand-in."""
+        # Keeps TensorFlow's start-up lines out of the output.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         if self.options.target == "ipu-model":
             os.environ["TF_POPLAR_FLAGS"] = (
@@ -160,9 +162,7 @@ class Session:
         self.plan, self.parameters = plan, self.model.count_params()
 
     def compile(self, plan: SequencePlan) -> Program:
-        """Build the model for ``plan`` and compile its training program, before it runs, to learn
-        its memory from it.
-        """
+        """Build the model for ``plan`` and compile its training program, without running it."""
         from ..liveness import profile
 
         self.build(plan)
@@ -185,8 +185,9 @@ class Session:
         return program
 
     def fit(self, text: Text | None) -> None:
-        """Train, with a line of progress per update. Raises InvalidArgumentError where this machine
-        has not the memory.
+        """Train, with a line of progress per update.
+
+        Raises InvalidArgumentError if this machine lacks the memory.
         """
         options, first = self.options, self.resumed.updates if self.resumed else 0
         if self.program:
@@ -195,7 +196,7 @@ class Session:
         if options.save:
             from .network import plain_network
 
-            # Outside the strategy's scope, in which models become pipelines
+            # Made outside of the strategy's scope, in which models become pipelines.
             self.network = plain_network(options)
 
         def end(_: int, logs: Any) -> None:
@@ -244,9 +245,7 @@ class Session:
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
-        """Measure the process while the program runs, but not when it is compiled too, unless it
-        runs only once.
-        """
+        """Measure the memory of an execution that does not compile, or of the only one."""
         from ..liveness.local_device import measure_host_and_device
 
         if self.measured or (not self.seconds and self.options.updates > 1):
@@ -258,17 +257,17 @@ class Session:
         self.measured = Measured(memory.over_idle_bytes, on_device.over_idle_bytes)
 
     def begin(self) -> None:
-        """Note when an execution begins."""
+        """Record when an execution begins."""
         self.started = time.perf_counter()
 
     def end(self, logs: Any) -> None:
-        """Take the figures of the execution that just ended, and stop if the loss is no number."""
+        """Record the figures of the execution that ended; raise an error if they are not finite."""
         options = self.options
         microbatches = options.gradient_accumulation
         taken = time.perf_counter() - self.started
         self.trained_seconds += taken
         self.seconds.append(taken / microbatches)
-        # The stand-in's; Graphcore's API has running means only
+        # The stand-in records losses; Graphcore's API has running means only.
         record = getattr(self.model, "training_record", None)
         self.losses.append(record.losses[-1] if record else float(logs["loss"]))
         if record and self.gradient_norms is not None:
@@ -340,12 +339,12 @@ class Session:
 
         Raises ReportError where it cannot be written.
         """
-        # One worker speaks for all.
+        # Of several workers, the first one reports.
         if self.share.number == 0:
             print_run(self)
 
     def fields(self) -> dict[str, Any]:
-        """Return the figures so far for a JSON file, without those that the run did not come to."""
+        """Return the figures so far for a JSON file."""
         options, plan = self.options, self.plan
         found = {name: getattr(options, name) for name in ("target", "cell", "seq_len")}
         found.update({name: getattr(self, name) for name in (*_OF_SAVES, "completed")})
@@ -375,7 +374,8 @@ class Session:
 
     @property
     def step_seconds(self) -> float | None:
-        """The median of the seconds per step, without the first execution, which compiles, unless
-        it is the only one.
+        """The median of the seconds per step, without the first execution, which compiles.
+
+        If there is only one execution, it counts.
         """
         return statistics.median(self.seconds[1:] or self.seconds) if self.seconds else None

@@ -1,6 +1,4 @@
-"""Signals that ask a run to end: each does what Control-C does, so that what was found out so far
-is kept.
-"""
+"""Signals that end a run: each acts like Control-C, so that the run keeps its figures."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Callable, Iterator
 
-# Control-C; kill, and time limits; a terminal that went away, which Windows does not tell.
+# Control-C; kill and time limits; a closed terminal, for which Windows has no signal.
 SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]
@@ -26,12 +24,11 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def raise_on_signals() -> Iterator[Callable[[], None]]:
-    """Raise Stopped in the block when the first signal comes, and let all others pass: the figures
-    are being written then.
+    """Raise Stopped in the block on the first signal, and ignore later ones.
 
-    The value is a function after which the first one passes too. A signal that is ignored already
-    stays so, as under ``nohup``. Python tells signals to the main thread only; in another one
-    nothing changes.
+    The figures are being written then. The value is a function after which the first signal is
+    ignored too. A signal that is ignored already, as under ``nohup``, stays so. Python delivers
+    signals to the main thread only; in another thread nothing changes.
     """
     can_stop, was_stopped = True, False
 
@@ -56,13 +53,13 @@ def raise_on_signals() -> Iterator[Callable[[], None]]:
     try:
         yield let_pass
     finally:
-        # A process that was asked to end is about to: another signal must not change how.
+        # Once stopped, the process is about to end: another signal must not change its exit code.
         for number, handler in before.items() if not was_stopped else ():
-            # None: set by another language than Python
+            # None means that the handler was not set by Python.
             signal.signal(number, handler or signal.SIG_DFL)
 
 
 def ignore_signals() -> None:
-    """Let no signal end the process any more, which is about to end by itself."""
+    """Ignore all of these signals from now on, since the process is about to end."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

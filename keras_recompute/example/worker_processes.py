@@ -1,6 +1,4 @@
-"""The example in several processes, which share the microbatches of each update: starting them, and
-being one of them.
-"""
+"""The example in several processes that share the microbatches of each update."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from .argument_checks import AUTO, check_workers
 from .arguments import Options
 from .data import Text
 
-# What a worker may be given that others are not: where the first one writes, and what it prints.
+# Options that may differ between workers: where the first one writes, and what it prints.
 _MAY_DIFFER = (
     "report",
     "json",
@@ -27,7 +25,7 @@ _MAY_DIFFER = (
     "save_every",
     "keep",
 )
-_SAYING_SECONDS = 20  # from noticing that a worker is lost to having said so and ended
+_SAYING_SECONDS = 20  # from noticing a lost worker to the end of the process that reports it
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,8 @@ class WorkerShare:
     workers: int = 1
 
     def options(self, options: Options) -> Options:
-        """Return ``options`` with the microbatches of this process alone; the first process alone
-        writes and prints.
+        """Return the options of this process, with its share of microbatches; only the first one
+        prints.
         """
         own = replace(
             options,
@@ -52,7 +50,7 @@ class WorkerShare:
         )
 
     def data(self, dataset: Any) -> Any:
-        """Return the microbatches of this process: they are dealt in turn."""
+        """Return the microbatches of this process, dealt in turn."""
         return dataset.shard(self.workers, self.number) if self.workers > 1 else dataset
 
 
@@ -61,11 +59,10 @@ ALONE = WorkerShare(None)
 
 @contextlib.contextmanager
 def join_cluster(options: Options, text: Text | None) -> Iterator[WorkerShare]:
-    """Join the cluster that the environment describes, if that is asked for, for as long as the
-    block lasts.
+    """Join the cluster of the environment, if asked to, for as long as the block lasts.
 
-    Raises InvalidArgumentError where there is none or the microbatches cannot be dealt,
-    ClusterError where a worker does not come, was started differently, or is lost.
+    Raises InvalidArgumentError if there is none or the microbatches cannot be shared, and
+    ClusterError if a worker does not come, was started differently, or is lost.
     """
     if not options.distribute:
         yield ALONE
@@ -85,26 +82,22 @@ def join_cluster(options: Options, text: Text | None) -> Iterator[WorkerShare]:
 
 
 def writes_files(options: Options) -> bool:
-    """Whether this process writes what the run writes: of several, only the first one does.
-
-    The others must not even try the places: the first one would find there what they try with.
-    Raises InvalidArgumentError where there is no cluster to be one of.
-    """
+    """Whether this process writes the files of the run; of several, only the first one does."""
     if not options.distribute:
         return True
     from ..distribute.cluster import find_cluster
 
+    # The others must not even try their paths: the first one would find the files of the trial.
     return find_cluster().number == 0
 
 
 def start_workers(script: str, argv: Sequence[str], options: Options) -> int:
-    """Run ``script`` with the command line ``argv``, which asks for ``options``, in several
-    processes; return the exit code.
-    """
+    """Run ``script`` with the command line ``argv`` in several processes; return the exit code."""
     from ..distribute import launch
 
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--workers")
+    # The workers get the same command line, without --workers.
     _, others = parser.parse_known_args(list(argv))
     command = [sys.executable, script, *others, "--distribute", AUTO]
     return launch(
