@@ -23,8 +23,8 @@ _OTHERS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-# Characters of a name that a temporary file takes over: with 4 bytes each, its name stays below 255
-# bytes
+# Characters of the name that a temporary file's name repeats. With 4 bytes each it stays below the
+# limit of 255 bytes.
 _NAME_PART = 20
 
 
@@ -32,7 +32,7 @@ def file_kind(path: PathLike) -> str | None:
     """Return what ``path`` leads to: FILE, FOLDER, "a pipe", "a socket", "a device"; None for
     nothing.
 
-    Raises OSError where the system cannot tell, as for a name that is too long or for links in a
+    Raises OSError where the system does not say, as for a name that is too long or for links in a
     circle.
     """
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-JOBS = ("chief", "worker")  # those whose processes train
+JOBS = ("chief", "worker")  # the jobs that train; others, such as "ps" and "evaluator", do not
 
 
 def training_tasks(resolver: Any) -> list[tuple[str, int]]:
@@ -19,6 +19,6 @@ def training_tasks(resolver: Any) -> list[tuple[str, int]]:
 
 def task_number(resolver: Any) -> int:
     """Return the number of this process."""
-    # Before the task is asked for: Slurm's resolver finds it here
+    # In this order: Slurm's resolver knows its own task once the cluster was asked for.
     processes = training_tasks(resolver)
     return processes.index((resolver.task_type, resolver.task_id))

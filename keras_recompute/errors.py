@@ -16,8 +16,8 @@ class RecomputeError(Exception):
         InvalidArgumentError
     """
 
-    # AutoGraph raises an error of a function that it converted again by its class only where that
-    # is made by one message, which it takes from this.
+    # AutoGraph re-raises an error of a converted function by its class, if that is constructed from
+    # one message. It looks for that at this attribute.
     __init__ = Exception.__init__
 
 

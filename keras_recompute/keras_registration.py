@@ -31,7 +31,7 @@ def register_with_keras() -> None:
 
 def _register() -> None:
     keras = sys.modules["keras"]
-    # Beside the Poplar SDK there is an older one
+    # The Poplar SDK's environment has an older Keras.
     if int(getattr(keras, "__version__", "0").split(".")[0]) >= 3:
         for name in _REGISTER:
             importlib.import_module(f"{__package__}.{name}")

@@ -18,14 +18,13 @@ from typing import Any, Optional, Tuple
 FORWARD, RECOMPUTE, BACKWARD, UPDATE = "forward", "recompute", "backward", "update"
 PHASES = (FORWARD, RECOMPUTE, BACKWARD, UPDATE)
 
-# Attribute of a graph that the engine copied operations into: name scope of the copies -> the graph
-# they come from.
+# Attribute of a graph with copied operations: name scope of the copies -> their original graph.
 COPIES = "_keras_recompute_copies"
 
 _SCOPE = re.compile(
     r"(?:^|/)recomputation\.(forward|backward|update)(?:\.([A-Za-z0-9_.-]+?))?(?:_\d+)?(?=/|$)"
 )
-# "gradients" is where the engine differentiates; "gradient_tape" is where tf.GradientTape does.
+# The engine differentiates in scopes "gradients", tf.GradientTape in "gradient_tape".
 _GRADIENT = re.compile(r"(?:^|/)(?:gradients|gradient_tape)(?:_\d+)?(?=/|$)")
 
 

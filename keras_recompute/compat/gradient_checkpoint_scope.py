@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..engine.scopes import recompute_scope
 
-# The same scope under the other name. It takes effect in a function given to checkpoint(fn,
-# policy=save_everything), and says so elsewhere. ``exit_saved_tensors_hooks_scope`` has no
+# An alias of ``recompute_scope``. It takes effect in a function given to checkpoint(fn,
+# policy=save_everything) and warns elsewhere. ``exit_saved_tensors_hooks_scope`` has no
 # counterpart, because nothing outlives the scope.
 gradient_checkpoint_scope = recompute_scope

@@ -12,11 +12,11 @@ from typing import Any
 from ..cluster_tasks import JOBS, task_number, training_tasks
 from ..errors import InvalidArgumentError
 
-# See docs/distribute.md
+# Variables of a Kubernetes Job, which users set as docs/distribute.md says.
 KUBERNETES = ("KERAS_RECOMPUTE_WORKERS", "KERAS_RECOMPUTE_SERVICE", "JOB_COMPLETION_INDEX")
 _DIGITS = 5  # of a number of processes that there may be
-# Of each process where Slurm or Kubernetes starts one per machine; Slurm's next ones take the next
-# ports
+# The port of each process, where Slurm or Kubernetes starts one per machine. Further processes on a
+# machine take the next ports.
 PORT = 8888
 
 
@@ -162,7 +162,7 @@ def _indexed_job(environment: Mapping[str, str]) -> tuple[list[str], int]:
             "0 to below the first, which "
             f"has at most {_DIGITS} digits"
         )
-    # A pod of an Indexed Job is called after the Job and its number
+    # A pod of an Indexed Job is named after the Job and its index.
     job = environment.get("HOSTNAME", "").rpartition("-")[0]
     return [f"{job}-{number}.{service}:{PORT}" for number in range(int(count))], int(index)
 

@@ -95,6 +95,7 @@ def _run_once(command: Sequence[str], workers: int, grace_seconds: float) -> int
         )
     with _start_workers(command, addresses) as workers_there:
         code, deadline = 0, float("inf")
+        # Polled, since waiting for one worker would hide the failure of another.
         while None in (codes := workers_there.codes()) and time.monotonic() <= deadline:
             failed = [(number, ended) for number, ended in enumerate(codes) if ended]
             if failed and not code:
@@ -115,6 +116,7 @@ class _Workers:
 
     def start(self, command: Sequence[str], addresses: Sequence[str], number: int) -> None:
         task = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": number}}
+        # Unbuffered, so that lines are forwarded when they are printed.
         environment = {**os.environ, "TF_CONFIG": json.dumps(task), "PYTHONUNBUFFERED": "1"}
         pipes: Any = {
             "stdout": subprocess.PIPE,
@@ -135,6 +137,7 @@ class _Workers:
         before = [process.returncode for process in self.processes]
         codes = [process.poll() for process in self.processes]
         for process, was in zip(self.processes, before):
+            # Reported at once, since the system may reuse the process id.
             if was is None and process.returncode is not None:
                 self.watcher.ends(process.pid)
         return codes
@@ -192,7 +195,7 @@ def _forward_lines(source: IO[str], target: IO[str], number: int) -> None:
     front = f"[{number}] " if number else ""
     with source:
         for line in source:
-            with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+            with contextlib.suppress(OSError, ValueError):  # the reader of this output is gone
                 target.write(front + line)
                 target.flush()
 
@@ -226,7 +229,7 @@ def _free_ports(count: int) -> list[int]:
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(found) == count:
             break
-        with contextlib.suppress(OSError):  # somebody listens there
+        with contextlib.suppress(OSError):  # the port is taken
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as each:
                 each.bind(("", port))
             found.append(port)

@@ -73,6 +73,7 @@ def join(
         strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster.resolver, options)
     with _naming_lost_workers(cluster):
         yield strategy
+        # A last collective, so that no worker leaves while others still need it.
         strategy.reduce("SUM", tf.zeros(()), axis=None)
 
 
@@ -118,6 +119,7 @@ def _naming_lost_workers(cluster: Cluster) -> Iterator[None]:
         tf.errors.InternalError,
         tf.errors.UnknownError,
     ) as error:
+        # The same error classes are raised for faults of the user's program, which must pass.
         if not re.search("[Cc]ollective|[Cc]oordination|[Hh]eartbeat|gRPC", str(error)):
             raise
         if "Collective instance" in str(error):

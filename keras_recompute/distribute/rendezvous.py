@@ -47,6 +47,7 @@ def _host_rendezvous(cluster: Cluster, facts: Facts, deadline: float, wait_secon
         visitors = []
         while missing and not problem:
             try:
+                # A timeout of 0 would make the socket non-blocking.
                 listener.settimeout(max(deadline - time.monotonic(), 0.001))
                 visitor = stack.enter_context(listener.accept()[0])
             except TimeoutError:
@@ -54,6 +55,7 @@ def _host_rendezvous(cluster: Cluster, facts: Facts, deadline: float, wait_secon
                 problem = f"{names} did not come within {wait_seconds:g} s"
                 break
             try:
+                # A stranger that connects and sends nothing must not block the others.
                 visitor.settimeout(_READ_SECONDS)
                 number, count, theirs = _read(visitor)
                 if type(number) is not int or not isinstance(theirs, dict):
@@ -89,11 +91,11 @@ def _join_host(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: fl
             with socket.create_connection(
                 (host.strip("[]"), int(port)), timeout=left
             ) as connection:
-                # The first process says who is missing once its own time is over
+                # A margin, since the host reports missing workers only when its own time is over.
                 connection.settimeout(left + 5)
                 _write(connection, [cluster.number, len(cluster.addresses), facts])
                 problem = _read(connection)
-        # It is not there yet, or ends before it answers
+        # The host is not listening yet, or ended before it answered.
         except (OSError, ValueError, RecursionError):
             time.sleep(_RETRY_SECONDS)
             continue
@@ -108,6 +110,7 @@ def _listen(cluster: Cluster) -> Iterator[socket.socket]:
     port = cluster.addresses[cluster.number].rpartition(":")[2]
     family = socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
+        # A worker that is started again must not wait for the old connection's TIME_WAIT.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("", int(port)))

@@ -50,7 +50,7 @@ class Watcher:
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # somebody ended the watcher
+        with contextlib.suppress(OSError):  # the watcher was killed
             self._process.stdin.write(f"{line}\n".encode())
             self._process.stdin.flush()
 
@@ -70,7 +70,7 @@ def end_workers_at_eof(lines: Iterable[str]) -> None:
 
 
 def _signal(workers: set[int], number: int) -> None:
-    """Send a signal to each worker, 0 for none, and drop those that no longer exist."""
+    """Send a signal to each worker, 0 for none, and drop the workers that no longer exist."""
     for worker in list(workers):
         try:
             os.kill(worker, number)

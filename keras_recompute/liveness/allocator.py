@@ -6,7 +6,7 @@ memory cannot be measured from outside. (With TensorFlow 2.21 a program with 169
 showed nothing, since stacking its microbatches had taken as much.) ``forget_free_memory`` releases
 the free pages.
 
-The GPU part was tested with a double, since no GPU was at hand.
+The GPU part was tested with a double only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SMALLEST = 2**20
 _ELEMENT_BYTES = 16  # of complex128
 _LARGEST = (2**31 - 1) * _ELEMENT_BYTES  # tf.raw_ops.Empty takes a shape of int32
 _DONT_NEED = 4  # MADV_DONTNEED: the pages are dropped, and read as zeros when next touched
-_FRESH = 0.02  # resident share below which the allocator took the piece anew from the system
+_FRESH = 0.02  # resident share below which a piece is new from the system, and not reused
 
 
 @contextmanager
@@ -97,6 +97,7 @@ def _forget(tensor: Any) -> int:
     import numpy as np
 
     data = np.frombuffer(memoryview(tensor), np.uint8)
+    # Rounded inwards to whole pages: the bytes around them belong to other tensors.
     first = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
     length = (data.ctypes.data + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
     pages = (ctypes.c_ubyte * (length // mmap.PAGESIZE))()

@@ -15,6 +15,8 @@ def count_branches_taken(module: Any) -> int:
     computations = {computation.id: computation for computation in module.computations}
 
     def within(number: int, seen: frozenset[int]) -> int:
+        # A damaged program may have computations that call each other in a circle: each counts
+        # once.
         total = 0
         for instruction in computations[number].instructions if number not in seen else ():
             called = sum(within(c, seen | {number}) for c in instruction.called_computation_ids)

@@ -4,7 +4,7 @@ A compiler that plans memory leaves a trace of events: a buffer is allocated, fr
 storage of another (an update in place, a value carried around a loop). Storage is held until the
 last of its sharers is freed.
 
-The step of an allocation is known. Of a free the trace only tells that it lies between two other
+The step of an allocation is known. Of a free, the trace only says that it lies between two other
 events. The storage is shown as held up to the step before the next event, the latest possible step.
 At the peak of the trace this changes nothing, because a sum reaches a peak only when something is
 allocated.
@@ -79,12 +79,12 @@ def replay_allocations(
                     f"the heap trace has buffer {event.buffer} twice or sharing nothing: the trace "
                     "is damaged"
                 )
+            # Now the latest possible step of the frees before this allocation is known.
             for storage in freed:
                 storage.last_step = max(storage.first_step, event.step - 1)
             freed.clear()
-            # A place may be shared after its last holder was freed: the value that a loop carries
-            # is dead from its last reading to its next writing, though it returns to the same
-            # place.
+            # A place may be shared after its last holder was freed: a value that a loop carries is
+            # dead between its last read and its next write, though it returns to the same place.
             if not holders.setdefault(place, set()):
                 size = current[place].size_bytes if event.kind == SHARE else event.size_bytes
                 current[place] = Storage(

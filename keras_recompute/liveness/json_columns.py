@@ -88,6 +88,7 @@ def decode(
             f"the liveness report has schema_version {version!r}; a whole number from 1 was "
             "expected"
         )
+    # A newer version may mean something else by the same names.
     if version > SCHEMA_VERSION:
         raise ReportError(
             f"the liveness report has schema_version {version}, this release reads up to "

@@ -64,13 +64,13 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
             f"given {len(data)} of them"
         )
     if not is_own:
-        # A model whose call cannot be run for shapes alone is built by its step.
+        # A model whose call cannot be run on shapes alone is built by its step instead.
         with contextlib.suppress(RuntimeError, ValueError):
             build_for_fit(model, data)
-    # On several replicas a step is not compiled as a whole
+    # With several replicas Keras's step is not compiled as a whole.
     compiled = getattr(model, "compiled_step", model.train_step)
     steps: dict[int, Callable[..., Any]] = {
-        # fit wraps the inputs alone only where they would be taken for inputs and targets
+        # fit wraps inputs only where they could be mistaken for inputs and targets.
         1: lambda x: compiled((x,) if isinstance(x, (list, tuple)) else x),
         2: lambda x, y: compiled((x, y)),
         3: lambda x, y, sample_weight: compiled((x, y, sample_weight)),
@@ -88,7 +88,7 @@ def compiled_functions(train_function: Any) -> Iterator[Any]:
         if id(function) in seen or depth > _DEEPEST:
             continue
         seen.add(id(function))
-        # a wrapper takes over the attributes of what it wraps, but not its methods
+        # A functools wrapper copies the attributes of a function, but not its methods.
         if is_compiled(function) and hasattr(function, "experimental_get_compiler_ir"):
             yield function
             continue

@@ -35,6 +35,7 @@ def local_device() -> Device:
     if not logical:
         return Device(LOCAL, "the CPU here", CPU, machine_bytes() or 0, ())
     details = tf.config.experimental.get_device_details(tf.config.list_physical_devices("GPU")[0])
+    # Only a session reports the memory limit that TensorFlow has set for itself.
     with tf.compat.v1.Session(graph=tf.Graph()) as session:
         sizes = {
             device.name: device.memory_limit_bytes
@@ -52,12 +53,12 @@ def machine_bytes() -> int | None:
     """
     try:
         figures = dict(re.findall(r"^(\w+): +([0-9]+) kB$", _MEMORY.read_text(), re.MULTILINE))
-        # The kernel counts in KiB and calls them kB
+        # The kernel counts in KiB, although it writes kB.
         there = 1024 * (int(figures["MemTotal"]) + int(figures["SwapTotal"]))
     except (OSError, KeyError):
         try:
             there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        # Windows has no such function, other systems may not know the names
+        # Windows lacks sysconf, and other systems may lack these names.
         except (AttributeError, ValueError, OSError):
             return None
     try:
@@ -82,7 +83,7 @@ def preserving_values(variables: Iterable[Any]) -> Iterator[None]:
 
     Layers that run as in training change statistics and seeds.
     """
-    # Copies: what TensorFlow returns may be the memory of the variable itself.
+    # Copied, since numpy() may return the memory of the variable itself.
     before = [(variable, np.array(variable.numpy())) for variable in variables]
     try:
         yield

@@ -40,7 +40,7 @@ class Origin:
 class Names:
     """Names of layers and optimisers that are known before a program is read.
 
-    ``layers`` has the scopes of layers, ``roots`` those that a path of layers starts with. If they
+    ``layers`` has the scopes of layers, ``roots`` the first scopes of layers' paths. If they
     are ``complete``, no other scope is a layer. Otherwise any scope may be one that is not known to
     be something else.
     """
@@ -122,24 +122,24 @@ class Names:
         if self.is_update(op_name):
             return None
         scopes = op_name.rsplit("/", 1)[0] if "/" in op_name else ""
-        # the innermost part that names a layer: a gradient within a loop repeats the path of the
-        # loop
+        # The innermost part that names a layer, since a gradient within a loop repeats the loop's
+        # path.
         for part in reversed(_ORIGIN.split(f"{scopes}/")):
             kept: list[str] = []
             for scope in part.split("/"):
                 known = self._known(scope, self.layers)
                 if self.complete and not known:
                     continue
-                # an upper-case scope is an operation that wrote itself with several, such as
-                # "MatMul/ReadVariableOp"
+                # A capitalised scope is an operation that consists of several, such as
+                # "MatMul/ReadVariableOp".
                 if known or not (
                     _PLUMBING.match(scope)
                     or scope.endswith("_grad")
                     or scope[:1].isupper()
                     or not scope
                 ):
-                    # what stands before a root is the model's own scope, which is not in the paths
-                    # of its variables
+                    # Scopes before a root are the model's own, which is not in the paths of its
+                    # variables.
                     is_start = known in self.roots or kept[:1] == [known or scope]
                     kept = [known or scope] if is_start else [*kept, known or scope]
             if kept:

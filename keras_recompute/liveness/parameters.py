@@ -96,6 +96,7 @@ def match_parameters(described: Sequence[Parameter], sizes: Sequence[int]) -> li
     """
     matched: list[Parameter] = []
     remaining = list(described)
+    # From the end, where the variables are: they are never folded into the program.
     for missing, size in enumerate(reversed(sizes)):
         while (
             remaining

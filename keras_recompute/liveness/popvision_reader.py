@@ -14,7 +14,7 @@ PopVision's figures (attributes of ``pva.openReport(path).compilation``) become:
 
 The peak is always-live plus the largest step, as PopVision draws it. Streamed data is not in these
 figures, so there is no input feed. Written to Graphcore's published API and tested with objects of
-its shape; no SDK was at hand.
+its shape; not with an SDK.
 """
 
 from __future__ import annotations
@@ -136,6 +136,8 @@ def _stretches(steps: Iterable[Counter[tuple[str, int]]], names: Names) -> Itera
     for number, listed in enumerate(steps):
         for key in [*held]:
             while len(held[key]) > listed[key]:
+                # Which of several equal variables ended is unknown; the last one that began is
+                # taken.
                 yield _temporary(key, held[key].pop(), number - 1, names)
             if not held[key]:
                 del held[key]

@@ -118,6 +118,7 @@ def _give_back_free_pages() -> None:
 def _reset_high_water() -> bool:
     """Reset the high-water mark to the present resident size; return whether that is permitted."""
     try:
+        # Writing 5 resets VmHWM (proc(5), /proc/pid/clear_refs).
         _RESET.write_text("5")
     except OSError:
         return False

@@ -1,7 +1,7 @@
 """``profile.pop`` in this project's own format: a header line with the device, then the record.
 
 The Poplar SDK writes files of this name in a format that is not documented publicly, and its
-``pva`` cannot read ours. The first line tells them apart. Two lines of JSON:
+``pva`` cannot read ours. The first line says which of them it is. Two lines of JSON:
 
     {"format": "keras-recompute profile.pop", "note": ..., "schema_version": 1, "target": {...}}
     the program, as in liveness.json
@@ -168,7 +168,7 @@ def is_profile_pop(path: PathLike) -> bool:
         (True, False)
     """
     try:
-        if file_kind(path) != FILE:  # opening a pipe waits for whoever writes to it
+        if file_kind(path) != FILE:  # opening a pipe would wait for its writer
             return False
         with Path(path).open("rb") as file:
             return _head(file.readline(_FIRST_LINE_AT_MOST)) is not None

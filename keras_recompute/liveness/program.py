@@ -108,7 +108,7 @@ class Program:
         compiled_by: The compiler, with its version if known.
         steps: The instructions of its schedule.
         buffers: All storage, from its first to its last step.
-        program_instructions: Number of instructions, including those that take no step.
+        program_instructions: Number of instructions, also of those without a step.
         allocated_temporary_bytes: What the allocator reserves for temporaries and results. It
             exceeds the live peak by fragmentation.
         capacity_bytes: Memory of the device.
@@ -228,6 +228,7 @@ class Program:
     def live_at(self, step: int) -> tuple[Buffer, ...]:
         """Return the model's storage held at ``step``, largest first, without the input feed."""
         live = (b for b in self.buffers if b.lifetime != INPUT_FEED and b.is_live_at(step))
+        # Ties are broken by step and name, so that equal programs give equal reports.
         return tuple(sorted(live, key=lambda b: (-b.size_bytes, b.first_step, b.name)))
 
     def top_buffers(self, count: int = 10) -> tuple[Buffer, ...]:

@@ -74,6 +74,7 @@ def reconcile(program: Program) -> list[Row]:
         )
     if program.allocated_temporary_bytes is not None:
         peak, reserved = program.not_always_live_peak_bytes, program.allocated_temporary_bytes
+        # Fragmentation explains only a live peak below the reserved bytes.
         fits = {
             min(
                 peak - reserved, 0

@@ -20,7 +20,7 @@ def source_lines(concrete: Any, packages: tuple[str, ...]) -> dict[str, str]:
     whose lines are not the user's.
     """
     found: dict[str, str] = {}
-    # Operations of copied graphs are asked for once per copy
+    # Memoised, since each copy of a graph asks for the same operations.
     lines: dict[tuple[int, str], str | None] = {}
 
     def line(operation: Any) -> str | None:
@@ -50,7 +50,7 @@ def _graphs(graph: Any, seen: set[str]) -> Iterator[Any]:
 def _line(operation: Any, packages: tuple[str, ...]) -> str | None:
     frames = list(operation.traceback or ())
     is_users = [not frame.filename.startswith((*packages, "<")) for frame in frames]
-    # What comes before has called the packages
+    # The frames up to here are the caller's, such as fit.
     called_from = is_users.index(False) if False in is_users else -1
     for number in range(len(frames) - 1, called_from, -1):
         if is_users[number]:

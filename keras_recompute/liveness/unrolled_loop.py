@@ -78,6 +78,7 @@ def run_order(
     for turn in turns:
         taken = [branch for mark, branch in branches.items() if mark in turn]
         skipped = [branch for mark, branch in branches.items() if mark not in turn]
+        # In place of a branch that is not taken, its other computation runs.
         not_run = steps_in(*[branch.if_not for branch in taken])
         not_run |= steps_in(*[branch.if_taken for branch in skipped])
         idle = steps_in(*[branch.if_not for branch in skipped])

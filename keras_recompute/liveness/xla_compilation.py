@@ -183,6 +183,8 @@ class _Request:
         with shorten_refusals(self.known.layers):
             compile_now = self.function.experimental_get_compiler_ir(*self.args, **self.kwargs)
             start = time.perf_counter()
+            # For another device TensorFlow only translates the trace; that device's compiler
+            # optimizes it.
             data = compile_now(stage=STAGE if is_local else UNOPTIMIZED)
             seconds = time.perf_counter() - start
         if self.target is None or is_local:
@@ -217,13 +219,14 @@ def _request(
         args, kwargs = _batch(args, kwargs), {}
         layers_of = fn if layers_of is None else layers_of
         fn = tf.function(training_step(fn, args), jit_compile=True, autograph=False)
+        # The batch is not part of the model's memory.
         input_feed = DATA_NAMES[: len(args)] if input_feed is None else input_feed
     function: Any = fn if is_compiled(fn) and target is None else fresh_function(fn)
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()  # the compiler's door, unlike a call, does not fill them in
     args, kwargs = bound.args, bound.kwargs
     if not all(isinstance(value, tf.TensorSpec) for value in (*args, *kwargs.values())):
-        # it takes specs alone, or values alone
+        # It takes either specs only or values only.
         args, kwargs = zeros_for_specs((args, kwargs))
     with nullcontext() if target is None or target.name == LOCAL else tracing_for(target.backend):
         concrete = function.get_concrete_function(*args, **kwargs)
@@ -326,6 +329,7 @@ def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = N
             self._done = False
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+            # The first batch has traced the step, and later ones run the same program.
             if self._done:
                 return
             self._done = True

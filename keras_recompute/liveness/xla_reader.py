@@ -177,6 +177,7 @@ class _Reader:
             for storage in storages:
                 stretch = storage.size_bytes, storage.first_step, storage.last_step
                 buffers += self._stretches(storage.buffers, *stretch, TEMPORARY)
+            # Traces cover disjoint storage, so their bytes add up.
             held = [a + b for a, b in zip(held, held_at_steps(events, totals, count))]
             trace_peak, misplaced = trace_peak + max(totals, default=0), misplaced + moved
         outside = list(self._outside_the_trace())
@@ -220,9 +221,7 @@ class _Reader:
         return sum(allocation.size for allocation in self.allocations if counts(allocation))
 
     def _described(self, given: tuple[Parameter, ...]) -> dict[int, Parameter]:
-        """Return a description of every entry parameter: the caller's, or what the program
-        tells.
-        """
+        """Return a description of every entry parameter, by the caller or else by the program."""
         numbers = sorted(self.entry_parameters)
         if given:
             sizes = [_shape_bytes(self.entry_parameters[n].shape) for n in numbers]
@@ -290,7 +289,7 @@ class _Reader:
         file = metadata.source_file
         if file and file != _NO_FILE and not any(library in file for library in _LIBRARIES):
             return f"{file}:{metadata.source_line}"
-        # In front of its own name stand those of the calls that lead to it
+        # Names of the enclosing calls precede the operation's own name.
         while op_name and op_name not in self.sources:
             op_name = op_name.partition("/")[2]
         return self.sources.get(op_name) if op_name else None
@@ -318,6 +317,8 @@ class _Reader:
                 )
             elif self._is_untraced(allocation):
                 first = 0
+                # A result is held from its first write on, anything else without a trace
+                # throughout.
                 if allocation.maybe_live_out:
                     first = min(
                         (self.step_of.get(self.maker_of[v].id, 0) for v in values), default=0

@@ -70,6 +70,7 @@ class Schedule:
         inside: the zeros or copies that its result starts from belong to the loop.
         """
         found: list[tuple[int, Any]] = []
+        # Values of the same computation as the first maker are outside of loops, others inside.
         for outside, run in groupby(
             makers, key=lambda i: self.home[i.id] == self.home[makers[0].id]
         ):
@@ -100,6 +101,7 @@ class Schedule:
 
     def _nearest(self, instruction: Any, next_to: Callable[[Any], Sequence[int]]) -> str | None:
         pending, seen = [instruction], {instruction.id}
+        # Breadth first, so that the nearest layer is found.
         while pending and len(seen) < _NEAREST:
             current = pending.pop(0)
             layer = self._layer(current)
@@ -165,21 +167,20 @@ class Schedule:
             self.instructions[number]
             for number in self.module.schedule.sequences[computation.id].instruction_ids
         ]
-        # Parameters are there from the beginning, though some compilers schedule those of loops
-        # later.
+        # Parameters exist from the start, though some compilers schedule a loop's parameters later.
         for instruction in sorted(scheduled, key=lambda each: each.opcode != "parameter"):
             number = instruction.id
             called: list[Any] = []
             if instruction.opcode in ("while", "conditional", "call", "async-start"):
                 called = [self.computations[c] for c in instruction.called_computation_ids]
             if instruction.opcode == "while":
-                # The message has body, condition; the allocator walks the condition first
+                # The message lists body, condition; the allocator visits the condition first.
                 called.reverse()
             marks = frozenset[tuple[str | None, str | None]]().union(*map(self.marks, called))
             marked = default_phase(phase for phase, _ in marks)
             body_section = default_section(marks) or section
             origin = self._origin(instruction, caller, marked or inside, body_section)
-            # A loop that is itself replayed, say
+            # As for a loop that is itself replayed.
             own = origin.phase if self.names.is_marked(origin.op_name) else None
             body_phase = marked or own or inside
             self.origins[number] = origin
@@ -204,10 +205,10 @@ class Schedule:
         ):
             origin = replace(origin, section=section)
         if not named and not self.names.is_marked(origin.op_name):
-            # A copy is made when it is needed
+            # A copy is scheduled where it is needed, so it belongs to what follows.
             return replace(origin, phase=inside or self._before or origin.phase)
         if named and instruction.opcode not in _NO_CODE and origin.phase != UPDATE:
-            # what nothing marks is no replay, and no update: both are marked throughout
+            # Unmarked operations are neither replays nor updates, since both are marked throughout.
             self._before = BACKWARD if origin.phase == RECOMPUTE else origin.phase
         return origin
 
@@ -223,8 +224,8 @@ class Schedule:
                 if self.names.is_marked(own.op_name):
                     marks.add((own.phase, own.section))
                 for called in instruction.called_computation_ids:
-                    # TensorFlow names what is in a branch anew: its section stands in the name of
-                    # the branch
+                    # TensorFlow renames the operations of a branch: their section is in the name of
+                    # the branch.
                     marks |= {
                         (phase, section or own.section)
                         for phase, section in self.marks(self.computations[called])

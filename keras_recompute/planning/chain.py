@@ -147,6 +147,7 @@ class Chain:
 
 def check_count(name: str, value: object, *, at_least: int) -> None:
     """Raise InvalidArgumentError unless ``value`` is a whole number of at least ``at_least``."""
+    # bool is a subclass of int, but True counts nothing.
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
         raise InvalidArgumentError(
             f"{name} is {value!r}: it counts something, so give a whole number of at least "

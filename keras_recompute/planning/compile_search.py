@@ -1,4 +1,4 @@
-"""Search for a plan or a batch size within a budget where only compiling tells the true need.
+"""Search for a plan or a batch size within a budget, where only compiling gives the exact need.
 
 A prediction is quick and may be off by some share; compiling is slow and exact. So the prediction
 decides what to compile, and only what was compiled is returned.
@@ -76,7 +76,9 @@ def largest_within_budget(
 
     fits, too_many, scale, asked = 0, most + 1, 1.0, 0
     while too_many - fits > 1:
+        # Doubled while nothing has failed yet, as there is no upper bound to halve.
         half_way = (fits + too_many) // 2 if too_many <= most else 2 * fits
+        # A poor prediction must not cost many compilations: after four answers, bisect.
         trial = guess(too_many, scale) if asked < 4 else half_way
         trial = min(max(trial, fits + 1), too_many - 1)
         needed, asked = needed_bytes(trial), asked + 1

@@ -18,7 +18,7 @@ from .chain import check_count
 from .segments import KeepFirst, Split, Whole, unfold
 from .uniform_sections import section_lengths
 
-# What is known of a segment: its level and the lengths of its sections there.
+# The key of a segment: its level and the lengths of its sections there.
 _Sections = Tuple[int, Tuple[int, ...]]
 
 
@@ -33,6 +33,7 @@ def equal_groups(count: int, levels: int) -> tuple[int, ...]:
     if levels == 1 or count == 1:
         return (count,)
     root = round(count ** (1 / levels))
+    # The largest divisor up to the root: the other loops then have no fewer trips.
     inner = max(divisor for divisor in range(1, max(root, 1) + 1) if count % divisor == 0)
     if inner == 1:
         return (count,)

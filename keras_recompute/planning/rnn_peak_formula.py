@@ -10,8 +10,8 @@ innermost group of sections g.
   of sections and of groups; g H outputs of one group, from which one product computes the gates;
   the group's part of the input and of the logits' gradient; the concatenated kernels, (F + H) 4 H,
   or (F + H) 2 H of the GRU. ``_section_elements`` adds the largest of the moments that it lists.
-* When the loss is differentiated: 3 V per row (logits, their exponentials, their gradient), of
-  which V stays as the gradient; 2 V for a squared error. With one level A H outputs are alive too.
+* When the loss is differentiated: 3 V per row (logits, their exponentials, their gradient); V stays
+  as the gradient. For a squared error 2 V. With one level A H outputs are alive too.
 * With two section lengths there are two loops. The weight gradients of the first (W) stay alive
   during the second.
 * With one section, or everything kept: the activations of all rows, see ``_kept_elements``.
@@ -147,6 +147,7 @@ def _sections_peak_elements(
         len(counts) - 1
     )
     lasting += network.kernels_joined
+    # With one level the outputs of all sections stay; deeper loops keep those of one group.
     lasting += sum(
         length * batch * count * units
         for length, count in lengths.items()
@@ -173,21 +174,21 @@ def _section_elements(network: _Network, rows: int) -> int:
     if network.is_lstm:
         moments = [
             rows * (2 * features + 2 * units),  # inputs and outputs, and their rows joined
-            # Those rows and their product, over which the gates are written
+            # The joined rows and their product, which the gates overwrite.
             rows * (features + 5 * units),
-            # The gates' gradients, and of the kernel
+            # The gates' gradients, and the kernel's.
             rows * (4 * units + features) + network.kernel,
             rows * 5 * units + network.recurrent_kernel,
         ]
     else:
         moments = [
             rows * (5 * units + features) + network.kernel,
-            # Turned round, for the states' gradients
+            # The transposed kernel, for the gradients of the states.
             rows * (7 * units + features) + network.recurrent_kernel,
             rows * 5 * units + 2 * network.recurrent_kernel,  # and its gradient
         ]
     if network.symbols:
-        # The gradient of the embedded inputs
+        # The gradient of the embedded inputs.
         moments.append(rows * ((4 if network.is_lstm else 8) * units + 2 * features))
     return max(moments)
 
@@ -202,8 +203,8 @@ def _kept_elements(
     """
     units, features = network.units, network.features
     if recompute:
-        # inputs and outputs, beside one another too for the product of all gates, and that; of the
-        # GRU what its loop reads
+        # Inputs and outputs, their concatenation for the product of all gates, and the product; for
+        # the GRU also what its loop reads.
         forward = rows * units
         backward = (
             rows * (2 * features + (7 if network.is_lstm else 6) * units) + network.kernels_joined
@@ -211,7 +212,7 @@ def _kept_elements(
         if not network.is_lstm:
             backward = max(backward, rows * (features + 9 * units))
     elif network.is_lstm:
-        # gates, cell states, outputs; then the gradients of the gates of one section
+        # Gates, cell states and outputs; then the gate gradients of one section.
         forward = rows * (features + 6 * units)
         backward = forward + rows * units + section * (1 if is_one else 5) * units
     else:

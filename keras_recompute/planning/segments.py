@@ -51,8 +51,7 @@ def unfold(
     """Yield the actions for ``steps`` steps, calling ``decide(begin, end, key)`` once per
     segment.
     """
-    # A stack instead of recursion: with one checkpoint the segments nest as deep as the chain is
-    # long.
+    # A stack instead of recursion, since segments can nest as deep as the chain is long.
     todo: list[Backward | tuple[int, int, Key, bool]] = [(0, steps, key, False)]
     while todo:
         item = todo.pop()
@@ -68,6 +67,7 @@ def unfold(
             if not stored:
                 yield Store(begin)
             yield Advance(begin, middle)
+            # A stack: what is appended last is done first.
             todo.append((begin, middle, choice.before, True))
             todo.append((middle, end, choice.after, False))
             continue

@@ -149,6 +149,7 @@ class _Machine:
         self.peak_bytes = max(self.peak_bytes, self.held_bytes + self.chain.working_bytes[step])
         self.kept.remove(step)
         self.held_bytes -= self.chain.activation_bytes[step]
+        # No step after this one may run again, as nothing needs its result.
         self.unfinished = step
         self.in_hand = None
         self.seconds += self.chain.backward_seconds[step]

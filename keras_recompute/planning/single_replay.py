@@ -43,6 +43,7 @@ def single_replay_sections(
             kept += chain.activation_bytes[step]
             keeping = max(keeping, kept + chain.working_bytes[step])
             advancing = max(advancing, with_state + chain.working_bytes[step])
+            # A longer section needs more, so no later end fits either.
             if keeping > room_bytes:
                 break
             if step + 1 == steps:
@@ -50,6 +51,8 @@ def single_replay_sections(
                 while sections[-1]:
                     sections.append(came_from[sections[-1]])
                 return tuple(reversed(sections))
+            # Only the bytes matter for reaching a cut: all but the last section are replayed in any
+            # case.
             if advancing <= room_bytes and with_state < stored.get(step + 1, with_state + 1):
                 stored[step + 1] = with_state
                 came_from[step + 1] = begin

@@ -86,6 +86,7 @@ def uniform_plan_within(chain: Chain, *, budget_bytes: int) -> Plan:
     """
     check_budget(budget_bytes)
     smallest = None
+    # Fewest first, since each checkpoint adds replays.
     for checkpoints in range(len(chain)):
         plan = uniform_plan(len(chain), checkpoints=checkpoints)
         peak_bytes = simulate(chain, plan).peak_bytes

@@ -238,6 +238,7 @@ def _open(arguments: argparse.Namespace, console: Console) -> None:
     reports = [
         read_report(path) for path in (arguments.report, arguments.other) if path is not None
     ]
+    # The folder stays, since the browser loads the page after this command has ended.
     path = arguments.output or Path(tempfile.mkdtemp(prefix="liveness-"), PAGE_NAME)
     _refuse_to_replace(path, arguments.force)
     write_page([(r.label, r.program) for r in reports], path)
@@ -268,7 +269,7 @@ def _write_xprof(report: Report, folder: Path) -> list[Path]:
     return export_xprof(report.program.name, read_serialized(report), folder)
 
 
-# format -> what must not exist yet in the folder, and what writes it
+# Format -> the file that must not exist yet in the folder, and the function that writes.
 FORMATS: dict[str, tuple[str, Callable[[Report, Path], list[Path]]]] = {
     "html": (PAGE_NAME, _write_page),
     "csv": (STEPS_NAME, lambda report, folder: export_csv(report.program, folder)),

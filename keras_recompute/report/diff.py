@@ -31,7 +31,7 @@ class ChangeRow:
 
 
 def size_changes(before: Program, after: Program) -> list[ChangeRow]:
-    """Return the sizes in bytes of two programs, without those that neither has."""
+    """Return the sizes in bytes that at least one of two programs has."""
     names = {
         "peak": "peak_bytes",
         "always-live": "always_live_bytes",

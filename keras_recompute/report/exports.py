@@ -133,6 +133,7 @@ def category_sums(program: Program) -> dict[str, list[int]]:
             change[buffer.first_step] += buffer.size_bytes
             change[buffer.last_step + 1] -= buffer.size_bytes
     sums = {category: list(accumulate(changes[category]))[:-1] for category in sorted(changes)}
+    # The compiler may count bytes that it lists no buffer for.
     known = [sum(column) for column in zip(*sums.values())] if sums else [0] * program.program_steps
     rest = [total - held for total, held in zip(program.timeline.total_bytes, known)]
     return {**sums, "unexplained": rest} if any(rest) else sums

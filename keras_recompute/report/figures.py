@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 COLOURS = {FORWARD: "#56B4E9", RECOMPUTE: "#E69F00", BACKWARD: "#CC79A7", UPDATE: "#009E73"}
 _FLOOR, _LINE, _GRID, _MUTED = "#8C8C8C", "#222222", "#E4E4E4", "#555555"
-# Above this multiple of the peak, a capacity drawn to scale would flatten the curve: it is
-# written instead.
+# Above this multiple of the peak, a capacity drawn to scale would flatten the curve. It is then
+# written as text.
 _CAPACITY_TO_SCALE = 2.5
 _WIDTH_INCHES, _DPI = 9.0, 200
 _STEPS = "program steps (the body of a loop counts once)"
@@ -107,8 +107,8 @@ def _draw(
     )
     unit = "MiB" if top >= parse_bytes("1MiB") else "KiB"
 
-    # inches: a headline per panel, the panels, the band of sections where there are any, axis and
-    # legend
+    # Heights in inches: a headline per panel, the panels, the band of sections if any, axis and
+    # legend.
     has_sections = any(section_spans(p) for p in programs)
     above, below, height = 0.88 if title else 0.62, 0.92, 4.5 if title else 4.2
     figure = Figure(figsize=(_WIDTH_INCHES, height), dpi=_DPI, facecolor="white")
@@ -148,6 +148,7 @@ def _draw(
         )
     _legend(figure, programs)
     with atomic_write(path) as temporary:
+        # Without matplotlib's version in the file, equal programs give equal bytes.
         figure.savefig(temporary, format="png", metadata={"Software": None})
 
 

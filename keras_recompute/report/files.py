@@ -57,6 +57,7 @@ def write_report(
     liveness_figure(program, figure, title=title)
     written = [data, figure]
     if serialized is None:
+        # A file of an earlier report would show another program.
         _remove(kept)
     else:
         with atomic_write(kept) as temporary:

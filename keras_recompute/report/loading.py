@@ -70,6 +70,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     for folders in ("", "*/"):
         found = [sorted(path.glob(folders + name)) for name in _IN_FOLDERS]
+        # A liveness.json says more than the profile.pop beside it.
         with_json = {file.parent for file in found[0]}
         files = found[0] + [file for file in found[1] if file.parent not in with_json]
         if files:

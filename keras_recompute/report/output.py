@@ -59,6 +59,7 @@ class Output:
                 f"standard output cannot be written: {error.strerror or error}; the rest was not "
                 "printed"
             )
+            # The command treats a broken pipe differently from a full disk.
             self.error.__cause__ = error
             _forget_buffered(self._stream)
 
@@ -89,7 +90,7 @@ def _forget_buffered(stream: TextIO) -> None:
     """Redirect ``stream`` to the null device, so that Python does not retry at exit and fail
     again.
     """
-    # A stream that is no file has nothing to lead
+    # A stream that is no file has no descriptor to redirect.
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

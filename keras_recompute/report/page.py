@@ -85,6 +85,7 @@ def _page(programs: Sequence[tuple[str, Program]], title: str) -> str:
     jinja2 = require("jinja2")
     markup = require("markupsafe").Markup
     plotly = require("plotly.offline")
+    # A misspelt name in the template is an error, and names from reports are escaped.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_SOURCE), autoescape=True, undefined=jinja2.StrictUndefined
     )

@@ -175,6 +175,7 @@ def phase_spans(program: Program, *, shortest: int = 1) -> list[Span]:
             found[-1] = Span(found[-1].name, found[-1].first, number)
         elif step.phase:
             found.append(Span(step.phase, number, number))
+    # Shortest first: merging them may make longer ones next to each other equal.
     for length in range(1, shortest):
         number = 1
         while number < len(found) - 1:

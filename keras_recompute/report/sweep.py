@@ -47,11 +47,12 @@ class SweepRow:
 
 
 def knee(rows: Sequence[SweepRow]) -> SweepRow | None:
-    """Return the row at the knee among those that recompute.
+    """Return the row at the knee, among rows that recompute.
 
     None for fewer than three numbers of checkpoints, or if there is no knee.
     """
     rows = sorted((row for row in rows if row.recompute), key=lambda row: row.checkpoints)
+    # Two points have no knee.
     if len({row.checkpoints for row in rows}) < 3:
         return None
     at = [math.log2(row.checkpoints + 1) for row in rows]
@@ -175,6 +176,7 @@ def sweep_figure(
         0.012, 1 - 0.12 / height, title, fontsize=13, fontweight="bold", color=_LINE, va="top"
     )
     with atomic_write(path) as temporary:
+        # Without matplotlib's version in the file, equal plans give equal bytes.
         figure.savefig(temporary, format="png", metadata={"Software": None})
 
 

@@ -23,6 +23,7 @@ def print_overview(programs: Sequence[tuple[str, Program]], console: Console) ->
     """Print one line per labelled program, with their curves on one scale."""
     top = max(program.peak_bytes for _, program in programs)
     names = max(len(label) for label, _ in programs)
+    # The other columns take 32 characters.
     width = max(min(console.width - names - 32, _CURVE_AT_MOST), _CURVE_AT_LEAST)
     rows = table(
         console, ["report", "peak", "always-live", "steps", "memory over steps"], right=(1, 2, 3)

@@ -31,6 +31,7 @@ def cache_key(*parts: bytes) -> str:
     """Return the name of the entry for ``parts``, a digest of them."""
     digest = hashlib.sha256()
     for part in parts:
+        # With its length, so that different parts never run together to the same bytes.
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
 
@@ -78,6 +79,7 @@ def work_folder(inside: Path | None = None) -> Iterator[Path]:
 
 
 def _forget_oldest(folder: Path) -> None:
+    # Hidden folders are entries that are still being written.
     entries = sorted(
         (e for e in folder.iterdir() if not e.name.startswith(".")),
         key=lambda entry: entry.stat().st_mtime,

@@ -76,6 +76,7 @@ def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> Com
             f"an interpreter that has them in {PYTHON}"
         )
     request = request_for(device)
+    # The worker's code is part of the key, since a change of it may change the program.
     key = cache.cache_key(
         module, json.dumps([request, versions], sort_keys=True).encode(), _WORKER.read_bytes()
     )
@@ -111,7 +112,7 @@ def request_for(device: Device) -> dict[str, Any]:
         options, xla = {"chip_config_name": told["chip"]}, {}
     else:
         environment = {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
-        # Tuning needs it
+        # Autotuning would need the device itself.
         options = {"target_config": told["config"], "topology": "1x1x1"}
         xla = {"xla_gpu_autotune_level": 0}
     named = {"platform": told["platform"], "topology": told["topology"]}
@@ -131,6 +132,7 @@ def _ask(
             for k, v in os.environ.items()
             if k not in ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "PYTHONPATH")
         }
+        # Flags for TensorFlow's XLA, left out of the environment, could break the other compiler.
         command = [python, str(_WORKER), str(folder / "request.json")]
         with (folder / "errors").open("wb") as errors:
             worker = subprocess.Popen(

@@ -58,6 +58,7 @@ def _compile(request: dict) -> dict:
     os.environ.update(request["environment"])  # read while the plugins load
     import jax
 
+    # JAX must not open a device that happens to be here.
     jax.config.update("jax_platforms", "cpu")
     import numpy as np
     from jax._src.interpreters import mlir
@@ -75,6 +76,7 @@ def _compile(request: dict) -> dict:
     options.device_assignment = xla_client.DeviceAssignment.create(
         np.array([[device.id]], np.int32)
     )
+    # The compiled program's buffer assignment is only available from a dump.
     dump = os.path.join(request["folder"], "dump")
     options.env_option_overrides = [
         *request["xla"].items(),

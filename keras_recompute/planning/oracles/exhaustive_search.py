@@ -52,10 +52,12 @@ def _search(
     start: _State = (len(chain), 0, 0, 0)
     best: dict[_State, tuple[float, float]] = {start: (0, 0)}
     came_from: dict[_State, tuple[_State, Action]] = {}
+    # Breaks ties in the queue by age.
     order = count()
     queue: list[tuple[float, float, int, float, _State]] = [(0, 0, next(order), 0, start)]
     while queue:
         first, second, _, replayed, state = heappop(queue)
+        # An outdated entry: the state was reached more cheaply in the meantime.
         if (first, second) > best[state]:
             continue
         if not state[0] and not state[2]:

@@ -37,8 +37,8 @@ from ..chain import Chain
 from ..segments import Split, Whole, unfold
 from .binomial_schedule import binomial_actions, binomial_replayed_steps
 
-# All splits are tried up to this many steps, then those this near to the last one found: 1 s for
-# 2048 steps.
+# Up to this many steps all splits are tried, then only those within the window around the last one
+# found. So 2048 steps take 1 s.
 _EXHAUSTIVE_STEPS = 512
 _WINDOW = 32
 _LARGEST_UNITS = 32
@@ -88,7 +88,7 @@ def mixed_actions(chain: Chain, *, budget_bytes: int) -> Iterator[Action]:
     sections = partial(_single_replay_lengths, steps, state=state, activation=activation)
     lengths = sections(budget)
     if lengths:
-        # More room than that last section needs would only make the first one longer.
+        # A larger budget would only make the first section longer.
         lean = bisect_smallest(budget, lambda room: sections(room)[-1:] >= lengths[-1:])
         return unfold(steps, 0, _decide_by(sections(lean)))
     table = _Table(steps, state=state, activation=activation, budget=budget)
@@ -105,8 +105,8 @@ def _single_replay_lengths(
 ) -> tuple[int, ...]:
     """Return section lengths, first to last, that fit with one replay of all but the last; or ().
 
-    The first section has the whole budget, the last one what earlier states leave. The last is not
-    replayed, so it takes all it can; what is left over comes off the first.
+    The first section has the whole budget, the last one the rest after the stored states. The last
+    is not replayed, so it takes all it can, and the excess length comes off the first.
     """
     lengths: list[int] = []
     missing = steps
@@ -163,7 +163,8 @@ class _Table:
             best = min(sums) if sums else float("inf")
             if best < float("inf"):
                 split = low + sums.index(best)
-            # No more than with a unit less: a window alone does not promise that.
+            # One more unit of memory must never cost replays, which a search in a window does not
+            # ensure.
             as_before = less[length] <= best
             cost.append(less[length] if as_before else best)
             before.append(length + cost[-1])

@@ -64,7 +64,7 @@ def _short(chain: Chain, budget_bytes: int) -> tuple[Action, ...]:
     room = budget_bytes - chain.fixed_bytes
     points = _frontier(chain).points
     reachable = bisect_right([point.peak_bytes for point in points], room)
-    # A little slack, for sums of the same seconds in another order.
+    # Slack for rounding: the same seconds may be summed in another order.
     bound = (
         points[reachable - 1].replay_seconds + 1e-9 * chain.plain_seconds
         if reachable
@@ -108,6 +108,7 @@ def _uneven(chain: Chain, budget_bytes: int) -> tuple[Action, ...]:
     )
 
 
+# Callers try several budgets for one chain, and the frontier answers all of them.
 @lru_cache(maxsize=4)
 def _frontier(chain: Chain) -> ParetoFrontier:
     return ParetoFrontier(chain)

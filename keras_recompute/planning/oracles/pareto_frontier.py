@@ -25,8 +25,8 @@ from ..chain import Chain
 from ..segments import KeepFirst, Split, Whole, unfold
 
 _POSITIONS = 15
-# Frontiers of chains up to _SHORT steps have up to 256 points; of longer ones 64, which is 500
-# steps in some seconds.
+# Most points of a frontier for chains up to _SHORT steps, and for longer ones: 500 steps then take
+# some seconds.
 _SHORT, _POINTS_SHORT, _POINTS_LONG = 40, 256, 64
 
 

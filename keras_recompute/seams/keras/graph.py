@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-# What keras.Model(inputs, outputs) makes
+# The class that keras.Model(inputs, outputs) constructs.
 from keras.src.models.functional import Functional, functional_like_constructor
 
 __all__ = ["Functional", "functional_like_constructor"]
@@ -92,9 +92,8 @@ def observe_new_models(note: Callable[[Any], None]) -> None:
         plain(*args, **kwargs)
         note(args[0])
 
-    # Keras compares the parameters of constructors with these (see
-    # ``functional_like_constructor``). Up to Keras 3.12 they are those of a decorator, as are those
-    # of ``init``.
+    # Keras compares constructors' signatures with this one (``functional_like_constructor``). Up to
+    # Keras 3.12 the signature is that of a decorator, and ``init`` has the same.
     if not hasattr(plain, "__wrapped__"):
         init.__signature__ = inspect.signature(plain)  # type: ignore[attr-defined]
     Functional.__init__ = init

@@ -62,7 +62,7 @@ def mutable_state(layer: Any) -> MutableState:
     generators = {
         id(g): (g, g._initial_seed is not None) for each in layers for g in each._seed_generators
     }
-    # As all its versions name it
+    # The same attribute name in all releases from 3.12 to 3.15.
     of_keras = global_state.get_global_attribute("global_seed_generator")
     if of_keras is not None:
         generators.setdefault(id(of_keras), (of_keras, False))
@@ -115,7 +115,7 @@ def move_losses(layer: Any, to: Any) -> None:
 
 
 def copy_losses(layer: Any, to: Any) -> None:
-    """Replace the losses of ``to`` by those that ``layer`` added."""
+    """Replace the losses of ``to`` by the losses that ``layer`` added."""
     to._losses[:] = layer._losses
     to._loss_ids.clear()
     to._loss_ids.update(layer._loss_ids)

@@ -12,7 +12,7 @@ _ABSENT = object()
 
 @contextlib.contextmanager
 def patch_constructor(cls: type, adapted: Callable[..., tuple[Any, Any]]) -> Iterator[None]:
-    """Replace the arguments of ``cls`` and its subclasses by those that ``adapted`` returns.
+    """Pass the constructor of ``cls`` and of its subclasses through ``adapted``.
 
     ``args, kwargs = adapted(self, *args, **kwargs)`` is called for each object made in the context.
     """

@@ -28,7 +28,7 @@ def record_loss(model: Any, loss: Any, samples: Any) -> None:
 
 
 def optimizer_index(optimizer: Any, variable: Any) -> int:
-    """Return the index of ``variable`` among those that a built ``optimizer`` updates."""
+    """Return the index of ``variable`` in a built ``optimizer``."""
     index: int = optimizer._get_variable_index(variable)
     return index
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tensorflow.python.distribute import distribute_lib, multi_worker_util
 
-# Which moves about
+# Imported from here because its own module moves between releases.
 from tensorflow.python.distribute.collective_all_reduce_strategy import coordination_config_pb2
 from tensorflow.python.eager import context
 

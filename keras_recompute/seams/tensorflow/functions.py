@@ -20,10 +20,9 @@ from tensorflow.python.framework.function_def_to_graph import function_def_to_gr
 
 from .operations import type_is_stateful
 
-# Under nested tapes TensorFlow writes a loop or a branch into a function of its own, which it can
-# differentiate, but not always the derivative
-# (``control_flow_util.run_as_function_for_tape_gradients``); not in a graph that has this in its
-# name.
+# Under nested tapes TensorFlow wraps a loop or branch into a function of its own, whose derivative
+# it cannot always differentiate (``control_flow_util.run_as_function_for_tape_gradients``). It does
+# not in a graph with this in its name.
 NOT_WRAPPED = "cflow_gradient_wrapper"
 
 
@@ -132,7 +131,7 @@ def _call_or_body(function: Any, inputs: Sequence[tf.Tensor], *others: Any) -> A
     if replaced is None:
         return _plain_call(function, inputs, *others)
     graph = tf.compat.v1.get_default_graph()
-    add_function(graph, function)  # with those that it calls
+    add_function(graph, function)  # registers its callees too, which the body calls
     body, names = function_def_to_graph_def(definition)
     arguments = {
         argument.name: graph.capture(value) for argument, value in zip(signature.input_arg, inputs)
@@ -155,7 +154,7 @@ def _call_or_body(function: Any, inputs: Sequence[tf.Tensor], *others: Any) -> A
     given = {f"{name}:0": value for name, value in arguments.items() if name in read}
     wanted = [names[definition.ret[result.name]] for result in signature.output_arg]
     computed = [name for name in wanted if name.partition(":")[0] not in arguments]
-    # Of a lambda it has other signs too
+    # The name of a lambda has characters that a scope must not have.
     scope = re.sub(r"[^A-Za-z0-9_.-]+", "_", signature.name).strip("_.-")
     made = tf.graph_util.import_graph_def(body, given, computed, name=scope)
     found = {
