@@ -29,6 +29,7 @@ def check_device(arguments: argparse.Namespace) -> None:
     """Resolve the option of a device and its defaults. Raises InvalidArgumentError."""
     if arguments.device is None:
         return
+    # The full name, whatever way the user wrote it.
     device = find_device(arguments.device)
     arguments.device, arguments.compile_only = device.name, True
     if arguments.workers or arguments.distribute:
@@ -95,6 +96,7 @@ def choose_target(wanted: str) -> str:
     """Return the target to run on. Raises TargetError if this Python's TensorFlow does not support
     it.
     """
+    # The SDK replaces this Python's TensorFlow, so one environment has one of them.
     is_there = has_sdk()
     if wanted == "auto":
         return "ipu" if is_there else "xla"

@@ -277,6 +277,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     check_plan(arguments)
     arguments.steps_per_epoch = arguments.steps_per_epoch or MICROBATCHES_PER_EPOCH[arguments.data]
     arguments.learning_rate = arguments.learning_rate or LEARNING_RATE[arguments.data]
+    # An update would otherwise span two epochs.
     if arguments.steps_per_epoch % arguments.gradient_accumulation:
         raise InvalidArgumentError(
             f"--gradient-accumulation {arguments.gradient_accumulation} does not divide the "
@@ -288,6 +289,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
             f"--text {arguments.text} is not used with --data {arguments.data}: leave out one of "
             "them"
         )
+    # By default a save at the end of each epoch.
     arguments.save_every = (
         arguments.save_every or arguments.steps_per_epoch // arguments.gradient_accumulation
     )

@@ -31,6 +31,7 @@ class Text:
         """Return the length of the text and a hash of its beginning, to recognise it."""
         if isinstance(self.source, Path):
             with self.source.open("rb") as file:
+                # Only the beginning, as a text may be larger than memory.
                 beginning = file.read(_DIGESTED)
         else:
             beginning = self.source[:_DIGESTED]
@@ -104,6 +105,7 @@ def _text_of_file(name: str, path: Path) -> Text:
 
 def data_bytes(options: Options) -> int:
     """Return the least memory of a run's data: one microbatch, and the feed of one update."""
+    # Nothing is fed to a program that only compiles.
     if options.compile_only:
         return 0
     feed = feed_bytes(options, options.batch_size)

@@ -22,6 +22,7 @@ def check_log(folder: Path) -> None:
             "--log: TensorBoard writes it, and is not installed: pip install tensorboard"
         )
     try:
+        # Before TensorFlow is loaded, which would fail with a traceback.
         str(folder).encode()
     except UnicodeEncodeError:
         raise InvalidArgumentError(

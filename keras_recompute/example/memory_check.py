@@ -67,6 +67,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether ``error`` is an out-of-memory error of Python, NumPy or TensorFlow."""
     if isinstance(error, MemoryError):
         return True
+    # Without loading TensorFlow: its errors exist only once it is loaded.
     tf = sys.modules.get("tensorflow")
     if tf is None or not isinstance(error, tf.errors.ResourceExhaustedError):
         return False

@@ -48,6 +48,7 @@ def restore(model: Any, save: Save) -> None:
     import numpy as np
 
     weights = _load_network(save, "--resume").get_weights()
+    # Keras creates the optimiser's variables in the first step; restoring needs them now.
     model.optimizer.build(model.trainable_variables)
     _require_same_shapes(save, MODEL, weights, model.get_weights())
     variables = model.optimizer.variables
@@ -103,6 +104,7 @@ def sample_bytes(
     import tensorflow as tf
 
     layers = _load_network(save, "--load").layers
+    # A save of constant numbers has no embedding.
     if len(layers) != 3 or not hasattr(layers[1], "cell"):
         raise InvalidArgumentError(
             f"--load {save.path}: {MODEL} is not the network of a text: train and save one"
@@ -145,5 +147,6 @@ def _draw_byte(logits: Any, temperature: float, random: Any) -> int:
 
     if not temperature:
         return int(np.argmax(logits))
+    # Subtracting the largest logit keeps the exponential finite.
     weights = np.exp((logits - logits.max()) / temperature)
     return int(random.choice(len(weights), p=weights / weights.sum()))

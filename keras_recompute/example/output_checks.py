@@ -95,6 +95,7 @@ def _check_save(folder: Path) -> None:
 
 def _check_apart(options: Options, names: tuple[str, ...]) -> None:
     """Raise InvalidArgumentError if a result would overwrite another one, or the text to learn."""
+    # Resolved, so that two names of one file are recognised.
     text = options.text and Path(os.path.realpath(options.text))
     folders = [("--report", options.report), ("--save", options.save), ("--log", options.log)]
     places = {option: Path(os.path.realpath(path)) for option, path in folders if path}

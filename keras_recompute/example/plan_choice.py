@@ -35,6 +35,7 @@ class Choice:
         """
 
         def compiled_bytes(plan: SequencePlan) -> int:
+            # Kept, for the report and for the error.
             self.compiled[plan] = needed_bytes(plan)
             return self.compiled[plan]
 

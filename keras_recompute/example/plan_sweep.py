@@ -34,6 +34,7 @@ class Sweep:
         for plan in named_plans(self.options):
             for warning in plan.warnings(self.options.seq_len):
                 print_error(f"warning: {warning}")
+            # A session of its own, so that no plan inherits the state of another.
             session = self.session()
             peak, needed = peak_and_needed_bytes(self.options, partial(session.compile, plan))
             if not self.options.compile_only:

@@ -40,6 +40,7 @@ class PoplarReports:
 
         Raises ReportError if Poplar wrote no report, or one that cannot be read.
         """
+        # Earlier runs may have left reports in the folder.
         new = [path for path in self._profiles() if path not in self.there_before]
         if not new:
             raise ReportError(

@@ -43,6 +43,7 @@ class Progress:
             TextColumn("{task.description}"),
             TimeRemainingColumn(),
         )
+        # Transient: at the end the bar gives way to the results.
         self._live = Live(*columns, console=console, transient=True)
         self._task = self._live.add_task("compiling", total=updates, completed=done)
         self._live.start()

@@ -69,6 +69,7 @@ def _carry_out(
     with watch_output() as output:
         try:
             options = parse_arguments(argv, documentation)
+            # All that can fail without TensorFlow comes before loading it.
             text = _check_and_find_text(options)
             if options.generate is not None:
                 generate(options, output)
@@ -98,6 +99,7 @@ def _carry_out(
             failures.append(error)
         let_signals_pass()
         try:
+            # Written also after a failure: the figures so far are not lost.
             if session is not None and session.options.json is not None:
                 write_figures(session.fields(), session.options.json)
         except Exception as error:  # of a file that cannot be written, above all

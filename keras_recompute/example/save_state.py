@@ -69,6 +69,7 @@ def decode_state(data: bytes) -> dict[str, Any]:
     if type(version) is not int or version < _WITHOUT_DIGEST:
         raise DamagedStateError(f"{STATE} is damaged: there is no version {version!s:.20}")
     if version > _WITHOUT_DIGEST:
+        # The digest's length is fixed, so the end can be cut off without parsing.
         begin = data[: -len(_end(b""))]
         if begin + _end(begin) != data:
             raise DamagedStateError(f"{STATE} is not as it was written")

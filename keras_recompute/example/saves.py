@@ -71,6 +71,7 @@ def write_save(
     try:
         partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder))
         write_files(partial)
+        # A digest of each file, so that a damaged save is refused when it is loaded.
         digests = {name: _digest(partial / name) for name in (MODEL, OPTIMIZER)}
         (partial / STATE).write_bytes(encode_state({**state, "sha256": digests}))
         # Before renaming, so that a save under its final name is always complete.
@@ -123,6 +124,7 @@ def hold_folder(folder: Path) -> Iterator[None]:
             f"--save {folder}: it cannot be written ({error.strerror})"
         ) from None
     try:
+        # The lock ends with the process, however it ends, so no stale one can remain.
         _hold(lock, folder)
         remove_unfinished(folder)
         yield

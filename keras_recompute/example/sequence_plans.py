@@ -100,6 +100,7 @@ def plans_for(steps: int, *, levels: int | None = None) -> list[SequencePlan]:
     equal, or of two lengths if no divisor of ``steps`` is within a factor of two.
     """
     most = min(steps, MOST_SECTIONS)
+    # Equal sections share one outlined program.
     divisors = [n for n in range(2, most + 1) if steps % n == 0]
     powers = [2**n for n in range(1, most.bit_length()) if 2**n <= most]
     numbers = set(divisors)

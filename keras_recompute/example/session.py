@@ -248,6 +248,7 @@ class Session:
         """Measure the memory of an execution that does not compile, or of the only one."""
         from ..liveness.local_device import measure_host_and_device
 
+        # The first execution compiles, which takes memory too.
         if self.measured or (not self.seconds and self.options.updates > 1):
             yield
             return

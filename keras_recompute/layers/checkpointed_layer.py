@@ -105,6 +105,7 @@ class CheckpointedLayer(SavedAsPlain):
         return Checkpointed(self.__wrapped__, self._keras_recompute_policy)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # Read before the call, inside of which this layer may be the outermost.
         around = entry_layer()
         outputs = super().__call__(*args, **kwargs)
         layer = self.__wrapped__

@@ -82,6 +82,7 @@ def forget_free_memory(program_bytes: int) -> int:
         resident = 0
         try:
             with tf.device("CPU:0"):
+                # Empty leaves the memory untouched, so that new pages are told from used ones.
                 held.append(tf.raw_ops.Empty(shape=[piece // _ELEMENT_BYTES], dtype=tf.complex128))
             resident = _forget(held[-1])
         except (tf.errors.ResourceExhaustedError, OSError):

@@ -85,6 +85,7 @@ def compiled_functions(train_function: Any) -> Iterator[Any]:
     pending, seen = [(train_function, 0)], set()
     while pending:
         function, depth = pending.pop(0)
+        # Closures may lead in circles.
         if id(function) in seen or depth > _DEEPEST:
             continue
         seen.add(id(function))

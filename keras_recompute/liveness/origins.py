@@ -119,6 +119,7 @@ class Names:
 
         ``"gradient_tape/net_1/lstm/while/mul"`` gives ``"net/lstm"``.
         """
+        # An optimiser's scope names its own variables, and no layer.
         if self.is_update(op_name):
             return None
         scopes = op_name.rsplit("/", 1)[0] if "/" in op_name else ""

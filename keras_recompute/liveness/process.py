@@ -66,6 +66,7 @@ def process_memory() -> Iterator[MeasuredMemory]:
         >>> measured.over_idle_bytes is None or measured.over_idle_bytes > 60 * 2**20
         True
     """
+    # Garbage would otherwise be idle memory that the block can reuse.
     gc.collect()
     _give_back_free_pages()
     measured = MeasuredMemory()

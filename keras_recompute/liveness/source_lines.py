@@ -52,6 +52,7 @@ def _line(operation: Any, packages: tuple[str, ...]) -> str | None:
     is_users = [not frame.filename.startswith((*packages, "<")) for frame in frames]
     # The frames up to here are the caller's, such as fit.
     called_from = is_users.index(False) if False in is_users else -1
+    # The innermost line of the user's, below the call into the packages.
     for number in range(len(frames) - 1, called_from, -1):
         if is_users[number]:
             return f"{frames[number].filename}:{frames[number].lineno}"

@@ -160,6 +160,7 @@ class Schedule:
 
         ``inside`` and ``section`` are the phase and section of its unmarked instructions.
         """
+        # A computation is scheduled at its first caller.
         if computation.id in seen:
             return
         seen.add(computation.id)

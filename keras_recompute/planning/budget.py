@@ -41,6 +41,7 @@ def bisect_smallest(
     """
     low, high = 0, enough
     while low < high:
+        # A guess outside of the remaining range cannot be the answer any more.
         middle = next((guess for guess in guesses if low <= guess < high), (low + high) // 2)
         if suffices(middle):
             high = middle

@@ -137,6 +137,7 @@ class _Machine:
         self.seconds += self.chain.forward_seconds[step]
 
     def backward(self, step: int) -> None:
+        # Gradients arrive in reverse order.
         if step != self.unfinished - 1:
             self.reject(
                 f"step {step} cannot run backward now: the next one to do so is step "

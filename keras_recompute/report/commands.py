@@ -208,6 +208,7 @@ def _show(arguments: argparse.Namespace, console: Console) -> None:
 def _compare(arguments: argparse.Namespace, console: Console) -> None:
     before, after = read_report(arguments.before), read_report(arguments.after)
     labelled = (f"A: {before.label}", before.program), (f"B: {after.label}", after.program)
+    # Before anything is printed, so that a refusal is the only output.
     if arguments.figure:
         _refuse_to_replace(arguments.figure, arguments.force)
     print_comparison(*labelled, console, by=arguments.by, rows=arguments.rows)

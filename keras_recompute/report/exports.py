@@ -48,6 +48,7 @@ def export_csv(program: Program, directory: str | os.PathLike[str]) -> list[Path
     folder = ensure_folder(directory)
     steps, buffers = folder / STEPS_NAME, folder / BUFFERS_NAME
     names = [f.name for f in fields(Step)]
+    # The sum of always-live and other bytes, as the curves show it.
     held = zip(program.steps, program.timeline.total_bytes)
     rows = [[n, *_values(step, names), total] for n, (step, total) in enumerate(held)]
     _table(steps, ["step", *names, "total_bytes"], rows)
@@ -98,6 +99,7 @@ def trace_events(program: Program) -> Iterator[dict[str, Any]]:
     before: dict[str, int] = {}
     for number in range(program.program_steps):
         now = {category: column[number] for category, column in sums.items()}
+        # Viewers hold a counter's value until it changes.
         if now != before:
             yield {"ph": "C", "name": "bytes held", "pid": _PROCESS, "ts": number, "args": now}
         before = now
@@ -172,6 +174,7 @@ def _file_name(text: str) -> str:
         raise ReportError(
             f"{text!r} leaves no name for a file: letters, digits, '_', '-' and '.' are kept"
         )
+    # Well below the limit of file names, with room for suffixes.
     return name[:100]
 
 

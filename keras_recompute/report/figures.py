@@ -95,6 +95,7 @@ def _draw(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    # One scale for all panels: that of the highest peak.
     programs = [program for _, program in panels]
     if capacity_bytes is None:
         capacity_bytes = next(
@@ -174,6 +175,7 @@ def _panel(axes: Axes, program: Program, unit: str, top: float) -> None:
 
     peak, middle = program.peak_bytes / unit_bytes, program.peak_step + 0.5
     at = middle / len(total)
+    # Not clipped, since the marker reaches over the edge at the first and last step.
     axes.plot([middle], [peak], marker="o", markersize=4.5, color=_LINE, clip_on=False, zorder=5)
     axes.annotate(
         f"peak {_amount(program.peak_bytes, unit)}",
@@ -235,6 +237,7 @@ def _fitting_text(name: str, share: float) -> str:
     """
     number = re.search(r"[0-9]+(?:-[0-9]+)*\Z", name)
     for text in (name, number.group() if number else ""):
+        # The width of a character at this font size, as a share of the figure.
         if share > 0.0078 * len(text):
             return text
     return ""
@@ -257,6 +260,7 @@ def _headline(axes: Axes, label: str, program: Program, unit: str, first: Progra
     """Write the label of a panel, and the composition of its peak below."""
     change = ""
     if first is not None and first.peak_bytes:
+        # A minus sign, which is wider than a hyphen.
         change = f": peak {program.peak_bytes / first.peak_bytes - 1:+.0%}".replace("-", "\u2212")
     always_live = _amount(program.always_live_bytes, unit)
     made_of = f"{always_live} always live + {_amount(program.not_always_live_peak_bytes, unit)} not"

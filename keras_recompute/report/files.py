@@ -47,6 +47,7 @@ def write_report(
     from .optional_imports import DRAWING, PAGES, check_installed
     from .page import PAGE_NAME, write_page
 
+    # Before anything is written: a report is complete or not begun.
     check_installed((*DRAWING, *PAGES) if page else DRAWING)
     folder = ensure_folder(directory)
     data, figure, kept, html = (

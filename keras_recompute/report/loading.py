@@ -68,6 +68,7 @@ def read_serialized(report: Report) -> bytes:
 def _files(path: Path) -> list[Path]:
     if not os.path.isdir(path):
         return [path]
+    # A report in the folder itself takes precedence over those in folders inside.
     for folders in ("", "*/"):
         found = [sorted(path.glob(folders + name)) for name in _IN_FOLDERS]
         # A liveness.json says more than the profile.pop beside it.
@@ -82,6 +83,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read(file: Path) -> Report:
+    # Standard names say nothing, so their folder names the report.
     label = file.parent.name if file.name in _IN_FOLDERS else file.name.split(".")[0]
     try:
         if file.suffix == POP_SUFFIX:

@@ -76,6 +76,7 @@ def page_data(programs: Sequence[tuple[str, Program]]) -> str:
         for label, program in programs
     )
     text = f"[{','.join(entries)}]"
+    # Escapes keep the JSON valid, as HTML entities would not.
     for character, escape in _NOT_IN_SCRIPT.items():
         text = text.replace(character, escape)
     return text

@@ -105,6 +105,7 @@ def summary_rows(program: Program) -> list[tuple[str, str]]:
         rows.append(("program instructions", f"{program.program_instructions:,}"))
     if program.compile_seconds is not None:
         rows.append(("compiled in", f"{program.compile_seconds:.1f} s"))
+    # The name without a version is the default of records, and says nothing.
     if program.compiled_by != "xla":
         rows.append(("compiled by", program.compiled_by))
     return rows
@@ -114,6 +115,7 @@ def _uses(program: Program) -> str:
     """Return the shares of the capacity that the peak and a whole run take, as text."""
     capacity = program.capacity_bytes
     shares = {"the peak is": program.peak_bytes, "a run needs": program.needed_bytes}
+    # A capacity of 0 is exceeded by anything.
     known = {
         what: bytes_ / capacity if capacity else float("inf")
         for what, bytes_ in shares.items()

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 def stretches(values: Sequence[T], width: int) -> list[Sequence[T]]:
     """Cut ``values`` into at most ``width`` non-empty stretches of nearly equal length."""
+    # Fewer values than characters are not stretched.
     count = min(len(values), width)
     return [values[n * len(values) // count : (n + 1) * len(values) // count] for n in range(count)]
 

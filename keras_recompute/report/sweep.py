@@ -62,6 +62,7 @@ def knee(rows: Sequence[SweepRow]) -> SweepRow | None:
         share = (at[number] - at[0]) / (at[-1] - at[0])
         return first + share * (last - first) - rows[number].peak_bytes
 
+    # The largest distance below the straight line.
     furthest = max(range(len(rows)), key=below)
     return rows[furthest] if below(furthest) > 0 else None
 
@@ -131,6 +132,7 @@ def sweep_figure(
     unit = "MiB" if max(row.peak_bytes for row in rows) >= parse_bytes("1MiB") else "KiB"
     scale = parse_bytes(f"1{unit}")
     panels = [(f"peak as compiled ({unit})", [row.peak_bytes / scale for row in rows])]
+    # Bars for some plans only could be taken for zeros.
     if all(row.step_seconds is not None for row in rows):
         panels.append(("seconds per step", [row.step_seconds or 0.0 for row in rows]))
     panels.append(

@@ -143,6 +143,7 @@ def print_table(console: Console, title: str, rows: Table) -> None:
 
 def table(console: Console, columns: Sequence[str], *, right: Sequence[int] = ()) -> Table:
     """Return an empty table, without lines and colours outside of a terminal."""
+    # Piped output has neither lines nor colours, for tools that read it.
     seen = console.is_terminal
     rows = Table(
         box=box.SIMPLE_HEAD if seen else None,

@@ -46,6 +46,7 @@ def _bytes(field: int, value: bytes) -> bytes:
 
 def _varint(value: int) -> bytes:
     groups = bytearray()
+    # Base 128, least significant group first; the high bit says that more follow.
     while value > 0x7F:
         groups.append(value & 0x7F | 0x80)
         value >>= 7

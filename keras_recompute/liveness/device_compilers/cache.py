@@ -64,6 +64,7 @@ def store(key: str, program: bytes, answer: Mapping[str, Any]) -> None:
             (made / _ANSWER).write_text(
                 json.dumps({**answer, _SUM: hashlib.sha256(program).hexdigest()})
             )
+            # Fails if another process was first, which leaves its equal entry in place.
             made.rename(folder / key)
         _forget_oldest(folder)
 

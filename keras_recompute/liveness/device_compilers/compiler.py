@@ -68,6 +68,7 @@ def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> Com
     """
     python = os.environ.get(PYTHON) or sys.executable
     versions = versions_of(python, device.backend)
+    # jax, jaxlib and one package with the device's compiler.
     if "jaxlib" not in versions or len(versions) < 3:
         where = f" for {python}" if os.environ.get(PYTHON) else ""
         raise DeviceError(

@@ -46,6 +46,7 @@ def binomial_replays_per_step(steps: int, *, slots: int) -> int:
     replays, reach = 0, 1
     while reach < steps:
         replays += 1
+        # C(slots + r, slots) from C(slots + r - 1, slots), without large factorials.
         reach = reach * (slots + replays) // replays
     return replays
 

@@ -92,6 +92,7 @@ def mixed_actions(chain: Chain, *, budget_bytes: int) -> Iterator[Action]:
         lean = bisect_smallest(budget, lambda room: sections(room)[-1:] >= lengths[-1:])
         return unfold(steps, 0, _decide_by(sections(lean)))
     table = _Table(steps, state=state, activation=activation, budget=budget)
+    # The binomial schedule keeps one step of activations; the table rounds sizes up and may lose.
     slots = (budget - activation) // state
     if table.replayed_steps is None or (
         slots and binomial_replayed_steps(steps, slots=slots) < table.replayed_steps

@@ -72,6 +72,7 @@ class ParetoFrontier:
         return unfold(len(self._chain), point, decide)
 
     def _points(self, begin: int, end: int) -> list[ParetoPoint]:
+        # Segments overlap between splits, so each is computed once.
         if (begin, end) not in self._segments:
             positions = self._positions(begin, end)
             found = self._keep_first(begin, positions[0] if positions else end, end)

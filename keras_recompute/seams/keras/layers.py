@@ -92,7 +92,7 @@ def add_losses(layer: Any, losses: Iterable[Any]) -> None:
 
 
 def remove_losses(layer: Any, losses: Iterable[Any]) -> None:
-    """Remove ``losses`` from those that ``layer`` added."""
+    """Remove ``losses`` from the losses that ``layer`` added."""
     removed = set(map(id, losses))
     scope = _stateless_scope()
     held = layer._losses if scope is None else scope.losses
