@@ -105,7 +105,7 @@ class CheckpointedLayer(SavedAsPlain):
         return Checkpointed(self.__wrapped__, self._keras_recompute_policy)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Read before the call, inside of which this layer may be the outermost.
+        # Read before the call: inside it this layer may be the outermost one.
         around = entry_layer()
         outputs = super().__call__(*args, **kwargs)
         layer = self.__wrapped__
