@@ -42,8 +42,7 @@ def parse_bytes(text: Union[str, int]) -> int:
     if not match or (unit or "b") not in units or (not unit and "." in match["number"]):
         raise InvalidArgumentError(
             f"a size in bytes was expected, not {text!r:.80}: write a whole number of bytes, or a "
-            "number with one of "
-            f"{', '.join(_UNITS)}, as in '128MiB'"
+            f"number with one of {', '.join(_UNITS)}, as in '128MiB'"
         )
     count = int(Decimal(match["number"]) * units[unit or "b"])
     if count > _MOST_BYTES:

@@ -97,10 +97,9 @@ def test_the_json_holds_every_figure(plain):
     options, result = plain
     assert set(result) >= set(
         "target cell seq_len checkpoints sections recompute losses gradient_norms parameters "
-        "always_live_bytes "
-        "not_always_live_peak_bytes peak_bytes input_feed_bytes allocated_temporary_bytes "
-        "measured_peak_bytes program_steps "
-        "program_instructions compile_seconds step_seconds capacity_bytes versions "
+        "always_live_bytes not_always_live_peak_bytes peak_bytes input_feed_bytes "
+        "allocated_temporary_bytes measured_peak_bytes program_steps program_instructions "
+        "compile_seconds step_seconds capacity_bytes versions "
         "predicted_peak_bytes".split()
     )
     if "text" in options:

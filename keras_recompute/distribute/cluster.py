@@ -54,10 +54,8 @@ def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
     elif "SLURM_PROCID" not in environment:
         raise InvalidArgumentError(
             "this process belongs to no cluster: neither TF_CONFIG, SLURM_PROCID nor "
-            f"{KUBERNETES[0]} is set. Start the script "
-            "by python3 -m keras_recompute.distribute --workers N SCRIPT for workers on this "
-            "machine, or by srun, or set "
-            f"TF_CONFIG"
+            f"{KUBERNETES[0]} is set. Start the script by python3 -m keras_recompute.distribute "
+            "--workers N SCRIPT for workers on this machine, or by srun, or set TF_CONFIG"
         )
     import tensorflow as tf
 
@@ -159,8 +157,7 @@ def _indexed_job(environment: Mapping[str, str]) -> tuple[list[str], int]:
     if not are_numbers or int(index) >= int(count):
         raise InvalidArgumentError(
             f"{KUBERNETES[0]}={count:.80} and {KUBERNETES[2]}={index:.80}: the second counts from "
-            "0 to below the first, which "
-            f"has at most {_DIGITS} digits"
+            f"0 to below the first, which has at most {_DIGITS} digits"
         )
     # A pod of an Indexed Job is named after the Job and its index.
     job = environment.get("HOSTNAME", "").rpartition("-")[0]

@@ -82,8 +82,7 @@ def _check_open_files(workers: int) -> None:
     if allowed != resource.RLIM_INFINITY and needed > allowed:
         raise InvalidArgumentError(
             f"workers={workers}: they need {needed} open files, and the system allows {allowed}: "
-            "start fewer, or allow more "
-            f"by ulimit -n"
+            "start fewer, or allow more by ulimit -n"
         )
 
 

@@ -117,8 +117,7 @@ def _listen(cluster: Cluster) -> Iterator[socket.socket]:
         except (OSError, ValueError, OverflowError) as error:
             raise InvalidArgumentError(
                 f"{cluster.said_by} gives {cluster.name(cluster.number)} a port that it cannot "
-                f"listen at ({error}): "
-                f"choose one that is free on this machine"
+                f"listen at ({error}): choose one that is free on this machine"
             ) from None
         listener.listen(len(cluster.addresses))
         yield listener

@@ -20,8 +20,7 @@ def check_workers(said_by: str, workers: int, microbatches: int) -> None:
     if microbatches % workers:
         raise InvalidArgumentError(
             f"{said_by}: {workers} workers cannot share the {microbatches} microbatches of an "
-            "update: change that or "
-            f"--gradient-accumulation"
+            "update: change that or --gradient-accumulation"
         )
 
 
@@ -75,8 +74,7 @@ def check_plan(arguments: argparse.Namespace) -> None:
     if (arguments.levels or 1) > most:
         raise InvalidArgumentError(
             f"--levels {arguments.levels}: {arguments.seq_len} steps can be nested in at most "
-            f"{most} levels of loops; lower it "
-            f"or raise --seq-len"
+            f"{most} levels of loops; lower it or raise --seq-len"
         )
     option, asked = (
         ("--sweep", arguments.sweep)
@@ -87,8 +85,7 @@ def check_plan(arguments: argparse.Namespace) -> None:
         if checkpoints != AUTO and checkpoints >= arguments.seq_len:
             raise InvalidArgumentError(
                 f"{option} {checkpoints}: a sequence of {arguments.seq_len} steps has room for at "
-                "most "
-                f"{arguments.seq_len - 1}; lower it or raise --seq-len"
+                f"most {arguments.seq_len - 1}; lower it or raise --seq-len"
             )
 
 
@@ -103,13 +100,11 @@ def choose_target(wanted: str) -> str:
     if wanted == "xla" and is_there:
         raise TargetError(
             "--target xla needs stock TensorFlow 2.18 or later, and this Python's is the Poplar "
-            "SDK's: use another Python "
-            "environment, or take --target ipu-model"
+            "SDK's: use another Python environment, or take --target ipu-model"
         )
     if wanted != "xla" and not is_there:
         raise TargetError(
             f"--target {wanted} needs the Poplar SDK's TensorFlow, and this Python has none: "
-            "enable the SDK and use its "
-            f"Python environment, or take --target xla"
+            "enable the SDK and use its Python environment, or take --target xla"
         )
     return wanted

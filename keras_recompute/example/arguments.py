@@ -281,8 +281,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     if arguments.steps_per_epoch % arguments.gradient_accumulation:
         raise InvalidArgumentError(
             f"--gradient-accumulation {arguments.gradient_accumulation} does not divide the "
-            f"{arguments.steps_per_epoch} "
-            f"microbatches of an epoch: change it or --steps-per-epoch"
+            f"{arguments.steps_per_epoch} microbatches of an epoch: change it or --steps-per-epoch"
         )
     if arguments.text and arguments.data != "text":
         raise InvalidArgumentError(

@@ -88,8 +88,7 @@ def find_text(options: Options) -> Text:
             )
         raise InvalidArgumentError(
             f"{text.name} has {text.length} bytes{which}, but one sequence of {options.seq_len} "
-            f"steps needs {needed}: "
-            f"give a longer text, or lower --seq-len"
+            f"steps needs {needed}: give a longer text, or lower --seq-len"
         )
     return text
 

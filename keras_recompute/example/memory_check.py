@@ -42,8 +42,7 @@ def check_fits(step_bytes: int, options: Options) -> None:
     if there is not None and step_bytes + data_bytes(options) > there:
         raise InvalidArgumentError(
             f"{describe_needs(step_bytes, options)}: lower --batch-size, --seq-len, --units, "
-            "--features, "
-            "--gradient-accumulation or --steps-per-epoch"
+            "--features, --gradient-accumulation or --steps-per-epoch"
         )
 
 

@@ -57,8 +57,7 @@ def _check_place(option: str, path: Path, wanted: str, force: bool) -> None:
         if link.is_symlink() and file_kind(link) is None:
             raise InvalidArgumentError(
                 f"{option} {path}: {link} is a symbolic link to {os.readlink(link)}, which does "
-                "not exist; "
-                f"remove it or choose another name"
+                "not exist; remove it or choose another name"
             )
     # Resolved, since "new/.." exists before "new" does.
     what = file_kind(os.path.realpath(path))

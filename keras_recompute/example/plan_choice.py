@@ -51,8 +51,7 @@ class Choice:
             least = min(self.compiled, key=self.compiled.__getitem__)
             raise InvalidArgumentError(
                 f"--memory-budget {format_bytes(self.budget_bytes)}: no plan fits. The smallest "
-                "budget that would do is "
-                f"{smallest} bytes ({format_bytes(smallest)}), for {least}"
+                f"budget that would do is {smallest} bytes ({format_bytes(smallest)}), for {least}"
             ) from None
 
     @property
@@ -62,8 +61,8 @@ class Choice:
         needed, predicted = self.compiled[self.chosen], self.predicted[self.chosen]
         return (
             f"the fastest of {len(self.predicted)} plans that fits "
-            f"{format_bytes(self.budget_bytes)}: it needs "
-            f"{format_bytes(needed)} as compiled, {format_bytes(predicted)} as predicted"
+            f"{format_bytes(self.budget_bytes)}: it needs {format_bytes(needed)} as compiled, "
+            f"{format_bytes(predicted)} as predicted"
         )
 
     def lines(self) -> list[str]:

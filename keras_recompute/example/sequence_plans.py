@@ -58,10 +58,8 @@ class SequencePlan:
             (long, many), (short, few) = counts.items()
             found.append(
                 f"{steps} steps can't be evenly divided into {many + few} sections: {many} of "
-                f"{long} steps and {few} of "
-                f"{short}. Sections of one length share one outlined program; here that is lost "
-                "between the two lengths, and "
-                f"the program is larger"
+                f"{long} steps and {few} of {short}. Sections of one length share one outlined "
+                "program; here that is lost between the two lengths, and the program is larger"
             )
         for length, count in counts.items():
             loops = equal_groups(count, self.levels)
@@ -71,11 +69,10 @@ class SequencePlan:
                     such += f" with a longer sequence, or {2**self.levels - 1} with this one"
                 reason = "a prime number" if len(loops) == 1 else " x ".join(map(str, loops))
                 found.append(
-                    f"{count} sections of {length} steps can't be grouped in {self.levels} levels: "
-                    f"{count} is {reason}, so the "
-                    f"loops are {len(loops)}. Take a number of checkpoints so that one more is a "
-                    f"product of {self.levels} "
-                    f"numbers, such as {such}"
+                    f"{count} sections of {length} steps can't be grouped in {self.levels} "
+                    f"levels: {count} is {reason}, so the loops are {len(loops)}. Take a number "
+                    f"of checkpoints so that one more is a product of {self.levels} numbers, such "
+                    f"as {such}"
                 )
         return found
 

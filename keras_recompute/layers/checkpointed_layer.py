@@ -145,9 +145,8 @@ class CheckpointedLayer(SavedAsPlain):
         if any(nodes_of_operation(each) for each in others):
             raise UnsupportedError(
                 f"{self.__wrapped__.name!r} is checkpointed by two policies in functional models, "
-                "and "
-                "a file would hold two layers in place of one: give one policy to be able to save "
-                "it"
+                "and a file would hold two layers in place of one: give one policy to be able to "
+                "save it"
             )
         return {"name": own["name"]}
 

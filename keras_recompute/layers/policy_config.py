@@ -36,9 +36,8 @@ def policy_to_config(policy: Policy, layer: str) -> dict[str, Any]:
     if not _is_found_again(policy):
         raise UnsupportedError(
             f"{layer!r} is recomputed by the policy {policy!r}, which cannot be found again when "
-            "the "
-            f"layer is loaded: give one of keras_recompute.policies, a function of a module, or an "
-            f"object with get_config and from_config"
+            "the layer is loaded: give one of keras_recompute.policies, a function of a module, "
+            "or an object with get_config and from_config"
         )
     return {"keras": keras.saving.serialize_keras_object(policy)}
 

@@ -35,10 +35,9 @@ class _Fused(keras.layers.RNN):
         ):
             if value != wanted:
                 raise UnsupportedError(
-                    f"{type(self).__name__} {self.name!r}: {name}={value!r} is not supported, only "
-                    f"{name}={wanted!r}: the "
-                    "recurrence is fused and its gradient written by hand. Use "
-                    f"keras.layers.{type(self).__name__} for it."
+                    f"{type(self).__name__} {self.name!r}: {name}={value!r} is not supported, "
+                    f"only {name}={wanted!r}: the recurrence is fused and its gradient written by "
+                    f"hand. Use keras.layers.{type(self).__name__} for it."
                 )
 
     def inner_loop(
@@ -53,15 +52,14 @@ class _Fused(keras.layers.RNN):
         """
         if any(m is not None for m in tf.nest.flatten(mask)):
             raise UnsupportedError(
-                f"{type(self).__name__} {self.name!r} was given a mask, which the fused recurrence "
-                "does not apply. "
-                f"Use keras.layers.{type(self).__name__}, or sequences of full length."
+                f"{type(self).__name__} {self.name!r} was given a mask, which the fused "
+                f"recurrence does not apply. Use keras.layers.{type(self).__name__}, or sequences "
+                "of full length."
             )
         if sequences.shape[1] is None:
             raise UnsupportedError(
                 f"{type(self).__name__} {self.name!r}: the number of timesteps must be known, but "
-                "the input is "
-                f"{tuple(sequences.shape)}. Give keras.Input a fixed length."
+                f"the input is {tuple(sequences.shape)}. Give keras.Input a fixed length."
             )
         if training and self.dropout:
             # One mask for all timesteps, as Keras draws it.

@@ -40,8 +40,7 @@ class TimeSlice(keras.layers.Layer):
         if length is not None and length < self.stop:
             raise InvalidArgumentError(
                 f"{self.name!r} takes the steps {self.start} to {self.stop}, but the sequence has "
-                f"only {length}: "
-                f"lower stop or give longer sequences"
+                f"only {length}: lower stop or give longer sequences"
             )
         return inputs[:, self.start : self.stop]
 

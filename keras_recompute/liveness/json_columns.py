@@ -92,8 +92,7 @@ def decode(
     if version > SCHEMA_VERSION:
         raise ReportError(
             f"the liveness report has schema_version {version}, this release reads up to "
-            f"{SCHEMA_VERSION}: "
-            "a newer release wrote it, upgrade keras-recompute to read it"
+            f"{SCHEMA_VERSION}: a newer release wrote it, upgrade keras-recompute to read it"
         )
     texts = _typed(document, "texts", list)
     totals = _typed(document, "compiler_totals", dict)

@@ -55,8 +55,7 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
         how = "compile(...), as its class takes it," if is_own else "compile(optimizer, loss)"
         raise InvalidArgumentError(
             f"the model {model.name!r} is not compiled with an optimizer, so fit would run no "
-            "training step: "
-            f"call model.{how} first"
+            f"training step: call model.{how} first"
         )
     if not 1 <= len(data) <= len(DATA_NAMES):
         raise InvalidArgumentError(

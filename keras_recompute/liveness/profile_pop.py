@@ -22,8 +22,8 @@ POP_NAME = "profile.pop"
 FORMAT = "keras-recompute profile.pop"
 SCHEMA_VERSION = 1
 NOTE = (
-    "written by keras-recompute on stock TensorFlow; "
-    "not a file of the Poplar SDK, whose pva cannot read it"
+    "written by keras-recompute on stock TensorFlow; not a file of the Poplar SDK, whose pva "
+    "cannot read it"
 )
 _FIRST_LINE_AT_MOST = 4096  # ours is shorter; a foreign file may have no line at all
 
@@ -80,9 +80,8 @@ class Profile:
         head = _head(first)
         if head is None or not newline:
             raise ReportError(
-                f"this is no {POP_NAME} of keras-recompute: its first line does not say so. If the "
-                "Poplar SDK wrote it, only "
-                "the SDK's pva can read it"
+                f"this is no {POP_NAME} of keras-recompute: its first line does not say so. If "
+                "the Poplar SDK wrote it, only the SDK's pva can read it"
             )
         version = head.get("schema_version")
         if type(version) is not int or version < 1:
@@ -92,8 +91,7 @@ class Profile:
         if version > SCHEMA_VERSION:
             raise ReportError(
                 f"the profile has schema_version {version}, this release reads up to "
-                f"{SCHEMA_VERSION}: "
-                "a newer release wrote it, upgrade keras-recompute to read it"
+                f"{SCHEMA_VERSION}: a newer release wrote it, upgrade keras-recompute to read it"
             )
         target = head.get("target")
         if not isinstance(target, dict) or set(target) != {f.name for f in fields(IpuTarget)}:

@@ -161,8 +161,8 @@ class Program:
             ):
                 raise ReportError(
                     f"buffer {buffer.name!r} has {buffer.size_bytes} bytes from step "
-                    f"{buffer.first_step} to {buffer.last_step} "
-                    f"of a program with {len(self.steps)} steps: sizes and steps must be in order"
+                    f"{buffer.first_step} to {buffer.last_step} of a program with "
+                    f"{len(self.steps)} steps: sizes and steps must be in order"
                 )
             if buffer.lifetime not in LIFETIMES:
                 raise ReportError(

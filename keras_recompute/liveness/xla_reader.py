@@ -134,8 +134,7 @@ class _Reader:
         if not entry or not self.assignment.buffer_allocations:
             raise ReportError(
                 "the program has no entry computation or no buffer assignment: only a compiled "
-                "program, stage "
-                f"{STAGE!r}, has them"
+                f"program, stage {STAGE!r}, has them"
             )
         self.entry_parameters = {
             i.parameter_number: i for i in entry[0].instructions if i.opcode == "parameter"

@@ -23,9 +23,8 @@ class BudgetTooSmallError(InvalidArgumentError):
     def __init__(self, what: str, *, budget_bytes: int, smallest_budget_bytes: int) -> None:
         super().__init__(
             f"budget_bytes is {budget_bytes}, too small for {what} for this chain: the smallest "
-            "that would do is "
-            f"{smallest_budget_bytes} bytes, so give at least that, or make the states and "
-            "activations smaller"
+            f"that would do is {smallest_budget_bytes} bytes, so give at least that, or make the "
+            "states and activations smaller"
         )
         self.budget_bytes = budget_bytes
         self.smallest_budget_bytes = smallest_budget_bytes

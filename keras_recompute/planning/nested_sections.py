@@ -51,8 +51,7 @@ def multilevel_actions(steps: int, *, sections_per_level: Sequence[int]) -> Iter
     if product > steps:
         raise InvalidArgumentError(
             f"sections_per_level is {levels}, which makes {product} sections of {steps} steps: "
-            "each needs a step, so ask "
-            "for fewer"
+            "each needs a step, so ask for fewer"
         )
 
     def decide(

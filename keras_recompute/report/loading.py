@@ -60,8 +60,8 @@ def read_serialized(report: Report) -> bytes:
     except OSError as error:
         raise ReportError(
             f"the serialized program {str(kept)!r} is needed and cannot be read "
-            f"({error.strerror}): keep it with "
-            "write_report(program, folder, serialized=compile_program(...).serialized)"
+            f"({error.strerror}): keep it with write_report(program, folder, "
+            "serialized=compile_program(...).serialized)"
         ) from error
 
 

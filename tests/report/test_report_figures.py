@@ -153,10 +153,9 @@ def test_one_step_and_no_bytes_can_be_drawn(program, tmp_path):
 def test_pyplot_stays_unloaded(tmp_path):
     code = (
         "import sys; from keras_recompute.liveness import Program, Step; from "
-        "keras_recompute.report import liveness_figure; "
-        "liveness_figure(Program('p', 'hand', (Step('a', 1),), ()), "
-        f"{str(tmp_path / 'one.png')!r}); "
-        "assert 'matplotlib.pyplot' not in sys.modules"
+        "keras_recompute.report import liveness_figure; liveness_figure(Program('p', 'hand', "
+        f"(Step('a', 1),), ()), {str(tmp_path / 'one.png')!r}); assert 'matplotlib.pyplot' not in "
+        "sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

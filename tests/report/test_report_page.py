@@ -57,8 +57,8 @@ def both(browser, program, saved, tmp_path):
 def place(browser, step: float) -> tuple[float, float]:
     """Return where in the window a step of the chart is."""
     script = (
-        "(() => { const box = $('stage').getBoundingClientRect();"
-        " return [box.left + chart.pixel(%s), box.top + 150]; })()"
+        "(() => { const box = $('stage').getBoundingClientRect(); return [box.left + "
+        "chart.pixel(%s), box.top + 150]; })()"
     )
     return tuple(browser.run(script % step))
 
@@ -70,8 +70,8 @@ def text(browser, name: str) -> str:
 def listed(browser) -> list[list[str]]:
     """Return size and description of the buffers in the list."""
     rows = (
-        "[...$('buffers').tBodies[0].rows]"
-        ".map((row) => [...row.cells].slice(0, 2).map((cell) => cell.textContent))"
+        "[...$('buffers').tBodies[0].rows].map((row) => [...row.cells].slice(0, 2).map((cell) => "
+        "cell.textContent))"
     )
     return browser.run(rows)
 

@@ -62,8 +62,8 @@ def test_the_page_has_the_figures_of_the_record(large):
 def test_the_stack_adds_up_to_the_total_at_every_step(large, by):
     browser = large
     wrong = (
-        "report().total.filter((held, step) => "
-        "report().groups(%r).reduce((sum, g) => sum + g.held[step], 0) !== held).length"
+        "report().total.filter((held, step) => report().groups(%r).reduce((sum, g) => sum + "
+        "g.held[step], 0) !== held).length"
     )
     assert browser.run(wrong % by) == 0
     assert 1 <= browser.run(f"report().groups({by!r}).length") <= 9

@@ -73,8 +73,7 @@ def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> Com
         where = f" for {python}" if os.environ.get(PYTHON) else ""
         raise DeviceError(
             f"to compile for {device.title} its compiler is needed, which JAX's packages "
-            f"bring{where}: {_INSTALL}, or name "
-            f"an interpreter that has them in {PYTHON}"
+            f"bring{where}: {_INSTALL}, or name an interpreter that has them in {PYTHON}"
         )
     request = request_for(device)
     # The worker's code is part of the key, since a change of it may change the program.
@@ -149,8 +148,7 @@ def _ask(
         except subprocess.TimeoutExpired:
             raise DeviceError(
                 f"compiling for {device.title} took longer than {timeout_seconds:g} s: give it "
-                "more time (timeout_seconds=), "
-                f"or a smaller program"
+                "more time (timeout_seconds=), or a smaller program"
             ) from None
         finally:
             worker.kill()  # before its input is closed, by which it would remove the folder
@@ -203,8 +201,7 @@ def _refusal(device: Device, answer: Mapping[str, Any]) -> DeviceError:
         )
         return DoesNotFitError(
             f"the program needs at least {format_bytes(needed)} of the {format_bytes(has)} that "
-            f"{device.title} has for it: "
-            f"use more checkpoints or a smaller batch",
+            f"{device.title} has for it: use more checkpoints or a smaller batch",
             needed_bytes=needed,
         )
     return DeviceError(f"the compiler for {device.title} refused the program: {message:.600}")
