@@ -72,7 +72,7 @@ def links(text: str) -> list[tuple[str, str]]:
 
 
 PLAIN = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md")),
     *(ROOT / "docs" / f"{name}.md" for name in ("example", "benchmarks", "limits")),
     *sorted((ROOT / "benchmarks" / "notes").glob("*.md")),
 ]
