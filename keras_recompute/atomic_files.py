@@ -29,8 +29,7 @@ _NAME_PART = 20
 
 
 def file_kind(path: PathLike) -> str | None:
-    """Return what ``path`` leads to: FILE, FOLDER, "a pipe", "a socket", "a device"; None for
-    nothing.
+    """Return FILE, FOLDER, "a pipe", "a socket" or "a device" for ``path``, or None.
 
     Raises OSError where the system does not say, as for a name that is too long or for links in a
     circle.

@@ -127,8 +127,7 @@ class DoesNotFitError(DeviceError):
 
 
 class ClusterError(RecomputeError, RuntimeError):
-    """The workers of a cluster did not come together, were started differently, or one of them was
-    lost.
+    """The workers of a cluster did not meet, were started differently, or lost one of them.
 
     Examples:
         >>> raise kr.errors.ClusterError("worker 1 of 2 (host1:40027) did not come within 300 s")

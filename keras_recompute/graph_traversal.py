@@ -20,9 +20,7 @@ def reachable(
 
 
 def topological_order(ends: Iterable[Node], needed: Callable[[Node], Iterable[Node]]) -> list[Node]:
-    """Return ``ends`` and their transitive dependencies, each after what it ``needed``, depth
-    first.
-    """
+    """Return ``ends`` and all that they need, each node after what it needs, depth first."""
     met: set[Node] = set()
     order: list[Node] = []
     stack = [(node, False) for node in reversed(list(ends))]

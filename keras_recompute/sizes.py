@@ -16,9 +16,7 @@ _SIZE = re.compile(r"\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)\s*
 
 
 def format_bytes(count: Union[int, float]) -> str:
-    """Return ``count`` bytes as text with three significant digits: ``format_bytes(2**27) == "128
-    MiB"``.
-    """
+    """Return a number of bytes as text of three significant digits, such as "128 MiB"."""
     value = float(count)
     for unit in _UNITS:
         if abs(value) < 999.5 or unit == "TiB":

@@ -9,8 +9,7 @@ from ..layers.checkpoint import checkpoint
 
 
 def recompute_grad(f: Callable[..., Any]) -> Any:
-    """Return ``f`` with a backward pass that recomputes all but its inputs, as
-    ``tf.recompute_grad``.
+    """Return ``f`` with a backward pass that recomputes all but its inputs.
 
     Unlike there, keyword arguments, None and Python values, loops that read variables, dropout and
     batch normalisation work, and the returned object has the attributes of a layer or model.

@@ -22,9 +22,7 @@ PORT = 8888
 
 @dataclass(frozen=True)
 class Cluster:
-    """Addresses of all processes, the chief's first, this one's number, and TensorFlow's
-    resolver.
-    """
+    """Addresses of all processes, chief first, the number of this one, and the resolver."""
 
     addresses: tuple[str, ...]
     number: int
@@ -84,9 +82,7 @@ def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
 
 
 def _check(text: str) -> None:
-    """Raise InvalidArgumentError unless the TF_CONFIG ``text`` has the form of TensorFlow's
-    guide.
-    """
+    """Raise InvalidArgumentError unless ``text`` is a TF_CONFIG as TensorFlow documents it."""
     example = (
         '{"cluster": {"worker": ["host0:port", "host1:port"]}, '
         '"task": {"type": "worker", "index": 0}}'

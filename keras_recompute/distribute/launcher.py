@@ -35,8 +35,7 @@ def launch(
     restarts: int = 0,
     grace_seconds: float = _GRACE_SECONDS,
 ) -> int:
-    """Run ``command`` as so many ``workers`` of one cluster; return 0 or the first failure's exit
-    code.
+    """Run ``command`` as ``workers`` processes of one cluster; return 0 or a failure's exit code.
 
     Each worker finds the cluster in its TF_CONFIG. Their output appears here line by line, with the
     worker's number in front except for the first. When one fails, the others have ``grace_seconds``
@@ -178,9 +177,7 @@ def _start_workers(command: Sequence[str], addresses: Sequence[str]) -> Iterator
 
 @contextlib.contextmanager
 def _explain_start_failures(what: str) -> Iterator[None]:
-    """Raise InvalidArgumentError if no more processes, or threads (RuntimeError), can be
-    started.
-    """
+    """Raise InvalidArgumentError if a process or a thread cannot be started."""
     try:
         yield
     except (OSError, RuntimeError) as error:

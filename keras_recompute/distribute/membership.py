@@ -93,9 +93,7 @@ def _versions() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _preserving_signals() -> Iterator[None]:
-    """Restore the handler of SIGTERM, which TensorFlow replaces by one that does not end the
-    process.
-    """
+    """Restore the handler of SIGTERM, which TensorFlow replaces by one that ends nothing."""
     is_told = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM) if is_told else None
     yield

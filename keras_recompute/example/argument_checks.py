@@ -90,9 +90,7 @@ def check_plan(arguments: argparse.Namespace) -> None:
 
 
 def choose_target(wanted: str) -> str:
-    """Return the target to run on. Raises TargetError if this Python's TensorFlow does not support
-    it.
-    """
+    """Return the target to run on. Raises TargetError if TensorFlow does not support it."""
     # The SDK replaces this Python's TensorFlow, so one environment has one of them.
     is_there = has_sdk()
     if wanted == "auto":

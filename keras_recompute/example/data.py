@@ -38,9 +38,7 @@ class Text:
         return f"{self.length} bytes, {hashlib.sha256(beginning).hexdigest()[:16]}"
 
     def stretches(self, begins: Iterable[int], length: int) -> Iterator[bytes]:
-        """Yield ``length`` bytes from each of ``begins``. Raises RecomputeError if they cannot be
-        read.
-        """
+        """Yield ``length`` bytes from each of ``begins``. Raises RecomputeError."""
         try:
             with (
                 io.BytesIO(self.source)

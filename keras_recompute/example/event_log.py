@@ -14,9 +14,7 @@ from ..liveness import Program
 
 
 def check_log(folder: Path) -> None:
-    """Raise InvalidArgumentError if ``folder`` cannot be written or TensorBoard is not
-    installed.
-    """
+    """Raise InvalidArgumentError if TensorBoard is missing or ``folder`` not writable."""
     if find_spec("tensorboard") is None:
         raise InvalidArgumentError(
             "--log: TensorBoard writes it, and is not installed: pip install tensorboard"
@@ -60,9 +58,7 @@ class Log:
             self._writer.flush()
 
     def add_program(self, done: int, program: Program) -> None:
-        """Add the memory of ``program`` over its steps, as a scalar and an image. Raises
-        LogError.
-        """
+        """Add the memory of ``program`` as a scalar and an image. Raises LogError."""
         from ..report import liveness_figure
 
         with self._failures_named(), tempfile.TemporaryDirectory() as folder:
@@ -76,9 +72,7 @@ class Log:
 
     @contextlib.contextmanager
     def _failures_named(self) -> Iterator[None]:
-        """Raise LogError if something cannot be written, which TensorFlow reports as exhausted
-        resources.
-        """
+        """Raise LogError for failures to write, which TensorFlow calls exhausted resources."""
         try:
             yield
         except (OSError, self._tf.errors.OpError) as error:

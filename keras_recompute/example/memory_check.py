@@ -35,9 +35,7 @@ def check_memory(options: Options) -> None:
 
 
 def check_fits(step_bytes: int, options: Options) -> None:
-    """Raise InvalidArgumentError if ``step_bytes`` and the run's data exceed this machine's
-    memory.
-    """
+    """Raise InvalidArgumentError if this machine's memory cannot hold step and data."""
     there = machine_bytes()
     if there is not None and step_bytes + data_bytes(options) > there:
         raise InvalidArgumentError(

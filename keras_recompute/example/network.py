@@ -32,9 +32,7 @@ def plain_network(options: Options) -> Any:
 
 
 def store(model: Any, network: Any, folder: Path) -> None:
-    """Write ``network`` with the weights of ``model``, and its optimiser's state, into
-    ``folder``.
-    """
+    """Write ``network`` with the weights and optimiser state of ``model`` into ``folder``."""
     import numpy as np
 
     # The trained model has the same weights, spread over its sections.
@@ -75,9 +73,7 @@ def _load_arrays(save: Save) -> list[Any]:
 
 
 def _require_same_shapes(save: Save, file: str, found: list[Any], wanted: list[Any]) -> None:
-    """Raise InvalidArgumentError unless the arrays of ``file`` have the shapes and types
-    ``wanted``.
-    """
+    """Raise InvalidArgumentError unless ``found`` has the shapes and types of ``wanted``."""
     if len(found) != len(wanted):
         raise InvalidArgumentError(
             f"--resume {save.path}: {file} holds {len(found)} arrays, and this run has "

@@ -16,9 +16,7 @@ from .sequence_plans import SequencePlan, plans_for
 
 @dataclass
 class Choice:
-    """The plans to choose from, their predicted bytes, the compiled bytes of some, and the
-    choice.
-    """
+    """The plans to choose from, their predicted and compiled bytes, and the chosen one."""
 
     budget_bytes: int
     steps: int
@@ -92,9 +90,7 @@ class Choice:
         return found
 
     def _beside(self) -> tuple[SequencePlan | None, SequencePlan | None]:
-        """Return the faster plan that did not fit, and the next one that is predicted to
-        need less.
-        """
+        """Return the faster plan that did not fit, and the next one predicted to need less."""
         assert self.chosen is not None
         plans = list(self.predicted)
         number = plans.index(self.chosen)

@@ -16,8 +16,7 @@ class PoplarReports:
     """Reports that Poplar writes while this object is in use."""
 
     def __init__(self, directory: Path) -> None:
-        """Make Poplar write its reports to ``directory``, unless the environment already says
-        where.
+        """Make Poplar write reports to ``directory``, unless the environment says where.
 
         Must be called before TensorFlow starts, which is when Poplar reads the environment. Raises
         InvalidArgumentError for an environment that Poplar could not read.

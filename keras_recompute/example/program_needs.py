@@ -24,9 +24,7 @@ def capacity_of(options: Options) -> tuple[int, str]:
 
 
 def needed_bytes(program: Program, options: Options) -> int:
-    """Return the bytes that ``program`` needs: always-live, reserved, and on a device the
-    fed data.
-    """
+    """Return the bytes that ``program`` needs on its device, fed data included."""
     fed = program.input_feed_bytes if options.device else 0
     return program.always_live_bytes + (program.allocated_temporary_bytes or 0) + fed
 

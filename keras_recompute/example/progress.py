@@ -49,9 +49,7 @@ class Progress:
         self._live.start()
 
     def update(self, done: int, updates: int, figures: dict[str, Any]) -> None:
-        """Show that ``done`` of ``updates`` are done, with their figures: see
-        ``describe_figures``.
-        """
+        """Show that ``done`` of ``updates`` are done, with their figures."""
         words = describe_figures(figures)
         if self._live is None:
             short = (words["loss"], words["bits"] and f" ({words['bits']})", words["step"])

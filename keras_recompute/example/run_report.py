@@ -25,9 +25,7 @@ class Measured:
 
 
 def bits_per_byte(loss: float) -> float:
-    """Return a loss in bits instead of nats: the bits per byte of the text, compressed by the
-    network.
-    """
+    """Convert a loss from nats to bits: bits per byte if the network compressed the text."""
     return loss / math.log(2)
 
 

@@ -60,9 +60,7 @@ def add_save_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_saving(arguments: argparse.Namespace) -> None:
-    """Check the options and fill in their defaults. Raises InvalidArgumentError for
-    contradictions.
-    """
+    """Check the options and fill in defaults. Raises InvalidArgumentError."""
     if arguments.generate is None:
         _only_with("--generate", arguments, ("load", "length", "temperature"))
     else:

@@ -37,9 +37,7 @@ class WorkerShare:
     workers: int = 1
 
     def options(self, options: Options) -> Options:
-        """Return the options of this process, with its share of microbatches; only the first one
-        prints.
-        """
+        """Return the options of this process, with its share of the microbatches."""
         own = replace(
             options,
             gradient_accumulation=options.gradient_accumulation // self.workers,

@@ -81,9 +81,7 @@ class MultiHeadAttention(CustomAttention):
         return (out, scores) if return_attention_scores else out
 
     def _is_self_attention(self, query: tf.Tensor, value: tf.Tensor, key: tf.Tensor | None) -> bool:
-        """Whether one product can project queries, keys and values: same inputs, plain
-        projections.
-        """
+        """Whether one product can project queries, keys and values."""
         return (
             query is value
             and (key is None or key is value)

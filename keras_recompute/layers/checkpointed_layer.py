@@ -118,9 +118,7 @@ class CheckpointedLayer(SavedAsPlain):
         return outputs
 
     def symbolic_call(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the layer in a functional model, under a name that is free beside the layer
-        itself.
-        """
+        """Call the layer in a functional model, under a name of its own."""
         own = getattr(self, _VIEW).own
         if not nodes_of_operation(self) and "name" not in own:
             others = [self.__wrapped__, *vars(self.__wrapped__)[_VIEWS]]

@@ -332,9 +332,7 @@ def map_tiles(
 
 
 def _of_each(tensors: Sequence[tf.Tensor], count: int, axis: int) -> list[Pieces | None]:
-    """Return the ``count`` slices of each tensor along ``axis``; None for a tensor of size 1
-    there.
-    """
+    """Return the ``count`` slices of each tensor; None for one of size 1 along ``axis``."""
     return [
         None if t.shape[_axis(axis, t.shape.rank)] == 1 else _pieces(_like(t), count, axis)
         for t in tensors
@@ -350,9 +348,7 @@ def _pieces(whole: Whole, count: int, axis: int) -> Pieces:
 
 
 def _axis(axis: int, rank: int) -> int:
-    """Return where ``axis``, queries or heads, is in a tensor of ``rank``: numbers per query have
-    no size, and heads first.
-    """
+    """Return the position of ``axis`` in a tensor of ``rank``; rank 3 has heads first."""
     return axis if rank == 4 else _QUERIES + _HEADS - axis
 
 
@@ -362,9 +358,7 @@ def _like(tensor: tf.Tensor, last: Dimension | None = None) -> Whole:
 
 
 def _swap_heads(tensor: tf.Tensor) -> tf.Tensor:
-    """Return ``(batch, heads, length, size)`` as ``(batch, length, heads, size)``, and the other
-    way round.
-    """
+    """Swap the axes of heads and length of a tensor of rank 4."""
     return tf.transpose(tensor, [0, 2, 1, 3])
 
 

@@ -46,8 +46,7 @@ def lstm(
     recurrent_kernel: tf.Tensor,
     bias: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the outputs ``(batch, time, units)`` and last states h and c ``(batch, units)`` of an
-    LSTM.
+    """Return outputs ``(batch, time, units)`` and last states h, c ``(batch, units)`` of an LSTM.
 
     Shapes: inputs ``(batch, time, features)`` with static time; h0, c0 ``(batch, units)``; kernel
     ``(features, 4 units)``; recurrent_kernel ``(units, 4 units)``; bias ``(4 units,)``. Source:
@@ -148,9 +147,7 @@ def _activate(z: tf.Tensor) -> tf.Tensor:
 
 
 def _slopes(gates: tf.Tensor) -> tf.Tensor:
-    """Return the derivatives of the activations: g (1 - g), and 1 - a^2 = (1 + a)(1 - a) for the
-    candidate.
-    """
+    """Return the derivatives of the activations: g (1 - g), for the candidate (1 + a)(1 - a)."""
     units = gates.shape[-1] // 4
     is_candidate = tf.constant([0.0] * (2 * units) + [1.0] * units + [0.0] * units, gates.dtype)
     return (gates + is_candidate) * (1 - gates)

@@ -16,8 +16,7 @@ Recurrence = Callable[..., tuple[Tensors, Callable[..., Tensors]]]
 
 
 def call_with_vjp(recurrence: Recurrence, *inputs: tf.Tensor, count: int, name: str) -> Any:
-    """Return the ``count`` results of ``recurrence(*inputs)``, with its hand-written first
-    derivative.
+    """Return ``count`` results of ``recurrence(*inputs)`` with its hand-written first derivative.
 
     Higher derivatives are those of the recurrence itself.
     """

@@ -42,9 +42,7 @@ class SavedAsPlain(_Layer):
 
 
 def original_class(kind: type) -> type:
-    """Return the user's class that ``kind`` was made from; ``kind`` itself if it was not
-    made here.
-    """
+    """Return the user's class that ``kind`` was made from, or ``kind`` itself."""
     return vars(kind).get(_PLAIN, kind)
 
 

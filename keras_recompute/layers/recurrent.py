@@ -43,8 +43,7 @@ class _Fused(keras.layers.RNN):
     def inner_loop(
         self, sequences: tf.Tensor, initial_state: Any, mask: Any, training: bool = False
     ) -> Any:
-        """Run the recurrence, as called by Keras's layer with prepared states. See
-        keras.layers.RNN.
+        """Run the recurrence on prepared states, as Keras's layer calls it.
 
         Takes sequences ``(batch, time, features)`` and states ``(batch, units)``. Returns the last
         output ``(batch, units)``, all outputs ``(batch, time, units)`` and the last states. Raises

@@ -53,9 +53,7 @@ _SHORTEST = 4  # steps: a shorter sequence would keep as many states as steps
 
 @dataclass(frozen=True)
 class Cut:
-    """A call of a recurrent layer that was divided in time: its number of steps, and one as
-    traced.
-    """
+    """A call of a recurrent layer divided in time: its number of steps, and one traced step."""
 
     step: Trace
     steps: int
@@ -163,8 +161,7 @@ class _Recurrence:
             self._sequences = [tf.reverse(each, axis=[1]) for each in self._sequences]
 
     def run(self, cuts: list[Cut]) -> tuple[Any, Any, Any] | None:
-        """Return the last output, all outputs and the last states, as Keras does, and record the
-        cut.
+        """Return last output, all outputs and last states, as Keras does, and record the cut.
 
         None if a loop cannot run the steps.
         """

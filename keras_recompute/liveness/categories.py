@@ -39,7 +39,5 @@ def optimiser_scopes(variables: Iterable[str]) -> AbstractSet[str]:
 
 
 def variable_category(path: str, optimisers: AbstractSet[str]) -> str:
-    """Return the category of a variable: the state of an optimiser, or a weight, trainable
-    or not.
-    """
+    """Return the category of a variable: optimiser state, or a weight, trainable or not."""
     return OPTIMISER if any(path.startswith(f"{scope}/") for scope in optimisers) else WEIGHT

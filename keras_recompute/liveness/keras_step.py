@@ -40,8 +40,7 @@ def layer_names(model: Any) -> tuple[str, ...]:
 
 
 def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
-    """Return the training step of a compiled model as a function of ``x``, ``y``,
-    ``sample_weight``.
+    """Return the training step of a compiled model as a function of a batch.
 
     It takes as many of them as ``data`` has. It is the ``train_step`` that ``fit`` would run, the
     class's own if it has one, on what ``fit`` passes to it. Missing variables of layers, metrics
@@ -107,11 +106,10 @@ def compiled_functions(train_function: Any) -> Iterator[Any]:
 
 
 def complete_shapes(shapes: Iterable[Any], batch_size: int | None) -> list[list[int]] | None:
-    """Return ``shapes`` with unknown first dimensions set to ``batch_size``; None if one stays
-    unknown.
+    """Return ``shapes`` with unknown batch dimensions set to ``batch_size``.
 
-    ``fit`` traces a step for batches of any size if the last one is shorter. XLA then compiles it
-    for each size.
+    None if another dimension is unknown. ``fit`` traces a step for batches of any size if the last
+    one is shorter. XLA then compiles it for each size.
     """
     whole: list[list[int]] = []
     for shape in shapes:

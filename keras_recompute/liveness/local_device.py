@@ -48,9 +48,7 @@ def local_device() -> Device:
 
 
 def machine_bytes() -> int | None:
-    """Return the memory of this machine with swap, or the control group's limit; None if
-    unknown.
-    """
+    """Return this machine's memory with swap, or the control group's limit, or None."""
     try:
         figures = dict(re.findall(r"^(\w+): +([0-9]+) kB$", _MEMORY.read_text(), re.MULTILINE))
         # The kernel counts in KiB, although it writes kB.

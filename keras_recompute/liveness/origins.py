@@ -97,17 +97,13 @@ class Names:
         return bool(op_name) and parse_op_name(op_name or "") != (FORWARD, None)
 
     def is_update(self, op_name: str | None) -> bool:
-        """Return whether the operation is in the scope of an optimiser whose variables are
-        known.
-        """
+        """Return whether the operation is in the scope of a known optimiser."""
         return (
             bool(op_name) and self._known(str(op_name).split("/")[0], self.optimisers) is not None
         )
 
     def variable_layer(self, path: str | None) -> str | None:
-        """Return the layer path of a variable, or None if it is known to be no layer's, as a
-        metric's.
-        """
+        """Return the layer path of a variable, or None for one of no layer, such as a metric's."""
         return (
             None
             if path is None or (self.complete and not set(path.split("/")) <= self.layers)
@@ -159,8 +155,7 @@ class Names:
 
 
 def default_phase(phases: Iterable[str | None]) -> str | None:
-    """Return the phase of unmarked operations in a loop or branch whose marked ones have
-    ``phases``.
+    """Return the phase of unmarked operations in a body whose marked ones have ``phases``.
 
     A body that replays or back-propagates is a backward one: its unmarked operations slice,
     accumulate and store for it. A body that only goes forward is a forward one. A body that does

@@ -73,9 +73,7 @@ class Profile:
 
     @staticmethod
     def from_bytes(data: bytes) -> Profile:
-        """Read the contents of a file. Raises ReportError for other formats, such as the Poplar
-        SDK's.
-        """
+        """Read the contents of a file. Raises ReportError for other formats."""
         first, newline, _ = data[:_FIRST_LINE_AT_MOST].partition(b"\n")
         head = _head(first)
         if head is None or not newline:

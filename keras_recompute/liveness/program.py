@@ -211,9 +211,7 @@ class Program:
 
     @property
     def needed_bytes(self) -> int | None:
-        """Bytes that a run needs on a device: always-live, fed data, and what the allocator
-        reserves.
-        """
+        """Bytes that a run needs: always-live, fed data, and the allocator's reserve."""
         if self.allocated_temporary_bytes is None:
             return None
         return self.always_live_bytes + self.input_feed_bytes + self.allocated_temporary_bytes
@@ -236,9 +234,7 @@ class Program:
         return self.live_at(self.peak_step)[:count]
 
     def named_share_at_peak(self) -> float:
-        """Return the share, 0 to 1, of the bytes at the peak that have a layer or are a
-        parameter.
-        """
+        """Return the share, 0 to 1, of peak bytes that have a layer or are a parameter."""
         live = self.live_at(self.peak_step)
         total = sum(b.size_bytes for b in live)
         named = sum(
@@ -259,9 +255,7 @@ class Program:
 
     @staticmethod
     def read(path: str | Path) -> Program:
-        """Read a ``liveness.json``. Raises ReportError if it is missing, unreadable or
-        malformed.
-        """
+        """Read a ``liveness.json``. Raises ReportError if that is not possible."""
         try:
             return Program.from_json(read_whole(path, at_most_bytes=RECORD_BYTES_AT_MOST))
         except OSError as error:

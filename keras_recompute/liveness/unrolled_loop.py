@@ -27,9 +27,7 @@ _OF_NOTHING: dict[str, Any] = {"phase": None, "section": None, "layer": None}
 
 @dataclass(frozen=True)
 class ScheduledStep:
-    """The number of a step that runs; ``is_idle`` if it stands in for a branch that is not
-    taken.
-    """
+    """The number of a step that runs; ``is_idle`` if its branch is not taken."""
 
     step: int
     is_idle: bool = False
@@ -106,9 +104,7 @@ def apply_run_order(program: Program, order: Sequence[ScheduledStep]) -> Program
 
 
 def _stretches(buffer: Buffer, order: Sequence[ScheduledStep]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last indices in ``order`` of each unbroken run that ``buffer`` is held
-    at.
-    """
+    """Yield first and last indices in ``order`` of each unbroken run that holds ``buffer``."""
     for is_held, run in groupby(
         enumerate(order), key=lambda numbered: buffer.is_live_at(numbered[1].step)
     ):

@@ -249,9 +249,7 @@ class _Reader:
     def _stretches(
         self, values: Sequence[int], size: int, first: int, last: int, lifetime: str
     ) -> Iterator[Buffer]:
-        """Yield storage held from ``first`` to ``last`` as one buffer per value or loop that fills
-        it.
-        """
+        """Yield storage from ``first`` to ``last`` as a buffer per value or loop that fills it."""
         makers = sorted((self.maker_of[v] for v in values), key=lambda i: self.step_of.get(i.id, 0))
         writers = self.schedule.writers(makers, self.step_of)
         starts = [0, *(step for step, _ in writers[1:]), last + 1]
@@ -294,9 +292,7 @@ class _Reader:
         return self.sources.get(op_name) if op_name else None
 
     def _outside_the_trace(self) -> Iterator[Buffer]:
-        """Yield parameters, constants, results, and allocations without a trace, held
-        throughout.
-        """
+        """Yield parameters, constants, results, and allocations that no trace explains."""
         last = len(self.steps) - 1
         for allocation in self.allocations:
             values = [a.logical_buffer_id for a in allocation.assigned]

@@ -214,9 +214,7 @@ class Schedule:
         return origin
 
     def marks(self, computation: Any) -> frozenset[tuple[str | None, str | None]]:
-        """Return the (phase, section) pairs that operations of ``computation``, and of what it
-        calls, state by their names.
-        """
+        """Return the (phase, section) pairs in the names of operations of ``computation``."""
         if computation.id not in self._marked:
             self._marked[computation.id] = frozenset()  # a damaged program may call in a circle
             marks = set()
@@ -235,9 +233,7 @@ class Schedule:
         return self._marked[computation.id]
 
     def _op_name(self, instruction: Any) -> str | None:
-        """Return the operation that ``instruction`` came from; for a nameless one, such as a copy,
-        that of what it reads.
-        """
+        """Return the name of the operation of ``instruction``, or of what it reads."""
         seen: set[int] = set()
         while instruction.metadata.op_name in _NO_OP_NAMES and instruction.id not in seen:
             seen.add(instruction.id)
@@ -255,7 +251,5 @@ class Schedule:
 
 
 def _element(value: Any, index: int) -> int:
-    """Return the id of element ``index`` of a tuple, or that of the value itself where no
-    instruction lists its elements.
-    """
+    """Return the id of a tuple's element, or of the value itself if its elements are unknown."""
     return value.operand_ids[index] if value.opcode == "tuple" else value.id

@@ -70,11 +70,10 @@ def multilevel_actions(steps: int, *, sections_per_level: Sequence[int]) -> Iter
 
 
 def multilevel_plan(steps: int, *, sections_per_level: Sequence[int]) -> Plan:
-    """Return the plan that cuts ``steps`` into ``sections_per_level[0]`` sections, and these in
-    turn.
+    """Return the plan that cuts ``steps`` into sections, and each of these into sections.
 
-    Each section is cut into ``sections_per_level[1]``, and so on. Lengths within one section differ
-    by at most one. Source: Chen et al. 2016, arXiv:1604.06174.
+    ``sections_per_level[0]`` sections are cut into ``sections_per_level[1]`` each, and so on.
+    Lengths within one section differ by at most one. Source: Chen et al. 2016, arXiv:1604.06174.
 
     Raises:
         InvalidArgumentError: Fewer than one section at a level, or more sections in all than steps.

@@ -51,8 +51,7 @@ def predicted_peak_bytes(
     optimizer_slots: int = 0,
     levels: int = 1,
 ) -> int:
-    """Return the predicted peak of a training step in bytes, weights included and fed data
-    excluded.
+    """Return the predicted peak of a training step in bytes: with weights, without fed data.
 
     The network is an embedding, the recurrent layer, and a dense layer on every timestep, in
     float32. The loss is the cross-entropy of embedded symbols, or the squared error without them.
@@ -119,9 +118,7 @@ class _Network:
 
     @property
     def kernels_joined(self) -> int:
-        """Elements of the concatenated kernels of inputs and states; of the GRU, for its two
-        gates.
-        """
+        """Elements of the concatenated kernels of inputs and states, of the GRU for both gates."""
         return (self.features + self.units) * (4 if self.is_lstm else 2) * self.units
 
     @property

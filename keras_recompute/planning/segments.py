@@ -48,9 +48,7 @@ class Split(Generic[Key]):
 def unfold(
     steps: int, key: Key, decide: Callable[[int, int, Key], Whole | KeepFirst[Key] | Split[Key]]
 ) -> Iterator[Action]:
-    """Yield the actions for ``steps`` steps, calling ``decide(begin, end, key)`` once per
-    segment.
-    """
+    """Yield the actions for ``steps``, calling ``decide(begin, end, key)`` once per segment."""
     # A stack instead of recursion, since segments can nest as deep as the chain is long.
     todo: list[Backward | tuple[int, int, Key, bool]] = [(0, steps, key, False)]
     while todo:

@@ -95,9 +95,7 @@ def section_actions(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
 
 
 def section_actions_keeping_inputs(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
-    """Yield actions as ``section_actions`` does, but free a section's input only after its backward
-    pass.
-    """
+    """Yield ``section_actions`` that free a section's input only after its backward pass."""
     ranges = list(zip(sections, [*sections[1:], steps]))
     for begin, end in ranges[:-1]:
         yield Store(begin)

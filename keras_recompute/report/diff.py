@@ -87,9 +87,7 @@ def group_rows(program: Program, step: int, by: str) -> list[tuple[str, int]]:
 
 
 def live_at(program: Program, step: int) -> tuple[Buffer, ...]:
-    """Return the buffers alive at ``step``, largest first. Raises InvalidArgumentError for no such
-    step.
-    """
+    """Return the buffers alive at ``step``, largest first, or raise InvalidArgumentError."""
     if not 0 <= step < program.program_steps:
         raise InvalidArgumentError(
             f"step {step:,} is none of the {program.program_steps:,} steps, 0 to "

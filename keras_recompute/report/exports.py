@@ -144,8 +144,7 @@ def category_sums(program: Program) -> dict[str, list[int]]:
 def export_xprof(
     name: str, serialized: bytes, logdir: str | os.PathLike[str], *, run: str = "liveness"
 ) -> list[Path]:
-    """Write a serialized program as a log folder for ``xprof LOGDIR`` or TensorBoard; return the
-    files.
+    """Write a serialized program as a log folder for ``xprof LOGDIR`` or TensorBoard.
 
     The memory viewer of ``run`` then shows the program under ``name``. Nothing was timed, so the
     other tools are empty.

@@ -154,9 +154,7 @@ def _draw(
 
 
 def _panel(axes: Axes, program: Program, unit: str, top: float) -> None:
-    """Draw one program: its floor, the bytes above it in the colours of their phases, and
-    the peak.
-    """
+    """Draw one program: its floor, the bytes above it coloured by phase, and the peak."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     unit_bytes = parse_bytes(f"1{unit}")
@@ -232,9 +230,7 @@ def _sections(strip: Axes, program: Program, width: float, steps_label: str) -> 
 
 
 def _fitting_text(name: str, share: float) -> str:
-    """Return the part of a section's name that fits ``share`` of the width: all, its numbers, or
-    none.
-    """
+    """Return the part of a section's name that fits ``share`` of the width, or nothing."""
     number = re.search(r"[0-9]+(?:-[0-9]+)*\Z", name)
     for text in (name, number.group() if number else ""):
         # The width of a character at this font size, as a share of the figure.
@@ -244,9 +240,7 @@ def _fitting_text(name: str, share: float) -> str:
 
 
 def _without_markup(name: str) -> str:
-    """Return ``name`` as plain text for matplotlib, which would typeset text between dollar
-    signs.
-    """
+    """Return ``name`` escaped for matplotlib, which typesets text between dollar signs."""
     return printable(name).replace("$", r"\$")
 
 

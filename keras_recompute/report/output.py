@@ -87,9 +87,7 @@ def print_error(text: str) -> None:
 
 
 def _forget_buffered(stream: TextIO) -> None:
-    """Redirect ``stream`` to the null device, so that Python does not retry at exit and fail
-    again.
-    """
+    """Redirect ``stream`` to the null device, so that Python does not fail again at exit."""
     # A stream that is no file has no descriptor to redirect.
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)

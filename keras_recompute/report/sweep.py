@@ -31,9 +31,7 @@ _LINE, _MUTED, _GRID = "#222222", "#555555", "#E4E4E4"
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One plan: peaks in bytes, seconds per step (None if not run), and the largest batch that
-    fits.
-    """
+    """One plan: peaks in bytes, seconds per step (None if not run), and the largest batch."""
 
     plan: str
     checkpoints: int

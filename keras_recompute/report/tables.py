@@ -101,9 +101,7 @@ def print_buffers(program: Program, console: Console, *, step: int, rows: int = 
 
 
 def print_groups(program: Program, console: Console, *, step: int, by: str, rows: int = 10) -> None:
-    """Print the bytes alive at ``step``, grouped ``by`` category, layer, phase, section or
-    lifetime.
-    """
+    """Print the bytes alive at ``step``, grouped ``by`` one of GROUPINGS."""
     groups = group_rows(program, step, by)
     total = sum(count for _, count in groups)
     shown = table(console, ["bytes", "share", by], right=(0, 1))

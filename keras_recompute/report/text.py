@@ -112,9 +112,7 @@ def print_memory(
 
 
 def print_curve(program: Program, console: Console, *, top: int | None = None) -> None:
-    """Print the bytes held over the steps as a curve from 0 to ``top``, with known phases
-    under it.
-    """
+    """Print the bytes held as a curve from 0 to ``top``, with known phases under it."""
     width = console.width - _CURVE_MARGIN
     blocks = curve_signs(console)
     phases = initials([step.phase for step in program.steps], width=width)

@@ -1,5 +1,4 @@
-"""The one door to names of TensorFlow and Keras that are not public, or are replaced: nothing else
-in this project touches one.
+"""Access to private and replaced names of TensorFlow and Keras, all in this one room.
 
 What a release may take away or change stands here, behind a function each, so that a new TensorFlow
 or Keras is tried in seconds (``pytest tests/seams``) and mended in one place. A name whose

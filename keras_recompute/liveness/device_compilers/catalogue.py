@@ -43,9 +43,7 @@ class Device:
 
 
 class _Generation(NamedTuple):
-    """Properties of all GPUs of one compute capability: units, threads and shared bytes per
-    core.
-    """
+    """Figures that all GPUs of one compute capability share, per core."""
 
     capability: tuple[int, int]
     units: int

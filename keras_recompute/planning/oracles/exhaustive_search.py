@@ -76,8 +76,7 @@ def _search(
 
 
 def _moves(chain: Chain, state: _State) -> Iterator[tuple[Action, _State, int, float]]:
-    """Yield possible actions: the action, the next state, the bytes alive, and the seconds it
-    replays.
+    """Yield possible actions, each with the next state, bytes alive and seconds replayed.
 
     Keep and Backward replay nothing, since each step needs both once. A state is freed while in
     hand or not at all: its last use is a Restore, and waiting longer gains nothing.

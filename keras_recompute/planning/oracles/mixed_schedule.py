@@ -128,8 +128,7 @@ def _decide_by(lengths: tuple[int, ...]) -> Callable[[int, int, int], Decision]:
 
 
 class _Table:
-    """Q(length, units) for every length and every number of units of memory, with the choice that
-    reaches it.
+    """Q(length, units) for all lengths and units of memory, with the choices that reach it.
 
     The key of a segment is its units. A choice is the length before the split, or 0 for "as with a
     unit less".

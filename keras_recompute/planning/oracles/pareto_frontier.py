@@ -137,9 +137,7 @@ def _non_dominated(points: list[ParetoPoint]) -> list[ParetoPoint]:
 
 
 def _thin(points: list[ParetoPoint], most: int) -> list[ParetoPoint]:
-    """Return the first, the last and about ``most`` points between, evenly in the logarithm of
-    bytes.
-    """
+    """Return about ``most`` points, evenly in the logarithm of bytes, with both ends."""
     if len(points) <= most:
         return points
     factor = (points[-1].peak_bytes / max(1, points[0].peak_bytes)) ** (1 / most)

@@ -21,8 +21,7 @@ class CustomAttention(keras.layers.MultiHeadAttention):
         with_scores: bool,
         **options: Any,
     ) -> Any:
-        """Return results and attention probabilities, as Keras does; None for these unless
-        ``with_scores``.
+        """Return results, and attention probabilities if ``with_scores``, else None.
 
         Projections are ``(batch, length, heads, size)``. ``options`` holds arguments that newer
         releases add, such as ``use_causal_mask`` in Keras 3.15.
@@ -47,9 +46,7 @@ class CustomAttention(keras.layers.MultiHeadAttention):
 def compute_attention_mask(
     layer: Any, query: tf.Tensor, value: tf.Tensor, *, mask: Any, is_causal: bool
 ) -> Any:
-    """Return the mask that Keras's ``layer`` applies: ``mask``, the inputs' masks and causality; or
-    None.
-    """
+    """Return the mask that Keras's ``layer`` applies, with input masks and causality; or None."""
     return layer._compute_attention_mask(
         query, value, attention_mask=mask, use_causal_mask=is_causal
     )

@@ -55,9 +55,7 @@ def stateless_scope() -> Any:
 
 
 def stateless_values() -> Any:
-    """Return the values of variables in the enclosing ``keras.StatelessScope``, by the scope's
-    keys.
-    """
+    """Return the values of variables in the enclosing ``keras.StatelessScope``."""
     scope = get_stateless_scope()
     return {} if scope is None else scope.state_mapping
 

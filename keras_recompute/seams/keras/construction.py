@@ -56,9 +56,7 @@ def construct_models_with(make: Callable[..., Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def construct_plain_functional() -> Iterator[None]:
-    """Make ``Functional(inputs, outputs)`` construct Keras's own class, despite
-    ``construct_models_with``.
-    """
+    """Exempt ``Functional(inputs, outputs)`` from ``construct_models_with``."""
     _of_keras.append(True)
     try:
         yield

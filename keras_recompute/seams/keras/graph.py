@@ -71,9 +71,7 @@ def run_graph(model: keras.Model, inputs: Any, call: Callable[..., Any]) -> Any:
 
 
 def set_operation_order(model: keras.Model, operations: Sequence[Any]) -> None:
-    """Make a functional ``model`` list operations, layers and weights in the order of
-    ``operations``.
-    """
+    """Make a functional ``model`` list layers and weights in the order of ``operations``."""
     model._operations = list(operations)
     model._layers = model.layers
 

@@ -143,9 +143,7 @@ def takes_training(operation: Any) -> bool:
 
 
 def arguments_from_context(operation: Any) -> Any:
-    """Return the names of arguments that an outer call sets, such as ``training``; () if not a
-    layer.
-    """
+    """Return the names of arguments set by an outer call, such as ``training``."""
     return getattr(operation, "_call_context_args", ())
 
 

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 
 class ReplicatedSteps:
-    """Mixin before a model's class: ``on_replicas`` makes the step functions of ``fit`` and
-    ``evaluate``.
+    """Mixin before a model's class: ``on_replicas`` makes the steps of ``fit`` and ``evaluate``.
 
     It is called if the model's strategy has several replicas. Keras would compile the whole step,
     collectives included, and reduce scalars along an axis that they lack. Seen with Keras 3.12 to

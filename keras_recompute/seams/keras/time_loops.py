@@ -22,12 +22,11 @@ _layer: ContextVar[Any] = ContextVar("the layer whose loop over time runs", defa
 
 @contextlib.contextmanager
 def replace_time_loops(run: Callable[..., Any] | None) -> Iterator[None]:
-    """Run the time loops of layers by ``run(plain, layer, step, inputs, initial_states,
-    **options)``.
+    """Run the time loops of Keras's recurrent layers by ``run``.
 
-    In this thread, inside the context. ``plain(step, inputs, initial_states, **options)`` is
-    Keras's loop, with the same arguments and results. ``run=None`` restores it. A layer that runs
-    on cuDNN has no such loop.
+    In this thread, inside the context. ``run(plain, layer, step, inputs, initial_states,
+    **options)`` returns what Keras's loop ``plain(step, inputs, initial_states, **options)`` would.
+    ``run=None`` restores that loop. A layer that runs on cuDNN has none.
     """
     backend.rnn, keras.layers.RNN.inner_loop = _rnn, _inner_loop
     token = _through.set(run)

@@ -15,9 +15,7 @@ def is_disabled() -> bool:
 
 
 def with_autograph(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` with its ``if`` and ``while`` on tensors converted, and AutoGraph
-    enabled.
-    """
+    """Return ``function`` converted by AutoGraph, which is enabled while it runs."""
     enabled = ag_ctx.ControlStatusCtx(ag_ctx.Status.ENABLED)
     convert = tf.__internal__.autograph.tf_convert(function, enabled)
 

@@ -35,9 +35,7 @@ def watch_heartbeats(resolver: Any, *, heartbeat_seconds: float, register_second
 
 @contextlib.contextmanager
 def leave_strategy_scopes() -> Iterator[None]:
-    """Run the block as if outside of any strategy, so that an assignment reaches all replicas'
-    copies.
-    """
+    """Run the block outside of any strategy: an assignment reaches the copies of all replicas."""
     distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
     try:
         yield
