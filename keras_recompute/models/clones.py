@@ -23,13 +23,17 @@ def check_class_of_clone(model: keras.Model, taken: Mapping[Any, Any], *, what: 
 
     ``taken`` is what was taken for each operation of ``model``, ``what`` what it recomputes.
     """
-    is_cloned = any(own is not other for own, other in _layers_for_layers(taken))
-    if is_cloned and not functional_like_constructor(type(model)):
+    if is_cloned(taken) and not functional_like_constructor(type(model)):
         raise UnsupportedError(
             f"keras.models.clone_model of {model.name!r} would not recompute {what}: it makes a "
             f"plain functional model of a {type(model).__name__}, whose constructor is its own. "
             f"{_INSTEAD}"
         )
+
+
+def is_cloned(taken: Mapping[Any, Any]) -> bool:
+    """Return whether other layers were ``taken`` for those of a model, as ``clone_model`` does."""
+    return any(own is not other for own, other in _layers_for_layers(taken))
 
 
 def clones_of(model: keras.Model, layers: Sequence[keras.layers.Layer], taken: Mapping[Any, Any]) -> list[keras.layers.Layer]:

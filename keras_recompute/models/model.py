@@ -14,16 +14,24 @@ from ..engine.ambient import ambient
 from ..engine.attributes import Attributes
 from ..engine.gradient import is_dissolved
 from ..engine.gradient_demand import gradient_may_be_asked
+from ..engine.origin import warn_user
 from ..engine.passes import target_now
 from ..engine.programs import Programs
 from ..engine.writing import written
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint, obey_checkpoints
 from ..seams.keras.call_context import current_training, pass_training
-from ..seams.keras.graph import GraphRunner, set_operation_order, tracked_layers
+from ..seams.keras.graph import (
+    CloneObserver,
+    GraphRunner,
+    functional_like_constructor,
+    set_operation_order,
+    tracked_layers,
+)
 from ..seams.keras.layers import backend_variable
 from ..seams.tensorflow.gradients import has_tangents, is_recorded
 from .aside import with_masks
+from .clones import is_cloned
 from .execute import ExecutionPlan, execute
 from .fingerprint import Level
 from .graph import Graph, as_noted, read_graph
@@ -36,7 +44,7 @@ _OPTIONS = "_keras_recompute_options"  # attribute of a clone's outputs, since K
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class Model(GraphRunner, OnReplicas, keras.Model):
+class Model(CloneObserver, GraphRunner, OnReplicas, keras.Model):
     """A functional ``keras.Model`` whose training pass keeps only its checkpoints.
 
     ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. Where a gradient may be asked, whatever ``training`` is,
@@ -193,6 +201,16 @@ class Model(GraphRunner, OnReplicas, keras.Model):
             if isinstance(output, keras.KerasTensor):
                 setattr(output, _OPTIONS, (self._levels, self._scan_layers))
         return outputs
+
+    def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:
+        """Warn where Keras makes the clone of another class, which ignores checkpoints."""
+        is_symbolic = isinstance(keras.tree.flatten(outputs)[0], keras.KerasTensor)
+        if is_symbolic and is_cloned(taken) and not functional_like_constructor(type(self)):
+            warn_user(
+                f"keras.models.clone_model makes a plain functional model of {self.name!r}, as the "
+                f"constructor of {type(self).__name__} is its own: the clone recomputes nothing. "
+                f"keras_recompute.Model(clone.input, clone.output) does"
+            )
 
     def _is_recomputed(self, flat: Sequence[Any]) -> bool:
         """Whether the call on the inputs ``flat`` goes by sections. Warns where it cannot."""

@@ -13,7 +13,6 @@ from typing import Any
 import keras
 
 from ..layers.mixed_class import SAVED_AS, SavedAsPlain, class_config, original_class
-from ..seams.keras.graph import CloneObserver
 from .beside import beside
 from .clones import check_class_of_clone
 from .graph import Graph, read_graph
@@ -26,7 +25,7 @@ Places = tuple[bool, tuple[tuple[int, ...], ...]]
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class PlacedModel(SavedAsPlain, CloneObserver, Model):
+class PlacedModel(SavedAsPlain, Model):
     """A ``Model`` of the class of another model. Its checkpoints are no layers: see ``plan`` for its sections.
 
     Its configuration is that of the other model's class, and an entry that says where the checkpoints are.
@@ -50,7 +49,7 @@ class PlacedModel(SavedAsPlain, CloneObserver, Model):
         is_open, rounds = self._places
         return functools.reduce(marked, rounds, opened(self) if is_open else read_graph(self))
 
-    def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:  # noqa: ARG002  # as in ``CloneObserver``
+    def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:  # noqa: ARG002  # as in ``Model``
         check_class_of_clone(self, taken, what="anything")
 
     def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:

@@ -5,6 +5,8 @@ Looks at the plan: a model cut in another place computes the same numbers, and t
 
 from __future__ import annotations
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import tensorflow as tf
 
 from keras_recompute.engine.outline import Carried, Joined, Last, Shared, Sliced
 from keras_recompute.errors import RecomputeWarning
+from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
 from keras_recompute.layers.recurrent import GRU, LSTM
 from keras_recompute.layers.time_slice import TimeSlice
 from keras_recompute.liveness import profile
@@ -328,3 +331,42 @@ def test_behind_the_last_checkpoint_a_loop_holds_what_it_does_in_sections(cell, 
     # States and weights take a little. An LSTM takes 80 KiB more where what its loop has stored waits for other gradients, a
     # GRU 632 outside of a branch.
     assert temporary_bytes(inputs, x) <= whole + section + 32 * 1024
+
+
+class Deep(Model):
+    """Has a constructor of its own."""
+
+    def __init__(self, depth=4, **options):
+        x = inputs = keras.Input((6,))
+        for _ in range(depth):
+            x = RecomputationCheckpoint()(keras.layers.Dense(6, "gelu")(x))
+        super().__init__(inputs, keras.layers.Dense(1)(x), **options)
+
+
+class Scaled(Model):
+    def __init__(self, inputs, outputs, scale=2.0, **options):
+        super().__init__(inputs, outputs, **options)
+        self.scale = scale
+
+
+def scaled():
+    deep = Deep()
+    return Scaled(deep.input, deep.output)
+
+
+@pytest.mark.parametrize("make", [Deep, scaled])
+def test_a_clone_of_a_class_with_a_constructor_of_its_own_says_how_it_recomputes(make):
+    """As in plain Keras the clone is a functional model."""
+    model = make()
+    x = np.ones((2, 6), np.float32)
+    with pytest.warns(RecomputeWarning, match=r"is its own: .* keras_recompute\.Model\(clone"):
+        clone = keras.models.clone_model(model)
+    assert type(clone) is not type(model)
+    again = Model(clone.input, clone.output)
+    assert again.plan.recomputes
+    again.set_weights(model.get_weights())
+    np.testing.assert_allclose(again(x, training=True), model(x), rtol=1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RecomputeWarning)
+        keras.models.clone_model(again)
+        Model(model.input, model(model.input))  # a model inside another one is no clone
