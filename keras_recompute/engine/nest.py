@@ -171,9 +171,13 @@ class Flat:
 
 
 class Walk:
-    """Takes nests apart; containers and leaves that are ``given`` are left as these, by their identities."""
+    """Takes nests apart; containers and leaves that are ``given`` are left as these, by their identities.
 
-    def __init__(self, given: dict[int, Given] | None = None) -> None:
+    ``refuses_arrays`` that no tensor can hold; else they are leaves as other objects are.
+    """
+
+    def __init__(self, given: dict[int, Given] | None = None, *, refuses_arrays: bool = True) -> None:
+        self._refuses_arrays = refuses_arrays
         self.tensors: list[tf.Tensor] = []
         self.slots: list[Slot] = []
         self.leaves: list[Any] = []
@@ -215,6 +219,8 @@ class Walk:
         elif isinstance(leaf, np.bool_) or (is_array and self._in_object):
             # Python asks for the truth of the first, as of True, and computes with the second.
             self.slots.append(Static(_array_key(leaf), leaf, self._in_object))
+        elif is_array and not self._refuses_arrays and not _is_held_by_tensors(leaf):
+            self.slots.append(Static(Same(leaf), leaf))
         elif isinstance(leaf, (tf.Tensor, np.ndarray, np.generic)):
             mask = mask_of(leaf)
             self.tensors += [_as_tensor(leaf)] if mask is None else [leaf, mask]
@@ -258,24 +264,10 @@ class Packing:
 
 
 def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Flat:
-    """Take the arguments of a call apart, as ``(args, kwargs)``."""
-    return flatten((tuple(args), types.MappingProxyType(dict(kwargs))))
-
-
-def flatten(nest: Any) -> Flat:
-    """Take ``nest`` apart. NumPy arrays and scalars become tensors of their own type.
-
-    Raises InvalidArgumentError for an array that no tensor can hold.
-    """
-    walk = Walk()
-    tree = walk.tree(nest)
+    """Take the arguments of a call apart, as ``(args, kwargs)``; see ``check_arguments``."""
+    walk = Walk(refuses_arrays=False)
+    tree = walk.tree((tuple(args), types.MappingProxyType(dict(kwargs))))
     return Flat(walk.tensors, Template(tuple(walk.slots), tree), walk.leaves, walk.containers)
-
-
-def split(nest: Any) -> tuple[list[tf.Tensor], Template]:
-    """Return the tensors of ``nest`` and its template."""
-    flat = flatten(nest)
-    return flat.tensors, flat.template
 
 
 def _places(tree: Tree, path: str) -> Iterator[tuple[Tree, str]]:
@@ -294,9 +286,19 @@ def _as_tensor(leaf: Any) -> tf.Tensor:
         return tf.convert_to_tensor(leaf)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"a NumPy array of {leaf.dtype}, {leaf!r:.60}, was given to a checkpointed function or returned by it, which no "
-            f"tensor can hold: hand its elements over as a list or a tuple"
+            f"a checkpointed function returned a NumPy array of {leaf.dtype}, {leaf!r:.60}, which "
+            f"no tensor can hold: return its elements as a list or a tuple"
         ) from error
+
+
+def _is_held_by_tensors(array: Any) -> bool:
+    if not (array.dtype.hasobject or array.dtype.kind == "V"):
+        return True
+    try:
+        tf.convert_to_tensor(array)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def check_arguments(given: Flat, *, function: str, parameters: Callable[[], Sequence[str]]) -> None:
@@ -309,6 +311,12 @@ def check_arguments(given: Flat, *, function: str, parameters: Callable[[], Sequ
                 f"{function!r} was called with the symbolic Keras tensor {slot.value.name!r} as "
                 f"{given.template.leaf_paths(parameters())[number]}: a checkpointed function works on values. In a functional "
                 f"model put a RecomputationCheckpoint layer behind the layers and build it as a keras_recompute.Model."
+            )
+        if isinstance(slot.value, (np.ndarray, np.generic)) and not isinstance(slot.value, np.bool_):
+            raise InvalidArgumentError(
+                f"{function!r} was called with {slot.value!r:.60}, a NumPy array of {slot.value.dtype}, as "
+                f"{given.template.leaf_paths(parameters())[number]}: no tensor can hold it. Hand its "
+                f"elements over as a list or a tuple."
             )
         if isinstance(slot.value, Iterator) and not isinstance(slot.value, io.IOBase):
             path = given.template.leaf_paths(parameters())[number]

@@ -71,10 +71,22 @@ def test_unusual_containers(nest):
     np.testing.assert_allclose(kr.checkpoint(of)(nest), function(X), rtol=1e-6)
 
 
+OBJECTS = np.array([object()])
+RECORDS = np.zeros(2, [("a", "float32")])
+
+
+def tables(x, first=None, second=None):  # noqa: ARG001
+    return tf.sin(x)
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: kr.checkpoint(function)(X, np.array([object()])), "NumPy array of object.* as a list or a tuple"),
+        (lambda: kr.checkpoint(tables)(X, OBJECTS), "'tables' was called .* of object, as first: .* as a list or a tuple"),
+        (lambda: kr.checkpoint(tables)(X, 1, {"a": [X, OBJECTS]}), r"of object, as second\['a'\]\[1\]: no tensor"),
+        (lambda: kr.checkpoint(tables)(X, second=OBJECTS), "of object, as second: no tensor"),
+        (lambda: kr.checkpoint(tables)(X, RECORDS), "<f4.*, as first: no tensor"),
+        (lambda: kr.checkpoint(lambda x: (x, OBJECTS))(X), "returned a NumPy array of object.* as a list or a tuple"),
         (lambda: kr.checkpoint(function)(X, Table("x", X)), "a Table cannot be made from a dict.*give a dict"),
         (lambda: kr.checkpoint_name({"a": X}, "half"), "only a tensor can be marked, no dict: mark each tensor in it"),
         (lambda: kr.policies.either(kr.policies.save_nothing, None), "None is not a policy"),
