@@ -102,11 +102,9 @@ def _text_of_file(name: str, path: Path) -> Text:
 
 def data_bytes(options: Options) -> int:
     """Return the least memory of a run's data: one microbatch, and the feed of one update."""
-    # Nothing is fed to a program that only compiles.
-    if options.compile_only:
-        return 0
     feed = feed_bytes(options, options.batch_size)
-    return feed // options.gradient_accumulation + feed
+    # What is compiled alone is given a feed of zeros.
+    return feed if options.compile_only else feed // options.gradient_accumulation + feed
 
 
 def feed_bytes(options: Options, batch_size: int) -> int:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_recompute.errors import DoesNotFitError
+from keras_recompute.errors import DoesNotFitError, InvalidArgumentError
+from keras_recompute.example import memory_check
 from keras_recompute.example.arguments import parse_arguments
 from keras_recompute.example.data import feed_bytes
 from keras_recompute.example.memory_check import check_memory, predicted_bytes
@@ -36,8 +37,14 @@ def test_a_device_compiles_and_trains_nothing_within_its_memory():
     assert capacity_of(parsed()) == (1472 * 624 * 1024, "a Mk2 IPU")
 
 
-def test_what_this_machine_has_is_no_bound_for_a_device():
-    check_memory(parsed("--device", "b200", "--batch-size", "1000000"))
+def test_a_step_on_a_device_may_take_more_than_this_machine_has(monkeypatch):
+    """Of its data, 4 microbatches of zeros are here: 625 MiB."""
+    monkeypatch.setattr(memory_check, "machine_bytes", lambda: 2**30)
+    options = parsed("--device", "b200", "--batch-size", "10000")
+    assert predicted_bytes(options, SequencePlan(7)) > 2**36
+    check_memory(options)
+    with pytest.raises(InvalidArgumentError, match=r"needs 1\.22 GiB for its data"):
+        check_memory(parsed("--device", "b200", "--batch-size", "20000"))
 
 
 def test_the_data_is_in_the_memory_of_a_device():

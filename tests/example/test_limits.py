@@ -72,7 +72,10 @@ def test_every_seed_holds_other_text_back_than_the_next(seed):
             "'gs://bucket/run' is an address, and files of this machine alone",
         ),
         ("--log l\udcff", "l\\udcff: TensorFlow writes to names of UTF-8 alone"),
-        (f"--device h100 --units {10**12}", "TiB for a training step, and this machine has"),
+        (
+            f"--device h100 --units {10**12}",
+            "TiB for a training step and 1.00 MiB for its data",
+        ),
         (f"--cell {'x' * 5000}", "argument --cell: invalid choice: 'xxx"),
         ("--json same --log same", "--json same: the folder of --log same is to stand there"),
         (

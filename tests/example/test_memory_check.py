@@ -10,6 +10,7 @@ from fake_training import Pretended
 import recompute_lstm
 from keras_recompute.example import memory_check
 from keras_recompute.example import run as course
+from keras_recompute.example.data import data_bytes
 from keras_recompute.example.sequence_plans import named_plans
 from keras_recompute.liveness import local_device
 
@@ -28,6 +29,9 @@ MANY = "99999999999"
         f"--seq-len {MANY}",
         f"--data constant --seq-len {MANY} --checkpoints 99999999998",
         f"--data constant --batch-size {MANY}",
+        f"--batch-size {MANY} --compile-only --checkpoints 1",
+        f"--batch-size {10**12} --device h100",
+        f"--data constant --seq-len {MANY} --device h100",
         f"--data constant --steps-per-epoch {MANY} --gradient-accumulation {MANY}",
     ],
 )
@@ -57,11 +61,13 @@ def test_the_sum_is_of_the_step_and_the_data(monkeypatch, capsys):
     )
 
 
-def test_what_is_only_compiled_needs_its_weights(monkeypatch):
-    """A batch that no machine trains is compiled all the same: --compile-only is for that."""
-    parsed = course.parse_arguments(["--batch-size", "1000000", "--compile-only"], "")
+def test_what_is_only_compiled_needs_its_weights_and_a_feed(monkeypatch):
+    """A step of 146 MiB that no machine of 64 MiB trains is compiled all the same."""
+    parsed = course.parse_arguments(["--checkpoints", "7", "--compile-only"], "")
     monkeypatch.setattr(memory_check, "machine_bytes", lambda: 64 * 2**20)
     memory_check.check_memory(parsed)
+    feed = 4 * 16 * 2048 * 2 * 4
+    assert data_bytes(parsed) == feed
 
 
 def test_the_memory_of_the_machine_is_known_where_something_tells_it(tmp_path, monkeypatch):
