@@ -5,12 +5,11 @@ pipelined Keras model with the mode RecomputeAndBackpropagateInterleaved. Only t
 sections are kept for the backward pass; within a section everything is recomputed. The number of
 checkpoints changes the memory, never what is computed.
 
-    python3 recompute_lstm.py --checkpoints 7                    a byte-level language model, on
-    this machine python3 recompute_lstm.py --checkpoints 0 --report plain     the same without
-    checkpoints, with a report python3 recompute_lstm.py --checkpoints auto --memory-budget 128MiB
-    the fastest plan that fits python3 recompute_lstm.py --sweep --report sweep             several
-    plans side by side python3 recompute_lstm.py --data constant --target ipu       the published
-    example, on an IPU with the Poplar SDK
+    python3 recompute_lstm.py --checkpoints 7                    a byte-level language model, here
+    python3 recompute_lstm.py --checkpoints 0 --report plain     without checkpoints, with a report
+    python3 recompute_lstm.py --checkpoints auto --memory-budget 128MiB   the fastest plan that fits
+    python3 recompute_lstm.py --sweep --report sweep             several plans side by side
+    python3 recompute_lstm.py --data constant --target ipu       the published example, on an IPU
 
 Runs on stock TensorFlow (target xla), and beside the Poplar SDK on an IPU (ipu) or its simulator
 (ipu-model).
@@ -22,17 +21,16 @@ from keras_recompute.planning import section_lengths
 
 
 def sections_of(steps, checkpoints):
-    """Return (begin, end) of each section. Sections of equal length stand side by side, so that
-    they share a program.
-    """
+    """Return (begin, end) of each section, equal lengths side by side, to share a program."""
     lengths = sorted(section_lengths(steps, checkpoints + 1), reverse=True)
     ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
     return list(zip([0, *ends], ends))
 
 
 def build_model(tf, options, checkpoints):
-    """Return the compiled pipelined model. Called in the scope of an IPUStrategy; the same for
-    every target.
+    """Return the compiled pipelined model, the same for every target.
+
+    Called in the scope of an IPUStrategy.
     """
     import ipu_tensorflow_addons.keras.layers as ipu_layers
     from tensorflow.python import ipu

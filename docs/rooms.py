@@ -1,9 +1,8 @@
-"""Draw which room of the package imports which: ``python3 docs/rooms.py`` writes the picture in
-ARCHITECTURE.md anew.
+"""Draw which room of the package imports which.
 
-An arrow leads from a room to one that it stands on. Those that follow from others are left out: of
-A -> B -> C and A -> C the last. The imports are read from the source, so the picture is what the
-code is; ``--check`` only says whether it is up to date.
+``python3 docs/rooms.py`` writes the picture in ARCHITECTURE.md again; ``--check`` only says whether
+it is up to date. An arrow leads from a room to one that it imports. Arrows that follow from others
+are left out: of A -> B -> C and A -> C the last. The imports are read from the source.
 """
 
 from __future__ import annotations
@@ -30,8 +29,9 @@ def room_of(module: str) -> str:
 
 
 def imports(file: Path) -> list[tuple[ast.stmt, str]]:
-    """Return every import statement of ``file``, wherever it stands, with the full name of a module
-    it loads.
+    """Return every import statement of ``file`` with the full name of a module that it loads.
+
+    Statements inside functions count too.
     """
     here = module_name(file)
     package = here if file.name == "__init__.py" else here.rpartition(".")[0]
@@ -54,8 +54,9 @@ def imports(file: Path) -> list[tuple[ast.stmt, str]]:
 
 
 def arrows() -> dict[str, set[str]]:
-    """Return, for each room, the rooms that it imports. Doors (``__init__`` of the package,
-    ``__main__``) are no rooms.
+    """Return, for each room, the rooms that it imports.
+
+    Doors (``__init__`` of the package, and ``__main__``) are no rooms.
     """
     found: dict[str, set[str]] = {}
     for file in sorted((ROOT / "keras_recompute").rglob("*.py")):
@@ -71,8 +72,9 @@ def arrows() -> dict[str, set[str]]:
 
 
 def picture() -> str:
-    """Return the rooms and the arrows that do not follow from others, in Mermaid's language, the
-    rooms nearest users first.
+    """Return the rooms and the arrows between them in Mermaid's language.
+
+    Rooms nearest to users come first. Arrows that follow from others are left out.
     """
     stands_on = arrows()
     below: dict[str, set[str]] = {}

@@ -31,7 +31,6 @@ class Parser(argparse.ArgumentParser):
 
 def whole_number(at_least: int, at_most: int = LARGEST_WHOLE_NUMBER) -> Callable[[str], int]:
     """Return a converter to whole numbers from ``at_least`` to ``at_most``."""
-
     begin = f" from {at_least} on" if at_least >= 0 else ""
 
     def convert(text: str) -> int:

@@ -1,5 +1,6 @@
-"""Run a script as several workers on this machine: ``python3 -m keras_recompute.distribute
---workers 2 SCRIPT ...``.
+"""Run a script as several workers on this machine.
+
+    python3 -m keras_recompute.distribute --workers 2 SCRIPT ...
 
 Each worker finds the cluster in its TF_CONFIG. What they print comes out line by line, that of all
 but the first with its number in front. The exit code is 0, or that of the first worker that failed.

@@ -111,6 +111,73 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     ``documentation`` becomes the help. Raises InvalidArgumentError, or TargetError if the Poplar
     SDK is asked for and not installed.
     """
+    arguments = _parser(documentation).parse_args(argv)
+
+    check_saving(arguments)
+    check_device(arguments)
+    check_plan(arguments)
+    arguments.steps_per_epoch = arguments.steps_per_epoch or MICROBATCHES_PER_EPOCH[arguments.data]
+    arguments.learning_rate = arguments.learning_rate or LEARNING_RATE[arguments.data]
+    # An update would otherwise span two epochs.
+    if arguments.steps_per_epoch % arguments.gradient_accumulation:
+        raise InvalidArgumentError(
+            f"--gradient-accumulation {arguments.gradient_accumulation} does not divide the "
+            f"{arguments.steps_per_epoch} microbatches of an epoch: change it or --steps-per-epoch"
+        )
+    if arguments.text and arguments.data != "text":
+        raise InvalidArgumentError(
+            f"--text {arguments.text} is not used with --data {arguments.data}: leave out one of "
+            "them"
+        )
+    # By default a save at the end of each epoch.
+    arguments.save_every = (
+        arguments.save_every or arguments.steps_per_epoch // arguments.gradient_accumulation
+    )
+    arguments.target = choose_target(arguments.target)
+    if arguments.workers and arguments.distribute:
+        raise InvalidArgumentError(
+            "--workers starts a cluster and --distribute joins one: leave out one of the two"
+        )
+    if arguments.sweep is not None and (arguments.workers or arguments.distribute):
+        raise InvalidArgumentError(
+            "--sweep: it compares plans in one process; leave out --workers and --distribute"
+        )
+    check_workers("--workers", arguments.workers or 1, arguments.gradient_accumulation)
+    for option, seconds in (
+        ("--wait-seconds", arguments.wait_seconds),
+        ("--heartbeat-seconds", arguments.heartbeat_seconds),
+    ):
+        if seconds and not (arguments.workers or arguments.distribute):
+            raise InvalidArgumentError(
+                f"{option}: there is one process alone; leave it out or give --workers or "
+                "--distribute"
+            )
+    arguments.wait_seconds = arguments.wait_seconds or WAIT_SECONDS
+    arguments.heartbeat_seconds = arguments.heartbeat_seconds or HEARTBEAT_SECONDS
+    arguments.distribute = bool(arguments.distribute)
+    for option, given in (
+        ("--workers", arguments.workers),
+        ("--distribute", arguments.distribute),
+        ("--levels", (arguments.levels or 1) > 1),
+        ("--checkpoints auto", arguments.checkpoints == AUTO),
+        ("--sweep", arguments.sweep is not None),
+        ("--device", arguments.device),
+        ("--save", arguments.save),
+        ("--validation", arguments.validation),
+        ("--generate", arguments.generate),
+        ("--log", arguments.log),
+        ("--compile-only", arguments.compile_only),
+    ):
+        if given and arguments.target != "xla":
+            raise InvalidArgumentError(
+                f"{option}: only --target xla does that, this is {arguments.target}; leave it out"
+            )
+    if arguments.checkpoints == AUTO:
+        arguments.checkpoints = None
+    return Options(**vars(arguments))
+
+
+def _parser(documentation: str) -> Parser:
     summary, _, details = documentation.partition("\n\n")
     parser = Parser(
         prog="recompute_lstm.py",
@@ -270,67 +337,4 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     )
     output.add_argument("--force", action="store_true", help="write over what is there")
     output.add_argument("--quiet", action="store_true", help="print the last lines only")
-    arguments = parser.parse_args(argv)
-
-    check_saving(arguments)
-    check_device(arguments)
-    check_plan(arguments)
-    arguments.steps_per_epoch = arguments.steps_per_epoch or MICROBATCHES_PER_EPOCH[arguments.data]
-    arguments.learning_rate = arguments.learning_rate or LEARNING_RATE[arguments.data]
-    # An update would otherwise span two epochs.
-    if arguments.steps_per_epoch % arguments.gradient_accumulation:
-        raise InvalidArgumentError(
-            f"--gradient-accumulation {arguments.gradient_accumulation} does not divide the "
-            f"{arguments.steps_per_epoch} microbatches of an epoch: change it or --steps-per-epoch"
-        )
-    if arguments.text and arguments.data != "text":
-        raise InvalidArgumentError(
-            f"--text {arguments.text} is not used with --data {arguments.data}: leave out one of "
-            "them"
-        )
-    # By default a save at the end of each epoch.
-    arguments.save_every = (
-        arguments.save_every or arguments.steps_per_epoch // arguments.gradient_accumulation
-    )
-    arguments.target = choose_target(arguments.target)
-    if arguments.workers and arguments.distribute:
-        raise InvalidArgumentError(
-            "--workers starts a cluster and --distribute joins one: leave out one of the two"
-        )
-    if arguments.sweep is not None and (arguments.workers or arguments.distribute):
-        raise InvalidArgumentError(
-            "--sweep: it compares plans in one process; leave out --workers and --distribute"
-        )
-    check_workers("--workers", arguments.workers or 1, arguments.gradient_accumulation)
-    for option, seconds in (
-        ("--wait-seconds", arguments.wait_seconds),
-        ("--heartbeat-seconds", arguments.heartbeat_seconds),
-    ):
-        if seconds and not (arguments.workers or arguments.distribute):
-            raise InvalidArgumentError(
-                f"{option}: there is one process alone; leave it out or give --workers or "
-                "--distribute"
-            )
-    arguments.wait_seconds = arguments.wait_seconds or WAIT_SECONDS
-    arguments.heartbeat_seconds = arguments.heartbeat_seconds or HEARTBEAT_SECONDS
-    arguments.distribute = bool(arguments.distribute)
-    for option, given in (
-        ("--workers", arguments.workers),
-        ("--distribute", arguments.distribute),
-        ("--levels", (arguments.levels or 1) > 1),
-        ("--checkpoints auto", arguments.checkpoints == AUTO),
-        ("--sweep", arguments.sweep is not None),
-        ("--device", arguments.device),
-        ("--save", arguments.save),
-        ("--validation", arguments.validation),
-        ("--generate", arguments.generate),
-        ("--log", arguments.log),
-        ("--compile-only", arguments.compile_only),
-    ):
-        if given and arguments.target != "xla":
-            raise InvalidArgumentError(
-                f"{option}: only --target xla does that, this is {arguments.target}; leave it out"
-            )
-    if arguments.checkpoints == AUTO:
-        arguments.checkpoints = None
-    return Options(**vars(arguments))
+    return parser

@@ -19,8 +19,9 @@ from .scan import matmul_over_time
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class MultiHeadAttention(CustomAttention):
-    """``keras.layers.MultiHeadAttention`` that keeps no attention probabilities for the backward
-    pass.
+    """``keras.layers.MultiHeadAttention`` without the memory of attention probabilities.
+
+    They are recomputed in the backward pass, in tiles.
 
     Arguments, weights and results are Keras's. Queries are ``(batch, T, features)``, keys and
     values ``(batch, S, features)``, with T and S fixed. Keras's own computation is used where the

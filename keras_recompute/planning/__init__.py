@@ -4,14 +4,14 @@ Pure Python without TensorFlow. ``Chain`` holds the costs of the steps. A planne
 of actions. ``simulate`` runs any plan by the rules and counts its costs. Each planner's module says
 for what it is optimal:
 
-    chain, actions, simulate          costs, the six actions, and the simulator uniform_sections,
-    nested_sections equal sections, which a compiler can outline single_replay
-    any chain within a budget, each step run at most twice rnn_peak_formula                  the
-    peak of an LSTM or GRU, by a formula compile_search                    a search whose costs are
-    known by compiling only budget, segments                  the shared error, and the form that
-    planners return
-    oracles                           known optima to compare with: binomial, mixed and optimal
-        plans
+    chain, actions, simulate   costs, the six actions, and the simulator
+    uniform_sections           equal sections, which a compiler can outline
+    nested_sections            equal sections in several levels
+    single_replay              any chain within a budget, each step run at most twice
+    rnn_peak_formula           the peak of an LSTM or GRU, by a formula
+    compile_search             a search whose costs are known by compiling only
+    budget, segments           the shared error, and the form that planners return
+    oracles                    known optima to compare with: binomial, mixed and optimal plans
 """
 
 from .actions import Plan

@@ -15,11 +15,12 @@
 
 A report is a liveness.json, a profile.pop (one of the Poplar SDK needs the SDK's pva), a folder
 that holds one, or a serialized program (*.hlo_proto.pb). Tables keep to the width of the terminal
-(COLUMNS); piped output has no lines, no colours and ASCII signs only, where the names have. Files
-go into the folder of the report, or to --output; one that exists is replaced with --force only.
-XProf needs the serialized program: a report written with `write_report(..., serialized=...)` keeps
-it. The page needs plotly and jinja2. Exit code: 0 done, 1 where standard output cannot be written,
-2 for a report that cannot be read, or a wrong argument.
+(COLUMNS); piped output has no lines, no colours and ASCII signs only, where the names have.
+Files go into the folder of the report, or to --output; one that exists is replaced with --force
+only. XProf needs the serialized program: a report written with
+`write_report(..., serialized=...)` keeps it. The page needs plotly and jinja2.
+Exit code: 0 done, 1 where standard output cannot be written, 2 for a report that cannot be read,
+or a wrong argument.
 """
 
 from __future__ import annotations
