@@ -89,8 +89,17 @@ class Arguments:
                 node.kind.fill(self._containers[number], *self._before[number])
         return walk.tensors, Results(tuple(walk.slots), tree, tuple(changes))
 
-    def explained(self, error: TypeError) -> Exception:
-        """Return what to raise for ``error``: another one if the function wrote into an array that it was given."""
+    def explained(self, error: TypeError | ValueError) -> Exception:
+        """Return what to raise for ``error``.
+
+        Another one if the function wrote into an array that it was given, or reads what a branch
+        or a loop left in an argument.
+        """
+        if "is out of scope" in str(error):
+            try:
+                self._refuse_bodies(self._contents())
+            except InvalidArgumentError as refused:
+                return refused
         arrays = self._arrays()
         if not arrays or "does not support item assignment" not in str(error):
             return error

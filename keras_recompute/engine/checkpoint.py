@@ -195,7 +195,7 @@ class Checkpointed:
             try:
                 with trace_bodies_within(arguments.body):
                     found = function(*args, **kwargs)
-            except TypeError as error:
+            except (TypeError, ValueError) as error:
                 raise arguments.explained(error) from None
             returned, packing = arguments.results(found)
             results[:] = [packing]

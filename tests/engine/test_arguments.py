@@ -297,6 +297,20 @@ def takes_from(x, arrays):
     return tf.sin(x * array)
 
 
+def reads_what_a_branch_left(x, shared):
+    if tf.reduce_sum(x) > 0:
+        shared.append(x * 2.0)
+    return tf.sin(x) + sum(shared)
+
+
+def reads_what_a_side_of_tf_cond_left(x, shared):
+    def side():
+        shared["doubled"] = 2.0 * x
+        return x
+
+    return tf.cond(tf.reduce_sum(x) > 0, side, lambda: -x) + shared["doubled"]
+
+
 def grows(x, data):
     data.extend(b"x")
     return x * len(data)
@@ -309,6 +323,8 @@ def grows(x, data):
         (updates_in_a_branch, dict, "changes its argument shared\\['n'\\] inside a branch"),
         (appends_in_a_loop, list, "changes its argument shared\\[0\\] inside a branch or a loop"),
         (removes_in_tf_cond, lambda: {"n": 2.0}, "changes its argument shared\\['n'\\] inside a branch"),
+        (reads_what_a_branch_left, list, r"changes its argument shared\[0\] inside a branch"),
+        (reads_what_a_side_of_tf_cond_left, dict, r"its argument shared\['doubled'\] inside a branch"),
         (sets_in_a_branch_only, dict, "'shared\\['n'\\]' must also be initialized in the else branch"),  # AutoGraph's
         (draws, lambda: random.Random(1), "changes its argument generator, a Random"),
         (draws, lambda: np.random.default_rng(1), "changes its argument generator, a Generator"),
