@@ -88,7 +88,7 @@ MAY_IMPORT = {
 PARTS_MAY_IMPORT = {
     "planning": {"": set(), "oracles": {""}},
     "ipu": {
-        "children": set(),
+        "subprocess_hook": set(),
         "configuration": set(),
         "keras2": set(),
         "layers": set(),

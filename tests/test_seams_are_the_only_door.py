@@ -249,7 +249,7 @@ def test_no_name_of_ours_hides_one_of_keras(ours: type, plain: type):
         plain(*arguments),
         *([keras.Model(x, keras.layers.Identity()(x))] if plain is keras.Model else []),
     ]
-    of_keras = {name for each in made for name in (*dir(each), *vars(each))}
+    keras_counterpart = {name for each in made for name in (*dir(each), *vars(each))}
     classes = [
         c
         for c in ours.__mro__
@@ -260,5 +260,5 @@ def test_no_name_of_ours_hides_one_of_keras(ours: type, plain: type):
             name
             for name in defined(ast.parse(textwrap.dedent(inspect.getsource(each))))
             if is_private(name)
-        } & of_keras
+        } & keras_counterpart
         assert not hidden, f"{each.__name__} has {hidden}, and so has Keras's {plain.__name__}"

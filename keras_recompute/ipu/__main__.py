@@ -59,7 +59,7 @@ def main(arguments: list[str], *, program: str = "python3 -m keras_recompute.ipu
 
 
 def _install_in_children() -> None:
-    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "children")
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subprocess_hook")
     given = os.environ.get("PYTHONPATH", "")
     if folder not in given.split(os.pathsep):
         os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [given])])

@@ -19,7 +19,7 @@ from keras_recompute.ipu.configuration.config import (
 )
 from keras_recompute.ipu.configuration.device import target_of
 from keras_recompute.ipu.configuration.options import OPTIONS
-from keras_recompute.ipu.configuration.unsupported import UNSUPPORTED
+from keras_recompute.ipu.configuration.refusals import UNSUPPORTED
 
 KIB, MIB = 1024, 1024 * 1024
 

@@ -11,7 +11,7 @@ import pytest
 
 from keras_recompute.ipu.configuration import support_tables
 from keras_recompute.ipu.configuration.options import OPTIONS
-from keras_recompute.ipu.configuration.unsupported import UNSUPPORTED
+from keras_recompute.ipu.configuration.refusals import UNSUPPORTED
 from keras_recompute.ipu.names.installation import NAMES
 
 ROOT = Path(__file__).parents[2]

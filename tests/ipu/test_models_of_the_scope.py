@@ -10,10 +10,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_recompute.ipu.models.extension import Extension
+from keras_recompute.ipu.models.ipu_model_mixin import IpuModelMixin
 
+from .pipeline_oracle import stage
 from .pipelines import numbers
-from .staged import stage
 
 pytestmark = pytest.mark.usefixtures("graphcore_names")
 
@@ -69,7 +69,7 @@ def test_no_model_is_stock_keras(scope, way):
     """Each trains in executions of two microbatches, which stock Keras does not record."""
     with scope():
         model = WAYS[way]()
-        assert isinstance(model, Extension)
+        assert isinstance(model, IpuModelMixin)
         model.compile("sgd", "mse", steps_per_execution=2)
         model.set_gradient_accumulation_options(2)
         shape = (4, 32, 32, 3) if way == "an application" else (4, 3)
@@ -80,7 +80,7 @@ def test_no_model_is_stock_keras(scope, way):
 def test_what_keras_makes_to_run_a_sequential_model_is_no_model_of_the_scope(scope):
     with scope():
         model = sequential()
-    assert not isinstance(model._functional, Extension)
+    assert not isinstance(model._functional, IpuModelMixin)
 
 
 @pytest.mark.parametrize("ending", ["keras", "h5"])
@@ -103,8 +103,8 @@ def test_what_is_saved_in_the_scope_is_loaded_inside_and_outside(scope, tmp_path
         model.save(path)
         inside = keras.models.load_model(path)
     outside = keras.models.load_model(path)
-    assert isinstance(inside, Extension)
-    assert not isinstance(outside, Extension)
+    assert isinstance(inside, IpuModelMixin)
+    assert not isinstance(outside, IpuModelMixin)
     for loaded in (inside, outside):
         np.testing.assert_allclose(loaded(x), expected, rtol=1e-6)
         assert isinstance(loaded.loss, keras.losses.MeanSquaredError)

@@ -59,19 +59,19 @@ def test_importing_the_room_patches_nothing():
 def test_every_way_to_write_a_name():
     """The imports as scripts write them."""
     import ipu_tensorflow_addons.keras.layers as layers
-    from tensorflow.keras import ipu as of_keras
+    from tensorflow.keras import ipu as keras_counterpart
     from tensorflow.python import ipu
     from tensorflow.python.keras import ipu as of_python_keras
 
     for name in ("config", "gradient_accumulation", "ipu_strategy", "pipelining_ops", "utils"):
         assert getattr(ipu, name) is sys.modules[f"tensorflow.python.ipu.{name}"]
     assert ipu.ops.pipelining_ops.PipelineSchedule is ipu.pipelining_ops.PipelineSchedule
-    assert tf.keras.ipu is of_keras
-    assert keras.ipu.PipelineStage is of_keras.PipelineStage
-    assert of_keras.PipelineStage is of_python_keras.PipelineStage
+    assert tf.keras.ipu is keras_counterpart
+    assert keras.ipu.PipelineStage is keras_counterpart.PipelineStage
+    assert keras_counterpart.PipelineStage is of_python_keras.PipelineStage
     import tensorflow.keras.layers  # noqa: F401  (TensorFlow then puts another object in the place of tf.keras)
 
-    assert tf.keras.ipu is of_keras
+    assert tf.keras.ipu is keras_counterpart
     assert ipu.ipu_strategy.IPUStrategy is ipu.ipu_strategy.IPUStrategyV1
     assert [s.name for s in ipu.pipelining_ops.PipelineSchedule] == ["Grouped", "Interleaved", "Sequential"]
     assert issubclass(layers.PopnnLSTM, keras.layers.LSTM)

@@ -57,7 +57,7 @@ def folders(directory: Path) -> list[Path]:
 
 def test_nothing_is_written_unless_asked_for(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert float(profiling.run(a_program(), X)) == pytest.approx(4 * 8 * 0.98935825, rel=1e-5)
+    assert float(profiling.run_reported(a_program(), X)) == pytest.approx(4 * 8 * 0.98935825, rel=1e-5)
     assert folders(tmp_path) == []
 
 
@@ -66,12 +66,12 @@ def test_one_folder_for_one_compiled_program(tmp_path, monkeypatch):
     ask(monkeypatch, autoReport__all="true", autoReport__directory=str(tmp_path / "deep" / "reports"))
     function = a_program()
     for _ in range(3):
-        profiling.run(function, X, input_feed=["x"])
+        profiling.run_reported(function, X, input_feed=["x"])
     [first] = folders(tmp_path / "deep" / "reports")
     assert re.fullmatch(rf"tf_report__\d{{4}}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+__{os.getpid()}", first.name)
     assert {file.name for file in first.iterdir()} == {"profile.pop", "framework.json", "debug.cbor", "keras_recompute.json"}
-    profiling.run(function, tf.ones((6, 8)), input_feed=["x"])
-    profiling.run(a_program(), X, input_feed=["x"])
+    profiling.run_reported(function, tf.ones((6, 8)), input_feed=["x"])
+    profiling.run_reported(a_program(), X, input_feed=["x"])
     assert len(folders(tmp_path / "deep" / "reports")) == 3
     report = pva.openReport(first / "profile.pop")
     assert len(report.execution.runs) == 2, "as many as Poplar reports by default"
@@ -89,7 +89,7 @@ def test_the_framework_report(tmp_path, monkeypatch):
     settings.allow_recompute = True
     settings.configure_ipu_system()
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1, name="dense")], name="mine")
-    profiling.run(a_program(), X, ipu_of_layer={"dense": 0}, model=model)
+    profiling.run_reported(a_program(), X, ipu_of_layer={"dense": 0}, model=model)
     [folder] = folders(tmp_path)
     framework = json.loads((folder / "framework.json").read_text())
     assert framework["framework"].startswith(f"TensorFlow {tf.__version__}, Keras 3")
@@ -103,15 +103,15 @@ def test_the_framework_report(tmp_path, monkeypatch):
 
 def test_the_configuration_asks_and_the_environment_wins(tmp_path, monkeypatch):
     configure(autoReport__outputGraphProfile="true", autoReport__directory=str(tmp_path / "configured"))
-    profiling.run(a_program(), X)
+    profiling.run_reported(a_program(), X)
     [folder] = folders(tmp_path / "configured")
     assert {file.name for file in folder.iterdir()} == {"profile.pop", "keras_recompute.json"}
     assert pva.openReport(folder).execution.runs == []
     ask(monkeypatch, autoReport__directory=str(tmp_path / "environment"))
-    profiling.run(a_program(), X)
+    profiling.run_reported(a_program(), X)
     assert [len(folders(tmp_path / name)) for name in ("configured", "environment")] == [1, 1]
     ask(monkeypatch, autoReport__outputGraphProfile="false")
-    profiling.run(a_program(), X)
+    profiling.run_reported(a_program(), X)
     assert len(folders(tmp_path / "configured")) == 1
 
 
@@ -158,7 +158,7 @@ def test_what_options_ask_for(monkeypatch, options, graph, execution, everything
 def test_options_that_cannot_be_read(monkeypatch, text, said):
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", text)
     with pytest.raises(ValueError, match=said):
-        profiling.run(a_program(), X)
+        profiling.run_reported(a_program(), X)
 
 
 def test_a_program_that_does_not_fit(tmp_path):
@@ -170,7 +170,7 @@ def test_a_program_that_does_not_fit(tmp_path):
     settings.compilation_poplar_options = {"autoReport.outputGraphProfile": "true", "autoReport.directory": str(tmp_path)}
     settings.configure_ipu_system()
     with pytest.raises(tf.errors.ResourceExhaustedError, match="out of memory") as raised:
-        profiling.run(function)
+        profiling.run_reported(function)
     [folder] = folders(tmp_path)
     assert f"Its profile was written to {folder / 'profile.pop'}" in raised.value.message
     assert "on IPU 0, whose 1 tiles have 256 KiB" in raised.value.message
@@ -180,17 +180,17 @@ def test_a_program_that_does_not_fit(tmp_path):
     settings.compilation_poplar_options = {"debug.allowOutOfMemory": "false"}
     settings.configure_ipu_system()
     with pytest.raises(tf.errors.ResourceExhaustedError, match="Reports were not asked for"):
-        profiling.run(function)
+        profiling.run_reported(function)
     settings.ipu_model.tiles_per_ipu = 2
     settings.configure_ipu_system()
-    assert profiling.run(function) == 20 * 64 * 64
+    assert profiling.run_reported(function) == 20 * 64 * 64
     settings.io_tiles.num_io_tiles = 1
     settings.configure_ipu_system()
     with pytest.raises(tf.errors.ResourceExhaustedError, match="whose 1 tiles"):
-        profiling.run(function)
+        profiling.run_reported(function)
     settings.compilation_poplar_options = {}
     settings.configure_ipu_system()
-    assert profiling.run(function) == 20 * 64 * 64, "nobody asked about the device"
+    assert profiling.run_reported(function) == 20 * 64 * 64, "nobody asked about the device"
 
 
 def test_programs_that_a_script_compiles_itself(tmp_path):
@@ -238,13 +238,13 @@ def test_the_device_of_the_strategy(tmp_path):
     settings.configure_ipu_system()
     function = a_program()
     with IPUStrategy("/device:IPU:1").scope():
-        profiling.run(function, keywords={"x": X}, input_feed=["x"])
+        profiling.run_reported(function, keywords={"x": X}, input_feed=["x"])
     with IPUStrategy().scope():
-        profiling.run(function, X)
+        profiling.run_reported(function, X)
     targets = sorted(pva.openReport(folder).compilation.target.numIPUs for folder in folders(tmp_path))
     assert targets == [1, 2]
     with IPUStrategy("/device:IPU:2").scope(), pytest.raises(ValueError, match="is none of the 2 devices"):
-        profiling.run(function, X)
+        profiling.run_reported(function, X)
 
 
 class TestReportHelper:
@@ -256,10 +256,10 @@ class TestReportHelper:
         settings.configure_ipu_system()
         function, other = a_program(), a_program()
         for _ in range(3):
-            profiling.run(function, X)
+            profiling.run_reported(function, X)
         first = helper.find_report()
         assert len(pva.openReport(first).execution.runs) == 3
-        profiling.run(other, X)
+        profiling.run_reported(other, X)
         assert helper.find_reports()[0] == first
         helper.assert_num_reports(2)
         with pytest.raises(AssertionError, match="3 reports were expected, but there are 2"):

@@ -12,7 +12,7 @@ from keras_recompute.errors import ReportError
 from keras_recompute.ipu.reports import pva
 from keras_recompute.ipu.reports.cbor import encode
 from keras_recompute.ipu.reports.folder import new_folder, write_details
-from keras_recompute.ipu.reports.spread import NOTE, Placement, Spread, even_shares
+from keras_recompute.ipu.reports.tile_estimate import NOTE, Placement, TileEstimate, even_shares
 from keras_recompute.liveness import (
     Buffer,
     IpuTarget,
@@ -53,7 +53,7 @@ PROGRAM = Program(
 # as 5 + 5. Step 2 lists 10 of 11 bytes: all of it belongs to no layer, 6 + 5.
 ALWAYS = (62, 11)
 HELD = ((40, 45, 6, 0), (0, 85, 5, 0))
-SPREAD = Spread(Profile(PROGRAM, DEVICE), Placement({"first": 0, "second": 1}, io_tiles=1))
+SPREAD = TileEstimate(Profile(PROGRAM, DEVICE), Placement({"first": 0, "second": 1}, io_tiles=1))
 
 
 def test_bytes_of_ipus():
@@ -81,8 +81,8 @@ def test_more_storage_than_the_step_counts_is_scaled():
         (Step("a", 51),),
         (buffer("a", 60, 0, 0, "temporary", "first"), buffer("b", 40, 0, 0, "temporary", "second")),
     )
-    spread = Spread(Profile(program, DEVICE), Placement({"first": 0, "second": 1}))
-    assert spread.not_always_live_bytes == ((31,), (20,))
+    estimate = TileEstimate(Profile(program, DEVICE), Placement({"first": 0, "second": 1}))
+    assert estimate.not_always_live_bytes == ((31,), (20,))
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_layer_inside_others(layer, ipu):
 
 
 def test_an_unknown_ipu_counts_as_none():
-    spread = Spread(Profile(PROGRAM, DEVICE), Placement({"first": 7}))
-    assert spread.always_live_bytes == (37, 36)
+    estimate = TileEstimate(Profile(PROGRAM, DEVICE), Placement({"first": 7}))
+    assert estimate.always_live_bytes == (37, 36)
 
 
 @pytest.fixture

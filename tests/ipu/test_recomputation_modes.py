@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from keras_recompute.ipu.pipeline.model_stages import Task
 
+from .pipeline_oracle import stage
 from .pipelines import configure
-from .staged import stage
 
 ROWS, WIDTH = 2, 3
 THEN, BETWEEN = "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"

@@ -367,16 +367,16 @@ def test_a_strategy_runs_compiled_functions(scope):
 
 
 def test_the_strategy_in_force_ends_with_its_scope():
-    from keras_recompute.ipu.configuration.entered import current
+    from keras_recompute.ipu.configuration.current_strategy import current_strategy
     from keras_recompute.ipu.models import strategy
 
     def fail_inside():
         with strategy.IPUStrategy().scope():
-            assert current() is not None
+            assert current_strategy() is not None
             raise KeyError
 
     plain_new = keras.Model.__new__
     with pytest.raises(KeyError):
         fail_inside()
-    assert current() is None
+    assert current_strategy() is None
     assert keras.Model.__new__ is plain_new

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from .replicated import BATCH, ByHand, configure, data, replicated
+from .replica_models import BATCH, ByHand, configure, data, replicated
 
 pytestmark = pytest.mark.usefixtures("graphcore_names")
 

@@ -164,7 +164,7 @@ def test_python_processes_that_a_script_starts_find_the_names(tmp_path, generati
         "    sys.exit(subprocess.call([sys.executable, sys.argv[0], str(int(sys.argv[1]) - 1)], cwd='/'))\n"
         "from tensorflow.python import ipu\n"
         "import ipu_tensorflow_addons.keras.layers as layers\n"
-        "print(ipu.config.IPUConfig.__name__, layers.LSTM.__name__, [p for p in sys.path if p.endswith('children')])\n"
+        "print(ipu.config.IPUConfig.__name__, layers.LSTM.__name__, [p for p in sys.path if p.endswith('subprocess_hook')])\n"
     )
     child = str(tmp_path / "child.py")
     code, output, errors = run(tmp_path, "-m", "keras_recompute.ipu", child, str(generations))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .staged import BATCH, ORDERS, data, pipelined, trained_plainly
+from .pipeline_oracle import BATCH, ORDERS, data, pipelined, trained_plainly
 
 pytestmark = pytest.mark.usefixtures("graphcore_names")
 

@@ -11,8 +11,8 @@ from keras_recompute.ipu.pipeline.pipelining_ops import PipelineSchedule
 from keras_recompute.ipu.pipeline.schedule import Schedule, microbatch_multiple
 from keras_recompute.liveness import profile
 
+from .pipeline_oracle import ORDERS, stage
 from .pipelines import configure
-from .staged import ORDERS, stage
 
 pytestmark = pytest.mark.usefixtures("graphcore_names")
 

@@ -12,8 +12,8 @@ from keras_recompute.ipu.models.unfolded import unfolded
 from keras_recompute.liveness import compile_program
 from keras_recompute.op_names import FORWARD
 
+from .pipeline_oracle import ORDERS
 from .pipelines import pipelined_lstm
-from .staged import ORDERS
 
 pytestmark = pytest.mark.usefixtures("graphcore_names")
 FLOAT = 4

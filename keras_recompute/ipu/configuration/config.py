@@ -16,8 +16,8 @@ from .options import (
     SelectionOrder,
     StochasticRoundingBehaviour,
 )
+from .refusals import refuse
 from .tree import AttributeMetadata, Category
-from .unsupported import refuse
 
 __all__ = [
     "AttributeMetadata",

@@ -2,7 +2,7 @@
 
 An option is *emulated*, or *accepted*: remembered and listed, without effect, because it tunes Poplar's compiler or its
 hardware and there is neither; a few are accepted with a warning. Or it is *refused* where it is set to something else than
-its default: it would change results or memory, and that is not emulated. The reasons stand in ``unsupported``.
+its default: it would change results or memory, and that is not emulated. The reasons stand in ``refusals``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class StochasticRoundingBehaviour(enum.Enum):
 class Option:
     """One option: ``type_name`` is how errors call what it takes, ``fits`` tells whether a value has that type.
 
-    ``refused_as`` names the entry of ``unsupported`` for values that ``is_refused``, by default all but the default.
+    ``refused_as`` names the entry of ``refusals`` for values that ``is_refused``, by default all but the default.
     """
 
     name: str

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 from ...atomic_files import atomic_write
-from .absent import ABSENT
-from .keras2_ways import WAYS
+from .keras2_compat import WAYS
+from .missing_names import MISSING
 from .options import ACCEPTED, OPTIONS
-from .unsupported import UNSUPPORTED
+from .refusals import UNSUPPORTED
 
 _MARK = re.compile(r"(<!-- table: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -26,7 +26,7 @@ def tables() -> dict[str, str]:
     They are ``unsupported``, what raises UnsupportedError, ``absent``, ``keras``, Keras 2's ways, and ``options`` of IPUConfig.
     """
     instead: dict[str, list[str]] = {}
-    for name, why in ABSENT.items():
+    for name, why in MISSING.items():
         instead.setdefault(why, []).append(f"`{name}`")
     refusals = [f"| {name} | {why} |" for name, why in sorted(UNSUPPORTED.items(), key=lambda entry: entry[0].lower())]
     emulated = [f"| `{o.name}` | {o.becomes} |" for o in OPTIONS if o.becomes != ACCEPTED]

@@ -1,6 +1,6 @@
 """Ways of Keras 2 made to work in Keras 3, one function for each, while Graphcore's names are installed.
 
-``configuration.keras2_ways`` lists them. Each only adapts what Keras 3 refuses, so nothing that works without them changes.
+``configuration.keras2_compat`` lists them. Each only adapts what Keras 3 refuses, so nothing that works without them changes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from ...seams.keras.patched_methods import patch_constructor, patch_method
-from .weight_files import weight_files_under_any_name
+from .weight_files import accept_any_weight_file_name
 
 _TIME_MAJOR = "keras2_time_major"
 
 
-def whole_numbers_for_shapes() -> AbstractContextManager[None]:
+def accept_integer_shapes() -> AbstractContextManager[None]:
     """``Input(80)``: the class of input layers is what every name of the function makes."""
 
     def adapted(_: Any, *args: Any, **kwargs: Any) -> Any:
@@ -31,7 +31,7 @@ def whole_numbers_for_shapes() -> AbstractContextManager[None]:
     return patch_constructor(keras.layers.InputLayer, adapted)
 
 
-def models_that_hand_themselves_on() -> AbstractContextManager[None]:
+def accept_self_argument() -> AbstractContextManager[None]:
     """``super().__init__(self)`` in a model's class."""
 
     def adapted(made: Any, *args: Any, **kwargs: Any) -> Any:
@@ -41,7 +41,7 @@ def models_that_hand_themselves_on() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def time_first_in_recurrent_layers() -> Iterator[None]:
+def accept_time_major() -> Iterator[None]:
     """``LSTM(..., time_major=True)``: the layer turns its inputs, and the sequences that it returns."""
 
     def adapted(made: Any, *args: Any, **kwargs: Any) -> Any:
@@ -90,7 +90,7 @@ def time_first_in_recurrent_layers() -> Iterator[None]:
         yield
 
 
-def sequences_under_their_old_name() -> AbstractContextManager[None]:
+def accept_inputs_keyword() -> AbstractContextManager[None]:
     """``LSTM(4)(inputs=x)``: Keras 3 calls the argument ``sequences``."""
 
     def call(plain: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -102,7 +102,7 @@ def sequences_under_their_old_name() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def learning_rates_as_they_were() -> Iterator[None]:
+def accept_old_learning_rates() -> Iterator[None]:
     """``lr``, ``decay``, and learning rates of any type."""
 
     def adapted(_: Any, *args: Any, **kwargs: Any) -> Any:
@@ -129,7 +129,7 @@ def learning_rates_as_they_were() -> Iterator[None]:
 
 
 @contextmanager
-def types_of_layers_by_floatx() -> Iterator[None]:
+def apply_floatx_to_layers() -> Iterator[None]:
     """``set_floatx``, under each of its names: Keras 3 fixes the type of layers when the first is made."""
     plain = keras.config.set_floatx
 
@@ -150,7 +150,7 @@ def types_of_layers_by_floatx() -> Iterator[None]:
             module.set_floatx = plain
 
 
-def predictions_with_an_axis_too_many() -> AbstractContextManager[None]:
+def accept_trailing_unit_axis() -> AbstractContextManager[None]:
     """A class as target for predictions with a last axis of size 1 behind those of the classes, which Keras 2 takes off."""
 
     def call(plain: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any) -> Any:
@@ -163,20 +163,20 @@ def predictions_with_an_axis_too_many() -> AbstractContextManager[None]:
 
 
 ADAPTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    "Input(80)": whole_numbers_for_shapes,
-    "super().__init__(self)": models_that_hand_themselves_on,
-    "LSTM(..., time_major=True)": time_first_in_recurrent_layers,
-    "LSTM(4)(inputs=x)": sequences_under_their_old_name,
-    "SGD(lr=0.1, decay=1e-3)": learning_rates_as_they_were,
-    "SGD(learning_rate=np.float32(0.1))": learning_rates_as_they_were,
-    'set_floatx("float16")': types_of_layers_by_floatx,
-    'save_weights("weights.hd5")': weight_files_under_any_name,
-    "SparseCategoricalCrossentropy()(y, p[..., None])": predictions_with_an_axis_too_many,
+    "Input(80)": accept_integer_shapes,
+    "super().__init__(self)": accept_self_argument,
+    "LSTM(..., time_major=True)": accept_time_major,
+    "LSTM(4)(inputs=x)": accept_inputs_keyword,
+    "SGD(lr=0.1, decay=1e-3)": accept_old_learning_rates,
+    "SGD(learning_rate=np.float32(0.1))": accept_old_learning_rates,
+    'set_floatx("float16")': apply_floatx_to_layers,
+    'save_weights("weights.hd5")': accept_any_weight_file_name,
+    "SparseCategoricalCrossentropy()(y, p[..., None])": accept_trailing_unit_axis,
 }
 
 
 @contextmanager
-def as_in_keras_2() -> Iterator[None]:
+def adapt_keras() -> Iterator[None]:
     """Adapt Keras until the context ends."""
     with ExitStack() as stack:
         for adaptation in dict.fromkeys(ADAPTATIONS.values()):

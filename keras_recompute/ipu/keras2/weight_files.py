@@ -18,7 +18,7 @@ _OF_KERAS_3 = (_ENDING, ".weights.json", ".keras")
 
 
 @contextmanager
-def weight_files_under_any_name() -> Iterator[None]:
+def accept_any_weight_file_name() -> Iterator[None]:
     """``save_weights("weights.hd5")``: the file is what Keras 3 writes, and files that Keras 2 wrote are read as ever."""
     with patch_method(keras.Model, "save_weights", _save), patch_method(keras.Model, "load_weights", _load):
         yield

@@ -13,13 +13,13 @@ import tensorflow as tf
 from ...seams.keras.training import split_for_validation
 
 
-def given_to(method: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+def bound_arguments(method: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
     """Return the arguments of a call of ``method`` by name, however they are given. Raises TypeError as the call would."""
     bound = inspect.signature(method).bind(*args, **kwargs)
     return {**bound.arguments, **bound.kwargs}
 
 
-def held_out(x: Any, validation_split: float | None, validation_data: Any) -> tuple[Any, Any]:
+def split_validation(x: Any, validation_split: float | None, validation_data: Any) -> tuple[Any, Any]:
     """Return the inputs that ``fit`` trains on, and those that it evaluates or None, of the arguments that Keras takes."""
     if validation_data is not None:
         return x, validation_data[0] if isinstance(validation_data, (list, tuple)) else validation_data

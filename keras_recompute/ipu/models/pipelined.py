@@ -14,28 +14,28 @@ from ...seams.keras.construction import construct_plain_functional, derive_from_
 from ...seams.keras.graph import Functional, functional_of_sequential
 from ...seams.keras.layers import layers_in, takes_training
 from ..configuration import config
-from ..configuration.entered import entering
+from ..configuration.current_strategy import enter_strategy
 from ..pipeline.assignment import (
     OF_FUNCTIONAL,
     OF_SEQUENTIAL,
     OF_SUBCLASS,
-    Place,
+    StagedCall,
     entries_of,
-    places_of_calls,
-    places_of_layers,
     print_summary,
+    staged_calls,
+    staged_layers,
     stages_of_entries,
     stages_of_sequence,
 )
 from ..pipeline.model_stages import Task
 from ..pipeline.staged_graph import check_stages, staged_graph
 from ..pipeline.stages import PipelineStage, Stages, assigned_stage
-from .extension import Extension
+from .ipu_model_mixin import IpuModelMixin
 
 _BUILT_FIRST = "has no layers' calls to assign before it is built: call it on data, build it, or fit it first"
 
 
-class _Assigned(Extension):
+class _Assigned(IpuModelMixin):
     """The stage assignment methods of models whose calls can be listed."""
 
     _kind = OF_FUNCTIONAL
@@ -72,8 +72,8 @@ class _Assigned(Extension):
         """Return the stages that ``entries`` say, or raise ValueError. An addition to Graphcore's API."""
         return stages_of_entries(self._places(), entries, self._kind)
 
-    def _places(self) -> list[Place]:
-        return places_of_calls(self._listed())
+    def _places(self) -> list[StagedCall]:
+        return staged_calls(self._listed())
 
     def _assign(self, stages: tuple[Any, ...]) -> None:
         object.__setattr__(self, "assigned_stages", stages)  # past Keras, which wraps tuples
@@ -129,8 +129,8 @@ class PipelinedSequential(_Assigned, keras.Sequential):
         """
         self._assign(stages_of_sequence(self._places(), pipeline_stage_assignment, self._kind))
 
-    def _places(self) -> list[Place]:
-        return places_of_layers(self.layers)
+    def _places(self) -> list[StagedCall]:
+        return staged_layers(self.layers)
 
     def functional_of(self, task: Task) -> keras.Model:
         """Return the functional model that the layers form; raise ValueError before the model is built."""
@@ -195,7 +195,7 @@ class PipelinedSubclass(_Assigned):
         given = {"training": is_training} if takes_training(self) else {}
         before = PipelineStage.times_entered
         try:
-            with entering(self._made_in), construct_plain_functional():
+            with enter_strategy(self._made_in), construct_plain_functional():
                 return Functional(inputs, self.call(inputs, **given))
         except Exception as error:
             layers = layers_in(self, include_self=False)
@@ -227,7 +227,7 @@ def _specs(shapes: Any) -> Any:
 _extended: dict[tuple[type, bool], type] = {}
 
 
-def extended(cls: type, *, is_functional: bool) -> type:
+def ipu_class_of(cls: type, *, is_functional: bool) -> type:
     """Return the class that a model of class ``cls`` gets in an IPUStrategy's scope.
 
     It has the name of the class that the model has outside of it: what is saved inside can be loaded outside, and inside

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from ..configuration.absent import AbsentNameError, why_absent
-from ..pipeline.options import PipelineOptions, positive_or_none
+from ..configuration.missing_names import AbsentNameError, why_missing
+from ..pipeline.pipelining_options import PipelineOptions, positive_or_none
 from ..pipeline.replica_metrics import ReplicatedMetricReductionMethod, reduction_of_metrics
 
 # Keras turns the bases of functional models into functional ones, so this must not be a model itself.
@@ -75,7 +75,7 @@ class Settings(_Model):
 
     def export_for_ipu_serving(self, *_: Any, **__: Any) -> None:
         """Raise AbsentNameError."""
-        raise AbsentNameError(why_absent("keras.Model.export_for_ipu_serving"))
+        raise AbsentNameError(why_missing("keras.Model.export_for_ipu_serving"))
 
     def _forget_programs(self) -> None:
         """Have all programs made anew: what they were made by has changed."""

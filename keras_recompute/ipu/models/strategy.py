@@ -13,10 +13,10 @@ import tensorflow as tf
 from ...seams.keras.construction import construct_models_with
 from ...seams.keras.graph import Functional
 from ..configuration import config
-from ..configuration.entered import entering
+from ..configuration.current_strategy import enter_strategy
 from ..queues.host import run_with_queues
-from .extension import Extension
-from .pipelined import extended
+from .ipu_model_mixin import IpuModelMixin
+from .pipelined import ipu_class_of
 
 
 class IPUStrategy:
@@ -43,7 +43,7 @@ class IPUStrategy:
 
         def make(plain_new: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
             made = plain_new(cls, *args, **kwargs)
-            if isinstance(made, Extension):
+            if isinstance(made, IpuModelMixin):
                 return made
             if cls is keras.Model and type(made) is cls:
                 return made  # neither functional nor a class of the user's: there is nothing to run
@@ -51,9 +51,9 @@ class IPUStrategy:
             is_functional = issubclass(cls, Functional) or any(
                 isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten((args, kwargs))
             )
-            return plain_new(extended(cls, is_functional=is_functional), *args, **kwargs)
+            return plain_new(ipu_class_of(cls, is_functional=is_functional), *args, **kwargs)
 
-        with construct_models_with(make) if self._extends else nullcontext(), entering(self):
+        with construct_models_with(make) if self._extends else nullcontext(), enter_strategy(self):
             yield self
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from keras.layers import Dense
 
 from ...layers.recomputation_checkpoint import RecomputationCheckpoint
-from ..configuration.refused_on_use import refused_on_use
+from ..configuration.lazy_refusal import refuse_on_use
 from ..layers.assume_equal import AssumeEqualAcrossReplicas
 from ..layers.dropout import Dropout
 from ..layers.normalization import GroupNormalization, InstanceNormalization, LayerNormalization
@@ -13,8 +13,8 @@ from ..layers.popnn import PopnnGRU, PopnnLSTM
 from ..layers.serialized import Embedding, SerialDense
 
 LSTM, GRU = PopnnLSTM, PopnnGRU
-ConvertFromF8 = refused_on_use("ipu_tensorflow_addons.keras.layers.ConvertFromF8")
-ConvertToF8 = refused_on_use("ipu_tensorflow_addons.keras.layers.ConvertToF8")
+ConvertFromF8 = refuse_on_use("ipu_tensorflow_addons.keras.layers.ConvertFromF8")
+ConvertToF8 = refuse_on_use("ipu_tensorflow_addons.keras.layers.ConvertToF8")
 GroupNorm, InstanceNorm, LayerNorm = GroupNormalization, InstanceNormalization, LayerNormalization
 
 __all__ = [

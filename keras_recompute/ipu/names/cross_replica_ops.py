@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..configuration.unsupported import refuse
-from ..pipeline.replicas import running
+from ..configuration.refusals import refuse
+from ..pipeline.emulated_replicas import running
 
 __all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
 

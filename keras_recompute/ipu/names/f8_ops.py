@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from ..configuration.refused_on_use import refused_on_use
+from ..configuration.lazy_refusal import refuse_on_use
 
 __all__ = ["Format", "QuarterTensor", "convert_from_f8", "convert_to_f8", "create_metadata", "f8_matmul"]
 
@@ -31,7 +31,7 @@ def create_metadata(fmt: Format, scale: int = 0) -> Metadata:
     return Metadata(fmt, scale)
 
 
-QuarterTensor = refused_on_use(f"{_MODULE}.QuarterTensor")
-convert_from_f8 = refused_on_use(f"{_MODULE}.convert_from_f8")
-convert_to_f8 = refused_on_use(f"{_MODULE}.convert_to_f8")
-f8_matmul = refused_on_use(f"{_MODULE}.f8_matmul")
+QuarterTensor = refuse_on_use(f"{_MODULE}.QuarterTensor")
+convert_from_f8 = refuse_on_use(f"{_MODULE}.convert_from_f8")
+convert_to_f8 = refuse_on_use(f"{_MODULE}.convert_to_f8")
+f8_matmul = refuse_on_use(f"{_MODULE}.f8_matmul")

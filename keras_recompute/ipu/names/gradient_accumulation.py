@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ..pipeline.options import GradientAccumulationReductionMethod
+from ..pipeline.pipelining_options import GradientAccumulationReductionMethod
 
 __all__ = ["GradientAccumulationReductionMethod"]

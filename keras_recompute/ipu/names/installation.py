@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..configuration.absent import AbsentModuleError, AbsentNameError, why_absent
+from ..configuration.missing_names import AbsentModuleError, AbsentNameError, why_missing
 
 # The modules of keras.optimizer_v2; each has all its names here.
 _OF_OPTIMIZER_V2 = (
@@ -136,7 +136,7 @@ def _make_all() -> None:
             if name not in _made:
                 _make(name)
         _adapted.close()
-        _adapted.enter_context(importlib.import_module("...keras2.adaptations", __name__).as_in_keras_2())
+        _adapted.enter_context(importlib.import_module("...keras2.adaptations", __name__).adapt_keras())
     finally:
         _making.pop()
 
@@ -164,7 +164,7 @@ def _make(name: str) -> ModuleType:
 def _raise_absent(module: str, name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)  # asked by Python itself
-    raise AbsentNameError(why_absent(f"{module}.{name}"))
+    raise AbsentNameError(why_missing(f"{module}.{name}"))
 
 
 class _Finder(MetaPathFinder):
@@ -180,7 +180,7 @@ class _Finder(MetaPathFinder):
         if fullname not in NAMES:
             is_absent = fullname.rpartition(".")[0] in NAMES or (fullname in _BESIDE and not self._spec_of_others(fullname))
             if is_absent:
-                raise AbsentModuleError(why_absent(fullname))
+                raise AbsentModuleError(why_missing(fullname))
             return None
         if fullname not in _WITHOUT_TENSORFLOW:
             importlib.import_module("tensorflow")

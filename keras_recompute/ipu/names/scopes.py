@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..configuration.refused_on_use import refused_on_use
+from ..configuration.lazy_refusal import refuse_on_use
 
 __all__ = ["frontend_attribute", "ipu_jit_scope", "ipu_scope", "ipu_shard", "outside_compilation_scope"]
 
 _MODULE = "tensorflow.python.ipu.scopes"
 
-frontend_attribute = refused_on_use(f"{_MODULE}.frontend_attribute")
-ipu_jit_scope = refused_on_use(f"{_MODULE}.ipu_jit_scope")
-ipu_scope = refused_on_use(f"{_MODULE}.ipu_scope")
-ipu_shard = refused_on_use(f"{_MODULE}.ipu_shard")
-outside_compilation_scope = refused_on_use(f"{_MODULE}.outside_compilation_scope")
+frontend_attribute = refuse_on_use(f"{_MODULE}.frontend_attribute")
+ipu_jit_scope = refuse_on_use(f"{_MODULE}.ipu_jit_scope")
+ipu_scope = refuse_on_use(f"{_MODULE}.ipu_scope")
+ipu_shard = refuse_on_use(f"{_MODULE}.ipu_shard")
+outside_compilation_scope = refuse_on_use(f"{_MODULE}.outside_compilation_scope")

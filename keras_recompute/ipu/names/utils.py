@@ -22,7 +22,7 @@ from ..configuration.config import (
     reset_ipu_configuration,
 )
 from ..configuration.device import FIRST_DEVICE, device_number
-from ..pipeline.replicas import seed_replicas
+from ..pipeline.emulated_replicas import seed_replicas
 
 __all__ = [
     "DeviceConnectionType",

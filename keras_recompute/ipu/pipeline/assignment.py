@@ -84,7 +84,7 @@ OF_SEQUENTIAL = Kind(SequentialLayerPipelineStageAssignment, SequentialNestedMod
 OF_SUBCLASS = Kind(ModelLayerPipelineStageAssignment, NestedModelPipelineStageAssignment)
 
 
-class Place(NamedTuple):
+class StagedCall(NamedTuple):
     """A call of ``operation``, the stage that ``PipelineStage`` noted, and which of the calls it is, where that is known."""
 
     operation: Any
@@ -92,20 +92,20 @@ class Place(NamedTuple):
     number: tuple[int, ...] = ()
 
 
-def places_of_calls(functional: keras.Model) -> list[Place]:
+def staged_calls(functional: keras.Model) -> list[StagedCall]:
     """Return the calls of a functional model in running order."""
     return [
-        Place(node.operation, stage_of(node), (nodes_of_operation(node.operation).index(node),))
+        StagedCall(node.operation, stage_of(node), (nodes_of_operation(node.operation).index(node),))
         for node in call_nodes(functional)
     ]
 
 
-def places_of_layers(layers: Sequence[Any]) -> list[Place]:
+def staged_layers(layers: Sequence[Any]) -> list[StagedCall]:
     """Return the calls of the ``layers`` of a sequential model."""
-    return [Place(layer, assigned_stage(layer)) for layer in layers]
+    return [StagedCall(layer, assigned_stage(layer)) for layer in layers]
 
 
-def entries_of(places: Sequence[Place], stages: Stages, kind: Kind) -> list[Any]:
+def entries_of(places: Sequence[StagedCall], stages: Stages, kind: Kind) -> list[Any]:
     """Return an entry for each of ``places``, in ``stages`` or, without, where they are by themselves."""
     found = []
     for number, place in enumerate(places):
@@ -124,7 +124,7 @@ def entries_of(places: Sequence[Place], stages: Stages, kind: Kind) -> list[Any]
     return found
 
 
-def stages_of_entries(places: Sequence[Place], entries: Any, kind: Kind) -> tuple[Any, ...]:
+def stages_of_entries(places: Sequence[StagedCall], entries: Any, kind: Kind) -> tuple[Any, ...]:
     """Return the stages that ``entries`` say for each of ``places``; raise ValueError if they do not fit."""
     if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, kind) for entry in entries):
         names = " and ".join(each.__name__ for each in kind)
@@ -151,7 +151,7 @@ def stages_of_entries(places: Sequence[Place], entries: Any, kind: Kind) -> tupl
     return tuple(stages)
 
 
-def stages_of_sequence(places: Sequence[Place], given: Any, kind: Kind) -> tuple[Any, ...]:
+def stages_of_sequence(places: Sequence[StagedCall], given: Any, kind: Kind) -> tuple[Any, ...]:
     """Return the stages of a sequential model's layers, ``given`` as numbers or entries; a model's is all its calls'.
 
     They start at 0 and rise by at most one; in models inside, which may have branches, the run finds out. Raises ValueError.
@@ -195,7 +195,7 @@ def print_summary(entries: Sequence[Any], line_length: int | None, print_fn: Cal
     say("_" * width)
 
 
-def _checked(stage: Any, place: Place) -> int:
+def _checked(stage: Any, place: StagedCall) -> int:
     if type(stage) is not int or stage < 0:
         raise ValueError(
             f"the pipeline stage of layer {place.operation.name!r} must be a whole number from 0 on, not {stage!r}"
@@ -203,7 +203,7 @@ def _checked(stage: Any, place: Place) -> int:
     return stage
 
 
-def _is_model(place: Place) -> bool:
+def _is_model(place: StagedCall) -> bool:
     """Whether the calls inside have entries of their own: those of models made in the scope."""
     return hasattr(place.operation, "pipeline_stage_entries")
 

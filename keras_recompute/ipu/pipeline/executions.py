@@ -16,16 +16,16 @@ import tensorflow as tf
 from ...engine.passes import target_now
 from ...engine.pieces import Pieces
 from ...models.graph import Graph
-from .accumulate import Accumulation, accumulated_gradients, run_accumulated
+from .accumulation import Accumulation, accumulated_gradients, run_accumulated
+from .emulated_replicas import Replicas
 from .inference import evaluate_microbatches, predict_microbatches, prediction_specs
 from .loop import PipelineLoop
 from .model_stages import ModelStages, Task
-from .options import PipelineOptions
-from .replica_metrics import ReplicatedMetricReductionMethod, reduced
-from .replicas import Replicas
+from .multiworker_update import gradients_of_one_update
+from .pipelining_options import PipelineOptions
+from .replica_metrics import ReplicatedMetricReductionMethod, reduce_metrics
 from .schedule import Schedule
 from .stage_program import StageProgram
-from .workers import gradients_of_one_update
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ def training_execution(
         if is_one_of_several:
             return gradients_of_one_update(accumulation, gradients_from)
         results = run_accumulated(model, accumulation, gradients_from, record, replicas)
-        return *results, reduced(replicas.metrics_of_each(), metric_reduction)
+        return *results, reduce_metrics(replicas.metrics_of_each(), metric_reduction)
 
     return tf.function(execution, jit_compile=True, autograph=False)
 
@@ -129,7 +129,7 @@ def evaluation_execution(
             return []
 
         replicas.each(of_one)
-        return reduced(replicas.metrics_of_each(), metric_reduction)
+        return reduce_metrics(replicas.metrics_of_each(), metric_reduction)
 
     return tf.function(execution, jit_compile=True, autograph=False)
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from ...engine.passes import target_now
 from ...engine.pieces import Pieces
-from .accumulate import losses_of_each, note_each, repeat
-from .replicas import Replicas
+from .accumulation import losses_of_each, record_each, repeat
+from .emulated_replicas import Replicas
 
 
 def evaluate_microbatches(model: keras.Model, feed: Any, first: tf.Tensor, count: int, replicas: Replicas) -> None:
@@ -20,7 +20,7 @@ def evaluate_microbatches(model: keras.Model, feed: Any, first: tf.Tensor, count
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(_taken(feed, m))
         y_pred = model(x, training=False)
         parts = (x, y, y_pred, sample_weight)
-        note_each(model, parts, replicas, losses_of_each(model, parts, replicas, training=False))
+        record_each(model, parts, replicas, losses_of_each(model, parts, replicas, training=False))
         return (m + 1,)
 
     repeat(microbatch, first, count)

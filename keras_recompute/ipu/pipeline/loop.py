@@ -22,7 +22,7 @@ from ...engine.passes import target_now
 from ...engine.passes.fence import never
 from ...engine.pieces import Pieces
 from ...op_names import backward_scope, forward_scope
-from .accumulate import Reduction, accumulated
+from .accumulation import Reduction, accumulate
 from .schedule import Schedule
 from .stage_program import StageProgram
 from .stash import Stash
@@ -169,7 +169,7 @@ class _Turn:
             with tf.name_scope(forward_scope(f"stage-{s}")):
                 return stage.forward(received, feed, number)
 
-        outputs, saved = stage.distribute(self._branch(position, m, work, stage.distinct))
+        outputs, saved = stage.outputs_and_saved(self._branch(position, m, work, stage.distinct))
         self._waiting[_HANDED_ON, s] = outputs
         if s == len(self._loop.stages) - 1:
             self._report(m, outputs)
@@ -235,7 +235,7 @@ class _Turn:
             if variable.ref() not in number:
                 continue
             slot = self._loop.slot(s, number[variable.ref()])
-            total = accumulated(reduction, self._sums[slot], gradient, m)
+            total = accumulate(reduction, self._sums[slot], gradient, m)
             # Unlike a sum after a zero, a mean is not the same after a microbatch that there is none of.
             is_mean = reduction is Reduction.RUNNING_MEAN
             self._sums[slot] = tf.where(self._is_there(m), total, self._sums[slot]) if is_mean else total

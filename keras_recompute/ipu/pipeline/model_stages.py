@@ -20,9 +20,9 @@ from ...models.execute import ExecutionPlan, execute
 from ...models.graph import Graph
 from ...seams.keras.graph import flat_inputs
 from ...seams.keras.layers import layers_in, losses_of, remove_losses
-from .accumulate import losses_of_each, mean_of, note_each, sum_of
+from .accumulation import losses_of_each, mean_of, record_each, sum_of
+from .emulated_replicas import Replicas
 from .pipelining_ops import PipelineSchedule, RecomputationMode
-from .replicas import Replicas
 from .schedule import Schedule
 from .stage_program import StageProgram, StageScope, Work, forward_only, save_tensors, stage_program
 from .staged_graph import stage_graphs
@@ -115,7 +115,7 @@ class ModelStages:
         (x, y, sample_weight), y_pred = data, self.packed(outputs)
         parts = (x, y, y_pred, sample_weight)
         losses = losses_of_each(self.model, parts, replicas, training=training)
-        note_each(self.model, parts, replicas, losses)
+        record_each(self.model, parts, replicas, losses)
         reported = mean_of(losses)
         return [self.model.optimizer.scale_loss(sum_of(losses)), reported] if training else [reported]
 

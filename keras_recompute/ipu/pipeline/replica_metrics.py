@@ -31,7 +31,7 @@ def reduction_of_metrics(value: Any) -> ReplicatedMetricReductionMethod:
     return ReplicatedMetricReductionMethod[value.upper()]
 
 
-def reduced(results: Sequence[Any], method: ReplicatedMetricReductionMethod) -> Any:
+def reduce_metrics(results: Sequence[Any], method: ReplicatedMetricReductionMethod) -> Any:
     """Return the nests ``results``, one per replica, as one: each value is of shape ``()``, with LIST ``(replicas,)``."""
     if len(results) == 1 or method is ReplicatedMetricReductionMethod.NONE:
         return results[-1]

@@ -123,7 +123,7 @@ class StageProgram:
         made = self.part.forward.write(self._values([*received, *feed, number]))
         return [made[n] for n in self._first_copies]
 
-    def distribute(self, distinct: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    def outputs_and_saved(self, distinct: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Return the outputs and the saved values, given what ``forward`` returned."""
         by_origin = dict(zip((self._origins[n] for n in self._first_copies), distinct))
         all_made = [by_origin[origin] for origin in self._origins]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...seams.keras.construction import observe_construction
-from ..configuration.entered import current
+from ..configuration.current_strategy import current_strategy
 
 # The stages of a model's calls in running order, for a call of a model with stages inside a tuple of those; None where no one
 # set them, and they are what is noted at calls and layers.
@@ -29,7 +29,7 @@ class PipelineStage:
         self.stage = stage
 
     def __enter__(self) -> PipelineStage:
-        if current() is None:
+        if current_strategy() is None:
             raise RuntimeError(
                 f"PipelineStage({self.stage}) is used outside a strategy: enter `with IPUStrategy().scope():` first"
             )

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ...engine.passes import target_now
 from ...errors import RecomputeError
 from ...seams.tensorflow.concrete_functions import is_compiled
-from ..reports.profiling import run as profiled
+from ..reports.profiling import run_reported
 
 _uncompiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
@@ -32,7 +32,7 @@ def run_with_queues(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     if function not in _uncompiled and not uses_iterator:
         try:
             if is_compiled(function):
-                return profiled(function, *args, keywords=kwargs)
+                return run_reported(function, *args, keywords=kwargs)
             return function(*args, **kwargs)
         except HostNeededError:
             pass

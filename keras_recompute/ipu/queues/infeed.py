@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..pipeline.options import positive_or_none
+from ..pipeline.pipelining_options import positive_or_none
 from .host import require_host
 
 __all__ = ["IPUInfeedQueue", "IPUIterator"]

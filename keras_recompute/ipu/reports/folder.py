@@ -22,7 +22,7 @@ from ...errors import ReportError
 from ...liveness import Profile, Program, is_profile_pop, read_profile_pop
 from ...liveness.profile_pop import POP_NAME
 from .cbor import encode
-from .spread import NOTE, Placement, Spread
+from .tile_estimate import NOTE, Placement, TileEstimate
 
 DETAILS_NAME, FRAMEWORK_NAME, DEBUG_NAME = "keras_recompute.json", "framework.json", "debug.cbor"
 
@@ -59,7 +59,7 @@ def write_debug(folder: Path, program: Program) -> None:
         temporary.write_bytes(encode({"note": NOTE, "steps": steps, "sources": sources}))
 
 
-def read_folder(path: PathLike) -> tuple[Spread, list[dict[str, Any]]]:
+def read_folder(path: PathLike) -> tuple[TileEstimate, list[dict[str, Any]]]:
     """Return the bytes by IPU and tile, and the runs, of a ``profile.pop`` or its folder. Raises ReportError."""
     pop = Path(path, POP_NAME) if Path(path).is_dir() else Path(path)
     if pop.exists() and not is_profile_pop(pop):
@@ -67,11 +67,11 @@ def read_folder(path: PathLike) -> tuple[Spread, list[dict[str, Any]]]:
     profile: Profile = read_profile_pop(pop)
     details = pop.parent / DETAILS_NAME
     if not details.exists():
-        return Spread(profile), []
+        return TileEstimate(profile), []
     try:
         found = json.loads(details.read_text(encoding="utf-8"))
         placement = Placement(**found["placement"])
-        return Spread(profile, placement), list(found["runs"])
+        return TileEstimate(profile, placement), list(found["runs"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ReportError(f"{str(details)!r} cannot be read: {type(error).__name__}: {error}") from error
 

@@ -1,6 +1,6 @@
 """Reports of the programs that the stand-in compiles (Graphcore: PopVision).
 
-``run`` stands around every call of a compiled program. While reports are asked for, a program that is compiled gets a
+``run_reported`` stands around every call of a compiled program. While reports are asked for, a program that is compiled gets a
 folder of its own, and one that is used again none. The program is compiled once more for its report.
 """
 
@@ -23,11 +23,11 @@ from ...liveness.xla_compilation import compile_trace
 from ...seams.tensorflow.concrete_functions import traces
 from ...sizes import format_bytes
 from ..configuration import config
+from ..configuration.current_strategy import current_strategy
 from ..configuration.device import FIRST_DEVICE, device_number, target_of
-from ..configuration.entered import current as current_strategy
 from .auto_report import AutoReport
 from .folder import new_folder, write_debug, write_details, write_framework
-from .spread import Placement, Spread
+from .tile_estimate import Placement, TileEstimate
 
 _seen: WeakKeyDictionary[Any, dict[Any, _Compiled]] = WeakKeyDictionary()
 
@@ -47,7 +47,7 @@ class _Compiled:
             write_details(self.folder, self.placement, self.runs)
 
 
-def run(
+def run_reported(
     function: Callable[..., Any],
     *arguments: Any,
     input_feed: Sequence[int | str] = (),
@@ -84,8 +84,8 @@ def run(
     return results
 
 
-def reported(function: Callable[..., Any], model: Any) -> Callable[..., Any]:
-    """Return ``function``, which Keras made for ``model``, with a report of each program that it compiles, as ``run`` does.
+def with_reports(function: Callable[..., Any], model: Any) -> Callable[..., Any]:
+    """Return ``function``, which Keras made for ``model``, with a report of each program that it compiles.
 
     The reports are written after the call that compiled: Keras's function is no program itself, but calls them.
     """
@@ -126,7 +126,7 @@ def _report(
     settings = config.current()
     target = target_of(settings, device=device, replicas=replicas)
     program = compiled.program(capacity_bytes=target.memory_bytes)
-    spread, folder = Spread(Profile(program, target), placement), None
+    estimate, folder = TileEstimate(Profile(program, target), placement), None
     if options.graph or options.execution:
         folder = new_folder(options.directory)
         write_profile_pop(program, folder / POP_NAME, target=target)
@@ -143,13 +143,13 @@ def _report(
         write_framework(folder, framework)
     if options.must_fit:
         for ipu in range(target.ipus):
-            needed = spread.peak_bytes(ipu)
-            if needed > spread.capacity_bytes:
+            needed = estimate.peak_bytes(ipu)
+            if needed > estimate.capacity_bytes:
                 raise tf.errors.ResourceExhaustedError(
                     None,
                     None,
-                    f"out of memory: the program needs {format_bytes(needed)} on IPU {ipu}, whose {spread.compute_tiles} tiles "
-                    f"have {format_bytes(spread.capacity_bytes)}. "
+                    f"out of memory: the program needs {format_bytes(needed)} on IPU {ipu}, whose "
+                    f"{estimate.compute_tiles} tiles have {format_bytes(estimate.capacity_bytes)}. "
                     + (f"Its profile was written to {folder / POP_NAME}" if folder else "Reports were not asked for"),
                 )
     return folder

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...liveness.program import ALWAYS_LIVE, RESULT, TEMPORARY
 from .folder import read_folder
-from .spread import NOTE, Spread, even_shares
+from .tile_estimate import NOTE, TileEstimate, even_shares
 
 __all__ = ["ProgramType", "Report", "openReport"]
 
@@ -36,20 +36,20 @@ _TYPES = {"while": ProgramType.Repeat, "conditional": ProgramType.Switch, "call"
 class Report:
     """A report: ``compilation``, ``execution``, ``poplarVersion``. ``note`` says how figures by tile came about."""
 
-    def __init__(self, spread: Spread, runs: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, estimate: TileEstimate, runs: Sequence[dict[str, Any]]) -> None:
         self.note = NOTE
-        self.compilation = Compilation(spread)
+        self.compilation = Compilation(estimate)
         self.execution = SimpleNamespace(runs=[SimpleNamespace(**run) for run in runs])
-        compiled_by = spread.profile.program.compiled_by
+        compiled_by = estimate.profile.program.compiled_by
         self.poplarVersion = SimpleNamespace(string=f"none: compiled by {compiled_by}, reported by keras_recompute.ipu")
 
 
 class Compilation:
     """The compiled program: its tiles, its steps, and what they hold."""
 
-    def __init__(self, spread: Spread) -> None:
-        self._spread, self._program = spread, spread.profile.program
-        device = spread.profile.target
+    def __init__(self, estimate: TileEstimate) -> None:
+        self._estimate, self._program = estimate, estimate.profile.program
+        device = estimate.profile.target
         self.target = SimpleNamespace(
             numTiles=device.tiles,
             numIPUs=device.ipus,
@@ -63,7 +63,7 @@ class Compilation:
             SimpleNamespace(tiles=self.tiles[first : first + device.tiles_per_ipu])
             for first in range(0, device.tiles, device.tiles_per_ipu)
         ]
-        self.livenessProgramSteps = [LivenessStep(spread, number) for number in range(len(self._program.steps))]
+        self.livenessProgramSteps = [LivenessStep(estimate, number) for number in range(len(self._program.steps))]
         self.programs = [step.program for step in self.livenessProgramSteps]
         self.graph = SimpleNamespace(numComputeSets=sum(p.type is ProgramType.OnTileExecute for p in self.programs))
         self.alwaysLiveVariables = [
@@ -71,50 +71,50 @@ class Compilation:
         ]
 
     def _tile(self, number: int) -> SimpleNamespace:
-        always = self._spread.on_tile(number, self._spread.always_live_bytes)
-        most = self._spread.on_tile(number, self._peaks)
-        gaps = self._spread.on_tile(number, self._gaps)
+        always = self._estimate.on_tile(number, self._estimate.always_live_bytes)
+        most = self._estimate.on_tile(number, self._peaks)
+        gaps = self._estimate.on_tile(number, self._gaps)
         total = SimpleNamespace(excludingGaps=always + most, includingGaps=always + most + gaps)
         return SimpleNamespace(memory=SimpleNamespace(alwaysLiveBytes=always, notAlwaysLiveBytes=most, total=total))
 
     @cached_property
     def _peaks(self) -> list[int]:
-        return [max(held) for held in self._spread.not_always_live_bytes]
+        return [max(held) for held in self._estimate.not_always_live_bytes]
 
     @cached_property
     def _gaps(self) -> list[int]:
-        return even_shares(max(self._program.fragmentation_bytes or 0, 0), self._spread.ipus)
+        return even_shares(max(self._program.fragmentation_bytes or 0, 0), self._estimate.ipus)
 
 
 class LivenessStep:
     """A program step, and what is not always live while it runs."""
 
-    def __init__(self, spread: Spread, number: int) -> None:
-        self._spread, self._number = spread, number
-        step = spread.profile.program.steps[number]
+    def __init__(self, estimate: TileEstimate, number: int) -> None:
+        self._estimate, self._number = estimate, number
+        step = estimate.profile.program.steps[number]
         kind = _TYPES.get(step.instruction.partition(".")[0].partition("-")[0], ProgramType.OnTileExecute)
         self.program = SimpleNamespace(name=step.op_name or step.instruction, type=kind)
-        self.notAlwaysLiveMemory = Memory(spread, number, step.not_always_live_bytes)
+        self.notAlwaysLiveMemory = Memory(estimate, number, step.not_always_live_bytes)
 
     def notAlwaysLiveMemoryForIpu(self, ipu: int) -> SimpleNamespace:
         """Return the bytes on one IPU. Raises IndexError for one that is not there."""
-        return SimpleNamespace(bytes=self._by_ipu[_index(ipu, self._spread.ipus, "IPU")])
+        return SimpleNamespace(bytes=self._by_ipu[_index(ipu, self._estimate.ipus, "IPU")])
 
     def notAlwaysLiveMemoryForTile(self, tile: int) -> SimpleNamespace:
         """Return the bytes on one tile, numbered over all IPUs. Raises IndexError for one that is not there."""
-        number = _index(tile, self._spread.profile.target.tiles, "tile")
-        return SimpleNamespace(bytes=self._spread.on_tile(number, self._by_ipu))
+        number = _index(tile, self._estimate.profile.target.tiles, "tile")
+        return SimpleNamespace(bytes=self._estimate.on_tile(number, self._by_ipu))
 
     @cached_property
     def _by_ipu(self) -> list[int]:
-        return [held[self._number] for held in self._spread.not_always_live_bytes]
+        return [held[self._number] for held in self._estimate.not_always_live_bytes]
 
 
 class Memory:
     """Bytes, and the variables that they are in; ``variables`` are found when they are asked for."""
 
-    def __init__(self, spread: Spread, step: int, held: int) -> None:
-        self._spread, self._step = spread, step
+    def __init__(self, estimate: TileEstimate, step: int, held: int) -> None:
+        self._estimate, self._step = estimate, step
         self.bytes = held
 
     @property
@@ -124,7 +124,7 @@ class Memory:
         return [SimpleNamespace(name=buffer.name, size=buffer.size_bytes) for buffer in held]
 
     def _held(self) -> Iterator[Any]:
-        for buffer in self._spread.profile.program.buffers:
+        for buffer in self._estimate.profile.program.buffers:
             if buffer.lifetime in (TEMPORARY, RESULT) and buffer.is_live_at(self._step):
                 yield buffer
 

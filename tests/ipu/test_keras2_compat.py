@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.ipu import install, uninstall
-from keras_recompute.ipu.configuration.keras2_ways import WAYS
+from keras_recompute.ipu.configuration.keras2_compat import WAYS
 from keras_recompute.ipu.keras2.adaptations import ADAPTATIONS
 
 from .pipelines import numbers

@@ -35,7 +35,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Spread:
+class TileEstimate:
     """The bytes of a profile by IPU and by tile. IPUs, tiles and steps are numbered from 0."""
 
     profile: Profile

@@ -10,7 +10,7 @@ _entered: list[Any] = []
 
 
 @contextmanager
-def entering(strategy: Any) -> Iterator[None]:
+def enter_strategy(strategy: Any) -> Iterator[None]:
     """Have ``strategy`` be the current one until the context ends."""
     _entered.append(strategy)
     try:
@@ -19,6 +19,6 @@ def entering(strategy: Any) -> Iterator[None]:
         _entered.pop()
 
 
-def current() -> Any:
+def current_strategy() -> Any:
     """Return the strategy whose scope is entered, or None."""
     return _entered[-1] if _entered else None

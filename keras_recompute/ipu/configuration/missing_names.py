@@ -20,7 +20,7 @@ _STAGES = "a model is cut by stages here: use keras.ipu.PipelineStage and set_pi
 _OLD_CONFIGURATION = "SDK 1's way to configure: use ipu.config.IPUConfig"
 _PLAIN = "use TensorFlow's own operations, which have the same results"
 
-ABSENT = {
+MISSING = {
     "ipu.all_to_all_op": _EXCHANGE,
     "ipu.application_compile_op": _SERVING,
     "ipu.autoshard": _STAGES,
@@ -97,9 +97,9 @@ class AbsentNameError(UnsupportedError, AttributeError):
     """A name in a module that Graphcore's TensorFlow has and that is not provided."""
 
 
-def why_absent(name: str) -> str:
+def why_missing(name: str) -> str:
     """Return, in one line, that ``name``, with its module, is not there, and what to use instead."""
     short = next((to + name[len(prefix) :] for prefix, to in _SHORT if name.startswith(prefix)), name)
     parts = short.split(".")
-    entries = (ABSENT.get(".".join(parts[:end])) for end in range(len(parts), 0, -1))
+    entries = (MISSING.get(".".join(parts[:end])) for end in range(len(parts), 0, -1))
     return f"{name} is not provided on stock TensorFlow: {next(filter(None, entries), 'docs/ipu.md lists what is')}"

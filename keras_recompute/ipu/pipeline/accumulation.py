@@ -24,7 +24,7 @@ from ...engine.trace import trace
 from ...engine.writing import zeros_like
 from ...op_names import update_scope
 from ...seams.keras.training import record_loss
-from .replicas import Replicas
+from .emulated_replicas import Replicas
 
 
 class Reduction(enum.Enum):
@@ -35,7 +35,7 @@ class Reduction(enum.Enum):
     RUNNING_MEAN = "running_mean"
 
 
-def accumulated(reduction: Reduction, total: tf.Tensor, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+def accumulate(reduction: Reduction, total: tf.Tensor, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     """Return the accumulator ``total`` with the ``gradient`` of microbatch ``number``, counted from 0.
 
     A running mean is the mean of those seen so far at every moment, and so never larger than they are.
@@ -109,7 +109,7 @@ def accumulated_gradients(model: keras.Model, feed: Any, accumulation: Accumulat
     def gradients_from(first: tf.Tensor) -> tuple[Sequence[tf.Tensor], tf.Tensor, tf.Tensor]:
         def microbatch(m: tf.Tensor, sums: list[tf.Tensor], total: tf.Tensor) -> tuple[Any, ...]:
             loss, gradients = _gradients(model, tf.nest.map_structure(lambda t: t[m], feed), variables, replicas)
-            sums = [accumulated(accumulation.reduction, s, g, m - first) for s, g in zip(sums, gradients)]
+            sums = [accumulate(accumulation.reduction, s, g, m - first) for s, g in zip(sums, gradients)]
             return m + 1, sums, total + loss
 
         sums = [zeros_like(v, target_now()) for v in variables]
@@ -140,7 +140,7 @@ def _gradients(model: Any, data: Any, variables: list[tf.Variable], replicas: Re
         y_pred = model(x, training=True)
         parts = (x, y, y_pred, sample_weight)
         found = losses_of_each(model, parts, replicas, training=True)
-        note_each(model, parts, replicas, found)
+        record_each(model, parts, replicas, found)
         return [model.optimizer.scale_loss(sum_of(found)), mean_of(found)]
 
     leaves = tf.nest.flatten(data)
@@ -166,7 +166,7 @@ def losses_of_each(model: Any, parts: tuple[Any, ...], replicas: Replicas, *, tr
     ]
 
 
-def note_each(model: Any, parts: tuple[Any, ...], replicas: Replicas, losses: Sequence[tf.Tensor]) -> None:
+def record_each(model: Any, parts: tuple[Any, ...], replicas: Replicas, losses: Sequence[tf.Tensor]) -> None:
     """Update the metrics of each replica of a run as Keras's own train step does, which keeps its "loss" metric this way."""
     for (x, y, y_pred, sample_weight), loss in zip(replicas.shares(*parts), losses):
         record_loss(model, loss, tf.shape(tf.nest.flatten(x)[0])[0])

@@ -9,8 +9,8 @@ import pytest
 
 from keras_recompute.errors import UnsupportedError
 from keras_recompute.ipu import install, uninstall
-from keras_recompute.ipu.configuration.absent import ABSENT, why_absent
-from keras_recompute.ipu.configuration.refused_on_use import RefusedOnUse
+from keras_recompute.ipu.configuration.lazy_refusal import LazyRefusal
+from keras_recompute.ipu.configuration.missing_names import MISSING, why_missing
 from keras_recompute.ipu.names.installation import NAMES
 
 pytestmark = pytest.mark.usefixtures("graphcore_names")
@@ -101,15 +101,15 @@ def test_eight_bit_formats_can_be_described():
 
 
 def is_refused(found):
-    return found is None or (isinstance(found, type) and issubclass(found, RefusedOnUse))
+    return found is None or (isinstance(found, type) and issubclass(found, LazyRefusal))
 
 
 def test_what_is_there_is_not_on_the_list():
     """Whole modules of the list may be there in part."""
-    for entry in ABSENT:
+    for entry in MISSING:
         module, _, name = entry.rpartition(".")
         for made in NAMES:
-            if made.endswith(module) and module and why_absent(f"{made}.{name}").endswith(ABSENT[entry]):
+            if made.endswith(module) and module and why_missing(f"{made}.{name}").endswith(MISSING[entry]):
                 found = vars(importlib.import_module(made)).get(name)
                 assert is_refused(found) or isinstance(found, type(sys)), f"{made}.{name} is there"
 

@@ -11,24 +11,25 @@ import tensorflow as tf
 
 from ...models.graph import Graph
 from ...seams.keras.layers import layers_in
-from ..configuration import config, entered
+from ..configuration import config
+from ..configuration.current_strategy import current_strategy
 from ..configuration.device import FIRST_DEVICE, device_number, replicas_on
-from ..configuration.unsupported import refuse
-from ..pipeline.accumulate import Accumulation
+from ..configuration.refusals import refuse
+from ..pipeline.accumulation import Accumulation
+from ..pipeline.emulated_replicas import Replicas
 from ..pipeline.executions import Pipeline, evaluation_execution, prediction_execution, training_execution
 from ..pipeline.model_stages import Task
-from ..pipeline.options import PipelineOptions
-from ..pipeline.replicas import Replicas
+from ..pipeline.multiworker_update import update_of_all, with_metrics_of_all
+from ..pipeline.pipelining_options import PipelineOptions
 from ..pipeline.staged_graph import check_shared_weights, check_stages, staged_graph
 from ..pipeline.stages import Stages
-from ..pipeline.workers import update_of_all, with_metrics_of_all
-from ..reports.profiling import reported, run
-from .dealing import next_of_all, of_all
+from ..reports.profiling import run_reported, with_reports
+from .replica_sharding import next_of_all, of_all
 from .settings import Settings
 from .training_record import TrainingRecord
 
 
-class Programs(Settings):
+class Executables(Settings):
     """What turns a model and its settings into one program per execution."""
 
     _levels = 1
@@ -50,7 +51,7 @@ class Programs(Settings):
         self.around_execution: Callable[[], AbstractContextManager[Any]] = nullcontext
         # The strategy of several processes that train this model together, each with microbatches of its own.
         self.workers: tf.distribute.Strategy | None = None
-        self._made_in = entered.current()
+        self._made_in = current_strategy()
         super().__init__(*args, **kwargs)
 
     def get_metrics_result(self) -> Any:
@@ -103,7 +104,7 @@ class Programs(Settings):
         if pipeline is None and replicas.count == 1:
             if self.test_function is None or force:
                 super().make_test_function(force=True)
-                self.test_function = reported(self.test_function, self)
+                self.test_function = with_reports(self.test_function, self)
             return self.test_function
         if self.test_function is None or force:
             execution = evaluation_execution(self, pipeline, replicas, self._metric_reduction)
@@ -121,7 +122,7 @@ class Programs(Settings):
         if pipeline is None and replicas.count == 1:
             if self.predict_function is None or force:
                 super().make_predict_function(force=True)
-                self.predict_function = reported(self.predict_function, self)
+                self.predict_function = with_reports(self.predict_function, self)
             return self.predict_function
         if self.predict_function is None or force:
             execution = prediction_execution(self, pipeline, replicas)
@@ -273,7 +274,7 @@ class Programs(Settings):
 
     def _run(self, execution: Any, feed: Any, pipeline: Pipeline | None, replicas: int) -> Any:
         places = pipeline.ipu_of_layer if pipeline else {}
-        return run(execution, feed, input_feed=["feed"], ipu_of_layer=places, model=self, replicas=replicas)
+        return run_reported(execution, feed, input_feed=["feed"], ipu_of_layer=places, model=self, replicas=replicas)
 
     def _forget_programs(self) -> None:
         self.train_function = self.test_function = self.predict_function = self._execution = None

@@ -25,7 +25,7 @@ import tensorflow as tf
 from ...engine.passes import target_now
 from ...engine.pieces import Pieces
 from ...seams.keras.layers import backend_variable, mutable_state
-from ..configuration.unsupported import refuse
+from ..configuration.refusals import refuse
 
 _APART = 0x9E3779B9  # of words that follow one another by it no two are near, see Knuth on Fibonacci hashing
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..configuration.unsupported import refuse
-from .accumulate import Reduction
+from ..configuration.refusals import refuse
+from .accumulation import Reduction
 from .pipelining_ops import PipelineSchedule, RecomputationMode
 from .schedule import microbatch_multiple
 

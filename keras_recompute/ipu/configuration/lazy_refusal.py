@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from .absent import AbsentNameError, why_absent
+from .missing_names import AbsentNameError, why_missing
 
 
-class RefusedOnUse:
+class LazyRefusal:
     """The base of what stands for such a name: calling it raises AbsentNameError."""
 
     _name = ""
 
-    def __new__(cls, *_: Any, **__: Any) -> RefusedOnUse:
+    def __new__(cls, *_: Any, **__: Any) -> LazyRefusal:
         """Raise AbsentNameError."""
-        raise AbsentNameError(why_absent(cls._name))
+        raise AbsentNameError(why_missing(cls._name))
 
 
-def refused_on_use(name: str) -> type[RefusedOnUse]:
+def refuse_on_use(name: str) -> type[LazyRefusal]:
     """Return what stands for ``name``, given with its module. It is a class, so that ``isinstance`` may ask for it."""
-    return type(name.rpartition(".")[2], (RefusedOnUse,), {"_name": name})
+    return type(name.rpartition(".")[2], (LazyRefusal,), {"_name": name})

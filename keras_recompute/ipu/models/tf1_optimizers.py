@@ -17,7 +17,7 @@ _OF_KERAS = {
 }
 
 
-def of_keras(optimizer: Any) -> Any:
+def keras_counterpart(optimizer: Any) -> Any:
     """Return ``optimizer``, one of ``tf.compat.v1.train`` as Keras's. Raises UnsupportedError for one without a counterpart."""
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return optimizer

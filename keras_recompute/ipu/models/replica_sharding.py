@@ -39,7 +39,7 @@ def steps_of_each(microbatches: int | None, replicas: int) -> int | None:
     return microbatches // replicas
 
 
-def dealt(
+def shard(
     data: tuple[Any, ...], batch_size: int | None, steps: int | None, replicas: int
 ) -> tuple[Any, int | None, int | None]:
     """Return ``data``, a tuple of x and what goes with it, the batch size and the steps as Keras gets them."""
@@ -55,7 +55,7 @@ def dealt(
     return trimmed, (batch_size or 32) * replicas, steps_then
 
 
-def dealt_arguments(given: Mapping[str, Any], replicas: int, *, steps_name: str) -> dict[str, Any]:
+def shard_arguments(given: Mapping[str, Any], replicas: int, *, steps_name: str) -> dict[str, Any]:
     """Return the arguments of ``fit``, ``evaluate`` or ``predict``, by name, as Keras gets them."""
     found = dict(given)
     if found.get("validation_split") and found.get("validation_data") is None:
@@ -64,11 +64,11 @@ def dealt_arguments(given: Mapping[str, Any], replicas: int, *, steps_name: str)
     if found.get("validation_data") is not None:
         validation = keras.utils.unpack_x_y_sample_weight(found["validation_data"])
         size = found.get("validation_batch_size") or found.get("batch_size")
-        parts, size, steps = dealt(validation, size, found.get("validation_steps"), replicas)
+        parts, size, steps = shard(validation, size, found.get("validation_steps"), replicas)
         found.update(validation_batch_size=size, validation_steps=steps)
         found["validation_data"] = parts[0] if isinstance(parts[0], tf.data.Dataset) else parts
     names = [name for name in _DATA if name in found]
-    parts, size, steps = dealt(tuple(found[name] for name in names), found.get("batch_size"), found.get(steps_name), replicas)
+    parts, size, steps = shard(tuple(found[name] for name in names), found.get("batch_size"), found.get(steps_name), replicas)
     return {**found, **dict(zip(names, parts)), "batch_size": size, steps_name: steps}
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from ...op_names import update_scope
-from .accumulate import Accumulation, Gradients, Reduction
+from .accumulation import Accumulation, Gradients, Reduction
 
 _Result = TypeVar("_Result")
 

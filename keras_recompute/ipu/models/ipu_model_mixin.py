@@ -8,12 +8,12 @@ import keras
 
 from ...models.workers import require_equal_counts
 from ...seams.keras.training import build_for_fit, is_within_fit
+from ..pipeline.emulated_replicas import are_seeded_identically
 from ..pipeline.model_stages import Task
-from ..pipeline.replicas import are_seeded_identically
-from .dealing import dealt_arguments, example_batch, log_effective_batch, steps_of_each
-from .microbatches import batch_spec, given_to, held_out, known_steps, require_equal_batches, steps_that_fit
-from .optimizers import of_keras
-from .programs import Programs
+from .executables import Executables
+from .microbatches import batch_spec, bound_arguments, known_steps, require_equal_batches, split_validation, steps_that_fit
+from .replica_sharding import example_batch, log_effective_batch, shard_arguments, steps_of_each
+from .tf1_optimizers import keras_counterpart
 
 _NOT_OVERRIDDEN = (
     "train_step",
@@ -27,7 +27,7 @@ _NOT_OVERRIDDEN = (
 _EAGER = "run_eagerly=True is not possible: an execution is one compiled program"
 
 
-class Extension(Programs):
+class IpuModelMixin(Executables):
     """The methods that a model gains. Goes in front of a Keras model class.
 
     One training execution is one compiled program: ``steps_per_execution`` microbatches, and an optimiser update after
@@ -41,12 +41,12 @@ class Extension(Programs):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile as Keras does. An execution is always one compiled program; eager running is a RuntimeError."""
-        given = given_to(super().compile, *args, **kwargs)
+        given = bound_arguments(super().compile, *args, **kwargs)
         if given.get("run_eagerly"):
             raise RuntimeError(_EAGER)
         if "optimizer" in given:  # the first argument
             args, kwargs = args[1:], {name: value for name, value in kwargs.items() if name != "optimizer"}
-            args = (of_keras(given["optimizer"]), *args)
+            args = (keras_counterpart(given["optimizer"]), *args)
         super().compile(*args, **{**kwargs, "jit_compile": True})
         self.steps_per_execution = int(self.steps_per_execution)  # a dataset's cardinality is an int64 tensor
         self._steps_cut = 0
@@ -66,9 +66,9 @@ class Extension(Programs):
         arrays with a partial last batch, generators; and for such validation data. RuntimeError where a method that runs a
         step is overridden. InvalidArgumentError where ``workers`` have different numbers of microbatches.
         """
-        given = given_to(super().fit, x, y, *args, **kwargs)
+        given = bound_arguments(super().fit, x, y, *args, **kwargs)
         size = given.get("batch_size")
-        trained, validation = held_out(x, given.get("validation_split"), given.get("validation_data"))
+        trained, validation = split_validation(x, given.get("validation_split"), given.get("validation_data"))
         replicas = self._prepare(Task.TRAIN, trained, size, given.get("steps_per_epoch"))
         if self.workers:
             count = given.get("steps_per_epoch") or known_steps(trained, size)
@@ -82,7 +82,7 @@ class Extension(Programs):
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return loss and metrics; data and steps are as for ``fit``."""
-        given = given_to(super().evaluate, x, y, *args, **kwargs)
+        given = bound_arguments(super().evaluate, x, y, *args, **kwargs)
         size, steps = given.get("batch_size"), given.get("steps")
         if not is_within_fit(given):
             replicas = self._prepare(Task.EVALUATE, x, size, steps)
@@ -98,7 +98,7 @@ class Extension(Programs):
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the predictions for all microbatches; data and steps are as for ``fit``."""
-        given = given_to(super().predict, x, *args, **kwargs)
+        given = bound_arguments(super().predict, x, *args, **kwargs)
         replicas = self._prepare(Task.PREDICT, x, given.get("batch_size"), given.get("steps"))
         return super().predict(**self._dealt(given, replicas, "steps"))
 
@@ -113,7 +113,7 @@ class Extension(Programs):
         if steps_name == "steps_per_epoch":
             samples = int(keras.tree.flatten(batch[0])[0].shape[0])
             log_effective_batch(samples, self.accumulation_steps, replicas)
-        return dealt_arguments(given, replicas, steps_name=steps_name)
+        return shard_arguments(given, replicas, steps_name=steps_name)
 
     def _prepare(self, task: Task, x: Any, batch_size: int | None, steps: int | None) -> int:
         """Check the data for ``task`` and have the programs made anew that it needs; return the number of replicas."""
