@@ -23,9 +23,5 @@ target brings with it: the steps apply what they are handed, and know none of th
 """
 
 from . import policies
-from .passes.xla_flags import prefer_low_memory
 
 __all__ = ["policies"]
-
-# Before anything is compiled: XLA reads the option once.
-prefer_low_memory()

@@ -225,17 +225,18 @@ def _import(
 
 
 def _hand_on_without_branches(graph_def: Any) -> None:
-    """Put identities in place of branches that hand on what they are given (see ``fence.as_array``).
+    """Call the usual branch in place of branches that hand on what they are given (see ``fence.as_array``).
 
     A vectorised map takes a branch for some of its elements, by sizes that XLA does not know.
     """
     for node in graph_def.node:
         if node.op == "StatelessIf" and node.name.rpartition("/")[2].startswith(HANDS_ON):
-            name, (_, given, *_), dtype = node.name, node.input, node.attr["Tin"].list.type[0]
-            node.Clear()
-            node.name, node.op = name, "Identity"
-            node.input.append(given)
-            node.attr["T"].type = dtype
+            usual = deepcopy(node.attr["else_branch"])
+            node.op = "PartitionedCall"
+            del node.input[0]
+            for name in set(node.attr) - {"Tin", "Tout"}:
+                del node.attr[name]
+            node.attr["f"].CopyFrom(usual)
 
 
 def _complete(copy: tf.Operation, original: tf.Operation, target: Target) -> None:

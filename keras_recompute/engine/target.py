@@ -21,6 +21,7 @@ POINTS = {
     "operation": "an operation of a program: a function of its inputs that replaces it, or None",
     "copied": "an operation of a program and its copy: completes the copy",
     "fence": "as ``writing.fenced`` is: the results, computed late",
+    "delay": "tensors, and tensors after which they are to be computed: the former, computed late",
     "completion": "tensors: a scalar that depends on all of their elements, or None",
     "zeros": "a shape and a type: zeros, or None",
     "slice": "a tensor from outside of a loop's body, axis, begin, length, target: that piece of it, or None",
@@ -52,6 +53,7 @@ class Target:
     ``knows_shapes``: every shape is known before the program runs, but not that of a value which was stored and read again.
     ``updates_in_place``: a loop writes into an array without copying it. ``has_one_memory``: values cannot be moved to a host.
     ``holds_around_loops``: around a loop more is held outside of a branch than in one, and a tie copies what it has stored.
+    ``updates_early``: updates of weights run as soon as they can, without being told to.
     """
 
     compiler: str = "tensorflow"
@@ -60,6 +62,7 @@ class Target:
     updates_in_place: bool = False
     has_one_memory: bool = False
     holds_around_loops: bool = False
+    updates_early: bool = False
 
     @property
     def is_xla(self) -> bool:

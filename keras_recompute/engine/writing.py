@@ -56,6 +56,16 @@ def completion_token(tensors: Sequence[tf.Tensor], target: Target) -> tf.Tensor:
         return tf.zeros(())
 
 
+def delayed(tensors: Sequence[tf.Tensor], target: Target, *, after: Sequence[tf.Tensor]) -> list[Any]:
+    """Return ``tensors``, which a compiler computes no earlier than ``after``.
+
+    Only a compiler that starts work early needs this. Elsewhere the tensors are returned as they
+    are, and so is what is not a tensor, such as a store of ``Pieces``.
+    """
+    made = target.first("delay", tensors, after)
+    return list(tensors) if made is None else made
+
+
 def zeros(shape: Sequence[int | tf.Tensor], dtype: tf.DType, target: Target) -> tf.Tensor:
     """Return zeros of ``shape``, whose dimensions may be scalar tensors."""
     made = target.first("zeros", shape, dtype)

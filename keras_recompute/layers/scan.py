@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ..engine.passes import target_now
 from ..engine.pieces import Dimension, Pieces, dimensions
-from ..engine.writing import written
+from ..engine.writing import delayed, written
 
 States = tuple[tf.Tensor, ...]
 Tensors = tuple[tf.Tensor, ...]
@@ -55,6 +55,9 @@ def matmul_over_time_gradient(
     """Return the gradients of ``sequence`` and ``matrix`` from that of ``matmul_over_time``."""
     d_rows = tf.matmul(_rows(gradient), matrix, transpose_b=True)
     d_sequence = tf.reshape(d_rows, [-1, sequence.shape[1], matrix.shape[0]])
+    # A slice of a longer sequence would otherwise be an array during the loop that makes
+    # ``gradient``.
+    (sequence,) = delayed([sequence], target_now(), after=[gradient])
     return d_sequence, matrix_gradient(sequence, gradient)
 
 
@@ -140,8 +143,10 @@ def scan_in_place(
 
     current = tuple(s.read(first) for s in steps)
     stores = tuple(s.store for s in steps)
-    empty = tuple(p.empty(target_now()) for p in all_pieces)
-    start = tf.constant(0), tuple(states), current, stores, empty
+    empty = [each.empty(target_now()) for each in all_pieces]
+    # Zeros depend on nothing: XLA would make these arrays at the begin of the program.
+    emitted_stores = tuple(delayed(empty, target_now(), after=[sequences[0]]))
+    start = tf.constant(0), tuple(states), current, stores, emitted_stores
     _, states, _, stores, emitted_stores = run_loop(length, body, start)
     written = tuple(s.pieces.whole(store) for s, store in zip(steps, stores))
     return states, written, tuple(p.whole(store) for p, store in zip(all_pieces, emitted_stores))

@@ -180,7 +180,7 @@ def test_the_list_says_of_every_pass_where_its_worth_is_noted():
 
 def test_every_file_of_a_pass_is_in_the_list_and_says_for_whom_it_is():
     listed = {each.apply.__module__ for each in PASSES.values()}
-    beside = {f"{passes.__name__}.{name}" for name in ("max_flow", "thresholds", "windows", "xla_flags")}
+    beside = {f"{passes.__name__}.{name}" for name in ("max_flow", "thresholds", "windows")}
     assert {f"{passes.__name__}.{found.name}" for found in pkgutil.iter_modules(passes.__path__)} == listed | beside
     for name in listed:
         text = importlib.import_module(name).__doc__

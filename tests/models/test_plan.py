@@ -328,9 +328,10 @@ def test_behind_the_last_checkpoint_a_loop_holds_what_it_does_in_sections(cell, 
     x = keras.layers.Dense(1)(keras.layers.Concatenate(axis=1)(outputs))
     whole = batch * sections * steps * units * 4
     section = batch * steps * (features + arrays * units) * 4
-    # States and weights take a little. An LSTM takes 80 KiB more where what its loop has stored waits for other gradients, a
-    # GRU 632 outside of a branch.
-    assert temporary_bytes(inputs, x) <= whole + section + 32 * 1024
+    # XLA projects the inputs of the last section early: they depend on no section before it.
+    projected = batch * steps * (4 if cell is LSTM else 3) * units * 4
+    # States and weights take a little.
+    assert temporary_bytes(inputs, x) <= whole + section + projected + 32 * 1024
 
 
 class Deep(Model):

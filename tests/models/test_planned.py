@@ -131,9 +131,10 @@ def test_blocks_are_cut_anywhere_and_keep_products_only():
     assert chain.state_bytes[5:11] == (value, *[2 * value] * 4, value)
     # What a convolution makes is kept, and all else repeated; nothing reads the last one's result.
     convolutions = [chain.activation_bytes[5 * block + at] for block in range(3) for at in (0, 3)]
-    assert convolutions == [value] * 5 + [0]
+    # XLA also keeps the byte by which it decides when a kernel is read again.
+    assert convolutions == [value + 1] * 5 + [1]
     # Means and variances of four channels; what the pooling makes, which the head multiplies by; results and their gradient.
-    assert sum(chain.activation_bytes) == 5 * value + 3 * 2 * 4 * 4 + BATCH * 4 * 4 + 2 * BATCH * 4
+    assert sum(chain.activation_bytes) == sum(convolutions) + 3 * 2 * 4 * 4 + BATCH * 4 * 4 + 2 * BATCH * 4
 
 
 @pytest.mark.parametrize("make", [dense, residual])

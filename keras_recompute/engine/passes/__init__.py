@@ -4,7 +4,7 @@ A pass changes what a program takes, never what it computes, and each can be lef
 they run; each file says what it does, for which target, why that needs a pass, and where its worth is noted. Those at the
 points ``policy``, ``backward`` and ``operation`` are pure: programs, or parts of one, to programs that are checked. The others
 work on the graph under construction. ``benchmarks/passes.py`` leaves out each in turn. ``thresholds`` has the numbers by which
-they decide, ``xla_flags`` the one option of XLA's that the package sets for the whole process.
+they decide.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..target import Pass, Target
 from .completion import token_of_whole_arrays
 from .convolutions import faster_convolution
 from .depthwise import as_depthwise
-from .fence import behind_a_barrier, behind_a_branch, behind_control_dependencies
+from .fence import behind_a_barrier, behind_a_branch, behind_control_dependencies, unlike
 from .hoisting import before_the_fence
 from .inlining import without_compiled_calls
 from .min_cut import all_but_cheap
@@ -90,6 +90,8 @@ PASSES = {
              "a replay starts when the incoming gradients are there: it waits for them", _WORTH),
         Pass("completion", "completion", token_of_whole_arrays, (_XLA,),
              "with updates_in_backward a section waits for whole weights, not for one element", _UPDATES),
+        Pass("delay", "delay", unlike, (_XLA_CPU,),
+             "what a recurrent layer's backward pass reads behind its loop is not made before it", _UPDATES),
         Pass("prevent_constant_folding", "zeros", late_zeros, (_XLA,),
              "TensorFlow does not make large zeros before XLA compiles", _PROCESS),
         Pass("unstacking", "slice", chosen_slice, (_XLA,),
@@ -144,4 +146,5 @@ def _target(compiler: str, backend: str, left_out: frozenset[str]) -> Target:
         updates_in_place=is_xla,
         has_one_memory=is_xla,
         holds_around_loops=is_xla and backend == CPU,
+        updates_early=is_xla and backend != GPU,
     )

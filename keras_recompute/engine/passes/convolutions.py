@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from ...seams.tensorflow.protos import ConvolutionDimensionNumbers
 from ...seams.tensorflow.xla import xla_conv_v2, xla_pad
-from .fence import as_array
+from .fence import as_array, unlike
 from .windows import DEPTHWISE, OF_IMAGES, OF_KERNELS, Window, is_channels_first, kernel_shape, window_of
 
 _FORWARD = ("Conv2D", "Conv3D")
@@ -63,6 +63,8 @@ def _image_gradient(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tens
         return _pointwise_image_gradient(window, kernel, dy)
     rank, groups = len(window.image), window.groups
     inputs, outputs = kernel.shape[rank], kernel.shape[rank + 1] // groups
+    # It follows from the weights alone. XLA would turn all kernels around at the program's begin.
+    (kernel,) = unlike([kernel], after=[dy])
     kernel = tf.reshape(tf.reverse(kernel, list(range(rank))), [*window.kernel, inputs, groups, outputs])
     kernel = tf.transpose(kernel, [*range(rank), rank + 2, rank + 1, rank])
     kernel = tf.reshape(kernel, [*window.kernel, outputs, groups * inputs])
@@ -82,7 +84,7 @@ def _kernel_gradient(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tens
     gradient = tf.transpose(dy, [*space, 0, rank + 1])
     found = _convolution(image, gradient, window.dilations, padding, (1,) * rank, window.strides, groups)
     # Transposed now: XLA would do that at the end of the program, and hold both arrays until then.
-    return as_array(tf.transpose(found, [*space, 0, rank + 1]))
+    return as_array(found, permutation=(*space, 0, rank + 1))
 
 
 def _pointwise_image_gradient(window: Window, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:

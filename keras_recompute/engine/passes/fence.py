@@ -22,11 +22,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...backends import GPU, TPU, backend_now
+from ...backends import CPU, GPU, TPU, backend_now
 from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
 from ..graph_state import graph_state
-from ..kinds import HANDS_ON
+from ..kinds import CONVOLUTIONS, HANDS_ON
 from ..once import constant, once
 from ..target import Target
 from ..writing import CheapReplay, Like, zeros_like
@@ -61,7 +61,12 @@ def behind_a_branch(
         others = dict(zip(cheap.read, unlike([inputs[number] for number in cheap.read], after)))
         results = body([others.get(number, t) for number, t in enumerate(inputs)])
         finished = [results[number] for number in cheap.finished]
-        late = dict(zip(cheap.handed_on, unlike([results[number] for number in cheap.handed_on], finished)))
+        handed_on = [results[number] for number in cheap.handed_on]
+        late = dict(zip(cheap.handed_on, unlike(handed_on, finished)))
+        if backend_now() == CPU:
+            # A weight is updated in place. XLA would copy it at the begin of the program, if it
+            # could be updated before the section has read it for the last time.
+            late.update(zip(cheap.finished, unlike(finished, handed_on)))
         return [late.get(number, t) for number, t in enumerate(results)]
     tokens = with_elements(after)
     if not tokens or not like:
@@ -89,15 +94,61 @@ def behind_a_barrier(
 ) -> list[tf.Tensor]:
     """As ``behind_a_branch``, where XLA keeps its barriers until it has scheduled."""
     tokens = with_elements(after)
-    if cheap is not None or _is_vectorised() or not tokens:
-        return behind_a_branch(body, inputs, after, like, cheap, target)
-    return body(_behind_a_barrier(inputs, tokens))
+    if _is_vectorised():
+        return body(inputs)
+    if cheap is not None or not tokens:
+        results = behind_a_branch(body, inputs, after, like, cheap, target)
+    else:
+        passed, awaited = _behind_a_barrier([_flat_kernel(t) for t in inputs], tokens)
+        passed = [_shaped(t, given) for t, given in zip(passed, inputs)]
+        results = _reading(awaited, body(passed))
+    return [_in_usual_layout(t) if _is_kernel(each) else t for t, each in zip(results, like)]
 
 
-def _behind_a_barrier(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
-    """Return ``tensors``, of which XLA does not know what they equal, once every tensor of ``after`` is there."""
+def _is_kernel(tensor: Like) -> bool:
+    """Whether a convolution of the forward pass reads ``tensor`` as its kernel."""
+    if not isinstance(tensor, tf.Tensor) or not tensor.shape.is_fully_defined():
+        return False
+    return any(op.type in CONVOLUTIONS and op.inputs[1] is tensor for op in tensor.consumers())
+
+
+def _in_usual_layout(gradient: tf.Tensor) -> tf.Tensor:
+    """Return the ``gradient`` of a kernel, for XLA in the layout of the variable.
+
+    A GPU's convolutions read and make kernels in a layout of their own. XLA would update the
+    weight in it, from the copy that it made for the forward pass, and so keep that copy.
+    """
+    (flat,) = xla_optimization_barrier([tf.reshape(gradient, [-1])])
+    return tf.reshape(flat, gradient.shape)
+
+
+def _flat_kernel(tensor: tf.Tensor) -> tf.Tensor:
+    """Return a kernel as a vector, of which XLA knows one layout; other tensors as they are."""
+    return tf.reshape(tensor, [-1]) if _is_kernel(tensor) else tensor
+
+
+def _shaped(tensor: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    return tensor if tensor.shape.rank == like.shape.rank else tf.reshape(tensor, like.shape)
+
+
+def _behind_a_barrier(tensors: Tensors, after: Tensors) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Return ``tensors`` once every tensor of ``after`` is there, and ``after``.
+
+    XLA does not know what they equal. It forgets those of ``after`` that nobody reads.
+    """
     passed = iter(xla_optimization_barrier([*(t for t in tensors if _may_pass(t)), *after]))
-    return [next(passed) if _may_pass(t) else t for t in tensors]
+    return [next(passed) if _may_pass(t) else t for t in tensors], list(passed)
+
+
+def _reading(awaited: Tensors, results: Tensors) -> list[tf.Tensor]:
+    """Return ``results``, of which the smallest reads ``awaited``, for XLA, and does not change by it."""
+    sizes = {n: t.shape.num_elements() for n, t in enumerate(results) if t.dtype.is_floating}
+    known = {n: size for n, size in sizes.items() if size}
+    if not known:
+        return list(results)
+    smallest = min(known, key=known.__getitem__)
+    hidden = once(_nothing, never(awaited), results[smallest].dtype)
+    return [hidden + t if n == smallest else t for n, t in enumerate(results)]
 
 
 def _may_pass(tensor: tf.Tensor) -> bool:
@@ -114,7 +165,10 @@ def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
     if not tokens or _is_vectorised():
         return list(tensors)
     if backend_now() == GPU:
-        passed = iter(_behind_a_barrier([t for t in tensors if t.dtype.is_floating], tokens))
+        floating = [t for t in tensors if t.dtype.is_floating]
+        if not floating:
+            return list(tensors)
+        passed = iter(_reading(*_behind_a_barrier(floating, tokens)[::-1]))
         return [next(passed) if t.dtype.is_floating else t for t in tensors]
     is_never = never(tokens)
     if backend_now() == TPU:
@@ -130,28 +184,41 @@ def _nothing(is_never: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.where(is_never, tf.ones((), dtype), -tf.zeros((), dtype))
 
 
-def as_array(tensor: tf.Tensor, after: Tensors = ()) -> tf.Tensor:
+def as_array(tensor: tf.Tensor, after: Tensors = (), permutation: tuple[int, ...] | None = None) -> tf.Tensor:
     """Return ``tensor``, which XLA computes only once and keeps, once every tensor of ``after`` is there.
 
-    It comes from a branch, which no compiler repeats where it is read, or from behind a barrier. Branches of one shape share
-    their functions.
+    Its axes are permuted, if ``permutation`` says how. It comes from a branch, which no compiler
+    repeats where it is read, or from behind a barrier. Branches of one shape share their functions.
     """
     tokens = with_elements((tensor, *after))
     if not tokens or _is_vectorised():
-        return tensor
+        return _permute(permutation)(tensor)
     if backend_now() == GPU:
-        return _behind_a_barrier([tensor], tokens)[0]
-    handed_on, negated = branches((tf.identity, tf.negative), ((tensor.shape, tensor.dtype),))
+        passed, _ = _behind_a_barrier([_permute(permutation)(tensor)], after)
+        return passed[0]
+    # The permutation stands in the branch: before it, its result would be one more array.
+    bodies = _permute(permutation), _permute_negative(permutation)
+    permuted, negated = branches(bodies, ((tensor.shape, tensor.dtype),))
     (chosen,) = tf.raw_ops.StatelessIf(
         cond=never(tokens),
         input=[tensor],
         Tout=[tensor.dtype],
         then_branch=negated,
-        else_branch=handed_on,
-        output_shapes=[tensor.shape],
+        else_branch=permuted,
+        output_shapes=[permuted.outputs[0].shape],
         name=HANDS_ON,
     )
     return chosen
+
+
+@functools.cache
+def _permute(permutation: tuple[int, ...] | None) -> Callable[[tf.Tensor], tf.Tensor]:
+    return tf.identity if permutation is None else lambda t: tf.transpose(t, permutation)
+
+
+@functools.cache
+def _permute_negative(permutation: tuple[int, ...] | None) -> Callable[[tf.Tensor], tf.Tensor]:
+    return lambda t: tf.negative(_permute(permutation)(t))
 
 
 @functools.lru_cache(maxsize=256)

@@ -34,7 +34,8 @@ class OperandsApart(Split):
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Do what ``GraphProgram.write`` does for the whole program."""
-        copies = xla_optimization_barrier([values[number] for number in self.read])
+        # One barrier each: what passes one barrier waits for all that does.
+        copies = [xla_optimization_barrier([values[number]])[0] for number in self.read]
         return self.rest.write([*values, *self.first.write(copies)])
 
 

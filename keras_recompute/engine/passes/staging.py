@@ -10,11 +10,15 @@ What it gains: benchmarks/notes/residuals.md.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
 
+from ...backends import CPU, backend_now
+from ...seams.tensorflow.operations import redirect_readers
 from ..decisions import residuals, saved_values
 from ..joint import Joint
 from ..kinds import is_compared, known_elements
@@ -32,10 +36,15 @@ class Staged(Split):
 
     In a branch if ``is_compared``: ``rest`` finds elements of a result by equality, so that it must be made once. The numbers
     in ``like`` are of ports of which ``rest`` returns the gradients.
+
+    ``awaited`` has for each result of ``first`` the number of a result of ``rest``: the gradient that the result is first used
+    with, and for which its copy waits. XLA's own scheduler on a CPU would make all copies at once, since they only follow from
+    what is kept. None: it is used with an incoming gradient.
     """
 
     is_compared: bool
     like: tuple[int, ...]
+    awaited: tuple[int | None, ...]
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Do what ``GraphProgram.write`` does for the whole program."""
@@ -43,7 +52,17 @@ class Staged(Split):
         if self.is_compared:
             like = [values[number] for number in self.like]
             return fenced(self.rest.write, [*values, *made], after=made, like=like, target=self.first.target)
-        return self.rest.write([*values, *unlike(made, after=values[len(self.read) :])])
+        incoming = values[len(self.read) :]
+        awaited = self.awaited if backend_now() == CPU else [None] * len(made)
+        copies = [
+            unlike([value], after=incoming)[0] if number is None else tf.identity(value) for value, number in zip(made, awaited)
+        ]
+        results = self.rest.write([*values, *copies])
+        for value, number, copy in zip(made, awaited, copies):
+            if number is not None:
+                (late,) = unlike([value], after=[results[number]])
+                redirect_readers(late, instead_of=copy, readers=copy.consumers())
+        return results[: len(self.like)]
 
 
 def in_stages(backward: GraphProgram, joint: Joint) -> GraphProgram | Staged:
@@ -62,13 +81,51 @@ def in_stages(backward: GraphProgram, joint: Joint) -> GraphProgram | Staged:
     ports = backward.ports[: len(backward.ports) - incoming]
     given = {t.ref() for port in ports for t in port}
     all_ports = (*backward.ports, *(port_of(value, given) for value in made))
+    rest = program_between(joint.trace, all_ports, backward.outputs, replays=replays)
+    compared = any(map(is_compared, made))
+    partners = [None] * len(made) if compared else _first_partners(rest, len(made), incoming)
+    awaited = {partner.ref(): partner for partner in partners if partner is not None}
+    if awaited:
+        outputs = [*backward.outputs, *awaited.values()]
+        rest = program_between(joint.trace, all_ports, outputs, replays=replays)
+    numbers = dict(zip(awaited, range(len(backward.outputs), len(rest.outputs))))
     return Staged(
         program_between(joint.trace, ports, made, replays=replays),
-        program_between(joint.trace, all_ports, backward.outputs, replays=replays),
+        rest,
         tuple(range(len(ports))),
-        any(map(is_compared, made)),
+        compared,
         joint.produced,
+        tuple(None if partner is None else numbers[partner.ref()] for partner in partners),
     )
+
+
+def _first_partners(rest: GraphProgram, made: int, incoming: int) -> list[tf.Tensor | None]:
+    """Return for each of the last ``made`` ports of ``rest`` the gradient that it is first used with, itself or what follows.
+
+    None where that is one of the ``incoming`` gradients, whose ports stand before. The gradient never depends on the port: that
+    would take an earlier operation that uses both. So what waits for its partner closes no circle.
+    """
+    begin = len(rest.ports) - made
+    gradients = {t.ref() for port in rest.ports[begin - incoming : begin] for t in port}
+    arrived = frozenset(gradients)
+    # Of each tensor that depends on no gradient: the ports that it follows from, as bits.
+    origins = {t.ref(): 1 << n for n, port in enumerate(rest.ports[begin:]) for t in port}
+    found: list[tf.Tensor | None] = [None] * made
+    waiting = (1 << made) - 1
+    for operation in rest.operations:
+        inputs = rest.inputs_of(operation)
+        origin = functools.reduce(operator.or_, (origins.get(t.ref(), 0) for t in inputs), 0)
+        partners = [t for t in inputs if t.ref() in gradients]
+        if partners:
+            gradients.update(t.ref() for t in operation.outputs)
+            partner = max(partners, key=known_elements)
+            for number in range(made):
+                if origin & waiting & 1 << number and partner.ref() not in arrived:
+                    found[number] = partner
+            waiting &= ~origin
+        elif origin:
+            origins.update((t.ref(), origin) for t in operation.outputs)
+    return found
 
 
 def _known_bytes(tensor: tf.Tensor) -> int:

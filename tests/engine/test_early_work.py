@@ -1,0 +1,77 @@
+"""XLA's own scheduler on a CPU starts work early, and programs keep it from doing so.
+
+Each test has one array that would be made long before it is read, and fails if that is so.
+"""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+import keras_recompute as kr
+from keras_recompute.liveness import profile
+
+L = keras.layers
+
+
+def temporaries(model, *shapes, optimizer="sgd"):
+    model.compile(optimizer, "mse", jit_compile=True)
+    specs = [tf.TensorSpec(shape) for shape in shapes]
+    return profile(model, *specs).allocated_temporary_bytes
+
+
+def transformer(blocks, steps, width):
+    x = inputs = keras.Input((steps, width))
+    names = []
+    for number in range(blocks):
+        y = L.LayerNormalization()(x)
+        x = L.Add()([x, L.MultiHeadAttention(4, width // 4)(y, y)])
+        y = L.Dense(width)(L.Dense(4 * width, activation="gelu")(L.LayerNormalization()(x)))
+        names.append(f"block_{number}")
+        x = L.Add(name=names[-1])([x, y])
+    return keras.Model(inputs, L.Dense(1)(x)), names
+
+
+def test_a_softmax_is_made_again_when_its_gradient_is_there():
+    batch, steps, width = 2, 128, 32
+    plain, names = transformer(4, steps, width)
+    model = kr.checkpointed(plain, at=[names[1]])
+    scores = 4 * batch * steps * steps * 4
+    needed = temporaries(model, (batch, steps, width), (batch, steps, 1))
+    # Of two blocks the scores, of one the softmax and its gradient; 16 widths of other values.
+    assert needed <= 4.5 * scores + 2 * 16 * batch * steps * width * 4
+
+
+def test_weights_of_the_last_section_are_not_copied_for_their_update():
+    width, batch = 256, 32
+    x = inputs = keras.Input((width,))
+    for _ in range(8):
+        x = L.Dense(width, activation="gelu")(x)
+    model = kr.checkpointed(keras.Model(inputs, L.Dense(1)(x)), every=4)
+    kernel, activation = width * width * 4, batch * width * 4
+    # Four gradients of a section, and activations that are left by then.
+    assert temporaries(model, (batch, width), (batch, 1)) <= 4 * kernel + 4 * activation
+
+
+def test_kernels_of_the_last_section_are_neither_copied_nor_turned_around_early():
+    channels, side, batch = 64, 4, 1
+    x = inputs = keras.Input((side, side, channels))
+    for _ in range(6):
+        x = L.Conv2D(channels, 3, padding="same", activation="relu")(x)
+    model = kr.checkpointed(keras.Model(inputs, x), every=3)
+    kernel, image = 9 * channels * channels * 4, batch * side * side * channels * 4
+    needed = temporaries(model, (batch, side, side, channels), (batch, side, side, channels))
+    # A section's three gradients, one of them also as the convolution made it.
+    assert needed <= 4 * kernel + 20 * image
+
+
+def test_an_lstm_reads_its_inputs_for_the_gradient_of_weights_behind_the_loop():
+    batch, steps, units = 8, 64, 32
+    x = inputs = keras.Input((steps, units), batch_size=batch)
+    for _ in range(2):
+        x = kr.LSTM(units, return_sequences=True)(x)
+    model = keras.Model(inputs, L.Dense(1)(x))
+    sequence = batch * steps * units * 4
+    # Of two layers four gates, outputs and cells; one gradient of outputs.
+    needed = temporaries(model, (batch, steps, units), (batch, steps, 1))
+    assert needed <= 14 * sequence
