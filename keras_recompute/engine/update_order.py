@@ -22,6 +22,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from ..graph_traversal import topological_order
 from ..seams.tensorflow.operations import redirect_readers, replace_input
 from .gradient import has_custom_gradient
 from .passes import target_now
@@ -65,6 +66,16 @@ def updates_in_backward() -> Iterator[None]:
         _compute_tokens(graph, tokens)
 
 
+@contextlib.contextmanager
+def updates_early() -> Iterator[None]:
+    """Do what ``updates_in_backward`` does, for a step that ``fit`` runs, where that saves memory.
+
+    XLA on a CPU or TPU runs updates as soon as it can by itself.
+    """
+    with contextlib.nullcontext() if target_now().updates_early else updates_in_backward():
+        yield
+
+
 def update_tokens() -> list[tf.Tensor]:
     """Return a new token for the next fence to wait for; none outside ``updates_in_backward``."""
     tokens = getattr(tf.compat.v1.get_default_graph(), _TOKENS, None)
@@ -101,13 +112,14 @@ class _Dependencies:
         self.assigned: dict[str, tuple[tf.Tensor, tf.DType]] = {}  # handle and type, from gradients
         self._levels: dict[tf.Operation, int] = {t.op: n for n, t in enumerate(tokens, start=1)}
         self._read: dict[str, int] = defaultdict(int)
+        self._tokens = frozenset(self._levels)
         self._behind_fences = set(self._levels)  # by tensors alone, not by way of a variable
-        for operation in graph.get_operations():
+        for operation in topological_order(graph.get_operations(), _operations_before):
             self._add(operation)
             self._separate(operation)
 
     def _add(self, operation: tf.Operation) -> None:
-        before = [*(t.op for t in operation.inputs), *operation.control_inputs]
+        before = _operations_before(operation)
         level = max([self._levels.get(operation, 0), *(self._levels[each] for each in before)])
         handles = [t for t in operation.inputs if t.dtype == tf.resource]
         reads = operation.type in _READS
@@ -116,7 +128,9 @@ class _Dependencies:
             if not reads:
                 level = max(level, self._read[handle.name])
         self._levels[operation] = level
-        if any(t.op in self._behind_fences for t in operation.inputs):
+        # Without XLA a fence is a control dependency on the token.
+        is_fenced = any(before in self._tokens for before in operation.control_inputs)
+        if is_fenced or any(t.op in self._behind_fences for t in operation.inputs):
             self._behind_fences.add(operation)
 
         for handle in handles:
@@ -140,6 +154,10 @@ class _Dependencies:
         if len({self._levels[t.op] for t in operation.inputs}) > 1:
             for given, passed in zip(operation.inputs, operation.outputs):
                 redirect_readers(given, instead_of=passed, readers=passed.consumers())
+
+
+def _operations_before(operation: tf.Operation) -> list[tf.Operation]:
+    return [*(t.op for t in operation.inputs), *operation.control_inputs]
 
 
 def _assigned_dtype(operation: tf.Operation) -> tf.DType | None:

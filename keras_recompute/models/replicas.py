@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import keras
 import tensorflow as tf
 
+from ..engine.update_order import updates_early
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.keras.replicated_steps import ReplicatedSteps, set_strategy, strategy_of
 from ..seams.tensorflow.cluster import leave_strategy_scopes
@@ -95,7 +96,8 @@ class OnReplicas(ReplicatedSteps, _Model):
     def train_step(self, data: Any) -> Any:
         """Train on one batch, or on a replica's part of it."""
         if not _is_one_of_several():
-            return super().train_step(data)
+            with updates_early():
+                return super().train_step(data)
         trained: list[Any] = []  # variables, for each call of the optimizer
 
         def part(data: Any) -> Any:

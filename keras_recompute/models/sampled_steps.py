@@ -17,10 +17,12 @@ from ..engine.origin import warn_user
 from ..errors import InvalidArgumentError
 from ..liveness import profile
 from ..liveness.keras_step import training_step
-from ..seams.keras.layers import layers_in, takes_training
+from ..seams.keras.layers import layers_in
 from ..seams.keras.training import build_for_fit, has_own_train_step
 from ..sizes import format_bytes
 from .blocks import Blocks
+from .step_peak import compiled_step
+from .trained_step import trained_step
 
 Batch = tuple[Any, ...]
 
@@ -106,22 +108,7 @@ def _peak_bytes(model: keras.Model, batch: Batch) -> int:
         _require_compiled(model)
     if getattr(model, "compiled", False):
         return profile(model, *batch).peak_bytes
-    return profile(_pass_of(model), batch[0], input_feed=["x"], layers_of=model).peak_bytes
-
-
-def _pass_of(model: keras.Model) -> Any:
-    """Return a function of inputs that returns the gradients of half the sum of squares of the outputs."""
-    training = {"training": True} if takes_training(model) else {}
-
-    def run(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            results = keras.tree.flatten(model(x, **training))
-            outputs = [tf.cast(y, tf.float32) for y in results if y.dtype.is_floating]
-            added = [tf.cast(loss, tf.float32) for loss in model.losses]
-            loss = tf.add_n([*map(tf.nn.l2_loss, outputs), *added])
-        return loss, tape.gradient(loss, [v.value for v in model.trainable_variables])
-
-    return tf.function(run, jit_compile=True, autograph=False)
+    return compiled_step(trained_step(model, batch[0]), model).peak_bytes
 
 
 def _require_compiled(model: keras.Model) -> None:

@@ -14,7 +14,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..engine.update_order import updates_early
 from ..liveness.xla_compilation import batch_spec
+from ..seams.keras.layers import takes_training
 from ..seams.keras.replicated_steps import strategy_of
 from ..seams.keras.training import build_for_fit, record_loss
 
@@ -48,11 +50,16 @@ class TrainedStep:
         ``candidate`` takes the inputs and has the weights of the model.
         """
         variables = self.model.trainable_variables
+        training = {"training": True} if takes_training(candidate) else {}
 
         def training_step(*batch: tf.Tensor) -> Any:
+            with updates_early():  # as in fit
+                return update(*batch)
+
+        def update(*batch: tf.Tensor) -> Any:
             inputs, targets = keras.tree.pack_sequence_as((self.inputs, self.targets), batch)
             with tf.GradientTape() as tape:
-                outputs = candidate(inputs, training=True)
+                outputs = candidate(inputs, **training)
                 loss = self._loss(candidate, inputs, outputs, targets)
                 if self.model.compiled:
                     record_loss(self.model, loss, tf.shape(batch[0])[0])

@@ -14,21 +14,12 @@ L = keras.layers
 WIDTH, BATCH = 256, 16
 
 
-@keras.saving.register_keras_serializable("tests.update_order")
-class UpdatesInBackward(keras.Model):
-    """A model whose ``fit`` runs each update as soon as its gradients are there."""
-
-    def train_step(self, data):
-        with kr.updates_in_backward():
-            return super().train_step(data)
-
-
 def chain(every=0, layers=8):
     x = inputs = keras.Input((WIDTH,))
     for _ in range(layers):
         x = L.Dense(WIDTH, activation="gelu")(x)
     outputs = L.Dense(1)(x)
-    model = UpdatesInBackward(inputs, outputs) if every else keras.Model(inputs, outputs)
+    model = keras.Model(inputs, outputs)
     return kr.checkpointed(model, every=every) if every else model
 
 
@@ -53,30 +44,51 @@ def test_a_norm_of_all_gradients_keeps_them_until_the_end():
     assert temporaries(chain(every=2), clipped) >= 8 * kernel
 
 
-def test_a_custom_loop_orders_its_updates_by_one_line():
-    def step_of(is_ordered):
-        model, optimizer = chain(every=2), keras.optimizers.SGD()
-        optimizer.build(model.trainable_variables)
+def step_of(model, optimizer, around):
+    """A training step written by hand, inside the context manager ``around()``."""
+    optimizer.build(model.trainable_variables)
 
-        def update(x, y):
+    def step(x, y):
+        with around():
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
             gradients = tape.gradient(loss, model.trainable_variables)
             optimizer.apply(gradients, model.trainable_variables)
-            return loss
+        return loss
 
-        def step(x, y):
-            if not is_ordered:
-                return update(x, y)
-            with kr.updates_in_backward():
-                return update(x, y)
+    return step
 
-        function = tf.function(step, jit_compile=True)
-        specs = tf.TensorSpec((BATCH, WIDTH)), tf.TensorSpec((BATCH, 1))
-        return profile(function, *specs).allocated_temporary_bytes
 
-    kernel = WIDTH * WIDTH * 4
-    assert step_of(True) <= step_of(False) - 2 * kernel
+def updated_before(step, model, layer):
+    """Return the weights whose update the gradient of the kernel of ``layer`` waits for."""
+    specs = tf.TensorSpec((BATCH, WIDTH)), tf.TensorSpec((BATCH, 1))
+    graph = tf.function(step, autograph=False).get_concrete_function(*specs).graph
+    names = {graph.capture(v.value.handle).name: v.path for v in model.trainable_variables}
+    assigned = {op: names.get(op.inputs[0].name) for op in graph.get_operations() if op.type.startswith("Assign")}
+    (last,) = (op for op, path in assigned.items() if path == f"{layer}/kernel")
+    before, waiting = set(), [last]
+    while waiting:
+        operation = waiting.pop()
+        found = {*(t.op for t in operation.inputs), *operation.control_inputs} - before
+        before |= found
+        waiting.extend(found)
+    return {path for op, path in assigned.items() if op in before and path}
+
+
+def fit_step(model, optimizer):
+    model.compile(optimizer, "mse")
+    return lambda x, y: model.train_step((x, y))
+
+
+@pytest.mark.parametrize("is_fit", [True, False], ids=["fit", "custom loop"])
+def test_a_section_waits_for_the_updates_of_those_behind_it(is_fit):
+    model, optimizer = chain(every=2, layers=6), keras.optimizers.SGD()
+    first, *_, last = (layer.name for layer in model.layers if isinstance(layer, L.Dense))
+    step = fit_step(model, optimizer) if is_fit else step_of(model, optimizer, kr.updates_in_backward)
+    waited_for = updated_before(step, model, first)
+    behind = {v.path for v in model.trainable_variables}
+    of_its_own_section = {v.path for layer in model.layers[1:3] for v in layer.weights}
+    assert behind - of_its_own_section == waited_for, f"{last} is not updated before {first}"
 
 
 class Tied(L.Layer):
@@ -103,7 +115,7 @@ def branched(every):
     frozen.trainable = False
     x = L.Dense(8, activation="gelu")(shared(x))
     outputs = {"scores": Tied(table)(x), "unused": L.Dense(2)(x)}
-    model = UpdatesInBackward(ids, outputs) if every else keras.Model(ids, outputs)
+    model = keras.Model(ids, outputs)
     return kr.checkpointed(model, every=every) if every else model
 
 
