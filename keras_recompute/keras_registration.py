@@ -18,7 +18,7 @@ _LAYERS = (
     "layers.time_slice",
     "layers.checkpointed_layer",
 )
-_REGISTER = (*_LAYERS, "models.model", "models.placed", "models.blocks")
+_REGISTER = (*_LAYERS, "models.model", "models.checkpoint_placement", "models.layer_remat")
 
 
 def register_with_keras() -> None:

@@ -325,7 +325,7 @@ def test_the_reader_of_imports_sees_what_it_should(tmp_path, monkeypatch):
     (room / "trace.py").write_text("")
     file = room / "joint.py"
     file.write_text(
-        "from ..models.graph import Call\n"
+        "from ..models.call_graph import Call\n"
         "from . import trace\n"
         "def late():\n"
         "    import tensorflow.raw_ops as r\n"
@@ -336,11 +336,11 @@ def test_the_reader_of_imports_sees_what_it_should(tmp_path, monkeypatch):
     (tmp_path / "keras_recompute" / "ipu" / "__init__.py").write_text("")
     names = {name for _, name in imports(file)}
     assert names == {
-        "keras_recompute.models.graph",
+        "keras_recompute.models.call_graph",
         "keras_recompute.engine.trace",
         "tensorflow.raw_ops",
         "keras_recompute.ipu",
     }
     at_import = runs_at_import(file)
     early = {name for node, name in imports(file) if (type(node), node.lineno) in at_import}
-    assert early == {"keras_recompute.models.graph", "keras_recompute.engine.trace"}
+    assert early == {"keras_recompute.models.call_graph", "keras_recompute.engine.trace"}

@@ -13,16 +13,16 @@ from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import Functional, functional_of_sequential, run_graph
 from ..seams.keras.layers import layers_in
 from ..seams.keras.training import has_own_train_step
-from .batch import inputs_like, targets_in
-from .blocks import Layers, chosen, with_blocks
-from .graph import Call, Graph, read_graph
-from .inline import Entrance, opened, runs_its_graph
+from .call_graph import Call, Graph, read_graph
+from .checkpoint_placement import PlacedModel, extended_placement, with_placement
+from .cut_points import evenly_spaced_cuts
+from .input_specs import specs_from_sample, targets_in
+from .layer_remat import LayerSelector, select_layers, with_recomputed_layers
 from .model import Model
 from .new_heads import watch_for_new_heads
-from .placed import PlacedModel, placed, places_of
-from .placement import after_every
 from .sampled_steps import batch_of, build_on, require_whole, warn_unless_blocks_save
 from .step_peak import warn_unless_less
+from .submodel_inlining import InputAdapter, inline_submodels, runs_its_graph
 
 
 def checkpointed(
@@ -30,7 +30,7 @@ def checkpointed(
     *,
     every: int | None = None,
     at: Iterable[str] | None = None,
-    layers: Layers | None = None,
+    layers: LayerSelector | None = None,
     sample: Any = None,
 ) -> Model:
     """Return ``model`` as a ``keras_recompute.Model``, with checkpoints where they are asked for.
@@ -77,7 +77,7 @@ def checkpointed(
     watch_for_new_heads(new)
     if sample is not None and layers is None:
         functional = functional_model(model)
-        inputs = keras.tree.pack_sequence_as(functional.input, inputs_like(functional, sample))
+        inputs = keras.tree.pack_sequence_as(functional.input, specs_from_sample(functional, sample))
         new._is_advised = True  # what is measured says more than what the sections save
         warn_unless_less(new, model, inputs, targets_in(sample))
     return new
@@ -88,7 +88,7 @@ def _checkpointed(
     *,
     every: int | None,
     at: Iterable[str] | None,
-    layers: Layers | None,
+    layers: LayerSelector | None,
     sample: Any,
 ) -> Model:
     given = {name: value for name, value in (("every", every), ("at", at), ("layers", layers)) if value is not None}
@@ -104,7 +104,7 @@ def _checkpointed(
     if every is not None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise InvalidArgumentError(f"every={every!r}: it counts layers, so give a whole number from 1 on")
-        positions = after_every(every, calls)
+        positions = evenly_spaced_cuts(every, calls)
         if not positions:
             raise InvalidArgumentError(_no_place(every, calls, model))
         return with_checkpoints(model, positions)
@@ -119,7 +119,7 @@ def _checkpointed(
 def _no_place(every: int, calls: Sequence[Call], model: keras.Model) -> str:
     """Return why there is no checkpoint ``every`` so many ``calls`` of ``model``, and what there is."""
     count = len(calls)
-    shorter = [n for n in (round(count**0.5), 1) if 1 <= n < every and after_every(n, calls)]
+    shorter = [n for n in (round(count**0.5), 1) if 1 <= n < every and evenly_spaced_cuts(n, calls)]
     advice = (
         f"give a smaller number, such as {shorter[0]}"
         if shorter
@@ -137,9 +137,9 @@ def with_checkpoints(model: keras.Model, positions: Collection[int], *, is_open:
     Raises InvalidArgumentError for a model that does not run a graph of layers.
     """
     functional = functional_model(model)
-    is_opened = is_open and any(isinstance(call.operation, Entrance) for call in opened(functional).calls)
+    is_opened = is_open and any(isinstance(call.operation, InputAdapter) for call in inline_submodels(functional).calls)
     if type(functional) not in (Functional, Model) or is_opened:
-        return placed(functional, places_of(functional, positions, is_open=is_open))
+        return with_placement(functional, extended_placement(functional, positions, is_open=is_open))
     taken = {operation.name for operation in functional.operations}
     number = -1
 
@@ -198,7 +198,7 @@ def graph_of(functional: keras.Model, *, is_open: bool = True) -> Graph:
     """Return the graph of a functional model in which checkpoints are counted, the models in it opened where ``is_open``."""
     if isinstance(functional, PlacedModel):
         return functional._graph_to_cut
-    return opened(functional) if is_open else read_graph(functional)
+    return inline_submodels(functional) if is_open else read_graph(functional)
 
 
 def check_trainable(model: keras.Model) -> None:
@@ -210,7 +210,7 @@ def check_trainable(model: keras.Model) -> None:
         )
 
 
-def _with_layers(model: Any, layers: Layers, sample: Any) -> Any:
+def _with_layers(model: Any, layers: LayerSelector, sample: Any) -> Any:
     if not isinstance(model, keras.Model):
         raise InvalidArgumentError(f"{model!r} is no Keras model: give one whose layers are to be recomputed")
     batch = None if sample is None else batch_of(sample)
@@ -220,9 +220,9 @@ def _with_layers(model: Any, layers: Layers, sample: Any) -> Any:
         model = functional_model(model)
     if not model.built and not layers_in(model, include_self=False):
         require_whole(model, ())
-    found = chosen(model, layers)
+    found = select_layers(model, layers)
     require_whole(model, found)
-    new = with_blocks(model, found)
+    new = with_recomputed_layers(model, found)
     if batch is not None:
         warn_unless_blocks_save(model, new._keras_recompute_blocks, batch)
     return new

@@ -26,7 +26,7 @@ import keras
 from ..engine.nest import Same
 from ..seams.keras.layers import layers_in
 from .call_code import CallCode, call_code, is_of_known_package
-from .graph import Call, Key
+from .call_graph import Call, Key
 from .object_graph import ObjectGraph, TooLargeError
 
 

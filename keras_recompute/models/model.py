@@ -30,21 +30,21 @@ from ..seams.keras.graph import (
 )
 from ..seams.keras.layers import backend_variable
 from ..seams.tensorflow.gradients import has_tangents, is_recorded
-from .aside import with_masks
-from .clones import is_cloned
-from .execute import ExecutionPlan, execute
+from .call_graph import Graph, as_noted, read_graph
+from .clone_mapping import is_cloned
+from .execution import ExecutionPlan, execute
 from .fingerprint import Level
-from .graph import Graph, as_noted, read_graph
-from .listing import in_plain_order
+from .layer_order import order_ignoring_inserted
 from .partition_cache import PartitionCache
-from .replicas import OnReplicas
+from .replicated_training import ReplicatedTraining
 from .saving_advice import warn_without_savings
+from .side_outputs import append_masks
 
 _OPTIONS = "_keras_recompute_options"  # attribute of a clone's outputs, since Keras hands over nothing else
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class Model(CloneObserver, GraphRunner, OnReplicas, keras.Model):
+class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
     """A functional ``keras.Model`` whose training pass keeps only its checkpoints.
 
     ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. Where a gradient may be asked, whatever ``training`` is,
@@ -74,7 +74,7 @@ class Model(CloneObserver, GraphRunner, OnReplicas, keras.Model):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        set_operation_order(self, in_plain_order(self.operations, self.outputs))
+        set_operation_order(self, order_ignoring_inserted(self.operations, self.outputs))
         self._levels, self._scan_layers = max(getattr(t, _OPTIONS, (1, False)) for t in self.outputs)
         self._start()
         self._replan()
@@ -238,7 +238,7 @@ class Model(CloneObserver, GraphRunner, OnReplicas, keras.Model):
 
     def _run_sections_eagerly(self, plan: ExecutionPlan, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Run each section as compiled functions, which are kept for the next call like this one."""
-        tensors, masked = with_masks(flat)
+        tensors, masked = append_masks(flat)
         signature = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
         # Sections do not differentiate by what no tape watches.
         watched = tuple(map(is_recorded, flat))

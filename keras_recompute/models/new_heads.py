@@ -16,7 +16,7 @@ import keras
 from ..engine.gradient_demand import gradient_may_be_asked
 from ..errors import RecomputeWarning
 from ..seams.keras.graph import observe_new_models, observe_runs
-from .replicas import OnReplicas
+from .replicated_training import ReplicatedTraining
 
 _checkpointed: weakref.WeakKeyDictionary[keras.layers.Layer, str] = weakref.WeakKeyDictionary()
 
@@ -37,7 +37,7 @@ def _look_at_new_models() -> None:
 def _look_at(new: Any) -> None:
     taken = [layer for layer in new.layers if layer in _checkpointed]
     # A single layer that is shared, such as an embedding, is no part of a model.
-    if len(taken) < 2 or isinstance(new, OnReplicas):
+    if len(taken) < 2 or isinstance(new, ReplicatedTraining):
         return
     owner, reference = _checkpointed[taken[0]], weakref.ref(new)
     is_said: list[bool] = []

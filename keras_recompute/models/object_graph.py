@@ -27,7 +27,7 @@ from ..seams.keras.layers import (
 )
 from ..seams.tensorflow.tensors import is_eager
 from .call_code import CallCode, is_of_known_package
-from .graph import InitialState, Key, Ref, read_graph
+from .call_graph import InitialState, Key, Ref, read_graph
 
 _OURS = "_keras_recompute"  # what our own attributes begin with
 _PLAIN = (type(None), bool, int, str, bytes, range, tf.DType, np.dtype)

@@ -18,14 +18,14 @@ import keras
 from ..engine.partition import Partition
 from ..engine.renames import Renames
 from ..seams.keras.layers import backend_variable, layers_in
-from .aside import Aside
+from .call_graph import Call, Key
 from .fingerprint import Fingerprint, Fingerprints, calls_key
-from .graph import Call, Key
 from .section_loops import SectionLoop
 from .sections import Section
+from .side_outputs import SideOutputs
 
 Step = Section | SectionLoop
-Traced = tuple[Partition, Aside]
+Traced = tuple[Partition, SideOutputs]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class _Entry:
     fingerprint: Hashable
     step: Step
     partition: Partition
-    aside: Aside
+    side_outputs: SideOutputs
 
 
 class PartitionCache:
@@ -72,17 +72,17 @@ class PartitionCache:
                 continue
             rebound = _rebound(entry.partition, entry.step, step)
             if rebound is not None:
-                return rebound, entry.aside
+                return rebound, entry.side_outputs
 
-        partition, aside = build()
+        partition, side_outputs = build()
         # Losses and new values belong to their layers, so such a step cannot stand for another.
-        if not aside.leaves_state:
-            self._entries[key].append(_Entry(fingerprint, step, partition, aside))
-        return partition, aside
+        if not side_outputs.leaves_state:
+            self._entries[key].append(_Entry(fingerprint, step, partition, side_outputs))
+        return partition, side_outputs
 
     def _fingerprint(self, step: Step) -> Hashable:
         """Return what equal steps are equal in; None where each is traced by itself."""
-        if step.inside:
+        if step.inner_steps:
             return None
         if isinstance(step, SectionLoop):
             return _loop_key(step)

@@ -23,8 +23,8 @@ from ..planning.single_replay import (
     single_replay_sections,
     smallest_room_bytes,
 )
-from .graph import Call, Graph, Key, ancestors
-from .measure import Measure, Measured, Sources, spec_bytes
+from .call_graph import Call, Graph, Key, ancestors
+from .layer_cost import LayerCost, LayerProfiler, Sources, spec_bytes
 
 _BACKWARD = 2.0  # a backward pass costs two forward passes: one product for each operand
 _STEP = 0.9  # the budgets to try are this much apart
@@ -114,8 +114,8 @@ def predict(graph: Graph, specs: Mapping[Key, tf.TensorSpec], *, fixed_bytes: in
     backward: those of the last step count as its activations.
     """
     places = _places(graph.calls)
-    measure = Measure(specs, timed=timed)
-    measured = [measure(call) for call in graph.calls]
+    profiler = LayerProfiler(specs, timed=timed)
+    measured = [profiler(call) for call in graph.calls]
     values = _Values(graph, specs)
     section = _held(graph.calls, measured, values, in_section=True)
     plain = _held(graph.calls, measured, values, in_section=False)
@@ -199,12 +199,12 @@ class _Held:
     working_bytes: Sequence[int]
 
 
-def _cut(measured: Sequence[Measured], section: _Held, plain: _Held, number: int) -> _Held:
+def _cut(measured: Sequence[LayerCost], section: _Held, plain: _Held, number: int) -> _Held:
     """Return what a call holds where only recurrent layers are cut along time."""
     return section if measured[number].is_cut else plain
 
 
-def _held(calls: Sequence[Call], measured: Sequence[Measured], values: _Values, *, in_section: bool) -> _Held:
+def _held(calls: Sequence[Call], measured: Sequence[LayerCost], values: _Values, *, in_section: bool) -> _Held:
     """Return what the ``calls`` hold in a section, or in a model without checkpoints.
 
     What a backward pass computes with again is followed, through the calls that make it, to the

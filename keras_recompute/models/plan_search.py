@@ -13,8 +13,8 @@ from ..planning import BudgetTooSmallError, Chain
 from ..planning.budget import bisect_smallest
 from ..seams.keras.layers import layers_in
 from ..sizes import format_bytes
+from .call_graph import Graph
 from .checkpointed import checkpointed, with_checkpoints
-from .graph import Graph
 from .model import Model
 from .peak_prediction import Prediction, Sections
 from .step_peak import StepPeaks
@@ -112,7 +112,7 @@ class Candidates:
         )
         return checkpointed(self.model, layers=lambda each: each in recurrent), plan
 
-    def with_blocks(self, needs: Needs) -> tuple[Model, MemoryPlan] | None:
+    def with_blocks(self, compiled: CompiledPeaks) -> tuple[Model, MemoryPlan] | None:
         """Return the plan to recompute the equal blocks inside the largest layer, compiled; None if there are none."""
         number, inside = self.largest()
         blocks = _blocks(inside)
@@ -120,9 +120,9 @@ class Candidates:
             return None
         layers = tuple(block.path or block.name for block in blocks)
         candidate = checkpointed(self.model, layers=lambda each: each in blocks)
-        bytes_needed = needs.of(layers, lambda: candidate)
+        bytes_needed = compiled.peak_bytes(layers, lambda: candidate)
         plan = self._plan(layers=layers, peak_bytes=bytes_needed, extra_seconds=self.prediction.chain.forward_seconds[number])
-        return candidate, needs.found(plan, bytes_needed)
+        return candidate, compiled.with_peak(plan, bytes_needed)
 
     def largest(self) -> tuple[int, Any]:
         """Return the step that holds more than half of the activations, and its layer if there are layers inside; else None."""
@@ -150,7 +150,7 @@ class Candidates:
         )
 
 
-class Needs:
+class CompiledPeaks:
     """What the programs of plans need, found once for each.
 
     ``peaks`` are the ``needed_bytes`` by the programs of the training step; None where the user says what counts.
@@ -159,13 +159,13 @@ class Needs:
     def __init__(self, needed_bytes: Callable[[Model], int], known: Known, peaks: StepPeaks | None = None) -> None:
         self._needed_bytes, self.known, self._peaks = needed_bytes, known, peaks
 
-    def of(self, where: Any, candidate: Callable[[], Model]) -> int:
+    def peak_bytes(self, where: Any, candidate: Callable[[], Model]) -> int:
         """Return what the program needs that recomputes at ``where``, which are sections or paths of layers."""
         if where not in self.known:
             self.known[where] = self._needed_bytes(candidate())
         return self.known[where]
 
-    def found(self, plan: MemoryPlan, bytes_needed: int) -> MemoryPlan:
+    def with_peak(self, plan: MemoryPlan, bytes_needed: int) -> MemoryPlan:
         """Return ``plan`` with what was found to be its peak, and how."""
         if self._peaks is None:
             return replace(plan, compiled_peak_bytes=bytes_needed)
@@ -188,7 +188,7 @@ def cheapest_predicted(candidates: Candidates) -> tuple[Model, MemoryPlan]:
             raise BudgetTooSmallError("any plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest) from refusal
 
 
-def cheapest_proved(candidates: Candidates, needs: Needs) -> tuple[Model, MemoryPlan]:
+def cheapest_verified(candidates: Candidates, compiled: CompiledPeaks) -> tuple[Model, MemoryPlan]:
     """Return the cheapest plan that was found to fit: the plain model, recurrent layers cut along time if there are any,
     checkpoints, or blocks inside a layer.
 
@@ -196,28 +196,28 @@ def cheapest_proved(candidates: Candidates, needs: Needs) -> tuple[Model, Memory
     """
 
     def needed(sections: Sections) -> int:
-        return needs.of(sections, lambda: candidates.with_checkpoints(sections)[0])
+        return compiled.peak_bytes(sections, lambda: candidates.with_checkpoints(sections)[0])
 
     candidates = replace(candidates, plain_peak_bytes=needed(PLAIN))
     fitting = PLAIN
     if needed(PLAIN) > candidates.budget_bytes:
         if candidates.prediction.cut_seconds:
             cut, plan = candidates.with_time_sections()
-            bytes_needed = needs.of(plan.layers, lambda: cut)
+            bytes_needed = compiled.peak_bytes(plan.layers, lambda: cut)
             if bytes_needed <= candidates.budget_bytes:
-                return cut, needs.found(plan, bytes_needed)
+                return cut, compiled.with_peak(plan, bytes_needed)
         try:
             with _naming_what_holds_most(candidates):
-                fitting = _cheapest_sections(candidates, needed, needs.known)
+                fitting = _cheapest_sections(candidates, needed, compiled.known)
         except BudgetTooSmallError as refusal:
-            found = candidates.with_blocks(needs)
+            found = candidates.with_blocks(compiled)
             if found is None:
                 raise
             if found[1].predicted_peak_bytes > candidates.budget_bytes:
-                raise too_small(candidates.budget_bytes, needs.known) from refusal
+                raise too_small(candidates.budget_bytes, compiled.known) from refusal
             return found
     candidate, plan = candidates.with_checkpoints(fitting)
-    return candidate, needs.found(plan, needed(fitting))
+    return candidate, compiled.with_peak(plan, needed(fitting))
 
 
 def _cheapest_sections(candidates: Candidates, needed: Callable[[Sections], int], known: Known) -> Sections:

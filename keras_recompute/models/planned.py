@@ -15,13 +15,13 @@ from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..liveness.device_compilers import Device
 from ..liveness.local_device import device_named, preserving_values
 from ..sizes import parse_bytes
-from .batch import specs_of, targets_in
 from .checkpointed import check_trainable, functional_model, graph_of, is_no_graph
-from .measure import spec_bytes
+from .input_specs import targets_in, value_specs
+from .layer_cost import spec_bytes
+from .layer_plan import plan_layers
 from .model import Model
 from .peak_prediction import predict
-from .plan_layers import plan_layers
-from .plan_search import Candidates, Known, MemoryPlan, Needs, cheapest_predicted, cheapest_proved
+from .plan_search import Candidates, CompiledPeaks, Known, MemoryPlan, cheapest_predicted, cheapest_verified
 from .step_peak import StepPeaks
 from .step_time import step_seconds
 from .trained_step import trained_step
@@ -107,7 +107,7 @@ def plan(
     graph = graph_of(functional)
     if any(isinstance(call.operation, RecomputationCheckpoint) for call in graph.calls):
         raise InvalidArgumentError(f"{model.name!r} has RecomputationCheckpoint layers already: plan a model without any")
-    specs = specs_of(functional, graph, batch_size=batch_size, sample=sample)
+    specs = value_specs(functional, graph, batch_size=batch_size, sample=sample)
     optimizer_bytes = _optimizer_bytes(model)
     fixed_bytes = _size(model.variables) + _size(model.trainable_variables) + optimizer_bytes
     with preserving_values(model.non_trainable_variables if timed else ()):
@@ -116,7 +116,7 @@ def plan(
     inputs = tuple(specs[key] for key in graph.inputs)
 
     if needed_bytes is not None:
-        candidate, found = cheapest_proved(candidates, Needs(needed_bytes, {}))
+        candidate, found = cheapest_verified(candidates, CompiledPeaks(needed_bytes, {}))
     elif prove:
         structured = keras.tree.pack_sequence_as(functional.input, inputs)
         step = trained_step(model, structured, targets_in(sample, batch_size=inputs[0].shape[0]))
@@ -125,7 +125,7 @@ def plan(
         loss = repr(model.loss) if step.targets else None
         now = inputs, fixed_bytes, target and target.name, type(step.optimizer), repr(step.targets), loss
         known = _compiled.setdefault(model, {}).setdefault(now, {})
-        candidate, found = cheapest_proved(candidates, Needs(peaks.of, known, peaks))
+        candidate, found = cheapest_verified(candidates, CompiledPeaks(peaks.of, known, peaks))
     else:
         candidate, found = cheapest_predicted(candidates)
     if timed:

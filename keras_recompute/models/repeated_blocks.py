@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from .call_graph import Call, Graph
+from .cut_points import bytes_crossing
 from .fingerprint import Fingerprints, Level
-from .graph import Call, Graph
 from .isomorphic_layers import structural_fingerprint
-from .placement import bytes_kept
 from .section_loops import SectionLoop, find_loops
-from .sections import Section, divided
+from .sections import Section, sections_of_groups
 
 _LONGEST = 256  # calls in one block
 
@@ -24,7 +24,7 @@ def inner_loops(graph: Graph, fingerprints: Fingerprints | None = None) -> tuple
     Empty where there are none. ``fingerprints`` are those that are known already.
     """
     known = Fingerprints() if fingerprints is None else fingerprints
-    blocks = divided(graph, _groups(graph.calls, known))
+    blocks = sections_of_groups(graph, _groups(graph.calls, known))
     level = Level.SAME_STRUCTURE
     steps = tuple(find_loops(blocks, graph, level=level, fingerprints=known))
     return steps if any(isinstance(step, SectionLoop) for step in steps) else ()
@@ -60,7 +60,7 @@ def _longest_repetition(calls: Sequence[Call], known: Fingerprints) -> _Repetiti
             count = equal // period + 1
             if count > 1 and (best is None or count * period > best.count * best.period):
                 starts = range(n - equal - period, n - count * period + 1)
-                best = _Repetition(min(starts, key=lambda s: bytes_kept((1 << s + period) - 1, calls)), period, count)
+                best = _Repetition(min(starts, key=lambda s: bytes_crossing((1 << s + period) - 1, calls)), period, count)
             equal = 0
     return best
 

@@ -20,7 +20,7 @@ from ..liveness.keras_step import training_step
 from ..seams.keras.layers import layers_in
 from ..seams.keras.training import build_for_fit, has_own_train_step
 from ..sizes import format_bytes
-from .blocks import Blocks
+from .layer_remat import RematLayers
 from .step_peak import compiled_step
 from .trained_step import trained_step
 
@@ -87,7 +87,7 @@ def build_on(model: keras.Model, batch: Batch) -> None:
             ) from error
 
 
-def warn_unless_blocks_save(model: keras.Model, blocks: Blocks, batch: Batch) -> None:
+def warn_unless_blocks_save(model: keras.Model, blocks: RematLayers, batch: Batch) -> None:
     """Compile a training step of ``model`` with and without ``blocks``, and warn where it takes no less with."""
     plain_needed = _peak_bytes(model, batch)
     blocks.is_advised = True

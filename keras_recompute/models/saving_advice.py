@@ -13,7 +13,7 @@ from ..engine.partition import Partition, partition
 from ..engine.passes import target_now
 from ..engine.policies import save_everything
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from .execute import ExecutionPlan
+from .execution import ExecutionPlan
 from .partition_cache import PartitionCache
 
 

@@ -21,8 +21,8 @@ import tensorflow as tf
 from ..engine.outline import Carried, Joined, Last, Request, Role, Shared, Sliced
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..layers.time_slice import TimeSlice
+from .call_graph import Call, Graph, Key, Ref
 from .fingerprint import Fingerprint, Fingerprints, Level, calls_key, same_object
-from .graph import Call, Graph, Key, Ref
 from .isomorphic_layers import isomorphic_layers, structural_fingerprint
 from .sections import Section
 
@@ -48,7 +48,7 @@ class SectionLoop:
     results: tuple[tuple[tuple[Key, ...], ...], ...]
     key: Any
     isomorphic: tuple[tuple[keras.layers.Layer, ...], ...] = ()
-    inside: tuple[Any, ...] = ()  # the steps of ``calls``, where parts of them are loops
+    inner_steps: tuple[Any, ...] = ()  # the steps of ``calls``, where parts of them are loops
 
     @property
     def recomputed(self) -> bool:

@@ -1,7 +1,7 @@
 """A model cut at its RecomputationCheckpoint layers.
 
 Checkpoints are taken in running order. A call belongs to the section of the first checkpoint that it leads to; calls
-that lead to none come after the last one (but see ``Call.joins_maker``). Values that cross from one section to a later
+that lead to none come after the last one (but see ``Call.stays_with_producer``). Values that cross from one section to a later
 one are kept, whether they go through a checkpoint or skip past it.
 
 What comes after the last checkpoint is not recomputed, because back-propagation starts there: replaying it at once
@@ -17,23 +17,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from .graph import Call, Graph, Key, ancestors
+from .call_graph import Call, Graph, Key, ancestors
 
 
 @dataclass(frozen=True, eq=False)
 class Section:
     """Calls that run together. ``inputs`` come from outside, ``outputs`` are read outside; ``recomputed`` in between.
 
-    ``leaving`` are outputs that are read behind the graph alone, of which it is not known that they are kept. ``inside`` are
-    the steps of the section where parts of it are loops (see ``repeated_blocks``).
+    ``escaping`` are outputs that are read behind the graph alone, of which it is not known that they are kept.
+    ``inner_steps`` are the steps of the section where parts of it are loops (see ``repeated_blocks``).
     """
 
     calls: tuple[Call, ...]
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
     recomputed: bool
-    leaving: frozenset[Key] = frozenset()
-    inside: tuple[Any, ...] = ()
+    escaping: frozenset[Key] = frozenset()
+    inner_steps: tuple[Any, ...] = ()
 
     @property
     def graph(self) -> Graph:
@@ -42,16 +42,16 @@ class Section:
 
     @property
     def at_hand(self) -> tuple[int, ...]:
-        """The numbers of the outputs that are kept until the backward pass in any case: all but those ``leaving``."""
-        return tuple(number for number, key in enumerate(self.outputs) if key not in self.leaving)
+        """The numbers of the outputs that are kept until the backward pass in any case: all but those ``escaping``."""
+        return tuple(number for number, key in enumerate(self.outputs) if key not in self.escaping)
 
 
 def as_one_section(graph: Graph) -> tuple[Section, ...]:
     """Return ``graph`` as one section in which nothing is recomputed."""
-    return divided(graph, [graph.calls])
+    return sections_of_groups(graph, [graph.calls])
 
 
-def divided(graph: Graph, groups: Iterable[Sequence[Call]]) -> tuple[Section, ...]:
+def sections_of_groups(graph: Graph, groups: Iterable[Sequence[Call]]) -> tuple[Section, ...]:
     """Return ``groups`` of the calls of ``graph``, in running order, as sections in which nothing is recomputed."""
     return tuple(_with_borders([(list(calls), False) for calls in groups], graph))
 
@@ -68,8 +68,8 @@ def split_at_checkpoints(graph: Graph, *, replays_end: bool = False, keeps_resul
     # Where there are checkpoints, what gathers is the last group.
     gathering = groups[-1][0] if not keeps_results and len(groups) > 1 else []
     read = {key for call in graph.calls if call not in gathering for key in call.inputs}
-    leaving = {key for call in graph.calls for key in call.outputs} | set(graph.outputs)
-    return tuple(replace(section, leaving=frozenset(leaving - read)) for section in sections)
+    escaping = {key for call in graph.calls for key in call.outputs} | set(graph.outputs)
+    return tuple(replace(section, escaping=frozenset(escaping - read)) for section in sections)
 
 
 def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call], bool]]:
@@ -84,7 +84,7 @@ def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call]
         needed = ancestors(remaining)[remaining.index(checkpoint)]
         leading = {call for number, call in enumerate(remaining) if needed >> number & 1}
         for call in remaining:
-            if call.joins_maker and any(set(call.inputs).intersection(maker.outputs) for maker in leading):
+            if call.stays_with_producer and any(set(call.inputs).intersection(maker.outputs) for maker in leading):
                 leading.add(call)
         remaining = [call for call in remaining if call not in leading]
         # A checkpoint on the inputs of the stage has nothing in front of it to recompute.

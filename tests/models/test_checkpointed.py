@@ -16,7 +16,7 @@ from keras_recompute.models.checkpointed import with_checkpoints
 from keras_recompute.models.section_loops import SectionLoop
 
 from .networks import FEATURES, NETWORKS, UNITS, dense_chain, numbers, shared_dense
-from .twins import assert_agree, training_pass
+from .same_training import assert_agree, training_pass
 
 
 def chain(depth: int = 9) -> keras.Model:

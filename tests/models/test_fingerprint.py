@@ -41,7 +41,7 @@ def models(make, *, checkpoints):
 
 
 def has_loop(model):
-    steps = [each for step in model.plan.steps for each in (step, *step.inside)]
+    steps = [each for step in model.plan.steps for each in (step, *step.inner_steps)]
     return any(hasattr(step, "isomorphic") for step in steps)
 
 

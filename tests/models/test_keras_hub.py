@@ -69,7 +69,7 @@ CASES = {
 }
 
 
-def twins(build) -> tuple[keras.Model, keras.Model]:
+def model_pair(build) -> tuple[keras.Model, keras.Model]:
     made = []
     for _ in range(2):
         keras.utils.set_random_seed(1)
@@ -94,7 +94,7 @@ def assert_same_weights(ours: keras.Model, plain: keras.Model) -> None:
 @pytest.mark.parametrize(("case", "jit"), [*((case, False) for case in CASES if case != "llama"), ("text classifier", True)])
 def test_it_trains_as_the_plain_one(case, jit):
     build, x, y, loss = CASES[case]
-    plain, base = twins(build)
+    plain, base = model_pair(build)
     ours = kr.checkpointed(base, every=1)
     assert isinstance(ours, type(base))
     assert sum(step.recomputed for step in ours.plan.steps) >= 2, "the layers of the backbone are cut, not the backbone"
@@ -103,7 +103,7 @@ def test_it_trains_as_the_plain_one(case, jit):
 
 
 def test_a_language_model_generates_and_keeps_its_config():
-    plain, base = twins(language_model)
+    plain, base = model_pair(language_model)
     ours = kr.checkpointed(base, every=2)
     assert ours.backbone is base.backbone
     assert ours.preprocessor is None
@@ -131,7 +131,7 @@ def test_a_saved_task_comes_back_with_its_checkpoints(tmp_path):
 
 
 def test_lora_is_enabled_on_either_of_the_two():
-    plain, base = twins(language_model)
+    plain, base = model_pair(language_model)
     ours = kr.checkpointed(base, every=2)
     for model in (plain, base):
         keras.utils.set_random_seed(2)
@@ -145,7 +145,7 @@ def test_lora_is_enabled_on_either_of_the_two():
 
 
 def test_loops_over_the_blocks_of_llama_whose_config_fails():
-    plain, base = twins(llama)
+    plain, base = model_pair(llama)
     ours = kr.checkpointed(base, every=1)
     ours.scan_layers = True
     assert any(isinstance(step, SectionLoop) for step in ours.plan.steps)
@@ -156,7 +156,7 @@ def test_loops_over_the_blocks_of_llama_whose_config_fails():
 
 def test_the_blocks_inside_one_layer_are_reached(tmp_path):
     """The blocks of a ViT sit in a layer in the backbone, and that in a model in the task."""
-    plain, base = twins(image_classifier)
+    plain, base = model_pair(image_classifier)
     ours = kr.checkpointed(base, layers="transformer_block_*")
     assert len(ours.recomputed_layers) == 2
     _, x, y, loss = CASES["image classifier"]

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_recompute.models.model import Model
 
 from .networks import FEATURES, UNITS, mark, numbers, shared_dense
-from .twins import twins
+from .same_training import model_pair
 
 X, CLASSES = numbers(8, FEATURES), np.array([0, 1, 2, 0, 1, 2, 0, 1])
 
@@ -59,7 +59,7 @@ def assert_same_weights(models):
 @pytest.mark.parametrize("eager", [pytest.param(False, marks=pytest.mark.long), True], ids=["graph", "eager"])
 def test_sample_weights_class_weights_and_metrics(eager):
     """Also the metric, the count and the added losses of layers inside sections: each moves once per step."""
-    models = [compiled(model, run_eagerly=eager) for model in twins(classifier)]
+    models = [compiled(model, run_eagerly=eager) for model in model_pair(classifier)]
     histories = []
     for model in models:
         weighted = model.fit(X, CLASSES, batch_size=4, sample_weight=np.linspace(0, 2, 8), shuffle=False, verbose=0).history
@@ -78,7 +78,7 @@ def test_sample_weights_class_weights_and_metrics(eager):
 
 @pytest.mark.long
 def test_single_batches():
-    models = [compiled(model) for model in twins(classifier)]
+    models = [compiled(model) for model in model_pair(classifier)]
     found = []
     for model in models:
         losses = [model.train_on_batch(X, CLASSES, return_dict=True)["loss"] for _ in range(2)]
@@ -128,7 +128,7 @@ def test_fit_in_mixed_precision(policy):
     keras.config.set_dtype_policy(policy)
     try:
         losses, scales = [], []
-        for model in twins(shared_dense):
+        for model in model_pair(shared_dense):
             model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
             losses.append(model.fit(X, np.ones((8, 1)), batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"])
             scales.append(getattr(model.optimizer, "dynamic_scale", None))
@@ -140,7 +140,7 @@ def test_fit_in_mixed_precision(policy):
 
 
 def test_weights_go_both_ways(tmp_path):
-    ours, plain = twins(shared_dense)
+    ours, plain = model_pair(shared_dense)
     plain.set_weights([w + 1 for w in plain.get_weights()])
     ours.set_weights(plain.get_weights())
     np.testing.assert_array_equal(ours(X), plain(X))

@@ -15,7 +15,7 @@ from keras_recompute.layers.recurrent import GRU, LSTM
 from keras_recompute.models.model import Model
 
 from .networks import FEATURES, SEQUENCES, dense_chain, recurrent, shared_dense, with_dropout
-from .twins import twins
+from .same_training import model_pair
 
 X = SEQUENCES[0]
 
@@ -62,7 +62,7 @@ def test_second_derivatives_through_a_loop_of_fused_sections():
 
 @pytest.mark.long
 def test_second_derivatives_through_levels_of_loops_in_eager_code():
-    ours, plain = twins(lambda model_class: recurrent(model_class, 4, cell=keras.layers.SimpleRNN, length=5))
+    ours, plain = model_pair(lambda model_class: recurrent(model_class, 4, cell=keras.layers.SimpleRNN, length=5))
     ours.recomputation_levels = 2
     assert_close(penalty(ours, X[:, :5], "eager"), penalty(plain, X[:, :5], "graph"))
 
@@ -71,7 +71,7 @@ def test_second_derivatives_through_levels_of_loops_in_eager_code():
     "build", [pytest.param(dense_chain, marks=pytest.mark.long), shared_dense], ids=lambda build: build.__name__
 )
 def test_second_derivatives_through_other_sections(build):
-    ours, plain = twins(build)
+    ours, plain = model_pair(build)
     assert_close(penalty(ours, X[:, 0], "graph"), penalty(plain, X[:, 0], "graph"))
 
 
@@ -97,14 +97,14 @@ def third_order(model, x, mode):
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["graph", "eager", "jit"])
 def test_third_derivatives_through_sections(mode):
-    ours, plain = twins(dense_chain)
+    ours, plain = model_pair(dense_chain)
     assert ours.plan.recomputes
     assert_close(third_order(ours, X[:, 0], mode), third_order(plain, X[:, 0], "graph"))
 
 
 def test_second_derivatives_see_the_one_dropout_mask():
     """Outputs are linear in the input where no mask hides it, so the mask shows in every derivative."""
-    ours, _ = twins(with_dropout)
+    ours, _ = model_pair(with_dropout)
     x = tf.constant(np.ones((2, 32), np.float32))
 
     @tf.function(autograph=False)

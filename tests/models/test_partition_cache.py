@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.liveness import profile
-from keras_recompute.models import execute
+from keras_recompute.models import execution
 
 LAYERS = keras.layers
 
@@ -32,8 +32,8 @@ def blocks(count=6, width=8, dropout=0.5):
 def traced(monkeypatch):
     """The numbers of calls of the sections that were traced."""
     found = []
-    plain = execute._partition
-    monkeypatch.setattr(execute, "_partition", lambda step, *rest: found.append(len(step.calls)) or plain(step, *rest))
+    plain = execution._partition
+    monkeypatch.setattr(execution, "_partition", lambda step, *rest: found.append(len(step.calls)) or plain(step, *rest))
     return found
 
 
@@ -121,7 +121,7 @@ def in_loops(model):
     """Return ``model`` in three sections of two blocks, which are a loop in each."""
     ours = kr.checkpointed(model, at=["add_1", "add_3"])
     ours.scan_layers = True
-    assert [step.recomputed for step in ours.plan.steps if step.inside] == [True, True, False]
+    assert [step.recomputed for step in ours.plan.steps if step.inner_steps] == [True, True, False]
     return ours
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.long  # test_plan.py and engine/test_memory.py hold small networks to it
+pytestmark = pytest.mark.long  # test_execution_plan.py and engine/test_memory.py hold small networks to it
 # XLA reads its options once per process: the order that importing this package asks for, and XLA's own.
 ORDERS = {"low memory": "false", "concurrency": "true"}
 NETWORKS = {"low memory": ["mlp", "resnet", "transformer"], "concurrency": ["mlp"]}

@@ -23,7 +23,7 @@ from keras_recompute.layers.recurrent import GRU, LSTM
 from keras_recompute.models.model import Model
 
 from .networks import mark, numbers
-from .twins import assert_agree, training_pass
+from .same_training import assert_agree, training_pass
 
 CI_EXAMPLES = 40
 EXAMPLES = int(os.environ.get("KERAS_RECOMPUTE_EXAMPLES", CI_EXAMPLES))

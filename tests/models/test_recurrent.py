@@ -102,7 +102,7 @@ def test_without_checkpoints_nothing_is_cut():
         x = layers.Dense(UNITS, "tanh")(x)
     model = kr.Model(inputs, x)
     model.scan_layers = True
-    assert any(step.inside for step in model.plan.steps)
+    assert any(step.inner_steps for step in model.plan.steps)
     cut.clear()
     tf.function(gradients_of(model), autograph=False)(data()[0])
     assert cut == [False]

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.liveness import profile
-from keras_recompute.models.graph import read_graph
+from keras_recompute.models.call_graph import read_graph
 from keras_recompute.models.repeated_blocks import inner_loops
 from keras_recompute.models.section_loops import SectionLoop
 
@@ -68,7 +68,7 @@ def test_two_kinds_of_blocks_become_two_loops():
 @pytest.mark.parametrize("one_block", [pytest.param(block, marks=pytest.mark.long), pre_normalised])
 def test_gradients_are_those_of_the_plain_model(checkpoint_after, one_block, jit):
     model = model_of(6, checkpoint_after, one_block=one_block)
-    assert any(step.inside for step in model.plan.steps)
+    assert any(step.inner_steps for step in model.plan.steps)
     assert_equal_to_plain(model, model_of(6, one_block=one_block, kind=keras.Model), jit)
 
 
@@ -114,4 +114,4 @@ def test_inference_and_models_without_scan_layers_are_plain():
     np.testing.assert_allclose(model(X), plain(X), rtol=1e-6)
     model.scan_layers = False
     assert model.plan.is_plain
-    assert not any(step.inside for step in model.plan.steps)
+    assert not any(step.inner_steps for step in model.plan.steps)

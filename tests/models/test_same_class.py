@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.models.inline import Entrance
+from keras_recompute.models.submodel_inlining import InputAdapter
 
 from .networks import FEATURES, UNITS, numbers
 
@@ -133,7 +133,7 @@ def test_the_layers_inside_a_model_are_counted_and_cut():
     *_, base = pair("task")
     ours = kr.checkpointed(base, every=3)
     found = [
-        [call.operation.name for call in step.calls if not isinstance(call.operation, Entrance)] for step in ours.plan.steps
+        [call.operation.name for call in step.calls if not isinstance(call.operation, InputAdapter)] for step in ours.plan.steps
     ]
     assert found[0][:2] == ["block_0", "block_1"], "the first of the three is the entrance of the backbone"
     assert found[0][-1] == "block_1_checkpoint"

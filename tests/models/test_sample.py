@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.errors import InvalidArgumentError
-from keras_recompute.models.batch import specs_of
-from keras_recompute.models.inline import opened
+from keras_recompute.models.input_specs import value_specs
+from keras_recompute.models.submodel_inlining import inline_submodels
 
 LENGTH = 6
 PREDICTED = {"prove": False} if "prove" in kr.plan.__kwdefaults__ else {}  # nothing needs to be compiled here
@@ -43,8 +43,8 @@ BATCHES = {
 @pytest.mark.parametrize("batch", BATCHES)
 def test_a_batch_says_all_sizes(batch):
     model = open_lengths()
-    graph = opened(model)
-    specs = specs_of(model, graph, batch_size=None, sample=BATCHES[batch])
+    graph = inline_submodels(model)
+    specs = value_specs(model, graph, batch_size=None, sample=BATCHES[batch])
     assert [specs[key] for key in graph.inputs] == [tf.TensorSpec((4, LENGTH, 2)), tf.TensorSpec((4, LENGTH), tf.int32)]
     tanh = next(call for call in graph.calls if isinstance(call.operation, keras.layers.Activation))
     assert specs[tanh.outputs[0]].shape == (4, LENGTH, 4), "inside the model its sizes are open"
@@ -53,8 +53,8 @@ def test_a_batch_says_all_sizes(batch):
 
 def test_the_batch_size_that_is_given_counts():
     model = open_lengths()
-    graph = opened(model)
-    assert specs_of(model, graph, batch_size=32, sample=BATCHES["x"])[graph.outputs[0]].shape == (32, LENGTH, 8)
+    graph = inline_submodels(model)
+    assert value_specs(model, graph, batch_size=32, sample=BATCHES["x"])[graph.outputs[0]].shape == (32, LENGTH, 8)
 
 
 def test_a_plan_for_a_batch():

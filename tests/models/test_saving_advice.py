@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
-from keras_recompute.models.batch import inputs_like, targets_in
 from keras_recompute.models.checkpointed import functional_model
+from keras_recompute.models.input_specs import specs_from_sample, targets_in
 from keras_recompute.models.step_peak import StepPeaks
 from keras_recompute.models.trained_step import trained_step
 
@@ -156,7 +156,7 @@ def test_networks_around_recurrent_layers_take_less_without_jit(make, size, ever
     x = keras.tree.map_structure(lambda t: np.ones((size, *t.shape[1:]), t.dtype), model.input)
     y = np.zeros((size, *model.output.shape[1:]), "float32")
     model.compile("adam", "mse", jit_compile=False)
-    inputs = keras.tree.pack_sequence_as(model.input, inputs_like(model, (x, y)))
+    inputs = keras.tree.pack_sequence_as(model.input, specs_from_sample(model, (x, y)))
     peaks = StepPeaks(trained_step(model, inputs, targets_in((x, y))), is_compiled=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RecomputeWarning)

@@ -17,7 +17,7 @@ from keras_recompute.models.step_peak import StepPeaks
 from keras_recompute.models.trained_step import trained_step
 from keras_recompute.planning import BudgetTooSmallError
 
-from .test_planned import BATCH, LAYERS, dense, encoder
+from .test_memory_plan import BATCH, LAYERS, dense, encoder
 
 plan = functools.partial(plan_and_prove, prove=False)
 

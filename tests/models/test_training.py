@@ -25,7 +25,7 @@ from .networks import (
     skips,
     with_dropout,
 )
-from .twins import assert_agree, training_pass, twins
+from .same_training import assert_agree, model_pair, training_pass
 
 WITH_JIT = ["recurrent", "uneven", "skips", "dropout", "batch norm"]
 EAGER = ["recurrent", "dense chain", "masked", "several"]
@@ -35,7 +35,7 @@ LONG = list(NETWORKS)[list(NETWORKS).index("recurrent") + 1 : list(NETWORKS).ind
 
 @lru_cache(maxsize=None)
 def plain_pass(name, mode="graph"):
-    return training_pass(twins(NETWORKS[name].build)[1], NETWORKS[name].arrays, mode=mode)
+    return training_pass(model_pair(NETWORKS[name].build)[1], NETWORKS[name].arrays, mode=mode)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def plain_pass(name, mode="graph"):
 )
 def test_outputs_gradients_and_state(name, mode):
     network = NETWORKS[name]
-    ours, _ = twins(network.build)
+    ours, _ = model_pair(network.build)
     assert ours.plan.recomputes, "this model recomputes nothing: the test would prove nothing"
     # Under jit the random algorithms of the backends differ, so both are compiled.
     expected = plain_pass(name, mode if name in ("dropout", "recurrent dropout of inputs") else "graph")
@@ -58,7 +58,7 @@ def test_outputs_gradients_and_state(name, mode):
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in NETWORKS])
 def test_inference_is_the_plain_model_s(name):
     network = NETWORKS[name]
-    ours, plain = twins(network.build)
+    ours, plain = model_pair(network.build)
     arrays = network.arrays if len(network.arrays) > 1 else network.arrays[0]
     for a, b in zip(keras.tree.flatten(ours(arrays)), keras.tree.flatten(plain(arrays)), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -82,7 +82,7 @@ def test_fit(name, compile_options):
     network = NETWORKS[name]
     arrays = [np.concatenate([a, a[::-1], a])[:9] for a in network.arrays]
     losses, weights = [], []
-    for model in twins(network.build):
+    for model in model_pair(network.build):
         target = np.cos(np.arange(9 * np.prod(model.output_shape[1:]))).reshape(9, *model.output_shape[1:])
         # With Adam, Keras squares the rows of an embedding's sparse gradient one by one; ours is a sum already.
         optimizer = keras.optimizers.SGD(0.3) if name == "masked" else keras.optimizers.Adam(0.05)
@@ -104,14 +104,14 @@ def test_mixed_precision(policy, mode):
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(policy)
     try:
-        ours, plain = twins(dense_chain)
+        ours, plain = model_pair(dense_chain)
         assert ours.layers[1].compute_dtype == policy.removeprefix("mixed_")
         assert_agree(
             training_pass(ours, NETWORKS["dense chain"].arrays, mode=mode),
             training_pass(plain, NETWORKS["dense chain"].arrays, mode="graph"),
             tolerance,
         )
-        ours, plain = twins(recurrent)
+        ours, plain = model_pair(recurrent)
         assert_agree(training_pass(ours, SEQUENCES, mode=mode), training_pass(plain, SEQUENCES, mode="graph"), tolerance)
     finally:
         keras.config.set_dtype_policy(before)
@@ -123,7 +123,7 @@ def test_loss_scaling_of_mixed_float16():
     keras.config.set_dtype_policy("mixed_float16")
     try:
         losses = []
-        for model in twins(dense_chain):
+        for model in model_pair(dense_chain):
             model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
             history = model.fit(numbers(8, FEATURES), np.ones((8, 1)), batch_size=4, epochs=2, shuffle=False, verbose=0)
             losses.append(history.history["loss"])
@@ -155,7 +155,7 @@ def test_the_dropout_masks_of_forward_and_backward_are_the_same(mode):
 
 @pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
 def test_moving_statistics_move_once(mode):
-    ours, plain = twins(NETWORKS["batch norm"].build)
+    ours, plain = model_pair(NETWORKS["batch norm"].build)
     for _ in range(2):
         training_pass(ours, NETWORKS["batch norm"].arrays, mode=mode)
         training_pass(plain, NETWORKS["batch norm"].arrays, mode="eager")
@@ -171,7 +171,7 @@ def test_the_model_s_training_wins_over_a_layer_s_as_in_keras():
         x = mark(x)
         return Model(inputs, keras.layers.Dense(3)(x))
 
-    ours, plain = twins(build)
+    ours, plain = model_pair(build)
     assert_agree(training_pass(ours, (numbers(4, 32),), mode="graph"), training_pass(plain, (numbers(4, 32),), mode="graph"))
 
 
@@ -181,7 +181,7 @@ def test_a_frozen_layer_has_no_gradient_and_keeps_its_weights():
         model.layers[1].trainable = False
         return model
 
-    ours, plain = twins(build)
+    ours, plain = model_pair(build)
     before = ours.layers[1].get_weights()
     for model in (ours, plain):
         model.compile(keras.optimizers.SGD(0.1), "mse")
@@ -203,7 +203,7 @@ def test_a_frozen_layer_has_no_gradient_and_keeps_its_weights():
 )
 def test_regularisers_and_added_losses_count_once(build, options):
     losses = []
-    for model in twins(lambda Model: build(Model, kernel_regularizer="l2", activity_regularizer="l1")):
+    for model in model_pair(lambda Model: build(Model, kernel_regularizer="l2", activity_regularizer="l1")):
         model.compile(keras.optimizers.SGD(0.1), "mse", **options)
         losses.append(model.fit(numbers(4, FEATURES), np.ones((4, 1)), epochs=2, verbose=0).history["loss"])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
@@ -215,7 +215,7 @@ def test_sample_weights_and_class_outputs():
         return keras.layers.Dense(3, activation="softmax")(keras.layers.GlobalAveragePooling1D()(x))
 
     losses = []
-    for model in twins(lambda Model: recurrent(Model, last_only=True, head=head)):
+    for model in model_pair(lambda Model: recurrent(Model, last_only=True, head=head)):
         model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy", jit_compile=False)
         history = model.fit(
             SEQUENCES[0], np.array([0, 1, 2, 1]), sample_weight=np.array([1.0, 0.0, 2.0, 1.0]), epochs=2, verbose=0
@@ -226,7 +226,7 @@ def test_sample_weights_and_class_outputs():
 
 @pytest.mark.long
 def test_evaluate_and_predict():
-    ours, plain = twins(NETWORKS["recurrent"].build)
+    ours, plain = model_pair(NETWORKS["recurrent"].build)
     x, y = SEQUENCES[0], numbers(4, LENGTH, 2)
     for model in (ours, plain):
         model.compile("sgd", "mse")
@@ -235,7 +235,7 @@ def test_evaluate_and_predict():
 
 
 def test_a_custom_training_loop():
-    ours, plain = twins(skips)
+    ours, plain = model_pair(skips)
     weights = []
     for model in (ours, plain):
         optimizer = keras.optimizers.SGD(0.1)
@@ -258,7 +258,7 @@ def test_a_custom_training_loop():
 def test_with_dropout_and_masks_a_training_pass_leaves_no_trace():
     """After training, an inference pass and a training pass of another batch size work as before."""
     for build, arrays in ((masked, NETWORKS["masked"].arrays), (with_dropout, NETWORKS["dropout"].arrays)):
-        ours, plain = twins(build)
+        ours, plain = model_pair(build)
         training_pass(ours, arrays, mode="eager")
         training_pass(ours, [a[:1] for a in arrays], mode="eager")
         np.testing.assert_allclose(ours(arrays[0]), plain(arrays[0]), atol=1e-6)

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from ...errors import UnsupportedError
-from ...models.execute import ExecutionPlan
+from ...models.execution import ExecutionPlan
 from ...models.model import Model
 from ...seams.keras.construction import construct_plain_functional, derive_from_functional
 from ...seams.keras.graph import Functional, functional_of_sequential

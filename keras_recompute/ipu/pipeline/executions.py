@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ...engine.passes import target_now
 from ...engine.pieces import Pieces
-from ...models.graph import Graph
+from ...models.call_graph import Graph
 from .accumulation import Accumulation, accumulated_gradients, run_accumulated
 from .emulated_replicas import Replicas
 from .inference import evaluate_microbatches, predict_microbatches, prediction_specs

@@ -14,10 +14,10 @@ import keras
 import tensorflow as tf
 
 from ...engine.policies import Policy, save_nothing
-from ...models.aside import Aside
-from ...models.distribute import distributed
-from ...models.execute import ExecutionPlan, execute
-from ...models.graph import Graph
+from ...models.call_graph import Graph
+from ...models.execution import ExecutionPlan, execute
+from ...models.side_outputs import SideOutputs as Aside
+from ...models.timestep_concat import commute_concat as distributed
 from ...seams.keras.graph import flat_inputs
 from ...seams.keras.layers import layers_in, losses_of, remove_losses
 from .accumulation import losses_of_each, mean_of, record_each, sum_of

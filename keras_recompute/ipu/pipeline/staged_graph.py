@@ -14,8 +14,11 @@ import keras
 
 from ...errors import UnsupportedError
 from ...layers.recomputation_checkpoint import RecomputationCheckpoint
-from ...models.graph import Call, Graph, Key, Ref, read_graph
-from ...models.inline import Entrance, in_place_of, masked_values, runs_its_graph, stands_alone
+from ...models.call_graph import Call, Graph, Key, Ref, read_graph
+from ...models.submodel_inlining import InputAdapter as Entrance
+from ...models.submodel_inlining import can_inline as stands_alone
+from ...models.submodel_inlining import inlined_calls as in_place_of
+from ...models.submodel_inlining import masked_values, runs_its_graph
 from ...seams.keras.graph import Functional, call_nodes, functional_of_sequential, has_call_of
 from .stages import Stages, stage_of
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from ..seams.tensorflow.gradients import is_recorded
-from .graph import Graph, Key
+from .call_graph import Graph, Key
 
 
-def fixed_values(graph: Graph, inputs: Sequence[tf.Tensor]) -> set[Key]:
+def values_without_gradient(graph: Graph, inputs: Sequence[tf.Tensor]) -> set[Key]:
     """Return the values in ``graph`` that depend on no trainable weight, and on none of the ``inputs`` that a tape watches.
 
     Not the inputs themselves: the first of several sections that are alike would differ from the others.

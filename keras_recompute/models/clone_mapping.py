@@ -36,7 +36,9 @@ def is_cloned(taken: Mapping[Any, Any]) -> bool:
     return any(own is not other for own, other in _layers_for_layers(taken))
 
 
-def clones_of(model: keras.Model, layers: Sequence[keras.layers.Layer], taken: Mapping[Any, Any]) -> list[keras.layers.Layer]:
+def counterparts(
+    model: keras.Model, layers: Sequence[keras.layers.Layer], taken: Mapping[Any, Any]
+) -> list[keras.layers.Layer]:
     """Return what stands for ``layers`` of a functional ``model`` where each of its operations was ``taken`` for another.
 
     Nothing where what was taken are no layers, as in a call of the model. Raises UnsupportedError where the clone cannot

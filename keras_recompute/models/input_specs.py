@@ -12,16 +12,18 @@ import tensorflow as tf
 from ..errors import InvalidArgumentError
 from ..liveness.xla_compilation import batch_spec
 from ..seams.keras.graph import flat_inputs, nodes_of
-from .aside import Aside
-from .graph import Graph, InitialState, Key, Values
+from .call_graph import Graph, InitialState, Key, Values
+from .side_outputs import SideOutputs
 
 
-def specs_of(functional: keras.Model, graph: Graph, *, batch_size: int | None, sample: Any = None) -> dict[Key, tf.TensorSpec]:
+def value_specs(
+    functional: keras.Model, graph: Graph, *, batch_size: int | None, sample: Any = None
+) -> dict[Key, tf.TensorSpec]:
     """Return type and shape of each value of ``graph`` for batches of ``batch_size``, or like ``sample``.
 
     Raises InvalidArgumentError where a size stays unknown, or ``sample`` does not fit the model.
     """
-    inputs = _inputs(functional, batch_size) if sample is None else inputs_like(functional, sample, batch_size=batch_size)
+    inputs = _inputs(functional, batch_size) if sample is None else specs_from_sample(functional, sample, batch_size=batch_size)
     made = {id(t): t for node in nodes_of(functional) for t in node.outputs}
     if sample is None and all(key in made for call in graph.calls for key in call.outputs):
         found: dict[Key, tf.TensorSpec] = {
@@ -59,7 +61,7 @@ def _filled(number: int, size: int | None, inputs: Sequence[tf.TensorSpec]) -> i
     return inputs[0].shape[0] if size is None and not number else size
 
 
-def inputs_like(functional: keras.Model, sample: Any, *, batch_size: int | None = None) -> list[tf.TensorSpec]:
+def specs_from_sample(functional: keras.Model, sample: Any, *, batch_size: int | None = None) -> list[tf.TensorSpec]:
     """Return the inputs of the model when it is fitted to ``sample``: ``x``, ``(x, y)``, ``(x, y, weights)``, or a data set.
 
     Raises InvalidArgumentError where ``sample`` does not fit the model.
@@ -120,7 +122,7 @@ def _placeholder(leaf: Any) -> tf.Tensor:
 def _traced(graph: Graph, inputs: Sequence[tf.TensorSpec]) -> dict[Key, tf.TensorSpec]:
     """Return the shapes that the calls of ``graph`` have when they are traced, which runs nothing."""
     found: dict[Key, tf.TensorSpec] = {}
-    aside = Aside(graph.calls)
+    side_outputs = SideOutputs(graph.calls)
 
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         values: Values = dict(zip(graph.inputs, tensors))
@@ -133,7 +135,7 @@ def _traced(graph: Graph, inputs: Sequence[tf.TensorSpec]) -> dict[Key, tf.Tenso
                 call.run(values)
             return []
 
-        aside.gather(work)
+        side_outputs.gather(work)
         found.update((key, tf.TensorSpec(value.shape, value.dtype)) for key, value in values.items())
         return []
 

@@ -1,6 +1,6 @@
-"""Graphs of models as data: those of models inside are opened, and checkpoints are put in, without calling any layer.
+"""Graphs of models as data: models inside are inlined, and checkpoints are put in, without calling any layer.
 
-A model inside a model is one call of the graph, and a checkpoint behind it would replay all of it at once. Opened, its layers
+A model inside a model is one call of the graph, and a checkpoint behind it would replay all of it at once. Inlined, its layers
 stand in the graph as if they had been written there: a classifier on a backbone is then a chain as the backbone is.
 """
 
@@ -16,13 +16,13 @@ from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import Functional, flat_inputs, nodes_of
 from ..seams.keras.graph import runs_plain_graph as runs_keras_graph
 from ..seams.keras.layers import is_in_remat_scope, mask_of
-from .graph import Call, Graph, InitialState, Key, Ref, read_graph
+from .call_graph import Call, Graph, InitialState, Key, Ref, read_graph
 
-_OF_OURS = (f"{__package__}.model", f"{__package__}.placed")  # models that run the graph, by sections
+_OF_OURS = (f"{__package__}.model", f"{__package__}.checkpoint_placement")  # models that run the graph, by sections
 
 
 @dataclass(frozen=True, eq=False)
-class Entrance:
+class InputAdapter:
     """What a functional model does to its inputs before its first layer: their types and ranks, as a list."""
 
     model: keras.Model
@@ -41,17 +41,17 @@ def runs_its_graph(model: Any) -> bool:
     return runs_keras_graph(model, ours=_OF_OURS)
 
 
-def opened(model: keras.Model) -> Graph:
-    """Return the graph of a functional ``model`` with the models in it opened, and those in them."""
+def inline_submodels(model: keras.Model) -> Graph:
+    """Return the graph of a functional ``model`` with the models in it inlined, and those in them."""
     graph = read_graph(model)
     masked = masked_values(model)
     calls: list[Call] = []
     ranks = dict(graph.ranks)
     for call in graph.calls:
-        if not _can_be_opened(call, masked):
+        if not _is_inlined(call, masked):
             calls.append(call)
             continue
-        put, ranks_inside = in_place_of(call, opened(call.operation), Entrance(call.operation))
+        put, ranks_inside = inlined_calls(call, inline_submodels(call.operation), InputAdapter(call.operation))
         calls += put
         ranks.update(ranks_inside)
     return replace(graph, calls=tuple(calls), ranks=ranks)
@@ -62,7 +62,7 @@ def masked_values(model: keras.Model) -> set[Key]:
     return {id(t) for node in nodes_of(model) for t in (*node.input_tensors, *node.outputs) if mask_of(t) is not None}
 
 
-def stands_alone(call: Call, functional: keras.Model, masked: set[Key]) -> bool:
+def can_inline(call: Call, functional: keras.Model, masked: set[Key]) -> bool:
     """Whether the layers of ``functional`` can stand in place of the ``call`` of a model that runs it: nothing is done to it
     or by it as a whole. ``masked`` are the values that carry a mask where the call is.
     """
@@ -76,14 +76,14 @@ def stands_alone(call: Call, functional: keras.Model, masked: set[Key]) -> bool:
     return leave_once and len(call.args) == 1 and not given
 
 
-def in_place_of(call: Call, inside: Graph, entrance: Entrance | None) -> tuple[list[Call], dict[Key, int]]:
+def inlined_calls(call: Call, inside: Graph, adapter: InputAdapter | None) -> tuple[list[Call], dict[Key, int]]:
     """Return the calls ``inside`` the model that ``call`` calls as they stand in its place, and the ranks of their values.
 
-    Without an ``entrance`` they read what ``call`` reads as it is.
+    Without an ``adapter`` they read what ``call`` reads as it is.
     """
     use = call.outputs[0]  # no other call has it
     places = dict(zip(inside.outputs, call.outputs))
-    if entrance is None:
+    if adapter is None:
         places.update(zip(inside.inputs, call.inputs))
 
     def renamed(key: Key) -> Key:
@@ -92,12 +92,12 @@ def in_place_of(call: Call, inside: Graph, entrance: Entrance | None) -> tuple[l
     calls = [_renamed(each, renamed) for each in inside.calls]
     if call.training is not None:  # it counts for all layers inside
         calls = [replace(each, training=call.training) for each in calls]
-    if entrance is not None:
-        calls.insert(0, Call(entrance, call.args, {}, call.inputs, tuple(map(renamed, inside.inputs))))
+    if adapter is not None:
+        calls.insert(0, Call(adapter, call.args, {}, call.inputs, tuple(map(renamed, inside.inputs))))
     return calls, {renamed(key): rank for key, rank in inside.ranks.items()}
 
 
-def marked(graph: Graph, positions: Collection[int]) -> Graph:
+def insert_checkpoints(graph: Graph, positions: Collection[int]) -> Graph:
     """Return ``graph`` with a checkpoint after each of the calls at ``positions``, counted from 0."""
     calls: list[Call] = []
     kept: dict[Key, Key] = {}
@@ -116,12 +116,12 @@ def marked(graph: Graph, positions: Collection[int]) -> Graph:
     return replace(graph, outputs=tuple(map(renamed, graph.outputs)), calls=tuple(calls), ranks=ranks)
 
 
-def _can_be_opened(call: Call, masked: set[Key]) -> bool:
+def _is_inlined(call: Call, masked: set[Key]) -> bool:
     model = call.operation
     if not runs_its_graph(model) or type(model).__call__ is not Functional.__call__:
         return False
     # A model of ours has its own checkpoints and loops.
-    return not hasattr(model, "recomputation_levels") and stands_alone(call, model, masked)
+    return not hasattr(model, "recomputation_levels") and can_inline(call, model, masked)
 
 
 def _filled(call: Call, renamed: Any) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from .graph import Call, ancestors
+from .call_graph import Call, ancestors
 
 
-def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
+def evenly_spaced_cuts(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     """Return the positions of the calls to put a checkpoint behind, so that sections have ``count`` calls or a few more.
 
     Of the places where a section has at least half of ``count`` and less than twice as many calls, the one is taken behind
@@ -28,7 +28,7 @@ def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     while True:
         sections = {n: leading[n] & ~done for n in range(len(calls)) if not done >> n & 1}
         sizes = {n: (section & counted).bit_count() for n, section in sections.items()}
-        kept = {n: bytes_kept(done | sections[n], calls) for n, size in sizes.items() if 2 * size >= count}
+        kept = {n: bytes_crossing(done | sections[n], calls) for n, size in sizes.items() if 2 * size >= count}
         left = {n: (counted & ~(done | sections[n])).bit_count() for n in kept}
         places = [n for n, values in kept.items() if values and 2 * left[n] >= count]
         long = [n for n in places if sizes[n] >= count]
@@ -43,7 +43,7 @@ def after_every(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
         done |= leading[position]
 
 
-def bytes_kept(done: int, calls: Sequence[Call]) -> int:
+def bytes_crossing(done: int, calls: Sequence[Call]) -> int:
     """Return the size for one sample of the values that the calls in ``done`` hand to others."""
     made = {key: size for n, call in enumerate(calls) if done >> n & 1 for key, size in zip(call.outputs, call.output_bytes)}
     read = {key for n, call in enumerate(calls) if not done >> n & 1 for key in call.inputs}

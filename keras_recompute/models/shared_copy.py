@@ -16,7 +16,7 @@ from ..layers.mixed_class import OURS, mixed_class, original_class
 from ..seams.keras.construction import copy_without_constructor
 
 
-def beside(model: keras.Model, ours: type) -> Any:
+def copy_sharing_weights(model: keras.Model, ours: type) -> Any:
     """Return a model that is an ``ours`` and of the class of ``model``, with its layers, weights and attributes.
 
     ``model`` is functional, or built. The result is not compiled.

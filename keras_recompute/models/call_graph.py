@@ -42,7 +42,7 @@ class InitialState:
 class Call:
     """One use of a Keras operation: ``outputs = operation(*args, **kwargs)`` with Refs for values.
 
-    With ``joins_maker`` the call belongs to the section that makes its input, whether it leads to a checkpoint or not.
+    With ``stays_with_producer`` the call belongs to the section that makes its input, whether it leads to a checkpoint or not.
     ``output_bytes`` are the sizes of the outputs for one sample, with 1 for every other dimension that is not known.
     ``training`` is what Keras noted for the call; it counts where the model is called without (see ``as_noted``).
     """
@@ -53,7 +53,7 @@ class Call:
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
     stage: int | None = None
-    joins_maker: bool = False
+    stays_with_producer: bool = False
     output_bytes: tuple[int, ...] = ()
     training: Any = None
 

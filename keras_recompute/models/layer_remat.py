@@ -33,18 +33,18 @@ from ..layers.mixed_class import SAVED_AS, SavedAsPlain, class_config, original_
 from ..layers.time_sections import section_recurrent_layers
 from ..seams.keras.graph import CloneObserver, Functional
 from ..seams.keras.layers import add_losses, layers_in
-from .aside import with_losses
-from .beside import beside
-from .clones import clones_of
-from .replicas import OnReplicas
+from .clone_mapping import counterparts
+from .replicated_training import ReplicatedTraining
+from .shared_copy import copy_sharing_weights
+from .side_outputs import detach_losses
 
-Layers = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
+LayerSelector = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
 _CLONED = "_keras_recompute_blocks"  # attribute of a clone's outputs, since Keras hands over nothing else
 _numbers = itertools.count()
 _METHODS = ("call", "quantized_call")  # what Keras runs of a layer
 
 
-class Blocks:
+class RematLayers:
     """The chosen layers, and whether their calls are recomputed now."""
 
     def __init__(self, layers: Sequence[keras.layers.Layer]) -> None:
@@ -99,7 +99,7 @@ class Blocks:
 
         def work(*args: Any, **kwargs: Any) -> Any:
             # Left in the layers, losses would leave the function that is traced here.
-            return with_losses(inner, lambda: plain(*args, **kwargs))
+            return detach_losses(inner, lambda: plain(*args, **kwargs))
 
         work.__name__ = layer.name
         # One code for each layer: the engine takes many functions of one code for one that is made at each call.
@@ -130,22 +130,22 @@ class Blocks:
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class BlocksModel(SavedAsPlain, CloneObserver, OnReplicas):
+class BlocksModel(SavedAsPlain, CloneObserver, ReplicatedTraining):
     """What a model of another class has beside it when blocks of it are recomputed; ``recomputed_layers`` names them.
 
     Its configuration is that of the model's class, and an entry that says which layers they are.
     """
 
-    _keras_recompute_blocks: Blocks | None = None
+    _keras_recompute_blocks: RematLayers | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         layers = getattr(self.outputs[0], _CLONED, None) if isinstance(self, Functional) else None
         if layers:
-            self._keras_recompute_blocks = Blocks(layers)
+            self._keras_recompute_blocks = RematLayers(layers)
 
     def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:
-        cloned = clones_of(self, list(self._blocks), taken)
+        cloned = counterparts(self, list(self._blocks), taken)
         for output in keras.tree.flatten(outputs) if cloned else ():
             setattr(output, _CLONED, cloned)
 
@@ -196,18 +196,18 @@ class BlocksModel(SavedAsPlain, CloneObserver, OnReplicas):
         written = {**ours["class"], "config": config, "build_config": ours["build"]}
         model = keras.saving.deserialize_keras_object(written, custom_objects=custom_objects)
         inside = layers_in(model, include_self=False)
-        return with_blocks(model, [inside[number] for number in ours["blocks"]])
+        return with_recomputed_layers(model, [inside[number] for number in ours["blocks"]])
 
 
-def with_blocks(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> Any:
+def with_recomputed_layers(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> Any:
     """Return a model of the class of ``model``, sharing its layers, that recomputes each call of ``layers`` in training."""
-    new = beside(model, BlocksModel)
-    new._keras_recompute_blocks = Blocks(layers)
+    new = copy_sharing_weights(model, BlocksModel)
+    new._keras_recompute_blocks = RematLayers(layers)
     new.belong_to_strategy_of_weights()
     return new
 
 
-def chosen(model: keras.Model, layers: Layers) -> list[keras.layers.Layer]:
+def select_layers(model: keras.Model, layers: LayerSelector) -> list[keras.layers.Layer]:
     """Return the layers inside ``model`` that ``layers`` means: a class, a pattern of names or paths, or a function.
 
     Raises InvalidArgumentError where it means none.

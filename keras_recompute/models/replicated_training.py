@@ -22,7 +22,7 @@ from ..engine.update_order import updates_early
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.keras.replicated_steps import ReplicatedSteps, set_strategy, strategy_of
 from ..seams.tensorflow.cluster import leave_strategy_scopes
-from .workers import for_this_worker, require_equal_counts, worker_number
+from .worker_roles import callbacks_of_worker, require_equal_counts, worker_number
 
 _Model: Any = keras.Model if TYPE_CHECKING else object
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -38,7 +38,7 @@ def _signed_as(plain: Callable[..., Any]) -> Callable[[_Method], _Method]:
     return sign
 
 
-class OnReplicas(ReplicatedSteps, _Model):
+class ReplicatedTraining(ReplicatedSteps, _Model):
     """Goes in front of a model's class: it trains under ``MirroredStrategy`` and ``MultiWorkerMirroredStrategy``.
 
     Source: TensorFlow's guide to distributed training with Keras, for what a global batch and a replica's share of it are.
@@ -60,7 +60,7 @@ class OnReplicas(ReplicatedSteps, _Model):
         """
         given = inspect.signature(super().fit).bind(x, y, *args, **kwargs)
         if "callbacks" in given.arguments:
-            given.arguments["callbacks"] = for_this_worker(given.arguments["callbacks"], self.distribute_strategy)
+            given.arguments["callbacks"] = callbacks_of_worker(given.arguments["callbacks"], self.distribute_strategy)
         return super().fit(*given.args, **given.kwargs)
 
     def check_training(self, count: int | None) -> None:

@@ -22,10 +22,10 @@ from ..liveness.keras_step import training_step
 from ..liveness.xla_compilation import batch_spec
 from ..seams.keras.layers import layers_in
 from ..seams.keras.training import has_own_train_step
-from .batch import first_batch
-from .blocks import Blocks, with_blocks
 from .checkpointed import check_trainable
-from .plan_search import PLAIN, Known, MemoryPlan, Needs, too_small
+from .input_specs import first_batch
+from .layer_remat import RematLayers, with_recomputed_layers
+from .plan_search import PLAIN, CompiledPeaks, Known, MemoryPlan, too_small
 from .step_peak import StepPeaks
 from .trained_step import trained_step
 
@@ -50,7 +50,7 @@ class _OwnStep:
         step = training_step(self.model, self.data)
 
         def recomputed(*batch: tf.Tensor) -> Any:
-            with Blocks(layers).active() if layers else nullcontext():
+            with RematLayers(layers).active() if layers else nullcontext():
                 return step(*keras.tree.pack_sequence_as(self.data, batch))
 
         return recomputed
@@ -77,18 +77,18 @@ def plan_layers(
     data = keras.tree.map_structure(batch_spec, first_batch(sample))
     peaks = _peaks(model, data, device)
     known: Known = {}
-    needs = Needs(needed_bytes or peaks.of, known, None if needed_bytes else peaks)
+    compiled = CompiledPeaks(needed_bytes or peaks.of, known, None if needed_bytes else peaks)
 
     def as_candidate(layers: Sequence[keras.layers.Layer]) -> Any:
         # A model of its own has no optimizer yet: the step of a compiled model is the model's.
         takes_layers = isinstance(peaks.step, _OwnStep) and needed_bytes is None
-        return layers if takes_layers else with_blocks(model, layers)
+        return layers if takes_layers else with_recomputed_layers(model, layers)
 
-    plain_bytes = needs.of(PLAIN, lambda: as_candidate([]))
+    plain_bytes = compiled.peak_bytes(PLAIN, lambda: as_candidate([]))
     layers: Sequence[keras.layers.Layer] = []
     if plain_bytes > budget_bytes:
         check_trainable(model)
-        layers = _first_that_fits(model, budget_bytes, needs, as_candidate)
+        layers = _first_that_fits(model, budget_bytes, compiled, as_candidate)
     paths = tuple(layer.path or layer.name for layer in layers)
     bytes_needed = known[paths or PLAIN]
     plan = MemoryPlan(
@@ -100,7 +100,7 @@ def plan_layers(
         chain=None,
         layers=paths,
     )
-    return with_blocks(model, layers), needs.found(plan, bytes_needed)
+    return with_recomputed_layers(model, layers), compiled.with_peak(plan, bytes_needed)
 
 
 def _peaks(model: keras.Model, data: tuple[Any, ...], device: str | None) -> StepPeaks:
@@ -110,17 +110,17 @@ def _peaks(model: keras.Model, data: tuple[Any, ...], device: str | None) -> Ste
 
 
 def _first_that_fits(
-    model: keras.Model, budget_bytes: int, needs: Needs, as_candidate: Callable[[Any], Any]
+    model: keras.Model, budget_bytes: int, compiled: CompiledPeaks, as_candidate: Callable[[Any], Any]
 ) -> Sequence[keras.layers.Layer]:
     for layers in _kinds_of(model):
         paths = tuple(layer.path or layer.name for layer in layers)
         with warnings.catch_warnings():
             # Layers that save nothing alone are no mistake here: their kind does not fit.
             warnings.simplefilter("ignore", RecomputeWarning)
-            needed = needs.of(paths, partial(as_candidate, layers))
+            needed = compiled.peak_bytes(paths, partial(as_candidate, layers))
         if needed <= budget_bytes:
             return layers
-    raise too_small(budget_bytes, needs.known)
+    raise too_small(budget_bytes, compiled.known)
 
 
 def _kinds_of(model: keras.Model) -> list[list[keras.layers.Layer]]:

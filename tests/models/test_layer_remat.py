@@ -93,7 +93,7 @@ def functional() -> keras.Model:
 BUILDERS = {"subclassed": subclassed, "functional": functional}
 
 
-def twins(name: str) -> tuple[keras.Model, keras.Model]:
+def model_pair(name: str) -> tuple[keras.Model, keras.Model]:
     made = []
     for _ in range(2):
         keras.utils.set_random_seed(1)
@@ -115,7 +115,7 @@ def fitted(model: keras.Model, mode: str) -> list[float]:
     ],
 )
 def test_it_trains_as_the_plain_model(name, mode):
-    plain, base = twins(name)
+    plain, base = model_pair(name)
     ours = kr.checkpointed(base, layers=Block)
     assert type(ours).__name__ == type(base).__name__
     assert isinstance(ours, type(base))
@@ -162,7 +162,7 @@ def test_what_is_chosen_is_replayed_once(plain, layers, count):
 
 
 def test_names_of_the_layers_that_are_recomputed():
-    *_, base = twins("subclassed")
+    *_, base = model_pair("subclassed")
     ours = kr.checkpointed(base, layers="block_*")
     assert sorted(path.split("/")[-1] for path in ours.recomputed_layers) == ["block_0", "block_1", "block_2"]
 
@@ -170,7 +170,7 @@ def test_names_of_the_layers_that_are_recomputed():
 @pytest.mark.long
 @pytest.mark.parametrize("name", BUILDERS)
 def test_it_is_saved_and_loaded(name, tmp_path):
-    plain, base = twins(name)
+    plain, base = model_pair(name)
     ours = kr.checkpointed(base, layers="block_[01]")
     fitted(ours, "graph")
     ours.save(tmp_path / "ours.keras")
@@ -180,7 +180,7 @@ def test_it_is_saved_and_loaded(name, tmp_path):
     assert replays(back) == 5
     np.testing.assert_allclose(back.predict(X, verbose=0), ours.predict(X, verbose=0), rtol=1e-6)
     ours.save_weights(tmp_path / "ours.weights.h5")
-    uncompiled = twins(name)[0]
+    uncompiled = model_pair(name)[0]
     uncompiled.load_weights(tmp_path / "ours.weights.h5", skip_mismatch=False)
     np.testing.assert_allclose(uncompiled.predict(X, verbose=0), ours.predict(X, verbose=0), rtol=1e-6)
     plain.save_weights(tmp_path / "plain.weights.h5")
@@ -189,7 +189,7 @@ def test_it_is_saved_and_loaded(name, tmp_path):
 
 @pytest.mark.long
 def test_a_clone_recomputes_its_own_layers():
-    *_, base = twins("functional")
+    *_, base = model_pair("functional")
     ours = kr.checkpointed(base, layers="block_[01]")
     clone = keras.models.clone_model(ours)
     assert sorted(path.split("/")[-1] for path in clone.recomputed_layers) == ["block_0", "block_1"]

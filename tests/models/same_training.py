@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_recompute.models.model import Model
 
 
-def twins(build: Callable[[Any], Any]) -> tuple[keras.Model, keras.Model]:
+def model_pair(build: Callable[[Any], Any]) -> tuple[keras.Model, keras.Model]:
     """Return ``build(keras_recompute Model)`` and ``build(keras.Model)``, equal in everything else."""
     made = []
     for model_class in (Model, keras.Model):

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import keras
 
-from .graph import Call, Graph, Ref
+from .call_graph import Call, Graph, Ref
 
 _PER_TIMESTEP = (keras.layers.Dense, keras.layers.Activation, keras.layers.LayerNormalization, keras.layers.ReLU)
 
 
-def distributed(graph: Graph) -> Graph:
+def commute_concat(graph: Graph) -> Graph:
     """Return ``graph`` with layers that act on single timesteps moved in front of concatenations of timesteps."""
     calls = list(graph.calls)
     position = 0
@@ -72,5 +72,5 @@ def _on_piece(reader: Call, key: object, calls: list[Call]) -> Call:
         inputs=(key,),
         outputs=((key, reader.operation.name),),
         stage=maker.stage if maker else reader.stage,
-        joins_maker=True,
+        stays_with_producer=True,
     )

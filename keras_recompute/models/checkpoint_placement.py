@@ -1,7 +1,7 @@
 """Models with checkpoints beside their graph of layers, not in it: those of a class of their own, and with models inside.
 
 Such a model lists the layers of the model that it was made from, and no checkpoint; what its training pass runs is that
-model's graph with the models in it opened and the checkpoints put in.
+model's graph with the models in it inlined and the checkpoints put in.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import Any
 import keras
 
 from ..layers.mixed_class import SAVED_AS, SavedAsPlain, class_config, original_class
-from .beside import beside
-from .clones import check_class_of_clone
-from .graph import Graph, read_graph
-from .inline import marked, opened
+from .call_graph import Graph, read_graph
+from .clone_mapping import check_class_of_clone
 from .model import Model
+from .shared_copy import copy_sharing_weights
+from .submodel_inlining import inline_submodels, insert_checkpoints
 
 _PLACES = "_keras_recompute_places"  # attribute of a clone's outputs, since Keras hands over nothing else
-# Where the checkpoints are, one after the other: whether models inside are opened, and behind which calls they stand then.
-Places = tuple[bool, tuple[tuple[int, ...], ...]]
+# Where the checkpoints are, one after the other: whether models inside are inlined, and the
+# positions of the calls that they stand behind then.
+CheckpointPlacement = tuple[bool, tuple[tuple[int, ...], ...]]
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
@@ -31,23 +32,23 @@ class PlacedModel(SavedAsPlain, Model):
     Its configuration is that of the other model's class, and an entry that says where the checkpoints are.
     """
 
-    _places: Places = (False, ())
+    _placement: CheckpointPlacement = (False, ())
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         places = getattr(self.outputs[0], _PLACES, None)
         if places is not None:
-            self._put(places)
+            self._place_checkpoints(places)
 
-    def _put(self, places: Places) -> None:
-        self._places = places
+    def _place_checkpoints(self, places: CheckpointPlacement) -> None:
+        self._placement = places
         self.__dict__.pop("_graph_to_cut", None)
         self._replan()
 
     @functools.cached_property
     def _graph_to_cut(self) -> Graph:
-        is_open, rounds = self._places
-        return functools.reduce(marked, rounds, opened(self) if is_open else read_graph(self))
+        is_open, rounds = self._placement
+        return functools.reduce(insert_checkpoints, rounds, inline_submodels(self) if is_open else read_graph(self))
 
     def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:  # noqa: ARG002  # as in ``Model``
         check_class_of_clone(self, taken, what="anything")
@@ -56,11 +57,11 @@ class PlacedModel(SavedAsPlain, Model):
         outputs = super().run_by_graph(inputs, plain)
         for output in keras.tree.flatten(outputs):
             if isinstance(output, keras.KerasTensor):
-                setattr(output, _PLACES, self._places)
+                setattr(output, _PLACES, self._placement)
         return outputs
 
     def get_config(self) -> dict[str, Any]:
-        is_open, rounds = self._places
+        is_open, rounds = self._placement
         ours = {"is_open": is_open, "checkpoints": [list(places) for places in rounds]}
         ours.update(recomputation_levels=self._levels, scan_layers=self._scan_layers)
         return {**self.plain_config(), SAVED_AS: {"class": class_config(original_class(type(self))), **ours}}
@@ -73,22 +74,22 @@ class PlacedModel(SavedAsPlain, Model):
             own: Any = original_class(cls)
             return own.from_config(config)
         plain = keras.saving.deserialize_keras_object({**ours["class"], "config": config}, custom_objects=custom_objects)
-        model = placed(plain, (ours["is_open"], tuple(map(tuple, ours["checkpoints"]))))
+        model = with_placement(plain, (ours["is_open"], tuple(map(tuple, ours["checkpoints"]))))
         model.recomputation_levels = ours["recomputation_levels"]
         if ours["scan_layers"]:
             model.scan_layers = True
         return model
 
 
-def placed(model: keras.Model, places: Places) -> PlacedModel:
+def with_placement(model: keras.Model, places: CheckpointPlacement) -> PlacedModel:
     """Return a functional ``model`` as one of its own class, with checkpoints at ``places``."""
-    new = beside(model, PlacedModel)
+    new = copy_sharing_weights(model, PlacedModel)
     new._start()
-    new._put(places)
+    new._place_checkpoints(places)
     return new
 
 
-def places_of(model: keras.Model, positions: Collection[int], *, is_open: bool) -> Places:
+def extended_placement(model: keras.Model, positions: Collection[int], *, is_open: bool) -> CheckpointPlacement:
     """Return the places of the checkpoints of ``model``, if it has any, and further ones at ``positions``."""
-    before: Places = model._places if isinstance(model, PlacedModel) else (is_open, ())
+    before: CheckpointPlacement = model._placement if isinstance(model, PlacedModel) else (is_open, ())
     return before[0], (*before[1], tuple(sorted(positions)))

@@ -17,7 +17,7 @@ from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import nodes_of_operation, producing_node
 
 
-def in_plain_order(operations: Sequence[Any], outputs: Sequence[keras.KerasTensor]) -> list[Any]:
+def order_ignoring_inserted(operations: Sequence[Any], outputs: Sequence[keras.KerasTensor]) -> list[Any]:
     """Return the ``operations`` of a functional model in the order of the model without the checkpoints that were inserted.
 
     Such a checkpoint stands behind the layer that it keeps the result of.

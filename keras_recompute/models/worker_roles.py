@@ -15,7 +15,7 @@ from ..seams.keras.backup import AtomicBackup
 _WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
 
 
-def for_this_worker(callbacks: Any, strategy: tf.distribute.Strategy) -> Any:
+def callbacks_of_worker(callbacks: Any, strategy: tf.distribute.Strategy) -> Any:
     """Return ``callbacks``, as ``fit`` takes them, as this process of the ``strategy`` is to call them."""
     number = worker_number(strategy)
     if number is None or callbacks is None or isinstance(callbacks, keras.callbacks.CallbackList):

@@ -37,8 +37,8 @@ from ..errors import UnsupportedError
 from ..graph_traversal import reachable
 from ..layers.time_sections import Cut, section_recurrent_layers
 from ..seams.keras.layers import takes_training
+from .call_graph import Call
 from .fingerprint import Fingerprints, calls_key
-from .graph import Call
 from .layer_workspace import Workspaces, workspaces_of
 from .step_time import least_seconds
 
@@ -48,7 +48,7 @@ _FREE = (*SOURCES, *SHAPES, *VIEWS, "Identity")
 
 
 @dataclass(frozen=True)
-class Measured:
+class LayerCost:
     """One call of a layer.
 
     ``kept`` are arrays of its own that its backward pass needs, with their bytes, and ``kept_in_section`` those that a section
@@ -72,17 +72,17 @@ class Measured:
     is_cut: bool = False
 
 
-class Measure:
+class LayerProfiler:
     """Measures calls; equal layers on equal shapes are traced once, those of Keras and ours once in a process."""
 
-    _known_in_process: ClassVar[dict[Any, Measured]] = {}
+    _known_in_process: ClassVar[dict[Any, LayerCost]] = {}
 
     def __init__(self, specs: Mapping[Any, tf.TensorSpec], *, timed: bool) -> None:
         self._specs, self._timed = specs, timed
-        self._known: dict[Any, Measured] = {}
+        self._known: dict[Any, LayerCost] = {}
         self._fingerprints = Fingerprints()
 
-    def __call__(self, call: Call) -> Measured:
+    def __call__(self, call: Call) -> LayerCost:
         """Return what ``call`` needs and costs. Raises UnsupportedError for a layer whose needs have no known size."""
         signature = [self._specs[key] for key in call.inputs]
         number = {key: n for n, key in enumerate(call.inputs)}
@@ -92,7 +92,7 @@ class Measure:
         # What holds an object of the model would keep it; what a user's code does may change.
         known = self._known_in_process if found.is_known and found.is_portable else self._known
         if key not in known:
-            known[key] = _measured(call, signature, timed=self._timed)
+            known[key] = _layer_cost(call, signature, timed=self._timed)
         return known[key]
 
 
@@ -101,7 +101,7 @@ def spec_bytes(spec: tf.TensorSpec) -> int:
     return spec.shape.num_elements() * spec.dtype.size
 
 
-def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) -> Measured:
+def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) -> LayerCost:
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         values = dict(zip(call.inputs, tensors))
         training = {"training": True} if takes_training(call.operation) else {}
@@ -111,7 +111,7 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
     traced, cuts = _traced_for_xla(run, signature)
     part = partition(join(traced), save_everything)
     arrays = _Arrays(traced, len(signature), str(call.operation.name))
-    multiplied, read = _Needs(), _Needs()
+    multiplied, read = _NeededArrays(), _NeededArrays()
     for operation in part.backward.operations:
         for tensor in part.backward.inputs_of(operation):
             if tensor.op in part.joint.backward or not _is_large(tensor):
@@ -129,11 +129,11 @@ def _measured(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) ->
         None if n in needs and sources[n] is None else arrays.sources_of_output(n, CHEAP | ELEMENTWISE) for n in numbers
     )
     kept = {**multiplied.kept, **read.kept}
-    cut = _Needs()
+    cut = _NeededArrays()
     for tensor in partition(part.joint, None).saved:
         arrays.add_array(tensor, cut)
     kept_in_section = min(kept, cut.kept, key=lambda held: sum(held.values()))
-    return Measured(
+    return LayerCost(
         kept=kept,
         kept_in_section=kept_in_section,
         reads=frozenset(read.inputs),
@@ -163,7 +163,7 @@ def _traced_for_xla(run: Callable[..., Any], signature: Sequence[tf.TensorSpec])
     return found[0], cuts
 
 
-class _Needs:
+class _NeededArrays:
     def __init__(self) -> None:
         self.kept: dict[int, int] = {}
         self.inputs: set[int] = set()
@@ -180,7 +180,7 @@ class _Arrays:
         self._outputs = {_storage_of(t).ref(): n for n, t in enumerate(traced.outputs)}
         self._results = traced.outputs
 
-    def add_array(self, tensor: tf.Tensor, needs: _Needs) -> None:
+    def add_array(self, tensor: tf.Tensor, needs: _NeededArrays) -> None:
         """Add the array that holds ``tensor``, whatever makes it."""
         value = _storage_of(tensor)
         if value.ref() in self._inputs:
@@ -201,11 +201,11 @@ class _Arrays:
 
         None for its own array.
         """
-        found = _Needs()
+        found = _NeededArrays()
         self.add_sources(self._results[number], found, again)
         return None if number in found.outputs else (found.kept, frozenset(found.inputs))
 
-    def add_sources(self, tensor: tf.Tensor, needs: _Needs, again: Set[str] = CHEAP) -> None:
+    def add_sources(self, tensor: tf.Tensor, needs: _NeededArrays, again: Set[str] = CHEAP) -> None:
         """Add the arrays that ``tensor`` is computed from by kinds of operations done ``again``."""
         waiting, seen = [tensor], set()
         while waiting:

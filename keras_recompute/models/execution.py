@@ -25,16 +25,16 @@ from ..engine.target import Target
 from ..engine.trace import trace
 from ..layers.time_sections import section_recurrent_layers
 from ..planning.nested_sections import equal_groups
-from .aside import Aside, hang_masks, with_masks
-from .distribute import distributed
+from .call_graph import Graph, Key, Values
+from .constant_values import values_without_gradient
 from .fingerprint import Fingerprints, Level
-from .fixed import fixed_values
-from .graph import Graph, Key, Values
 from .isomorphic_layers import sharing_changes, stacked_weights, substituted_weights
 from .partition_cache import PartitionCache
 from .repeated_blocks import inner_loops
 from .section_loops import SectionLoop, find_loops
 from .sections import Section, as_one_section, split_at_checkpoints
+from .side_outputs import SideOutputs, append_masks, attach_masks
+from .timestep_concat import commute_concat
 
 _END = "end"  # what comes after the last checkpoint, in the names of operations
 
@@ -43,13 +43,14 @@ _END = "end"  # what comes after the last checkpoint, in the names of operations
 class ExecutionPlan:
     """What a training pass runs, in order: single sections and runs of equal ones.
 
-    ``rerolled`` are the steps where the section behind the last checkpoint runs in the loop of those before it, if it can.
+    ``with_last_in_loop`` are the steps where the section behind the last checkpoint runs in the loop of those before it, if
+    it can.
     """
 
     graph: Graph
     steps: tuple[Section | SectionLoop, ...]
     levels: int = 1
-    rerolled: tuple[Section | SectionLoop, ...] = ()
+    with_last_in_loop: tuple[Section | SectionLoop, ...] = ()
     keeps_results: bool = True
 
     @classmethod
@@ -70,26 +71,26 @@ class ExecutionPlan:
         checkpoints is kept, also where a replay with the results of a section would cost less: for a stash, which keeps
         several microbatches.
         """
-        graph = distributed(graph)
+        graph = commute_concat(graph)
         sections = split_at_checkpoints(graph, replays_end=replays_end, keeps_results=keeps_results)
         known = Fingerprints()
         steps = find_loops(sections, graph, level=level, fingerprints=known)
-        rerolled = _rerolled(steps, graph, level, known) if levels == 1 and not replays_end else []
+        with_last_in_loop = _with_last_in_loop(steps, graph, level, known) if levels == 1 and not replays_end else []
         if level is Level.SAME_STRUCTURE:
-            steps = [replace(s, inside=inner_loops(s.graph, known)) for s in steps]
-            rerolled = [replace(s, inside=inner_loops(s.graph, known)) for s in rerolled]
-        return cls(graph, tuple(steps), levels, tuple(rerolled), keeps_results)
+            steps = [replace(s, inner_steps=inner_loops(s.graph, known)) for s in steps]
+            with_last_in_loop = [replace(s, inner_steps=inner_loops(s.graph, known)) for s in with_last_in_loop]
+        return cls(graph, tuple(steps), levels, tuple(with_last_in_loop), keeps_results)
 
     @classmethod
     def without_recomputation(cls, graph: Graph) -> ExecutionPlan:
         """Return the plan that keeps every activation."""
         return cls(graph, as_one_section(graph))
 
-    def on(self, target: Target) -> ExecutionPlan:
+    def for_target(self, target: Target) -> ExecutionPlan:
         """Return the plan as it runs on ``target``."""
-        counts = [len(step.sections) for step in self.rerolled if isinstance(step, SectionLoop)]
+        counts = [len(step.sections) for step in self.with_last_in_loop if isinstance(step, SectionLoop)]
         is_better = counts and target.first("end", counts[-1])
-        return replace(self, steps=self.rerolled, rerolled=()) if is_better else self
+        return replace(self, steps=self.with_last_in_loop, with_last_in_loop=()) if is_better else self
 
     @property
     def recomputes(self) -> bool:
@@ -99,7 +100,7 @@ class ExecutionPlan:
     @property
     def is_plain(self) -> bool:
         """Whether it runs what the model itself runs."""
-        return not self.recomputes and not any(step.inside for step in self.steps)
+        return not self.recomputes and not any(step.inner_steps for step in self.steps)
 
     @property
     def named_steps(self) -> list[tuple[str, Section | SectionLoop]]:
@@ -130,9 +131,9 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: Partit
 
 
 def _execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache) -> list[tf.Tensor]:
-    graph, plan = plan.graph, plan.on(target_now())
+    graph, plan = plan.graph, plan.for_target(target_now())
     values: Values = dict(zip(graph.inputs, inputs))
-    fixed = fixed_values(graph, inputs)
+    fixed = values_without_gradient(graph, inputs)
     whole = _Context(values, partitions, plan.levels, fixed, keeps_results=plan.keeps_results)
     for state in graph.initial_states:
         values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=whole.batch))[state.slot]
@@ -176,7 +177,7 @@ class _Context:
         return next((dimensions(value)[0] for value in self.values.values() if value.shape.rank), 1)
 
 
-def _rerolled(
+def _with_last_in_loop(
     steps: Sequence[Section | SectionLoop], graph: Graph, level: Level, known: Fingerprints
 ) -> list[Section | SectionLoop]:
     """Return ``steps`` with the section behind the last checkpoint in the run before it; none where it is not equal to those.
@@ -187,7 +188,7 @@ def _rerolled(
     run = steps[before] if before >= 0 else None
     if not isinstance(run, SectionLoop) or not run.recomputed:
         return []
-    sections = [replace(s, leaving=frozenset()) for s in split_at_checkpoints(graph, replays_end=True)]
+    sections = [replace(s, escaping=frozenset()) for s in split_at_checkpoints(graph, replays_end=True)]
     found = find_loops(sections, graph, level=level, fingerprints=known)
     longer = found[before]
     if not isinstance(longer, SectionLoop) or len(longer.sections) != len(run.sections) + 1:
@@ -198,11 +199,11 @@ def _rerolled(
 
 def _run_calls(step: Section | SectionLoop, on: _Context, name: str) -> None:
     """Run what a step does as it stands, but for the loops inside."""
-    if not step.inside:
+    if not step.inner_steps:
         for call in step.calls:
             call.run(on.values)
         return
-    for part in step.inside:
+    for part in step.inner_steps:
         if isinstance(part, SectionLoop):
             _run_equal(part, on, name)
         else:
@@ -210,21 +211,21 @@ def _run_calls(step: Section | SectionLoop, on: _Context, name: str) -> None:
 
 
 def _run_section(section: Section, on: _Context, name: str, policy: Policy | None) -> None:
-    arguments, masked = with_masks([on.values[key] for key in section.inputs])
+    arguments, masked = append_masks([on.values[key] for key in section.inputs])
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in arguments]
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
     at_hand = section.at_hand
     unasked = tuple(number for number, key in enumerate(section.inputs) if key in on.fixed)
     key = tuple(signature), masked, tuple(at_hand), policy, unasked
-    part, aside = on.partitions.get(
+    part, side_outputs = on.partitions.get(
         section, key, lambda: _partition(section, signature, masked, at_hand, policy, name, unasked, on.partitions)
     )
     results = lower(part, arguments, name=name)
-    on.values.update(zip(section.outputs, aside.restore(results)))
+    on.values.update(zip(section.outputs, side_outputs.restore(results)))
 
 
 def _run_equal(run: SectionLoop, on: _Context, name: str) -> None:
-    arguments, masked = with_masks([on.values[key] for key in run.arguments])
+    arguments, masked = append_masks([on.values[key] for key in run.arguments])
     if not masked and _run_as_loop(run, arguments, on, name):
         return
     for number, section in enumerate(run.sections):
@@ -250,12 +251,12 @@ def _run_as_loop(run: SectionLoop, arguments: Sequence[tf.Tensor], on: _Context,
     given = enumerate(zip(run.arguments, run.roles))
     unasked = tuple(n for n, (key, role) in given if not isinstance(role, Carried) and key in on.fixed)
     policy = on.policy if run.recomputed else None
-    part, aside = on.partitions.get(
+    part, side_outputs = on.partitions.get(
         run,
         (tuple(signature), tuple(at_hand), policy, unasked),
         lambda: _partition(run, signature, (), at_hand, policy, name, unasked, on.partitions),
     )
-    if aside or not can_be_outlined(part, roles):
+    if side_outputs or not can_be_outlined(part, roles):
         return False
     # The gradient of a stack is dense, where each of the weights may have a sparse one.
     first = len(run.roles)
@@ -280,30 +281,30 @@ def _partition(
     name: str,
     unasked: Sequence[int],
     partitions: PartitionCache,
-) -> tuple[Partition, Aside]:
+) -> tuple[Partition, SideOutputs]:
     """Trace what ``step`` does, as a function of its inputs, then their masks, to its outputs, then what goes beside them.
 
     For isomorphic layers it takes their weights in place of the masks, and is the same for all. Nobody is expected to ask for
     the gradients of the inputs whose numbers are ``unasked``.
     """
     graph, isomorphic = step.graph, step.isomorphic if isinstance(step, SectionLoop) else ()
-    aside = Aside(graph.calls)
+    side_outputs = SideOutputs(graph.calls)
 
     def section(*tensors: tf.Tensor) -> list[tf.Tensor]:
         values: Values = dict(zip(graph.inputs, tensors))
-        beside = tensors[len(graph.inputs) :]
-        hang_masks(tensors, masked, beside)
+        extra = tensors[len(graph.inputs) :]
+        attach_masks(tensors, masked, extra)
 
         def run() -> list[tf.Tensor]:
-            with substituted_weights(isomorphic, beside) if isomorphic else contextlib.nullcontext():
+            with substituted_weights(isomorphic, extra) if isomorphic else contextlib.nullcontext():
                 _run_calls(step, _Context(values, partitions), name)
             return [values[key] for key in graph.outputs]
 
-        return aside.gather(run)
+        return side_outputs.gather(run)
 
     operations = [call.operation for call in graph.calls]
     with sharing_changes(isomorphic):
         traced = trace(section, signature, target_now())
         take_left_behind(operations, traced.graph, name=name)
     frozen = frozen_ports(traced, operations)
-    return partition(join(traced, unasked={*unasked, *frozen}), policy, at_hand=at_hand), aside
+    return partition(join(traced, unasked={*unasked, *frozen}), policy, at_hand=at_hand), side_outputs

@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from ..engine.stateless import StatelessUpdates
 from ..seams.keras.layers import add_losses, attach_mask, layers_in, losses_of, mask_of, remove_losses
-from .graph import Call
+from .call_graph import Call
 
 
-class Aside:
+class SideOutputs:
     """The masks and losses that a traced part of a model made, as found when it was traced."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
@@ -41,8 +41,8 @@ class Aside:
         And then the values that variables have in a stateless scope afterwards, if they were changed.
         """
         self._updates = StatelessUpdates()
-        results, owners, losses = with_losses(self._layers, work)
-        outputs, self._masked = with_masks(results)
+        results, owners, losses = detach_losses(self._layers, work)
+        outputs, self._masked = append_masks(results)
         self._owners = [self._layers[number] for number in owners]
         return self._updates.take([*outputs, *losses])
 
@@ -51,25 +51,25 @@ class Aside:
         gathered = self._updates.leave(gathered)
         end = len(gathered) - len(self._masked) - len(self._owners)
         outputs = list(gathered[:end])
-        hang_masks(outputs, self._masked, gathered[end:])
+        attach_masks(outputs, self._masked, gathered[end:])
         for layer, loss in zip(self._owners, gathered[end + len(self._masked) :]):
             add_losses(layer, [loss])
         return outputs
 
 
-def with_masks(values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tuple[int, ...]]:
+def append_masks(values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tuple[int, ...]]:
     """Return ``values`` and behind them the masks that Keras hung on them, and the numbers of those that have one."""
     masked = tuple(number for number, value in enumerate(values) if mask_of(value) is not None)
     return [*values, *(mask_of(values[number]) for number in masked)], masked
 
 
-def hang_masks(values: Sequence[tf.Tensor], masked: Sequence[int], masks: Sequence[tf.Tensor]) -> None:
+def attach_masks(values: Sequence[tf.Tensor], masked: Sequence[int], masks: Sequence[tf.Tensor]) -> None:
     """Hang ``masks`` on those of ``values`` whose numbers are ``masked``."""
     for number, mask in zip(masked, masks):
         attach_mask(values[number], mask)
 
 
-def with_losses(layers: Sequence[keras.layers.Layer], work: Callable[[], Any]) -> tuple[Any, list[int], list[tf.Tensor]]:
+def detach_losses(layers: Sequence[keras.layers.Layer], work: Callable[[], Any]) -> tuple[Any, list[int], list[tf.Tensor]]:
     """Return what ``work()`` returns, then the losses that ``layers`` added in it, behind the number of the layer of each.
 
     The layers have them no more.
