@@ -1,10 +1,11 @@
-"""Run a script written for Graphcore's TensorFlow 2 Keras on stock TensorFlow, if it keeps to what docs/ipu.md lists.
+"""Run a script written for Graphcore's TensorFlow 2 Keras on stock TensorFlow.
 
     python3 -m keras_recompute.ipu SCRIPT [ARGS...]
 
-The script finds Graphcore's names (``tensorflow.python.ipu``, ``tf.keras.ipu``, ``ipu_tensorflow_addons``, ``pva``) and is run
-as ``python3 SCRIPT [ARGS...]`` would run it, and so are the Python processes that it starts, by the environment's PYTHONPATH.
-Beside the Poplar SDK, which has these names, it is run with the SDK's own.
+The script must keep to the names and options that docs/ipu.md lists. It finds Graphcore's names
+(``tensorflow.python.ipu``, ``tf.keras.ipu``, ``ipu_tensorflow_addons``, ``pva``) and runs as under
+``python3 SCRIPT [ARGS...]``. So do the Python processes that it starts, through the environment's
+PYTHONPATH. Beside the Poplar SDK, which has these names, it runs with the SDK's own.
 """
 
 from __future__ import annotations
@@ -19,23 +20,30 @@ from keras_recompute.ipu import install
 
 
 def main(arguments: list[str], *, program: str = "python3 -m keras_recompute.ipu") -> int:
-    """Run ``arguments`` as script and arguments; return 2 where there is no script to run. What the script raises, passes.
+    """Run a script with its arguments; return 2 if there is no script to run.
 
-    ``program`` is what was typed before them.
+    Exceptions of the script pass through. ``program`` is the command line before ``arguments``, for
+    messages.
     """
     if arguments[:1] in (["-h"], ["--help"]):
         print(__doc__, end="")
         return 0
     if not arguments or arguments[0].startswith("-"):
         usage = f"usage: {program} SCRIPT [ARGS...]"
-        print(f"{usage}: {f'unknown option {arguments[0]}' if arguments else 'no script is named'}", file=sys.stderr)
+        print(
+            f"{usage}: {f'unknown option {arguments[0]}' if arguments else 'no script is named'}",
+            file=sys.stderr,
+        )
         return 2
     script = arguments[0]
     try:
         with io.open_code(os.path.abspath(script)) as file:
             source = file.read()
     except (OSError, ValueError) as error:  # ValueError: of a character that no name can have
-        print(f"{program}: {script!r:.300} cannot be read: {getattr(error, 'strerror', error)}", file=sys.stderr)
+        print(
+            f"{program}: {script!r:.300} cannot be read: {getattr(error, 'strerror', error)}",
+            file=sys.stderr,
+        )
         return 2
     if install():
         _install_in_children()
@@ -50,7 +58,8 @@ def main(arguments: list[str], *, program: str = "python3 -m keras_recompute.ipu
     except SystemExit:
         raise
     except BaseException as error:
-        # Shown as python3 would, without the frames of this file, and then raised in silence for the exit code.
+        # Shown as python3 would, without the frames of this file, and then raised in silence for
+        # the exit code.
         error.__traceback__ = _of_the_script(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
         sys.excepthook = lambda *_: None
@@ -59,6 +68,7 @@ def main(arguments: list[str], *, program: str = "python3 -m keras_recompute.ipu
 
 
 def _install_in_children() -> None:
+    """Put ``subprocess_hook`` on PYTHONPATH, where the script's Python processes find it."""
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subprocess_hook")
     given = os.environ.get("PYTHONPATH", "")
     if folder not in given.split(os.pathsep):
@@ -66,21 +76,26 @@ def _install_in_children() -> None:
 
 
 def _run(code: CodeType, name: str) -> None:
+    """Execute ``code`` as the module ``__main__`` of file ``name``."""
     module = ModuleType("__main__")
     loader = SourceFileLoader("__main__", name)
-    vars(module).update(__file__=name, __builtins__=__builtins__, __cached__=None, __loader__=loader)
+    vars(module).update(
+        __file__=name, __builtins__=__builtins__, __cached__=None, __loader__=loader
+    )
     sys.modules["__main__"] = module
     exec(code, vars(module))
 
 
 def _of_the_script(traceback: TracebackType | None) -> TracebackType | None:
+    """Return ``traceback`` without the leading frames of this file."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
         traceback = traceback.tb_next
     return traceback
 
 
 if __name__ == "__main__":
-    this = sys.modules["__main__"]  # kept, so that its contents outlive the script that takes its name
+    # Kept, because the script takes this module's name: its contents must outlive the script.
+    this = sys.modules["__main__"]
     code = main(sys.argv[1:])
     if code:
         sys.exit(code)

@@ -17,7 +17,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "keras_recompute"
 # '' are the modules directly in the package.
 ROOMS = (
-    *("", "compat", "distribute", "example", "layers"),
+    *("", "compat", "distribute", "example", "ipu", "layers"),
     *("liveness", "planning", "report", "seams"),
 )
 WORDS_AT_MOST = 25
@@ -26,6 +26,8 @@ REPLACED = {
     "": "files phases processes registration walks",
     "distribute": "joining launch meeting watching",
     "example": "choosing generating log outputs plans resuming room stopping sweep workers",
+    "ipu": "absent accumulate children dealing entered extension keras2_ways programs "
+    "refused_on_use replicas spread unsupported workers",
     "layers": "by_hand same_class",
     "liveness": "columns compile_xla heap local naming read_popvision read_xla unfolded",
     "models": "alike aside batch beside blocks candidates clones distribute equal execute fixed "

@@ -1,1 +1,1 @@
-"""The configuration in force and the strategy that is entered; the devices that they give, and what is refused."""
+"""IPUConfig, the entered strategy, the devices they define, and the lists of refusals."""

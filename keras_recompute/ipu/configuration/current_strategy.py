@@ -1,4 +1,7 @@
-"""The strategy whose scope is entered, if any: the stages ask for it and the strategy sets it."""
+"""The IPUStrategy whose scope is entered.
+
+The strategy sets it, and the pipeline stages read it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _entered: list[Any] = []
 
 @contextmanager
 def enter_strategy(strategy: Any) -> Iterator[None]:
-    """Have ``strategy`` be the current one until the context ends."""
+    """Make ``strategy`` the current one until the context ends."""
     _entered.append(strategy)
     try:
         yield

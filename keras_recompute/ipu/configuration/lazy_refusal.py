@@ -1,4 +1,7 @@
-"""Names that a script may import, since many do and never use them, and that are refused when they are used."""
+"""Names that can be imported but raise when they are used.
+
+Many scripts import such names without ever using them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from .missing_names import AbsentNameError, why_missing
 
 
 class LazyRefusal:
-    """The base of what stands for such a name: calling it raises AbsentNameError."""
+    """The base class of these names; calling one raises AbsentNameError."""
 
     _name = ""
 
@@ -18,5 +21,8 @@ class LazyRefusal:
 
 
 def refuse_on_use(name: str) -> type[LazyRefusal]:
-    """Return what stands for ``name``, given with its module. It is a class, so that ``isinstance`` may ask for it."""
+    """Return a class that raises AbsentNameError when it is called.
+
+    ``name`` is given with its module. It is a class so that ``isinstance`` accepts it.
+    """
     return type(name.rpartition(".")[2], (LazyRefusal,), {"_name": name})

@@ -1,8 +1,9 @@
-"""Names of Graphcore's that are not there, and what to use instead. This list raises the errors and writes the docs.
+"""Graphcore's names that are not provided, with replacements.
 
-``ipu`` stands for ``tensorflow.python.ipu`` and for its ``ops``, ``addons`` for ``ipu_tensorflow_addons``, ``keras.ipu`` for
-all modules of that name, ``keras.Model`` for models that are made in an IPUStrategy's scope. An entry holds for all in it that
-is not there.
+This list raises the errors and writes the docs. In it ``ipu`` stands for ``tensorflow.python.ipu``
+and its ``ops``, ``addons`` for ``ipu_tensorflow_addons``, ``keras.ipu`` for all modules of that
+name, and ``keras.Model`` for models made in an IPUStrategy's scope. An entry covers every missing
+name below it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,15 @@ from ...errors import UnsupportedError
 
 _ESTIMATORS = "TensorFlow has no estimators any more: use fit of a Keras model"
 _TRAINING_LOOPS = "TensorFlow 1's: use fit of a Keras model, or a tf.function with IPUStrategy.run"
-_PROCESSES = "replicas in several processes are not emulated: use python3 -m keras_recompute.distribute"
-_EXCHANGE = "replicas run one after the other and exchange gradients and metrics alone: leave it out"
-_CODELETS = "code for an IPU's processors cannot run here: write the operation with TensorFlow's own"
+_PROCESSES = (
+    "replicas in several processes are not emulated: use python3 -m keras_recompute.distribute"
+)
+_EXCHANGE = (
+    "replicas run one after the other and exchange gradients and metrics alone: leave it out"
+)
+_CODELETS = (
+    "code for an IPU's processors cannot run here: write the operation with TensorFlow's own"
+)
 _EIGHT_BITS = "8-bit floating point is not emulated: use float16"
 _SERVING = "there is no Poplar executable to serve: use model.export or tf.saved_model.save"
 _STAGES = "a model is cut by stages here: use keras.ipu.PipelineStage and set_pipelining_options"
@@ -27,7 +34,9 @@ MISSING = {
     "ipu.control_flow_ops": "use tf.cond, or Python's if and for in a tf.function",
     "ipu.custom_ops": _CODELETS,
     "ipu.data": "use tf.data",
-    "ipu.dataset_benchmark": "its figures are of an IPU's streams: time an iteration over the dataset",
+    "ipu.dataset_benchmark": (
+        "its figures are of an IPU's streams: time an iteration over the dataset"
+    ),
     "ipu.distributed": _PROCESSES,
     "ipu.embedded_runtime": _SERVING,
     "ipu.embedding_ops": "use ipu_tensorflow_addons.keras.layers.Embedding, or tf.gather",
@@ -45,15 +54,22 @@ MISSING = {
     "ipu.layers": "use ipu_tensorflow_addons.keras.layers",
     "ipu.loops": _TRAINING_LOOPS,
     "ipu.losses": "use keras.losses",
-    "ipu.math_ops": "use tf.matmul, or ipu_tensorflow_addons.keras.layers.SerialDense for a product in pieces",
+    "ipu.math_ops": (
+        "use tf.matmul, or ipu_tensorflow_addons.keras.layers.SerialDense for a product in pieces"
+    ),
     "ipu.nn_ops": _PLAIN,
     "ipu.normalization_ops": "use the normalisations of ipu_tensorflow_addons.keras.layers",
-    "ipu.optimizers": "optimisers of TensorFlow 1: use Keras's, and set_gradient_accumulation_options of the model",
+    "ipu.optimizers": (
+        "optimisers of TensorFlow 1: use Keras's, and set_gradient_accumulation_options of the "
+        "model"
+    ),
     "ipu.outlined_function": "equal sections always share one program: call the function itself",
     "ipu.pipelining_ops": _STAGES,
     "ipu.rand_ops": "use ipu_tensorflow_addons.keras.layers.Dropout, or tf.random",
     "ipu.reduce_scatter_op": _EXCHANGE,
-    "ipu.replication_ops": "replicas run one after the other in one program, which is the same for all",
+    "ipu.replication_ops": (
+        "replicas run one after the other in one program, which is the same for all"
+    ),
     "ipu.scopes": "TensorFlow 1's: use IPUStrategy().scope()",
     "ipu.serving": _SERVING,
     "ipu.sharding": _STAGES,
@@ -68,7 +84,9 @@ MISSING = {
     "ipu.within_replica_ops": _PLAIN,
     "keras.Model.export_for_ipu_serving": _SERVING,
     "keras.ipu.layers": "gradients are not captured in layers here: use tf.GradientTape",
-    "keras.ipu.optimizers": "use Keras's, keras.optimizers.LossScaleOptimizer, and set_gradient_accumulation_options",
+    "keras.ipu.optimizers": (
+        "use Keras's, keras.optimizers.LossScaleOptimizer, and set_gradient_accumulation_options"
+    ),
     "addons.keras.layers.CTCInferenceLayer": "use keras.ops.ctc_decode",
     "addons.keras.layers.CTCLoss": "use tf.nn.ctc_loss or keras.losses.CTC",
     "addons.keras.layers.CTCPredictionsLayer": "use keras.ops.ctc_decode",
@@ -90,16 +108,24 @@ _SHORT = (
 
 
 class AbsentModuleError(UnsupportedError, ImportError):
-    """A module that Graphcore's TensorFlow has and stock TensorFlow has not."""
+    """A module that Graphcore's TensorFlow has and stock TensorFlow lacks."""
 
 
 class AbsentNameError(UnsupportedError, AttributeError):
-    """A name in a module that Graphcore's TensorFlow has and that is not provided."""
+    """A name that Graphcore's module has and ours does not provide."""
 
 
 def why_missing(name: str) -> str:
-    """Return, in one line, that ``name``, with its module, is not there, and what to use instead."""
-    short = next((to + name[len(prefix) :] for prefix, to in _SHORT if name.startswith(prefix)), name)
+    """Return a line saying that ``name`` is not provided, and what to use instead.
+
+    ``name`` is given with its module.
+    """
+    short = next(
+        (to + name[len(prefix) :] for prefix, to in _SHORT if name.startswith(prefix)), name
+    )
     parts = short.split(".")
     entries = (MISSING.get(".".join(parts[:end])) for end in range(len(parts), 0, -1))
-    return f"{name} is not provided on stock TensorFlow: {next(filter(None, entries), 'docs/ipu.md lists what is')}"
+    return (
+        f"{name} is not provided on stock TensorFlow: "
+        f"{next(filter(None, entries), 'docs/ipu.md lists what is')}"
+    )

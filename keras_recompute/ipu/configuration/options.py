@@ -1,8 +1,9 @@
-"""The options of ``IPUConfig`` as data: names, defaults, types, and what becomes of each here (Graphcore: IPUConfig).
+"""The options of ``IPUConfig`` as data: names, defaults, types and support.
 
-An option is *emulated*, or *accepted*: remembered and listed, without effect, because it tunes Poplar's compiler or its
-hardware and there is neither; a few are accepted with a warning. Or it is *refused* where it is set to something else than
-its default: it would change results or memory, and that is not emulated. The reasons stand in ``refusals``.
+An option is *emulated*; or *accepted*, that is, stored and listed without effect, because it tunes
+Poplar's compiler or the hardware; or *refused* if its value differs from the default, because that
+would change results or memory and is not emulated. A few accepted options log a warning. The
+reasons are in ``refusals``. Source: Graphcore, IPUConfig.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Any
 
 EMULATED = "emulated"
 ACCEPTED = "accepted, without effect: it tunes Poplar's compiler or an IPU's hardware"
-ROUNDED = "accepted with a warning: numbers are rounded to nearest, and infinities and NaNs raise nothing"
+ROUNDED = (
+    "accepted with a warning: numbers are rounded to nearest, and infinities and NaNs raise nothing"
+)
 
 
 class SelectionOrder(enum.Enum):
-    """In which order IPUs are chosen."""
+    """The order in which IPUs are chosen."""
 
     AUTO = 0
     ZIGZAG = 1
@@ -54,7 +57,7 @@ class MergeRemoteBuffersBehaviour(enum.Enum):
 
 
 class StochasticRoundingBehaviour(enum.Enum):
-    """Where numbers are rounded at random."""
+    """Where numbers are rounded stochastically."""
 
     OFF = 0
     ON = 1
@@ -63,9 +66,11 @@ class StochasticRoundingBehaviour(enum.Enum):
 
 @dataclass(frozen=True)
 class Option:
-    """One option: ``type_name`` is how errors call what it takes, ``fits`` tells whether a value has that type.
+    """One option with its type and its support.
 
-    ``refused_as`` names the entry of ``refusals`` for values that ``is_refused``, by default all but the default.
+    ``type_name`` names the accepted type in errors, and ``fits`` returns whether a value has it.
+    ``refused_as`` is the entry in ``refusals`` for values for which ``is_refused`` is true, by
+    default all except the default.
     """
 
     name: str
@@ -78,14 +83,16 @@ class Option:
     deprecated: str | None = None
 
     def refuses(self, value: Any) -> bool:
-        """Return whether ``value`` asks for what is not emulated."""
+        """Return whether ``value`` requests something that is not emulated."""
         if self.refused_as is None:
             return False
         return bool(self.is_refused(value) if self.is_refused else value != self.default)
 
 
 def _is_selection(value: Any) -> bool:
-    return type(value) is int or (type(value) in (list, tuple) and all(type(item) is int for item in value))
+    return type(value) is int or (
+        type(value) in (list, tuple) and all(type(item) is int for item in value)
+    )
 
 
 _SELECTION: dict[str, Any] = {
@@ -99,7 +106,11 @@ OPTIONS = (
     Option("allow_recompute", False, EMULATED),
     Option("selection_order", SelectionOrder.AUTO),
     Option("serialization_output_folder", ""),
-    Option("compilation_poplar_options", {}, EMULATED + ": autoReport.* and debug.allowOutOfMemory; others accepted"),
+    Option(
+        "compilation_poplar_options",
+        {},
+        EMULATED + ": autoReport.* and debug.allowOutOfMemory; others accepted",
+    ),
     Option("gcl_poplar_options", {}),
     Option("auto_select_ipus", [], **_SELECTION),
     Option("select_ipus", [], **_SELECTION),
@@ -108,7 +119,9 @@ OPTIONS = (
         "device_connection.type",
         DeviceConnectionType.ALWAYS,
         refused_as="device_connection.type",
-        is_refused=lambda value: value in (DeviceConnectionType.PRE_COMPILE, DeviceConnectionType.NEVER),
+        is_refused=lambda value: (
+            value in (DeviceConnectionType.PRE_COMPILE, DeviceConnectionType.NEVER)
+        ),
     ),
     Option("device_connection.version", ""),
     Option("device_connection.enable_remote_buffers", False),
@@ -145,7 +158,11 @@ OPTIONS = (
     Option("optimizations.prefetch_data_streams", True),
     Option("optimizations.combine_embedding_lookups", False),
     Option("optimizations.combine_matmuls", False),
-    Option("optimizations.enable_graph_outlining", True, refused_as="optimizations.enable_graph_outlining"),
+    Option(
+        "optimizations.enable_graph_outlining",
+        True,
+        refused_as="optimizations.enable_graph_outlining",
+    ),
     Option("optimizations.merge_infeed_io_copies", True),
     Option("optimizations.maximum_cross_replica_sum_buffer_size", 0),
     Option("optimizations.maximum_reduce_scatter_buffer_size", 0),

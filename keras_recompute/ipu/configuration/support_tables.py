@@ -1,8 +1,8 @@
-"""Tables of what is emulated, for the documentation, written from the lists that the code itself goes by.
+"""Tables for the documentation of what is emulated, generated from the code's lists.
 
     python3 -m keras_recompute.ipu.configuration.support_tables docs/ipu.md
 
-writes them where the file has their marks. Loads no TensorFlow.
+writes them between the table marks of the file. Loads no TensorFlow.
 """
 
 from __future__ import annotations
@@ -21,27 +21,39 @@ _MARK = re.compile(r"(<!-- table: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def tables() -> dict[str, str]:
-    """Return the tables by their name.
+    """Return the tables by name.
 
-    They are ``unsupported``, what raises UnsupportedError, ``absent``, ``keras``, Keras 2's ways, and ``options`` of IPUConfig.
+    ``unsupported`` lists what raises UnsupportedError, ``absent`` the missing names, ``keras`` the
+    Keras 2 usages, and ``options`` the options of IPUConfig.
     """
     instead: dict[str, list[str]] = {}
     for name, why in MISSING.items():
         instead.setdefault(why, []).append(f"`{name}`")
-    refusals = [f"| {name} | {why} |" for name, why in sorted(UNSUPPORTED.items(), key=lambda entry: entry[0].lower())]
+    refusals = [
+        f"| {name} | {why} |"
+        for name, why in sorted(UNSUPPORTED.items(), key=lambda entry: entry[0].lower())
+    ]
     emulated = [f"| `{o.name}` | {o.becomes} |" for o in OPTIONS if o.becomes != ACCEPTED]
     refused = [f"| `{o.name}` | {_values(o.name)}refused |" for o in OPTIONS if o.refused_as]
     others = [f"`{o.name}`" for o in OPTIONS if o.becomes == ACCEPTED and not o.refused_as]
+    missing = [f"| {', '.join(sorted(names))} | {why} |" for why, names in instead.items()]
+    usages = [f"| `{usage}` | {here} |" for usage, here in WAYS.items()]
     return {
         "unsupported": "\n".join(["| not emulated | because |", "|---|---|", *refusals]),
         "absent": "\n".join(
             [
                 "| name | instead |",
                 "|---|---|",
-                *sorted(f"| {', '.join(sorted(names))} | {why} |" for why, names in instead.items()),
+                *sorted(missing),
             ]
         ),
-        "keras": "\n".join(["| way | here |", "|---|---|", *(f"| `{way}` | {here} |" for way, here in WAYS.items())]),
+        "keras": "\n".join(
+            [
+                "| way | here |",
+                "|---|---|",
+                *usages,
+            ]
+        ),
         "options": "\n".join(
             [
                 "| option | here |",
@@ -55,13 +67,18 @@ def tables() -> dict[str, str]:
 
 
 def filled(text: str) -> str:
-    """Return ``text`` with the tables where it has marks for them. Raises KeyError for a mark of no table."""
+    """Return ``text`` with its table marks filled in.
+
+    Raises KeyError for a mark that names no table.
+    """
     found = tables()
     return _MARK.sub(lambda mark: f"{mark[1]}{found[mark[2]]}\n{mark[3]}", text)
 
 
 def _values(name: str) -> str:
-    return {"device_connection.type": "PRE_COMPILE and NEVER: "}.get(name, "other values than the default: ")
+    return {"device_connection.type": "PRE_COMPILE and NEVER: "}.get(
+        name, "other values than the default: "
+    )
 
 
 def main(paths: list[str]) -> int:

@@ -1,4 +1,7 @@
-"""A tree of options: strict types, no new names, and the whole as text, dictionary and JSON (Graphcore: IPUConfig)."""
+"""A tree of options with strict types and fixed names.
+
+The tree converts to text, dictionary and JSON. Source: Graphcore, IPUConfig.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,15 @@ _LOG = logging.getLogger(__name__)
 
 
 class AttributeMetadata:
-    """What is known of an option: its name, type, default, and whether it is deprecated."""
+    """Name, type, default and deprecation of an option."""
 
     def __init__(self, option: Option) -> None:
         self._option = option
-        self.__doc__ = f"{option.becomes}." if option.refused_as is None else "Refused where it would change results or memory."
+        self.__doc__ = (
+            f"{option.becomes}."
+            if option.refused_as is None
+            else "Refused where it would change results or memory."
+        )
 
     @property
     def name(self) -> str:
@@ -29,40 +36,44 @@ class AttributeMetadata:
 
     @property
     def type(self) -> str:
-        """What values it takes."""
+        """The type of its values."""
         return self._option.type_name or type(self._option.default).__name__
 
     @property
     def default(self) -> Any:
-        """The value that it has at first."""
+        """The default value."""
         return copy.deepcopy(self._option.default)
 
     @property
     def deprecated(self) -> bool:
-        """Whether another option should be used."""
+        """Whether another option replaces it."""
         return self._option.deprecated is not None
 
     @property
     def deprecated_msg(self) -> str | None:
-        """What to use in its place, if it is deprecated."""
+        """What to use instead if it is deprecated."""
         return self._option.deprecated
 
     def check_type(self, value: Any) -> None:
-        """Raise TypeError unless ``value`` has exactly the type wanted: True is no int, and an int no float."""
+        """Raise TypeError unless ``value`` has exactly the option's type.
+
+        True is not an int here, and an int is not a float.
+        """
         fits = self._option.fits or (lambda given: type(given) is type(self._option.default))
         if not fits(value):
             raise TypeError(
-                f"{self.name!r} must be of type {self.type}, but was given {value!r} of type {type(value).__name__}"
+                f"{self.name!r} must be of type {self.type}, but was given {value!r} of type "
+                f"{type(value).__name__}"
             )
 
     def warn_if_deprecated(self) -> None:
-        """Log a warning if another option should be used."""
+        """Log a warning if the option is deprecated."""
         if self.deprecated:
             _LOG.warning("%s is deprecated: %s", self.name, self.deprecated_msg)
 
 
 class Category:
-    """A node of the tree. Its attributes are options and other categories, and no others can be added."""
+    """A node of the tree: its attributes are options and categories, and are fixed."""
 
     def __init__(self, options: Sequence[Option], path: str = "") -> None:
         values: dict[str, Any] = {}
@@ -73,12 +84,16 @@ class Category:
                 inside = f"{path}{name}."
                 values[name] = Category([o for o in options if o.name.startswith(inside)], inside)
             elif not deeper:
-                values[name], metadata[name] = copy.deepcopy(option.default), AttributeMetadata(option)
+                values[name], metadata[name] = (
+                    copy.deepcopy(option.default),
+                    AttributeMetadata(option),
+                )
         vars(self).update(_path=path, _values=values, _metadata=metadata)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in ("_path", "_values", "_metadata"):
-            raise AttributeError(name)  # asked by Python itself, of an object that is being copied too
+            # Python itself looks these up, also on an object that is being copied.
+            raise AttributeError(name)
         self._require(name)
         return self._values[name]
 
@@ -86,7 +101,9 @@ class Category:
         self._require(name)
         if isinstance(self._values[name], Category):
             inside = ", ".join(self._values[name]._values)
-            raise Exception(f"{self._path + name!r} is a category, not an option: set one of {inside} in it")
+            raise Exception(
+                f"{self._path + name!r} is a category, not an option: set one of {inside} in it"
+            )
         self._metadata[name].warn_if_deprecated()
         self._metadata[name].check_type(value)
         self._values[name] = value
@@ -94,11 +111,18 @@ class Category:
     def _require(self, name: str) -> None:
         if name not in self._values:
             near = difflib.get_close_matches(name, self._values, n=1)
-            hint = f" Did you mean {self._path + near[0]!r}?" if near else f" There are: {', '.join(self._values)}."
+            hint = (
+                f" Did you mean {self._path + near[0]!r}?"
+                if near
+                else f" There are: {', '.join(self._values)}."
+            )
             raise ValueError(f"{self._path + name!r} is not an option of IPUConfig.{hint}")
 
     def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
-        """Return what is known of the option ``attr``, named from here. Raises ValueError where there is none."""
+        """Return the metadata of option ``attr``, a path from this node.
+
+        Raises ValueError if there is no such option.
+        """
         category, (*path, name) = self, attr.split(".")
         for part in path:
             category = getattr(category, part)
@@ -107,23 +131,32 @@ class Category:
         category._require(name)
         if name not in category._metadata:
             raise ValueError(
-                f"{attr!r} is a category, not an option: ask for one of {', '.join(category._values[name]._values)}"
+                f"{attr!r} is a category, not an option: ask for one of "
+                f"{', '.join(category._values[name]._values)}"
             )
         return category._metadata[name]
 
     def options(self) -> dict[str, Any]:
-        """Return all values by their full name."""
+        """Return all values by full name."""
         found: dict[str, Any] = {}
         for name, value in self._values.items():
-            found.update(value.options() if isinstance(value, Category) else {f"{self._path}{name}": value})
+            found.update(
+                value.options() if isinstance(value, Category) else {f"{self._path}{name}": value}
+            )
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all values by their full name, enumerations as numbers."""
-        return {name: value.value if isinstance(value, enum.Enum) else value for name, value in self.options().items()}
+        """Return all values by full name, with enumerations as numbers."""
+        return {
+            name: value.value if isinstance(value, enum.Enum) else value
+            for name, value in self.options().items()
+        }
 
     def from_dict(self, dct: dict[str, Any]) -> None:
-        """Take over what ``to_dict`` returned; what ``dct`` lacks keeps its value, which is logged."""
+        """Set the values of ``dct``, as ``to_dict`` returned them.
+
+        Options that ``dct`` lacks keep their value, which is logged.
+        """
         for name, value in self._values.items():
             full = f"{self._path}{name}"
             if isinstance(value, Category):
@@ -141,12 +174,17 @@ class Category:
         return json.dumps(self.to_dict())
 
     def from_json(self, json_cfg: str) -> None:
-        """Take over what ``to_json`` returned."""
+        """Set the values of ``json_cfg``, as ``to_json`` returned them."""
         self.from_dict(json.loads(json_cfg))
 
     def __str__(self) -> str:
-        lines = (f"{name} = {value if isinstance(value, enum.Enum) else repr(value)}" for name, value in self.options().items())
+        lines = (
+            f"{name} = {value if isinstance(value, enum.Enum) else repr(value)}"
+            for name, value in self.options().items()
+        )
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return "\n".join([f"{type(self).__name__}:", *(f"  {line}" for line in str(self).splitlines())])
+        return "\n".join(
+            [f"{type(self).__name__}:", *(f"  {line}" for line in str(self).splitlines())]
+        )

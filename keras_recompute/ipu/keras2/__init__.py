@@ -1,1 +1,1 @@
-"""Ways of Keras 2 that Keras 3 has given up, for scripts that were written for it."""
+"""Keras 2 behaviour that Keras 3 dropped, for scripts written for Keras 2."""

@@ -1,6 +1,7 @@
-"""Ways of Keras 2 made to work in Keras 3, one function for each, while Graphcore's names are installed.
+"""Keras 2 usages that work in Keras 3 while Graphcore's names are installed.
 
-``configuration.keras2_compat`` lists them. Each only adapts what Keras 3 refuses, so nothing that works without them changes.
+One function implements each usage of ``configuration.keras2_compat``. Each only changes calls that
+Keras 3 refuses, so programs that work without them are unaffected.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _TIME_MAJOR = "keras2_time_major"
 
 
 def accept_integer_shapes() -> AbstractContextManager[None]:
-    """``Input(80)``: the class of input layers is what every name of the function makes."""
+    """Accept ``Input(80)``, by adapting the class of input layers."""
 
     def adapted(_: Any, *args: Any, **kwargs: Any) -> Any:
         shape, *others = args or (kwargs.pop("shape", None),)
@@ -32,7 +33,7 @@ def accept_integer_shapes() -> AbstractContextManager[None]:
 
 
 def accept_self_argument() -> AbstractContextManager[None]:
-    """``super().__init__(self)`` in a model's class."""
+    """Accept ``super().__init__(self)`` in a model's class."""
 
     def adapted(made: Any, *args: Any, **kwargs: Any) -> Any:
         return tuple(each for each in args if each is not made), kwargs
@@ -42,7 +43,7 @@ def accept_self_argument() -> AbstractContextManager[None]:
 
 @contextmanager
 def accept_time_major() -> Iterator[None]:
-    """``LSTM(..., time_major=True)``: the layer turns its inputs, and the sequences that it returns."""
+    """Accept ``LSTM(..., time_major=True)``: transpose the inputs and returned sequences."""
 
     def adapted(made: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.pop("time_major", False):
@@ -55,21 +56,36 @@ def accept_time_major() -> Iterator[None]:
     def turned(results: Any, layer: Any, turn: Callable[[Any], Any]) -> Any:
         if not layer.return_sequences:
             return results
-        return type(results)([turn(results[0]), *results[1:]]) if layer.return_state else turn(results)
+        return (
+            type(results)([turn(results[0]), *results[1:]]) if layer.return_state else turn(results)
+        )
 
-    def call(plain: Callable[..., Any], layer: Any, sequences: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(
+        plain: Callable[..., Any], layer: Any, sequences: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         if not is_turned(layer):
             return plain(layer, sequences, *args, **kwargs)
         results = plain(layer, keras.ops.swapaxes(sequences, 0, 1), *args, **kwargs)
         return turned(results, layer, lambda outputs: keras.ops.swapaxes(outputs, 0, 1))
 
-    def build(plain: Callable[..., Any], layer: Any, sequences_shape: Any, *args: Any, **kwargs: Any) -> None:
-        plain(layer, batch_first(sequences_shape) if is_turned(layer) else sequences_shape, *args, **kwargs)
+    def build(
+        plain: Callable[..., Any], layer: Any, sequences_shape: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        plain(
+            layer,
+            batch_first(sequences_shape) if is_turned(layer) else sequences_shape,
+            *args,
+            **kwargs,
+        )
 
-    def output_shape(plain: Callable[..., Any], layer: Any, sequences_shape: Any, *args: Any, **kwargs: Any) -> Any:
+    def output_shape(
+        plain: Callable[..., Any], layer: Any, sequences_shape: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         if not is_turned(layer):
             return plain(layer, sequences_shape, *args, **kwargs)
-        return turned(plain(layer, batch_first(sequences_shape), *args, **kwargs), layer, batch_first)
+        return turned(
+            plain(layer, batch_first(sequences_shape), *args, **kwargs), layer, batch_first
+        )
 
     def config(plain: Callable[..., Any], layer: Any) -> Any:
         return {**plain(layer), **({"time_major": True} if is_turned(layer) else {})}
@@ -91,7 +107,7 @@ def accept_time_major() -> Iterator[None]:
 
 
 def accept_inputs_keyword() -> AbstractContextManager[None]:
-    """``LSTM(4)(inputs=x)``: Keras 3 calls the argument ``sequences``."""
+    """Accept ``LSTM(4)(inputs=x)``; Keras 3 calls the argument ``sequences``."""
 
     def call(plain: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
         if not args and "inputs" in kwargs and "sequences" not in kwargs:
@@ -103,7 +119,7 @@ def accept_inputs_keyword() -> AbstractContextManager[None]:
 
 @contextmanager
 def accept_old_learning_rates() -> Iterator[None]:
-    """``lr``, ``decay``, and learning rates of any type."""
+    """Accept ``lr``, ``decay``, and learning rates of any numeric type."""
 
     def adapted(_: Any, *args: Any, **kwargs: Any) -> Any:
         rate, *others = args or (kwargs.pop("learning_rate", None),)
@@ -111,7 +127,10 @@ def accept_old_learning_rates() -> Iterator[None]:
         if isinstance(rate, (int, np.generic, np.ndarray, tf.Tensor)):
             rate = float(rate)
         if decay and not isinstance(rate, float):
-            raise ValueError(f"decay={decay} beside the learning rate {rate!r}: leave decay out, or give a number")
+            raise ValueError(
+                f"decay={decay} beside the learning rate {rate!r}: leave decay out, or give a "
+                "number"
+            )
         if decay:
             rate = keras.optimizers.schedules.InverseTimeDecay(rate, 1, decay)
         return ((rate, *others), kwargs) if args else ((), {**kwargs, "learning_rate": rate})
@@ -130,7 +149,10 @@ def accept_old_learning_rates() -> Iterator[None]:
 
 @contextmanager
 def apply_floatx_to_layers() -> Iterator[None]:
-    """``set_floatx``, under each of its names: Keras 3 fixes the type of layers when the first is made."""
+    """Make ``set_floatx`` set the type of later layers, under each of its names.
+
+    Keras 3 fixes the type of layers when the first layer is constructed.
+    """
     plain = keras.config.set_floatx
 
     def set_floatx(value: str) -> None:
@@ -151,10 +173,14 @@ def apply_floatx_to_layers() -> Iterator[None]:
 
 
 def accept_trailing_unit_axis() -> AbstractContextManager[None]:
-    """A class as target for predictions with a last axis of size 1 behind those of the classes, which Keras 2 takes off."""
+    """Accept predictions with a trailing axis of size 1 for integer class targets.
+
+    Keras 2 squeezes that axis.
+    """
 
     def call(plain: Callable[..., Any], loss: Any, y_true: Any, y_pred: Any) -> Any:
-        of_targets = len(y_true.shape) - (len(y_true.shape) == 2 and y_true.shape[-1] == 1)  # columns are targets too
+        # Columns are targets too.
+        of_targets = len(y_true.shape) - (len(y_true.shape) == 2 and y_true.shape[-1] == 1)
         if of_targets == 1 and len(y_pred.shape) == 3 and y_pred.shape[-1] == 1:
             y_pred = keras.ops.squeeze(y_pred, axis=-1)
         return plain(loss, y_true, y_pred)

@@ -1,4 +1,4 @@
-"""HDF5 files of weights under any name: Keras 3 wants each to end in ``.weights.h5``."""
+"""HDF5 weight files under any name; Keras 3 requires ``.weights.h5``."""
 
 from __future__ import annotations
 
@@ -19,17 +19,28 @@ _OF_KERAS_3 = (_ENDING, ".weights.json", ".keras")
 
 @contextmanager
 def accept_any_weight_file_name() -> Iterator[None]:
-    """``save_weights("weights.hd5")``: the file is what Keras 3 writes, and files that Keras 2 wrote are read as ever."""
-    with patch_method(keras.Model, "save_weights", _save), patch_method(keras.Model, "load_weights", _load):
+    """Accept any file name, as in ``save_weights("weights.hd5")``.
+
+    The file has Keras 3's format. Files that Keras 2 wrote are loaded too.
+    """
+    with patch_method(keras.Model, "save_weights", _save), patch_method(
+        keras.Model, "load_weights", _load
+    ):
         yield
 
 
-def _save(plain: Callable[..., Any], model: Any, filepath: Any, overwrite: bool = True, **kwargs: Any) -> Any:
+def _save(
+    plain: Callable[..., Any], model: Any, filepath: Any, overwrite: bool = True, **kwargs: Any
+) -> Any:
+    """Save under a name that Keras 3 accepts, then move the file to ``filepath``."""
     path = os.fspath(filepath)
     if path.endswith(_OF_KERAS_3):
         return plain(model, filepath, overwrite=overwrite, **kwargs)
     if not overwrite and os.path.exists(path):
-        raise FileExistsError(f"save_weights({path!r}, overwrite=False): the file is there: remove it, or take another name")
+        raise FileExistsError(
+            f"save_weights({path!r}, overwrite=False): the file is there: remove it, or take "
+            "another name"
+        )
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:
         written = os.path.join(folder, f"named{_ENDING}")
         plain(model, written, **kwargs)
@@ -38,8 +49,14 @@ def _save(plain: Callable[..., Any], model: Any, filepath: Any, overwrite: bool 
 
 
 def _load(plain: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+    """Load through a link with a name that Keras 3 accepts."""
     path = os.fspath(filepath)
-    if path.endswith(_OF_KERAS_3) or not os.path.exists(path) or not h5py.is_hdf5(path) or _is_keras_2_s(path):
+    if (
+        path.endswith(_OF_KERAS_3)
+        or not os.path.exists(path)
+        or not h5py.is_hdf5(path)
+        or _is_keras_2_s(path)
+    ):
         return plain(model, filepath, *args, **kwargs)
     with tempfile.TemporaryDirectory() as folder:
         named = os.path.join(folder, f"named{_ENDING}")
@@ -48,5 +65,6 @@ def _load(plain: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kw
 
 
 def _is_keras_2_s(path: str) -> bool:
+    """Return whether Keras 2 wrote the file at ``path``."""
     with h5py.File(path, "r") as file:
         return "layer_names" in file.attrs or "model_weights" in file

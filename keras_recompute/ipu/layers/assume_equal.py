@@ -9,7 +9,10 @@ import keras
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class AssumeEqualAcrossReplicas(keras.layers.Layer):
-    """Return the inputs as they are: the program needs no such word to run. ``inplace`` has no effect."""
+    """Return the inputs unchanged; equal values need no special treatment here.
+
+    ``inplace`` has no effect.
+    """
 
     def __init__(self, inplace: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -1,6 +1,6 @@
-"""Graphcore's group, instance and layer normalisation: one computation with different groups.
+"""Graphcore's group, instance and layer normalisation: one computation over different groups.
 
-The statistics are those of each sample, so nothing is gathered over batches. Sources: Wu and He 2018 (group), Ulyanov et
+Statistics are computed per sample, not over batches. Sources: Wu and He 2018 (group), Ulyanov et
 al. 2016 (instance), Ba et al. 2016 (layer).
 """
 
@@ -18,12 +18,13 @@ from ...errors import UnsupportedError
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class GroupNormalization(keras.layers.Layer):
-    """Normalise each of ``groups`` groups of channels to mean 0 and variance 1, then scale by gamma and add beta.
+    """Normalise each of ``groups`` groups of channels, then scale by gamma and add beta.
 
-    ``channels_axis`` is 1 or the last. With ``strided_channel_grouping``, Graphcore's default, channel c is in group
-    ``c % groups``; without it in group ``c // (channels // groups)``, as elsewhere. ``beta_initializer`` and
-    ``gamma_initializer`` None means Keras's default for weights. Raises ValueError for an axis that the inputs do not have or
-    that is neither 1 nor the last, and for groups that do not divide the channels.
+    ``channels_axis`` is 1 or the last axis. With ``strided_channel_grouping``, Graphcore's default,
+    channel c is in group ``c % groups``. Without it, it is in group ``c // (channels // groups)``,
+    as in other libraries. None for ``beta_initializer`` or ``gamma_initializer`` means Keras's
+    default for weights. Raises ValueError for a missing axis, an axis that is neither 1 nor the
+    last, and groups that do not divide the channels.
     """
 
     def __init__(
@@ -47,37 +48,55 @@ class GroupNormalization(keras.layers.Layer):
         self.gamma_initializer = keras.initializers.get(gamma_initializer)
 
     def build(self, input_shape: Any) -> None:
-        """Make gamma and beta, ``(channels,)``."""
+        """Create gamma and beta, of shape ``(channels,)``."""
         rank = len(input_shape)
         if not -rank <= self.channels_axis < rank:
-            raise ValueError(f"{self.name!r}: channels_axis={self.channels_axis} is no axis of inputs {tuple(input_shape)}")
+            raise ValueError(
+                f"{self.name!r}: channels_axis={self.channels_axis} is no axis of inputs "
+                f"{tuple(input_shape)}"
+            )
         self._axis = self.channels_axis % rank
         if self._axis not in (1, rank - 1):
-            raise ValueError(f"{self.name!r}: channels_axis={self.channels_axis} must be 1 or the last, of {rank} axes")
+            raise ValueError(
+                f"{self.name!r}: channels_axis={self.channels_axis} must be 1 or the last, of "
+                f"{rank} axes"
+            )
         channels = input_shape[self._axis]
         if self.groups < 1 or channels % self.groups:
-            raise ValueError(f"{self.name!r}: {channels} channels cannot be divided into groups={self.groups}")
+            raise ValueError(
+                f"{self.name!r}: {channels} channels cannot be divided into groups={self.groups}"
+            )
         self._make_weights((channels,))
 
     def _make_weights(self, shape: tuple[int, ...]) -> None:
+        """Create gamma and beta of ``shape``, as far as the options ask for them."""
         self.gamma = self.beta = None
         if self.scale:
-            self.gamma = self.add_weight(shape=shape, initializer=self.gamma_initializer, name="gamma")
+            self.gamma = self.add_weight(
+                shape=shape, initializer=self.gamma_initializer, name="gamma"
+            )
         if self.center:
             self.beta = self.add_weight(shape=shape, initializer=self.beta_initializer, name="beta")
         self.built = True
 
     def call(self, inputs: tf.Tensor, training: Any = None) -> tf.Tensor:
-        """Return the normalised inputs; in training and outside it the same."""
+        """Return the normalised inputs, in training and inference alike."""
         del training
         last = len(inputs.shape) - 1
         x = tf.experimental.numpy.moveaxis(inputs, self._axis, last)
         whole = _shape(x)
         size = x.shape[-1] // self.groups
-        # The channels become two dimensions: the groups, and the channels of one. Statistics in 32 bits, as popnn takes them.
-        pair, of_groups = ((size, self.groups), last + 1) if self.strided_channel_grouping else ((self.groups, size), last)
+        # The channels become two dimensions: the groups, and the channels of one. Statistics in 32
+        # bits, as popnn takes them.
+        pair, of_groups = (
+            ((size, self.groups), last + 1)
+            if self.strided_channel_grouping
+            else ((self.groups, size), last)
+        )
         x = tf.cast(tf.reshape(x, [*whole[:-1], *pair]), tf.float32)
-        mean, variance = tf.nn.moments(x, [axis for axis in range(1, last + 2) if axis != of_groups], keepdims=True)
+        mean, variance = tf.nn.moments(
+            x, [axis for axis in range(1, last + 2) if axis != of_groups], keepdims=True
+        )
         x = tf.reshape((x - mean) * tf.math.rsqrt(variance + self.epsilon), whole)
         x = tf.cast(x, inputs.dtype)
         if self.gamma is not None:
@@ -109,7 +128,10 @@ class GroupNormalization(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class InstanceNormalization(GroupNormalization):
-    """Normalise each channel of each sample: groups of one channel. Arguments as for ``GroupNormalization``."""
+    """Normalise each channel of each sample: the groups have one channel.
+
+    Arguments are those of ``GroupNormalization``.
+    """
 
     def __init__(
         self,
@@ -123,11 +145,20 @@ class InstanceNormalization(GroupNormalization):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            1, channels_axis, center, scale, epsilon, beta_initializer, gamma_initializer, True, trainable, **kwargs
+            1,
+            channels_axis,
+            center,
+            scale,
+            epsilon,
+            beta_initializer,
+            gamma_initializer,
+            True,
+            trainable,
+            **kwargs,
         )
 
     def build(self, input_shape: Any) -> None:
-        """Make gamma and beta, ``(channels,)``."""
+        """Create gamma and beta, of shape ``(channels,)``."""
         if -len(input_shape) <= self.channels_axis < len(input_shape):
             self.groups = input_shape[self.channels_axis]
         super().build(input_shape)
@@ -135,16 +166,20 @@ class InstanceNormalization(GroupNormalization):
     def get_config(self) -> dict[str, Any]:
         """Return Keras's config with the arguments."""
         config = super().get_config()
-        return {name: value for name, value in config.items() if name not in ("groups", "strided_channel_grouping")}
+        return {
+            name: value
+            for name, value in config.items()
+            if name not in ("groups", "strided_channel_grouping")
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class LayerNormalization(GroupNormalization):
-    """Normalise the elements along ``axis``, an axis or several, of each sample.
+    """Normalise the elements along ``axis``, one or several axes, of each sample.
 
-    gamma and beta have as many elements, in the shape that they have in Keras's layer. Raises ValueError for an axis that is no
-    int or list of them, is not there or is there twice, or whose size is unknown; UnsupportedError for regularisers and
-    constraints.
+    gamma and beta have the shape that they have in Keras's layer. Raises ValueError for an axis
+    that is no int or list of ints, is missing or repeated, or has an unknown size; UnsupportedError
+    for regularisers and constraints.
     """
 
     def __init__(
@@ -164,7 +199,9 @@ class LayerNormalization(GroupNormalization):
     ) -> None:
         axes = [axis] if type(axis) is int else axis
         if not isinstance(axes, (list, tuple)) or not all(type(a) is int for a in axes):
-            raise ValueError(f"LayerNormalization(axis={axis!r}): an int or a list of them was expected")
+            raise ValueError(
+                f"LayerNormalization(axis={axis!r}): an int or a list of them was expected"
+            )
         for name, value in (
             ("beta_regularizer", beta_regularizer),
             ("gamma_regularizer", gamma_regularizer),
@@ -172,26 +209,47 @@ class LayerNormalization(GroupNormalization):
             ("gamma_constraint", gamma_constraint),
         ):
             if value:
-                raise UnsupportedError(f"Graphcore's LayerNormalization has no {name}, but was given {value!r}: leave it out")
-        super().__init__(1, -1, center, scale, epsilon, beta_initializer, gamma_initializer, True, trainable, **kwargs)
+                raise UnsupportedError(
+                    f"Graphcore's LayerNormalization has no {name}, but was given {value!r}: "
+                    "leave it out"
+                )
+        super().__init__(
+            1,
+            -1,
+            center,
+            scale,
+            epsilon,
+            beta_initializer,
+            gamma_initializer,
+            True,
+            trainable,
+            **kwargs,
+        )
         self.axis = list(axes)
 
     def build(self, input_shape: Any) -> None:
-        """Make gamma and beta."""
+        """Create gamma and beta."""
         rank = len(input_shape)
         axes = sorted(a % rank if -rank <= a < rank else rank for a in self.axis)
         if rank in axes or len(set(axes)) != len(axes):
-            raise ValueError(f"{self.name!r}: axis={self.axis} of inputs {tuple(input_shape)} is not there, or there twice")
+            raise ValueError(
+                f"{self.name!r}: axis={self.axis} of inputs {tuple(input_shape)} is not there, or "
+                "there twice"
+            )
         if any(input_shape[a] is None for a in axes):
-            raise ValueError(f"{self.name!r}: the size of axis={self.axis} must be known, but inputs are {tuple(input_shape)}")
+            raise ValueError(
+                f"{self.name!r}: the size of axis={self.axis} must be known, but inputs are "
+                f"{tuple(input_shape)}"
+            )
         self._axes = axes
         self._order = [a for a in range(rank) if a not in axes] + axes
         self._axis = 1
-        # Keras sorts the axes as they were given: [1, -1] is [-1, 1]. What it holds in that shape is in the order of the axes.
+        # Keras sorts the axes as they were given: [1, -1] is [-1, 1]. What it holds in that shape
+        # is in the order of the axes.
         self._make_weights(tuple(input_shape[a] for a in sorted(self.axis)))
 
     def call(self, inputs: tf.Tensor, training: Any = None) -> tf.Tensor:
-        """Return the normalised inputs; in training and outside it the same."""
+        """Return the normalised inputs, in training and inference alike."""
         moved = tf.transpose(inputs, self._order)
         flat = tf.reshape(moved, [-1, math.prod(inputs.shape[a] for a in self._axes)])
         x = tf.reshape(super().call(flat, training), _shape(moved))
@@ -203,10 +261,16 @@ class LayerNormalization(GroupNormalization):
         """Return Keras's config with the arguments."""
         config = super().get_config()
         dropped = ("groups", "channels_axis", "strided_channel_grouping")
-        return {"axis": self.axis, **{name: value for name, value in config.items() if name not in dropped}}
+        return {
+            "axis": self.axis,
+            **{name: value for name, value in config.items() if name not in dropped},
+        }
 
 
 def _shape(x: tf.Tensor) -> list[Any]:
-    """Return the shape of ``x`` with numbers where they are known: a compiler must know them, whatever is recomputed."""
+    """Return the shape of ``x``, with ints where sizes are known.
+
+    XLA needs them as constants, whatever is recomputed.
+    """
     dynamic = tf.shape(x)
     return [dynamic[axis] if size is None else size for axis, size in enumerate(x.shape)]

@@ -1,7 +1,8 @@
-"""``PopnnLSTM`` and ``PopnnGRU``: Graphcore's recurrent layers over ours (Graphcore: addons).
+"""``PopnnLSTM`` and ``PopnnGRU``: Graphcore's recurrent layers on top of ours.
 
-tanh with sigmoid, the defaults, run through the fused recurrences of ``layers.recurrent``; the other activations, which
-popnn knows, through Keras's own loop, with more memory.
+The default activations, tanh and sigmoid, use the fused recurrences of ``layers.recurrent``. The
+other activations that popnn knows use Keras's own loop, with more memory. Source: Graphcore,
+addons.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .dropout import dropout_seed_pair, kept_and_scaled
 
 ACTIVATIONS = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
 RECURRENT_ACTIVATIONS = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
-# Argument: the only value that popnn has.
+# Argument -> the only value that popnn supports.
 _ONLY = {
     "use_bias": True,
     "kernel_regularizer": None,
@@ -32,12 +33,21 @@ _ONLY = {
     "go_backwards": False,
     "unroll": False,
 }
-# Tuning of Poplar's kernels: kept in the config, without effect.
-_TUNING = ("partials_dtype", "available_memory_proportion_fwd", "available_memory_proportion_bwd", "options", "options_bwd")
+# These tune Poplar's kernels: they are kept in the config, without effect.
+_TUNING = (
+    "partials_dtype",
+    "available_memory_proportion_fwd",
+    "available_memory_proportion_bwd",
+    "options",
+    "options_bwd",
+)
 
 
 def hard_sigmoid(x: Any) -> Any:
-    """Return ``0.2 x + 0.5``, at least 0 and at most 1, as popnn and Keras 2 do; Keras 3's is ``x / 6 + 0.5``."""
+    """Return ``0.2 x + 0.5``, clipped to [0, 1], as in popnn and Keras 2.
+
+    Keras 3's is ``x / 6 + 0.5``.
+    """
     return keras.ops.clip(0.2 * x + 0.5, 0.0, 1.0)
 
 
@@ -51,7 +61,10 @@ _FUNCTIONS = {
 
 
 def _activation_name(layer: str, argument: str, value: Any, accepted: tuple[str, ...]) -> str:
-    """Return the name of an activation, given as name or as Keras's function. Raises ValueError unless it is ``accepted``."""
+    """Return the name of an activation, given as a name or as Keras's function.
+
+    Raises ValueError unless it is ``accepted``.
+    """
     name = value
     if callable(value):
         known = {**_FUNCTIONS, "hard_sigmoid": keras.activations.hard_sigmoid}
@@ -62,14 +75,17 @@ def _activation_name(layer: str, argument: str, value: Any, accepted: tuple[str,
 
 
 def _of_keras(initializer: Any) -> Any:
-    """Return Keras's initializer for one of TensorFlow's, such as ``tf.constant_initializer``: as what a config is read to."""
+    """Return the Keras equivalent of a TensorFlow initializer, such as ``tf.constant_initializer``.
+
+    It is the one that Keras reads from the initializer's config.
+    """
     if type(initializer).__module__.startswith("tensorflow."):
         return keras.initializers.deserialize(keras.initializers.serialize(initializer))
     return initializer
 
 
 class _Popnn(keras.layers.RNN):
-    """What both layers add to ours."""
+    """The arguments and checks that both layers add to ours."""
 
     def __init__(
         self,
@@ -80,11 +96,16 @@ class _Popnn(keras.layers.RNN):
         time_major: bool = False,
         **kwargs: Any,
     ) -> None:
-        name, keras_layer = type(self).__name__, keras.layers.LSTM if isinstance(self, LSTM) else keras.layers.GRU
+        name, keras_layer = (
+            type(self).__name__,
+            keras.layers.LSTM if isinstance(self, LSTM) else keras.layers.GRU,
+        )
         kwargs.update(zip(list(inspect.signature(keras_layer).parameters)[1:], args))
         for argument, wanted in _ONLY.items():
             if kwargs.get(argument, wanted) != wanted:
-                raise ValueError(f"{name} does not support {argument}={kwargs[argument]!r}, only {wanted!r}")
+                raise ValueError(
+                    f"{name} does not support {argument}={kwargs[argument]!r}, only {wanted!r}"
+                )
         if kwargs.pop("implementation", 2) not in (1, 2):
             raise ValueError(f"{name} has one implementation: leave it out")
         names: dict[str, Any] = {}
@@ -92,9 +113,13 @@ class _Popnn(keras.layers.RNN):
             ("activation", "tanh", ACTIVATIONS),
             ("recurrent_activation", "sigmoid", RECURRENT_ACTIVATIONS),
         ):
-            names[argument] = _activation_name(name, argument, kwargs.get(argument, default), accepted)
+            names[argument] = _activation_name(
+                name, argument, kwargs.get(argument, default), accepted
+            )
             kwargs[argument] = _FUNCTIONS[names[argument]]
-        dtype = keras.dtype_policies.get(kwargs.get("dtype") or keras.config.dtype_policy()).variable_dtype
+        dtype = keras.dtype_policies.get(
+            kwargs.get("dtype") or keras.config.dtype_policy()
+        ).variable_dtype
         if dtype not in ("float16", "float32"):
             raise ValueError(f"{name} has no dtype {dtype}, only float16 and float32")
         if kwargs.get("kernel_initializer") is None:
@@ -107,45 +132,65 @@ class _Popnn(keras.layers.RNN):
             kwargs[argument] = _of_keras(kwargs.get(argument, "zeros"))
         tuning = {argument: kwargs.pop(argument, None) for argument in _TUNING}
         tuning["partials_dtype"] = tf.as_dtype(tuning["partials_dtype"] or tf.float32).name
-        self._dropout_pair = dropout_seed_pair(dropout_seed, name)  # before Keras, which fixes the config
+        # Set before Keras's constructor, which reads the config.
+        self._dropout_pair = dropout_seed_pair(dropout_seed, name)
         super().__init__(units, seed=seed, **kwargs)
         self.time_major = time_major
-        self.popnn_options = {**names, **tuning, "dropout_seed": self._dropout_pair, "time_major": time_major}
+        self.popnn_options = {
+            **names,
+            **tuning,
+            "dropout_seed": self._dropout_pair,
+            "time_major": time_major,
+        }
         self._is_fused = names == {"activation": "tanh", "recurrent_activation": "sigmoid"}
 
     def _check_arguments(self) -> None:
-        """Accept what the fused recurrence does not do and Keras's loop does."""
+        """Accept arguments that the fused recurrence lacks: Keras's loop handles them."""
 
     @property
     def kernel(self) -> Any:
-        """Weights of the inputs, ``(features, gates * units)``."""
+        """Input weights, ``(features, gates * units)``."""
         return self.cell.kernel
 
     @property
     def recurrent_kernel(self) -> Any:
-        """Weights of the state, ``(units, gates * units)``."""
+        """Recurrent weights, ``(units, gates * units)``."""
         return self.cell.recurrent_kernel
 
     @property
     def biases(self) -> Any:
-        """Biases, ``(gates * units,)``; of a GRU with ``reset_after`` ``(2, gates * units)``."""
+        """Biases, ``(gates * units,)``; ``(2, gates * units)`` for a GRU with ``reset_after``."""
         return self.cell.bias
 
     def build(self, inputs_shape: Any, initial_state_shape: Any = None) -> None:
-        """Make the weights for inputs of ``inputs_shape``. Raises ValueError unless it has three dimensions."""
+        """Create the weights.
+
+        Raises ValueError unless ``inputs_shape`` has three dimensions.
+        """
         if len(inputs_shape) != 3:
-            raise ValueError(f"{type(self).__name__} {self.name!r} takes inputs of 3 dimensions, not {tuple(inputs_shape)}")
+            raise ValueError(
+                f"{type(self).__name__} {self.name!r} takes inputs of 3 dimensions, not "
+                f"{tuple(inputs_shape)}"
+            )
         super().build(self._batch_first(inputs_shape), initial_state_shape)
 
-    def call(self, inputs: Any, initial_state: Any = None, mask: Any = None, training: Any = False) -> Any:
-        """Return the outputs, and with ``return_state`` the last states. Raises UnsupportedError for a mask."""
+    def call(
+        self, inputs: Any, initial_state: Any = None, mask: Any = None, training: Any = False
+    ) -> Any:
+        """Return the outputs, and with ``return_state`` the last states.
+
+        Raises UnsupportedError for a mask.
+        """
         if any(m is not None for m in keras.tree.flatten(mask)):
             raise UnsupportedError(
-                f"{type(self).__name__} {self.name!r} was given a mask, and popnn has none: give sequences of full length"
+                f"{type(self).__name__} {self.name!r} was given a mask, and popnn has none: give "
+                "sequences of full length"
             )
         if not self.time_major:
             return super().call(inputs, initial_state=initial_state, training=training)
-        results = super().call(keras.ops.swapaxes(inputs, 0, 1), initial_state=initial_state, training=training)
+        results = super().call(
+            keras.ops.swapaxes(inputs, 0, 1), initial_state=initial_state, training=training
+        )
         if not self.return_sequences:
             return results
         outputs, states = (results[0], results[1:]) if self.return_state else (results, None)
@@ -153,45 +198,57 @@ class _Popnn(keras.layers.RNN):
         return outputs if states is None else (outputs, *states)
 
     def compute_output_shape(self, inputs_shape: Any, initial_state_shape: Any = None) -> Any:
-        """Return the shape of the outputs, time first if the layer is time-major."""
+        """Return the shape of the outputs, with time first if the layer is time-major."""
         shapes = super().compute_output_shape(self._batch_first(inputs_shape), initial_state_shape)
         if not (self.time_major and self.return_sequences):
             return shapes
-        return (self._batch_first(shapes[0]), *shapes[1:]) if self.return_state else self._batch_first(shapes)
+        return (
+            (self._batch_first(shapes[0]), *shapes[1:])
+            if self.return_state
+            else self._batch_first(shapes)
+        )
 
-    def inner_loop(self, sequences: Any, initial_state: Any, mask: Any, training: Any = False) -> Any:
-        """Drop inputs, by one mask for the whole sequence, then run the recurrence."""
+    def inner_loop(
+        self, sequences: Any, initial_state: Any, mask: Any, training: Any = False
+    ) -> Any:
+        """Apply dropout, with one mask for the whole sequence, then run the recurrence."""
         del mask
         if training and self.dropout:
             first = sequences[:, 0, :]
             if self._dropout_pair is None:
                 kept = self.cell.get_dropout_mask(first)
             else:
-                kept = kept_and_scaled(tf.shape(first), sequences.dtype, self.dropout, self._dropout_pair)
+                kept = kept_and_scaled(
+                    tf.shape(first), sequences.dtype, self.dropout, self._dropout_pair
+                )
             sequences = sequences * kept[:, None, :]
         if self._is_fused:
             return super().inner_loop(sequences, initial_state, None, training=False)
         return keras.layers.RNN.inner_loop(self, sequences, initial_state, None, training=False)
 
     def get_config(self) -> dict[str, Any]:
-        """Return Keras's config with popnn's arguments, among them those without effect."""
+        """Return Keras's config with popnn's arguments, including those without effect."""
         return {**super().get_config(), **self.popnn_options}
 
     def _batch_first(self, shape: Any) -> tuple[Any, ...]:
+        """Return ``shape`` with the batch first."""
         return (shape[1], shape[0], *shape[2:]) if self.time_major else tuple(shape)
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class PopnnLSTM(_Popnn, LSTM):
-    """Graphcore's LSTM with the weights and results of ``keras.layers.LSTM``.
+    """Graphcore's LSTM, with the weights and results of ``keras.layers.LSTM``.
 
-    Input ``(batch, time, features)``, with ``time_major`` ``(time, batch, features)``, and so the outputs. ``dropout_seed``,
-    two whole numbers, makes every execution draw the same mask, as on an IPU. Raises ValueError for what popnn does not
-    do: ``use_bias=False``, regularisers, constraints, ``recurrent_dropout``, ``go_backwards``, ``unroll``, activations and
-    types that it does not have.
+    Inputs and output sequences are ``(batch, time, features)``, or ``(time, batch, features)`` with
+    ``time_major``. With ``dropout_seed``, two ints, every execution draws the same mask, as on an
+    IPU. Raises ValueError for what popnn lacks: ``use_bias=False``, regularisers, constraints,
+    ``recurrent_dropout``, ``go_backwards``, ``unroll``, and other activations and types.
     """
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class PopnnGRU(_Popnn, GRU):
-    """Graphcore's GRU with the weights and results of ``keras.layers.GRU``; the rest is as in ``PopnnLSTM``."""
+    """Graphcore's GRU, with the weights and results of ``keras.layers.GRU``.
+
+    See ``PopnnLSTM``.
+    """

@@ -1,4 +1,4 @@
-"""Graphcore's ``Embedding`` and ``SerialDense``: layers whose work can be cut into pieces, one after the other."""
+"""Graphcore's ``Embedding`` and ``SerialDense``, whose work is split into sequential parts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ _DIMENSIONS = ("input_columns", "input_rows_kernel_columns", "kernel_rows")
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class Embedding(keras.layers.Layer):
-    """Look up rows of a table: numbers ``(batch, length)`` become ``(batch, length, output_dim)``.
+    """Look up rows of a table: indices ``(batch, length)`` give ``(batch, length, output_dim)``.
 
-    ``serialization_factor`` lookups do the work of one, each in a piece of the table. Raises ValueError for inputs that do
-    not have two dimensions and for a factor below 1 or one that does not divide ``input_dim``; UnsupportedError for what
-    Graphcore's layer has not: regularisers, constraints, ``mask_zero``, ``input_length``.
+    With ``serialization_factor`` there are as many lookups, each in a part of the table. Raises
+    ValueError for inputs that are not two-dimensional, and for a factor below 1 or that does not
+    divide ``input_dim``; UnsupportedError for what Graphcore's layer lacks: regularisers,
+    constraints, ``mask_zero``, ``input_length``.
     """
 
     def __init__(
@@ -43,29 +44,49 @@ class Embedding(keras.layers.Layer):
             ("input_length", input_length),
         ):
             if value:
-                raise UnsupportedError(f"Graphcore's Embedding has no {name}, but was given {value!r}: leave it out")
+                raise UnsupportedError(
+                    f"Graphcore's Embedding has no {name}, but was given {value!r}: leave it out"
+                )
         _check_factor("Embedding", serialization_factor, input_dim, "input_dim")
-        self.input_dim, self.output_dim, self.serialization_factor = input_dim, output_dim, serialization_factor
+        self.input_dim, self.output_dim, self.serialization_factor = (
+            input_dim,
+            output_dim,
+            serialization_factor,
+        )
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
     def build(self, input_shape: Any) -> None:
-        """Make the table. Raises ValueError unless the inputs are ``(batch, length)``."""
+        """Create the table.
+
+        Raises ValueError unless the inputs are ``(batch, length)``.
+        """
         if len(input_shape) != 2:
-            raise ValueError(f"Embedding {self.name!r} takes inputs (batch, length), not {tuple(input_shape)}")
+            raise ValueError(
+                f"Embedding {self.name!r} takes inputs (batch, length), not {tuple(input_shape)}"
+            )
         self.embeddings = self.add_weight(
-            shape=(self.input_dim, self.output_dim), initializer=self.embeddings_initializer, name="embeddings"
+            shape=(self.input_dim, self.output_dim),
+            initializer=self.embeddings_initializer,
+            name="embeddings",
         )
         self.built = True
 
-    def call(self, inputs: tf.Tensor, inputs_are_sorted: bool = False, training: Any = None) -> tf.Tensor:
-        """Return the rows of ``inputs``, ``(batch, length, output_dim)``; what tunes Poplar's lookup has no effect."""
+    def call(
+        self, inputs: tf.Tensor, inputs_are_sorted: bool = False, training: Any = None
+    ) -> tf.Tensor:
+        """Return the rows of ``inputs``, ``(batch, length, output_dim)``.
+
+        ``inputs_are_sorted`` tunes Poplar's lookup and has no effect.
+        """
         del inputs_are_sorted, training
         numbers, table = tf.cast(inputs, tf.int32), tf.convert_to_tensor(self.embeddings)
         table = tf.cast(table, self.compute_dtype)
         if self.serialization_factor == 1:
             return tf.gather(table, numbers)
         rows = self.input_dim // self.serialization_factor
-        found = tf.zeros((*numbers.shape, self.output_dim) if None not in numbers.shape else (), table.dtype)
+        found = tf.zeros(
+            (*numbers.shape, self.output_dim) if None not in numbers.shape else (), table.dtype
+        )
         for first in range(0, self.input_dim, rows):
             here = (numbers >= first) & (numbers < first + rows)
             piece = tf.gather(table[first : first + rows], tf.where(here, numbers - first, 0))
@@ -89,26 +110,49 @@ class Embedding(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class SerialDense(keras.layers.Dense):
-    """``keras.layers.Dense`` whose product is ``serialization_factor`` smaller ones.
+    """``keras.layers.Dense`` as ``serialization_factor`` smaller matrix products.
 
-    ``serialization_dimension`` is cut: ``input_columns`` (the last dimension but one of the inputs),
-    ``input_rows_kernel_columns`` (what the product sums over), ``kernel_rows`` (the units). Raises ValueError for another
-    name, a factor below 1 or one that does not divide the dimension.
+    ``serialization_dimension`` is split: ``input_columns`` (the second to last dimension of the
+    inputs), ``input_rows_kernel_columns`` (the dimension that is summed over) or ``kernel_rows``
+    (the units). Raises ValueError for another name, and for a factor below 1 or that does not
+    divide the dimension.
     """
 
-    def __init__(self, units: int, serialization_factor: int, serialization_dimension: str, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        units: int,
+        serialization_factor: int,
+        serialization_dimension: str,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(units, *args, **kwargs)
         if serialization_dimension not in _DIMENSIONS:
-            raise ValueError(f"serialization_dimension={serialization_dimension!r} is none of {', '.join(_DIMENSIONS)}")
+            raise ValueError(
+                f"serialization_dimension={serialization_dimension!r} is none of "
+                f"{', '.join(_DIMENSIONS)}"
+            )
         _check_factor("SerialDense", serialization_factor)
-        self.serialization_factor, self.serialization_dimension = serialization_factor, serialization_dimension
+        self.serialization_factor, self.serialization_dimension = (
+            serialization_factor,
+            serialization_dimension,
+        )
 
     def build(self, input_shape: Any) -> None:
-        """Make the weights. Raises ValueError where the factor does not divide the dimension."""
-        size = {"input_columns": input_shape[-2], "input_rows_kernel_columns": input_shape[-1], "kernel_rows": self.units}
+        """Create the weights.
+
+        Raises ValueError unless the factor divides the dimension.
+        """
+        size = {
+            "input_columns": input_shape[-2],
+            "input_rows_kernel_columns": input_shape[-1],
+            "kernel_rows": self.units,
+        }
         cut = size[self.serialization_dimension]
         if cut is not None:
-            _check_factor("SerialDense", self.serialization_factor, cut, self.serialization_dimension)
+            _check_factor(
+                "SerialDense", self.serialization_factor, cut, self.serialization_dimension
+            )
         super().build(input_shape)
 
     def call(self, inputs: tf.Tensor, training: Any = None) -> tf.Tensor:
@@ -116,9 +160,13 @@ class SerialDense(keras.layers.Dense):
         del training
         kernel, count = tf.convert_to_tensor(self.kernel), self.serialization_factor
         if self.serialization_dimension == "input_columns":
-            outputs = tf.concat([tf.matmul(rows, kernel) for rows in tf.split(inputs, count, axis=-2)], axis=-2)
+            outputs = tf.concat(
+                [tf.matmul(rows, kernel) for rows in tf.split(inputs, count, axis=-2)], axis=-2
+            )
         elif self.serialization_dimension == "kernel_rows":
-            outputs = tf.concat([tf.matmul(inputs, units) for units in tf.split(kernel, count, axis=-1)], axis=-1)
+            outputs = tf.concat(
+                [tf.matmul(inputs, units) for units in tf.split(kernel, count, axis=-1)], axis=-1
+            )
         else:
             pieces = zip(tf.split(inputs, count, axis=-1), tf.split(kernel, count, axis=0))
             outputs = tf.add_n([tf.matmul(rows, columns) for rows, columns in pieces])
@@ -136,7 +184,10 @@ class SerialDense(keras.layers.Dense):
 
 
 def _check_factor(who: str, factor: Any, size: int | None = None, dimension: str = "") -> None:
+    """Raise ValueError unless ``factor`` is a positive int that divides ``size``."""
     if type(factor) is not int or factor < 1:
         raise ValueError(f"{who}: serialization_factor={factor!r} must be a whole number from 1 on")
     if size is not None and size % factor:
-        raise ValueError(f"{who}: serialization_factor={factor} does not divide {dimension}, which is {size}")
+        raise ValueError(
+            f"{who}: serialization_factor={factor} does not divide {dimension}, which is {size}"
+        )

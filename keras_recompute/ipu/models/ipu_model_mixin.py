@@ -1,4 +1,7 @@
-"""The extension of every model made in an IPUStrategy's scope (Graphcore: Keras models and fit)."""
+"""The methods that every model made in an IPUStrategy's scope gains.
+
+Source: Graphcore, Keras models and fit.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,14 @@ from ...seams.keras.training import build_for_fit, is_within_fit
 from ..pipeline.emulated_replicas import are_seeded_identically
 from ..pipeline.model_stages import Task
 from .executables import Executables
-from .microbatches import batch_spec, bound_arguments, known_steps, require_equal_batches, split_validation, steps_that_fit
+from .microbatches import (
+    batch_spec,
+    bound_arguments,
+    known_steps,
+    require_equal_batches,
+    split_validation,
+    steps_that_fit,
+)
 from .replica_sharding import example_batch, log_effective_batch, shard_arguments, steps_of_each
 from .tf1_optimizers import keras_counterpart
 
@@ -28,55 +38,78 @@ _EAGER = "run_eagerly=True is not possible: an execution is one compiled program
 
 
 class IpuModelMixin(Executables):
-    """The methods that a model gains. Goes in front of a Keras model class.
+    """Graphcore's methods of a model, to put before a Keras model class.
 
-    One training execution is one compiled program: ``steps_per_execution`` microbatches, and an optimiser update after
-    every ``gradient_accumulation_steps_per_replica`` of them. A model with pipeline stages runs as a pipeline.
+    One training execution is one compiled program. It runs ``steps_per_execution`` microbatches,
+    with an optimiser update after every ``gradient_accumulation_steps_per_replica`` of them. A
+    model with pipeline stages runs as a pipeline.
     """
 
     _batch_spec: Any = None
-    _replicas_prepared = (1, False)  # how many replicas the programs are for, and whether they draw the same numbers
-    _call_is_given = False  # whether a user's class brings a ``call`` of its own
-    _steps_asked = _steps_cut = 0  # what steps_per_execution was, and what it was cut to
+    # The number of replicas of the current programs, and whether all draw the same numbers.
+    _replicas_prepared = (1, False)
+    _call_is_given = False  # whether a user's class has its own ``call``
+    # The requested steps_per_execution, and the number that it was reduced to.
+    _steps_asked = _steps_cut = 0
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile as Keras does. An execution is always one compiled program; eager running is a RuntimeError."""
+        """Compile as Keras does, always with ``jit_compile``.
+
+        Raises RuntimeError for ``run_eagerly=True``: an execution is one compiled program.
+        """
         given = bound_arguments(super().compile, *args, **kwargs)
         if given.get("run_eagerly"):
             raise RuntimeError(_EAGER)
         if "optimizer" in given:  # the first argument
-            args, kwargs = args[1:], {name: value for name, value in kwargs.items() if name != "optimizer"}
+            args, kwargs = (
+                args[1:],
+                {name: value for name, value in kwargs.items() if name != "optimizer"},
+            )
             args = (keras_counterpart(given["optimizer"]), *args)
         super().compile(*args, **{**kwargs, "jit_compile": True})
-        self.steps_per_execution = int(self.steps_per_execution)  # a dataset's cardinality is an int64 tensor
+        # It may be a dataset's cardinality, which is an int64 tensor.
+        self.steps_per_execution = int(self.steps_per_execution)
         self._steps_cut = 0
         self._forget_programs()
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compile with what ``get_compile_config`` returned: Keras's own would not, as ``compile`` is not Keras's."""
+        """Compile with the result of ``get_compile_config``.
+
+        Keras's own method does nothing if ``compile`` is overridden, as it is here.
+        """
         if config:
             self.compile(**keras.saving.deserialize_keras_object(config))
         if config and self.built:
             self.optimizer.build(self.trainable_variables)
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Train. One step is one microbatch; callbacks run once per execution (Graphcore: fit).
+        """Train: one step is one microbatch, and callbacks run once per execution.
 
-        Raises ValueError for data whose batches are not all of one known size: datasets with an open batch dimension,
-        arrays with a partial last batch, generators; and for such validation data. RuntimeError where a method that runs a
-        step is overridden. InvalidArgumentError where ``workers`` have different numbers of microbatches.
+        Raises:
+            ValueError: For training or validation data whose batches are not all of one known size:
+                datasets with an open batch dimension, arrays with a partial last batch, generators.
+            RuntimeError: If a method that runs a step is overridden.
+            InvalidArgumentError: If ``workers`` have different numbers of microbatches.
         """
         given = bound_arguments(super().fit, x, y, *args, **kwargs)
         size = given.get("batch_size")
-        trained, validation = split_validation(x, given.get("validation_split"), given.get("validation_data"))
+        trained, validation = split_validation(
+            x, given.get("validation_split"), given.get("validation_data")
+        )
         replicas = self._prepare(Task.TRAIN, trained, size, given.get("steps_per_epoch"))
         if self.workers:
             count = given.get("steps_per_epoch") or known_steps(trained, size)
-            require_equal_counts(self.workers, count, "Give each as many microbatches: an update takes some of every worker")
+            require_equal_counts(
+                self.workers,
+                count,
+                "Give each as many microbatches: an update takes some of every worker",
+            )
         if validation is not None:
             size = given.get("validation_batch_size") or size
             require_equal_batches(validation, size)
-            steps = steps_of_each(given.get("validation_steps") or known_steps(validation, size), replicas)
+            steps = steps_of_each(
+                given.get("validation_steps") or known_steps(validation, size), replicas
+            )
             steps_that_fit(self.steps_per_execution, steps)
         return super().fit(**self._dealt(given, replicas, "steps_per_epoch"))
 
@@ -88,7 +121,8 @@ class IpuModelMixin(Executables):
             replicas = self._prepare(Task.EVALUATE, x, size, steps)
             return super().evaluate(**self._dealt(given, replicas, "steps"))
         self.equalize_replicas()
-        in_training = self.steps_per_execution  # in fit, which has checked the data and goes on with these steps
+        # This call comes from fit, which has checked the data and continues with its own steps.
+        in_training = self.steps_per_execution
         self.steps_per_execution = min(in_training, steps or known_steps(x, size) or in_training)
         try:
             return super().evaluate(x, y, *args, **kwargs)
@@ -103,10 +137,15 @@ class IpuModelMixin(Executables):
         return super().predict(**self._dealt(given, replicas, "steps"))
 
     def _dealt(self, given: dict[str, Any], replicas: int, steps_name: str) -> dict[str, Any]:
-        """Return the arguments as Keras gets them; with several replicas the model is built here, by one's microbatch."""
+        """Return the arguments as Keras gets them.
+
+        With several replicas the model is built here, for the microbatch of one.
+        """
         if replicas == 1:
             return given
-        batch = example_batch((given["x"], given.get("y"), given.get("sample_weight")), given.get("batch_size"))
+        batch = example_batch(
+            (given["x"], given.get("y"), given.get("sample_weight")), given.get("batch_size")
+        )
         if "y" in given:  # else it predicts, and has no use for metrics
             build_for_fit(self, batch)
         self.equalize_replicas()
@@ -116,14 +155,14 @@ class IpuModelMixin(Executables):
         return shard_arguments(given, replicas, steps_name=steps_name)
 
     def _prepare(self, task: Task, x: Any, batch_size: int | None, steps: int | None) -> int:
-        """Check the data for ``task`` and have the programs made anew that it needs; return the number of replicas."""
+        """Check the data for ``task``, discard outdated programs, and return the replica count."""
         not_overridden = (*_NOT_OVERRIDDEN, *(() if self._call_is_given else ("call",)))
         for cls in type(self).__mro__:
             overridden = [name for name in not_overridden if name in vars(cls)]
             if overridden and not cls.__module__.startswith(("keras.", "keras_recompute.")):
                 raise RuntimeError(
-                    f"{cls.__name__} overrides {overridden[0]}, but an execution is one compiled program that calls the layers "
-                    f"itself: leave {overridden[0]} to Keras"
+                    f"{cls.__name__} overrides {overridden[0]}, but an execution is one compiled "
+                    f"program that calls the layers itself: leave {overridden[0]} to Keras"
                 )
         if self.run_eagerly:
             raise RuntimeError(_EAGER)
@@ -137,9 +176,15 @@ class IpuModelMixin(Executables):
         if (replicas, are_seeded_identically()) != self._replicas_prepared:
             self._replicas_prepared = (replicas, are_seeded_identically())
             self._forget_programs()
-        # A cut holds for the data that was too short alone.
-        asked = self._steps_asked if self.steps_per_execution == self._steps_cut else self.steps_per_execution
-        fitting = steps_that_fit(asked, steps_of_each(steps or known_steps(x, batch_size), replicas))
+        # A reduced number holds only for the data that was too short.
+        asked = (
+            self._steps_asked
+            if self.steps_per_execution == self._steps_cut
+            else self.steps_per_execution
+        )
+        fitting = steps_that_fit(
+            asked, steps_of_each(steps or known_steps(x, batch_size), replicas)
+        )
         self._steps_asked, self._steps_cut = asked, fitting
         if fitting != self.steps_per_execution:
             self.steps_per_execution = fitting

@@ -1,4 +1,7 @@
-"""The data of an execution: microbatches of one known shape, stacked along a new first axis (Graphcore: fit)."""
+"""The data of an execution: microbatches of one known shape, stacked on a new first axis.
+
+Source: Graphcore, fit.
+"""
 
 from __future__ import annotations
 
@@ -14,45 +17,63 @@ from ...seams.keras.training import split_for_validation
 
 
 def bound_arguments(method: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Return the arguments of a call of ``method`` by name, however they are given. Raises TypeError as the call would."""
+    """Return the arguments of a call of ``method`` by name.
+
+    Raises TypeError as the call would.
+    """
     bound = inspect.signature(method).bind(*args, **kwargs)
     return {**bound.arguments, **bound.kwargs}
 
 
-def split_validation(x: Any, validation_split: float | None, validation_data: Any) -> tuple[Any, Any]:
-    """Return the inputs that ``fit`` trains on, and those that it evaluates or None, of the arguments that Keras takes."""
+def split_validation(
+    x: Any, validation_split: float | None, validation_data: Any
+) -> tuple[Any, Any]:
+    """Return the inputs that ``fit`` trains on, and its validation inputs or None."""
     if validation_data is not None:
-        return x, validation_data[0] if isinstance(validation_data, (list, tuple)) else validation_data
+        return x, validation_data[0] if isinstance(
+            validation_data, (list, tuple)
+        ) else validation_data
     if not validation_split:
         return x, None
     return split_for_validation(x, validation_split)
 
 
 def require_equal_batches(x: Any, batch_size: int | None) -> None:
-    """Raise ValueError for data whose batches are not all of one known size."""
+    """Raise ValueError unless all batches of the data have one known size."""
     if isinstance(x, tf.data.Dataset):
-        if any(None in (spec.shape.as_list() if spec.shape.rank else [None]) for spec in tf.nest.flatten(x.element_spec)):
-            raise ValueError("the dataset has batches of unknown size: batch it with drop_remainder=True")
+        if any(
+            None in (spec.shape.as_list() if spec.shape.rank else [None])
+            for spec in tf.nest.flatten(x.element_spec)
+        ):
+            raise ValueError(
+                "the dataset has batches of unknown size: batch it with drop_remainder=True"
+            )
         return
     first = _first(x)
     if first is None:
         raise ValueError(
-            f"data of type {type(x).__name__} has batches of unknown size, as a generator has: use a tf.data.Dataset"
+            f"data of type {type(x).__name__} has batches of unknown size, as a generator has: "
+            "use a tf.data.Dataset"
         )
     if first.shape[0] % (batch_size or 32):
         raise ValueError(
-            f"{first.shape[0]} samples cannot be divided into batches of batch_size={batch_size or 32}: leave some out"
+            f"{first.shape[0]} samples cannot be divided into batches of "
+            f"batch_size={batch_size or 32}: leave some out"
         )
 
 
 def known_steps(x: Any, batch_size: int | None) -> int | None:
-    """Return how many batches ``x`` has, if that is known. Raises ValueError for a dataset that does not end."""
+    """Return the number of batches of ``x``, or None if it is unknown.
+
+    Raises ValueError for an infinite dataset.
+    """
     if isinstance(x, tf.data.Dataset):
         cardinality = int(x.cardinality())
         if cardinality == tf.data.INFINITE_CARDINALITY:
             raise ValueError(
-                "the dataset repeats without end, so the number of its steps must be given: steps_per_epoch= of fit, "
-                "validation_steps= for its validation data, steps= of evaluate and predict"
+                "the dataset repeats without end, so the number of its steps must be given: "
+                "steps_per_epoch= of fit, validation_steps= for its validation data, steps= of "
+                "evaluate and predict"
             )
         return cardinality if cardinality >= 0 else None
     first = _first(x)
@@ -65,45 +86,62 @@ def batch_spec(x: Any, batch_size: int | None) -> Any:
         element = x.element_spec
         spec = element[0] if isinstance(element, tuple) else element
         return tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape, single(s.dtype)), spec)
-    return tf.nest.map_structure(lambda a: tf.TensorSpec((batch_size or 32, *np.shape(a)[1:]), single(tf.as_dtype(a.dtype))), x)
+    return tf.nest.map_structure(
+        lambda a: tf.TensorSpec((batch_size or 32, *np.shape(a)[1:]), single(tf.as_dtype(a.dtype))),
+        x,
+    )
 
 
 def steps_that_fit(steps_per_execution: int, steps: int | None) -> int:
-    """Return ``steps_per_execution``, cut to ``steps`` with a warning; raise ValueError if it does not divide them."""
+    """Return ``steps_per_execution``, reduced to ``steps`` with a warning if it is larger.
+
+    Raises ValueError if it does not divide ``steps``.
+    """
     if steps is None:
         return steps_per_execution
     if steps_per_execution > steps:
         warnings.warn(
-            f"steps_per_execution={steps_per_execution} is more than the {steps} steps of an epoch and is cut to them",
+            f"steps_per_execution={steps_per_execution} is more than the {steps} steps of an "
+            "epoch and is cut to them",
             stacklevel=4,
         )
         return steps
     if steps % steps_per_execution:
         raise ValueError(
-            f"{steps} steps per epoch cannot be divided into executions of steps_per_execution={steps_per_execution}"
+            f"{steps} steps per epoch cannot be divided into executions of "
+            f"steps_per_execution={steps_per_execution}"
         )
     return steps_per_execution
 
 
 def stacked(microbatches: list[Any]) -> Any:
-    """Return ``microbatches``, nests alike, as one nest; doubles as singles. Raises ValueError where shapes differ."""
+    """Return ``microbatches``, nests of one structure, stacked leaf by leaf.
+
+    Double precision becomes single. Raises ValueError if shapes differ.
+    """
     if any(None in t.shape.as_list() for t in tf.nest.flatten(microbatches[0])):
-        raise ValueError("microbatches need a fixed shape: batch the dataset with drop_remainder=True")
+        raise ValueError(
+            "microbatches need a fixed shape: batch the dataset with drop_remainder=True"
+        )
 
     def stack(*parts: tf.Tensor) -> tf.Tensor:
         shapes = {tuple(t.shape) for t in parts}
         if len(shapes) > 1:
-            raise ValueError(f"microbatches need one fixed shape, but have {sorted(shapes)}: use drop_remainder=True")
+            raise ValueError(
+                f"microbatches need one fixed shape, but have {sorted(shapes)}: use "
+                "drop_remainder=True"
+            )
         return tf.cast(tf.stack(parts), single(parts[0].dtype))
 
     return tf.nest.map_structure(stack, *microbatches)
 
 
 def _first(x: Any) -> Any:
+    """Return the first leaf of ``x`` if it is an array, else None."""
     first: Any = next(iter(tf.nest.flatten(x)), None)
     return first if hasattr(first, "shape") else None
 
 
 def single(dtype: tf.DType) -> tf.DType:
-    """Return ``dtype``, with single precision for double."""
+    """Return ``dtype``, or float32 for float64."""
     return tf.float32 if dtype == tf.float64 else dtype

@@ -1,4 +1,7 @@
-"""Keras models with Graphcore's methods, one class per way to make a model: functional, sequential, by a class of one's own."""
+"""Keras models with Graphcore's methods, one class per way to define a model.
+
+There are functional and sequential models, and models with a class of their own.
+"""
 
 from __future__ import annotations
 
@@ -32,59 +35,76 @@ from ..pipeline.staged_graph import check_stages, staged_graph
 from ..pipeline.stages import PipelineStage, Stages, assigned_stage
 from .ipu_model_mixin import IpuModelMixin
 
-_BUILT_FIRST = "has no layers' calls to assign before it is built: call it on data, build it, or fit it first"
+_BUILT_FIRST = (
+    "has no layers' calls to assign before it is built: call it on data, build it, or fit it first"
+)
 
 
 class _Assigned(IpuModelMixin):
-    """The stage assignment methods of models whose calls can be listed."""
+    """The stage assignment methods of models whose layer calls are known."""
 
     _kind = OF_FUNCTIONAL
 
     def get_pipeline_stage_assignment(self) -> list[Any]:
-        """Return an entry for each call of a layer, in running order, with its ``pipeline_stage`` or None.
+        """Return an entry for each layer call, in running order, with its ``pipeline_stage``.
 
-        That of a model made in the scope has a list of such entries instead.
+        The stage may be None. The entry of a model made in the scope has a list of such entries
+        instead.
         """
         return self.pipeline_stage_entries()
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: Any) -> None:
-        """Put calls into stages, given entries as ``get_pipeline_stage_assignment`` returns them.
+        """Assign calls to stages, by entries as ``get_pipeline_stage_assignment`` returns them.
 
-        They hold for this model alone: models in it keep the stages that they have by themselves. Raises ValueError for entries
-        that are not those of this model's calls, or without a stage.
+        They apply to this model alone: models inside it keep their own stages. Raises ValueError
+        for entries that do not match this model's calls, or have no stage.
         """
         self._assign(self.stages_of_entries(pipeline_stage_assignment))
 
     def reset_pipeline_stage_assignment(self) -> None:
-        """Take all calls of this model out of their stages."""
+        """Remove all calls of this model from their stages."""
         self._assign((None,) * len(self._places()))
 
-    def print_pipeline_stage_assignment_summary(self, line_length: int | None = None, print_fn: Any = None) -> None:
+    def print_pipeline_stage_assignment_summary(
+        self, line_length: int | None = None, print_fn: Any = None
+    ) -> None:
         """Print the calls and their stages, with ``print_fn`` if it is given."""
         print_summary(self.get_pipeline_stage_assignment(), line_length, print_fn)
 
     def pipeline_stage_entries(self, stages: Stages = None) -> list[Any]:
-        """Return an entry for each call, in ``stages`` or, without, in the model's own. An addition to Graphcore's API."""
+        """Return an entry for each call, with ``stages`` or, if None, the model's own stages.
+
+        An addition to Graphcore's API.
+        """
         places, stages = self._places(), self.assigned_stages if stages is None else stages
-        return entries_of(places, stages if stages is None or len(stages) == len(places) else None, self._kind)
+        return entries_of(
+            places, stages if stages is None or len(stages) == len(places) else None, self._kind
+        )
 
     def stages_of_entries(self, entries: Any) -> tuple[Any, ...]:
-        """Return the stages that ``entries`` say, or raise ValueError. An addition to Graphcore's API."""
+        """Return the stages of ``entries``; raise ValueError if they do not match the model.
+
+        An addition to Graphcore's API.
+        """
         return stages_of_entries(self._places(), entries, self._kind)
 
     def _places(self) -> list[StagedCall]:
+        """Return the model's calls in running order."""
         return staged_calls(self._listed())
 
     def _assign(self, stages: tuple[Any, ...]) -> None:
-        object.__setattr__(self, "assigned_stages", stages)  # past Keras, which wraps tuples
+        # Keras's own __setattr__ would wrap the tuple.
+        """Store the stages of all calls and discard the programs."""
+        object.__setattr__(self, "assigned_stages", stages)
         self._forget_programs()
 
     def _listed(self) -> keras.Model:
+        """Return the functional model whose calls are listed."""
         functional = self.functional_of(Task.TRAIN)
         if functional is None:
             raise UnsupportedError(
-                f"the call of {type(self).__name__!r} cannot be run on symbolic tensors, so its calls of layers "
-                f"are not known: use layers and keras.ops in it, not tf"
+                f"the call of {type(self).__name__!r} cannot be run on symbolic tensors, so its "
+                "calls of layers are not known: use layers and keras.ops in it, not tf"
             )
         return functional
 
@@ -93,9 +113,9 @@ class _Assigned(IpuModelMixin):
 class PipelinedModel(_Assigned, Model):
     """A functional model made in an IPUStrategy's scope.
 
-    With calls in ``PipelineStage`` contexts, or put into stages by ``set_pipeline_stage_assignment``, it is a pipeline
-    (Graphcore: pipelined training). Without, it trains as a ``keras_recompute.Model``, and ``allow_recompute`` decides whether
-    it recomputes.
+    It is a pipeline if calls are in ``PipelineStage`` contexts, or were assigned to stages by
+    ``set_pipeline_stage_assignment``. Otherwise it trains like a ``keras_recompute.Model``, and
+    ``allow_recompute`` decides whether it recomputes. Source: Graphcore, pipelined training.
     """
 
     def functional_of(self, task: Task) -> keras.Model:
@@ -107,7 +127,9 @@ class PipelinedModel(_Assigned, Model):
         graph = staged_graph(self, self.assigned_stages)
         check_stages(graph)
         self._forget_programs()
-        if not config.current().allow_recompute or any(call.stage is not None for call in graph.calls):
+        if not config.current().allow_recompute or any(
+            call.stage is not None for call in graph.calls
+        ):
             return ExecutionPlan.without_recomputation(graph)
         return super()._make_plan()
 
@@ -123,9 +145,10 @@ class PipelinedSequential(_Assigned, keras.Sequential):
         super().__init__(*args, **kwargs)
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: Any) -> None:
-        """Put each layer into the stage of the list at its place: numbers, or entries as of any model.
+        """Assign each layer to the stage at its index: numbers, or entries as for any model.
 
-        Numbers start at 0 and rise by at most one; that of a model in this one holds for all its calls.
+        Numbers start at 0 and rise by at most one. The number of a nested model applies to all its
+        calls.
         """
         self._assign(stages_of_sequence(self._places(), pipeline_stage_assignment, self._kind))
 
@@ -133,7 +156,7 @@ class PipelinedSequential(_Assigned, keras.Sequential):
         return staged_layers(self.layers)
 
     def functional_of(self, task: Task) -> keras.Model:
-        """Return the functional model that the layers form; raise ValueError before the model is built."""
+        """Return the functional model of the layers; raise ValueError before the model is built."""
         del task
         if functional_of_sequential(self) is None and self._batch_spec is not None:
             self.build(tf.nest.flatten(self._batch_spec)[0].shape.as_list())
@@ -144,10 +167,10 @@ class PipelinedSequential(_Assigned, keras.Sequential):
 
 
 class PipelinedSubclass(_Assigned):
-    """A model with a ``call`` of its own, made in an IPUStrategy's scope. Its layers are those that ``call`` calls.
+    """A model with its own ``call``, made in an IPUStrategy's scope.
 
-    ``call`` is run once on symbolic inputs, for each shape of the data, to learn in which order it calls which layers
-    in which stages. It must not do with its tensors what Keras cannot do symbolically: take ``keras.ops``, not ``tf``.
+    ``call`` runs once on symbolic inputs, for each shape of the data, to record which layers it
+    calls in which order and stages. So it must use ``keras.ops``, not ``tf``.
     """
 
     _kind = OF_SUBCLASS
@@ -159,15 +182,19 @@ class PipelinedSubclass(_Assigned):
         super().__init__(*args, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
-        """Build as Keras does, and learn the calls of layers: ``input_shape`` is a shape, or a list or dict of them."""
+        """Build as Keras does, and record the layer calls.
+
+        ``input_shape`` is a shape, or a list or dict of shapes.
+        """
         super().build(input_shape)
         if input_shape is not None and self._batch_spec is None:
             self._batch_spec = _specs(input_shape)
 
     def functional_of(self, task: Task) -> keras.Model | None:
-        """Return what ``call`` does as a functional model; raise ValueError before the shape of the data is known.
+        """Return ``call`` as a functional model; raise ValueError before the data's shape is known.
 
-        None if ``call`` cannot be run symbolically and has nothing to do with stages. If it has, UnsupportedError.
+        None if ``call`` cannot run symbolically and uses no stages. If it uses stages,
+        UnsupportedError is raised.
         """
         if self._batch_spec is None:
             raise ValueError(f"the model {self.name!r} {_BUILT_FIRST}")
@@ -175,23 +202,34 @@ class PipelinedSubclass(_Assigned):
         return self._called_symbolically(self._batch_spec, is_training)
 
     def functional_like(self, inputs: Any, is_training: bool) -> keras.Model | None:
-        """Return what ``call`` does with the symbolic ``inputs``, where another model calls this one; None as above."""
+        """Return ``call`` as a functional model for the symbolic ``inputs`` of an outer model.
+
+        None as for ``functional_of``.
+        """
         return self._called_symbolically(keras.tree.map_structure(_spec_of, inputs), is_training)
 
     def _called_symbolically(self, specs: Any, is_training: bool) -> keras.Model | None:
-        """Return what ``call`` does with inputs like ``specs``, traced once for each."""
+        """Return ``call`` as a functional model for inputs like ``specs``, traced once for each."""
         key = (repr(specs), is_training)
         if key not in self._functionals:
             self._functionals[key] = self._traced(specs, is_training)
         return self._functionals[key]
 
     def _traced(self, specs: Any, is_training: bool) -> keras.Model | None:
+        """Run ``call`` on symbolic inputs like ``specs``."""
+
         def made(spec: Any, name: Any = None) -> Any:
             return keras.Input(batch_shape=tuple(spec.shape), dtype=spec.dtype.name, name=name)
 
-        named = isinstance(specs, dict) and all(isinstance(spec, tf.TensorSpec) for spec in specs.values())
-        # Keras wants inputs in a dictionary to be called as it calls them.
-        inputs = {k: made(spec, k) for k, spec in specs.items()} if named else keras.tree.map_structure(made, specs)
+        named = isinstance(specs, dict) and all(
+            isinstance(spec, tf.TensorSpec) for spec in specs.values()
+        )
+        # Keras requires that inputs in a dictionary have its keys as names.
+        inputs = (
+            {k: made(spec, k) for k, spec in specs.items()}
+            if named
+            else keras.tree.map_structure(made, specs)
+        )
         given = {"training": is_training} if takes_training(self) else {}
         before = PipelineStage.times_entered
         try:
@@ -199,19 +237,23 @@ class PipelinedSubclass(_Assigned):
                 return Functional(inputs, self.call(inputs, **given))
         except Exception as error:
             layers = layers_in(self, include_self=False)
-            if PipelineStage.times_entered == before and all(assigned_stage(layer) is None for layer in layers):
+            if PipelineStage.times_entered == before and all(
+                assigned_stage(layer) is None for layer in layers
+            ):
                 return None
             raise UnsupportedError(
-                f"the call of {type(self).__name__!r} has pipeline stages, but cannot be run on symbolic tensors: {error}. Use "
-                f"layers and keras.ops in it, not tf"
+                f"the call of {type(self).__name__!r} has pipeline stages, but cannot be run on "
+                f"symbolic tensors: {error}. Use layers and keras.ops in it, not tf"
             ) from error
 
     def _forget_programs(self) -> None:
         super()._forget_programs()
-        object.__setattr__(self, "_functionals", {})  # past the tracking of layers: these only show the model's own
+        # Keras must not track these: they only hold the model's own layers.
+        object.__setattr__(self, "_functionals", {})
 
 
 def _spec_of(tensor: Any) -> Any:
+    """Return the spec of ``tensor``."""
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
@@ -230,8 +272,8 @@ _extended: dict[tuple[type, bool], type] = {}
 def ipu_class_of(cls: type, *, is_functional: bool) -> type:
     """Return the class that a model of class ``cls`` gets in an IPUStrategy's scope.
 
-    It has the name of the class that the model has outside of it: what is saved inside can be loaded outside, and inside
-    becomes a model of the scope again.
+    Its name is that of the model's class outside the scope. So a model saved inside can be loaded
+    outside, and inside becomes a model of the scope again.
     """
     base: type = PipelinedModel if is_functional else PipelinedSubclass
     if issubclass(cls, keras.Sequential):
@@ -239,8 +281,9 @@ def ipu_class_of(cls: type, *, is_functional: bool) -> type:
     if cls is keras.Model:
         cls = Functional
     if base is PipelinedModel:
-        # As Keras does when the first one is made, which is too late: an object of Functional's class is constructed only if it
-        # is one, and of a class of its own Functional would stand before it, so that what it overrides would not count.
+        # As Keras does when the first one is made, which is too late: an object of Functional's
+        # class is constructed only if it is one, and of a class of its own Functional would stand
+        # before it, so that what it overrides would not count.
         derive_from_functional(base)
         derive_from_functional(cls)
     if (cls, is_functional) not in _extended:

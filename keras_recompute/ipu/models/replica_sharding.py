@@ -1,7 +1,9 @@
-"""Dealing the data of ``fit``, ``evaluate`` and ``predict`` to the replicas (Graphcore: replication).
+"""Sharding of the data of ``fit``, ``evaluate`` and ``predict`` over the replicas.
 
-Keras gets batches of a microbatch for every replica, so that a step of Keras's is one step of all replicas. Batches and
-steps that are given count the microbatches of all replicas, as in Graphcore's Keras: what is divided here by their number.
+Keras gets batches that hold one microbatch per replica, so a Keras step is one step of all
+replicas. Batch sizes and step counts given by the user count the microbatches of all replicas, as
+in Graphcore's Keras. Here they are divided by the number of replicas. Source: Graphcore,
+replication.
 """
 
 from __future__ import annotations
@@ -20,20 +22,21 @@ from .microbatches import known_steps, single, stacked
 
 
 def steps_of_each(microbatches: int | None, replicas: int) -> int | None:
-    """Return how many steps each replica does; warn of a remainder, which is dropped. None where it is not known.
+    """Return the number of steps of each replica; None if it is unknown.
 
-    Raises ValueError for fewer microbatches than replicas.
+    Warns of a remainder, which is dropped. Raises ValueError for fewer microbatches than replicas.
     """
     if microbatches is None or replicas == 1:
         return microbatches
     if microbatches < replicas:
         raise ValueError(
-            f"the data has {microbatches} microbatches for {replicas} replicas, and each needs at least one: give more data, a "
-            f"smaller batch_size, or fewer IPUs in auto_select_ipus"
+            f"the data has {microbatches} microbatches for {replicas} replicas, and each needs at "
+            "least one: give more data, a smaller batch_size, or fewer IPUs in auto_select_ipus"
         )
     if microbatches % replicas:
         warnings.warn(
-            f"{microbatches} microbatches are dealt to {replicas} replicas: the last {microbatches % replicas} are dropped",
+            f"{microbatches} microbatches are dealt to {replicas} replicas: the last "
+            f"{microbatches % replicas} are dropped",
             stacklevel=5,
         )
     return microbatches // replicas
@@ -42,7 +45,10 @@ def steps_of_each(microbatches: int | None, replicas: int) -> int | None:
 def shard(
     data: tuple[Any, ...], batch_size: int | None, steps: int | None, replicas: int
 ) -> tuple[Any, int | None, int | None]:
-    """Return ``data``, a tuple of x and what goes with it, the batch size and the steps as Keras gets them."""
+    """Return data, batch size and steps as Keras gets them.
+
+    ``data`` is a tuple of x and what belongs to it.
+    """
     steps_then = None if steps is None else steps // replicas
     if isinstance(data[0], tf.data.Dataset):
         dealt_out = data[0].batch(replicas, drop_remainder=True)
@@ -51,15 +57,20 @@ def shard(
     if count is None:
         return data, batch_size, steps
     rows = count // replicas * replicas * (batch_size or 32)
-    trimmed = tuple(None if part is None else keras.tree.map_structure(lambda a: a[:rows], part) for part in data)
+    trimmed = tuple(
+        None if part is None else keras.tree.map_structure(lambda a: a[:rows], part)
+        for part in data
+    )
     return trimmed, (batch_size or 32) * replicas, steps_then
 
 
 def shard_arguments(given: Mapping[str, Any], replicas: int, *, steps_name: str) -> dict[str, Any]:
-    """Return the arguments of ``fit``, ``evaluate`` or ``predict``, by name, as Keras gets them."""
+    """Return the arguments of ``fit``, ``evaluate`` or ``predict`` as Keras gets them."""
     found = dict(given)
     if found.get("validation_split") and found.get("validation_data") is None:
-        parts = split_all_for_validation(tuple(found.get(name) for name in _DATA), found.pop("validation_split"))
+        parts = split_all_for_validation(
+            tuple(found.get(name) for name in _DATA), found.pop("validation_split")
+        )
         found.update(zip(_DATA, parts[0]), validation_data=parts[1])
     if found.get("validation_data") is not None:
         validation = keras.utils.unpack_x_y_sample_weight(found["validation_data"])
@@ -68,31 +79,44 @@ def shard_arguments(given: Mapping[str, Any], replicas: int, *, steps_name: str)
         found.update(validation_batch_size=size, validation_steps=steps)
         found["validation_data"] = parts[0] if isinstance(parts[0], tf.data.Dataset) else parts
     names = [name for name in _DATA if name in found]
-    parts, size, steps = shard(tuple(found[name] for name in names), found.get("batch_size"), found.get(steps_name), replicas)
+    parts, size, steps = shard(
+        tuple(found[name] for name in names),
+        found.get("batch_size"),
+        found.get(steps_name),
+        replicas,
+    )
     return {**found, **dict(zip(names, parts)), "batch_size": size, steps_name: steps}
 
 
 def next_of_all(iterator: Iterator[Any], count: int, replicas: int) -> Any:
-    """Return ``count`` steps of all replicas, the microbatches of each following one another along a new first axis."""
+    """Return ``count`` steps of all replicas, stacked along a new first axis.
+
+    The microbatches of each replica follow one another.
+    """
     return of_all([next(iterator) for _ in range(count)], replicas)
 
 
 def of_all(steps: list[Any], replicas: int) -> Any:
-    """Return what Keras gives for ``steps`` as the microbatches of each replica, stacked along a new first axis."""
+    """Return the microbatches of Keras's ``steps``, replica by replica, stacked on a new axis."""
     if replicas == 1:
         return stacked(steps)
     for leaf in tf.nest.flatten(steps[0]):
         if leaf.shape[0] is None or leaf.shape[0] % replicas:
             raise ValueError(
-                f"a batch of {leaf.shape[0]} samples cannot be dealt to {replicas} replicas: give as many microbatches"
+                f"a batch of {leaf.shape[0]} samples cannot be dealt to {replicas} replicas: give "
+                "as many microbatches"
             )
     return stacked(
-        [tf.nest.map_structure(lambda t, r=r: tf.split(t, replicas)[r], step) for r in range(replicas) for step in steps]
+        [
+            tf.nest.map_structure(lambda t, r=r: tf.split(t, replicas)[r], step)
+            for r in range(replicas)
+            for step in steps
+        ]
     )
 
 
 def example_batch(data: tuple[Any, ...], batch_size: int | None) -> tuple[Any, ...]:
-    """Return x, y and sample weights of one microbatch, symbolically, as Keras would get them for one replica."""
+    """Return x, y and sample weights of one replica's microbatch as Keras tensors."""
     if isinstance(data[0], tf.data.Dataset):
         given = keras.utils.unpack_x_y_sample_weight(data[0].element_spec)
     else:
@@ -122,10 +146,12 @@ _DATA = ("x", "y", "sample_weight")
 
 
 def _merged(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return ``dataset`` with its first two axes, replica and sample, as one."""
+    """Return ``dataset`` with its first two axes, replica and sample, merged."""
 
     def merged(*element: Any) -> Any:
-        parts = tf.nest.map_structure(lambda t: tf.reshape(t, (t.shape[0] * t.shape[1], *t.shape[2:])), element)
+        parts = tf.nest.map_structure(
+            lambda t: tf.reshape(t, (t.shape[0] * t.shape[1], *t.shape[2:])), element
+        )
         return parts if len(parts) > 1 else parts[0]
 
     return dataset.map(merged)

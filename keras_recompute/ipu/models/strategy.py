@@ -20,10 +20,11 @@ from .pipelined import ipu_class_of
 
 
 class IPUStrategy:
-    """Models made inside ``scope()`` gain Graphcore's methods; models made outside lack them.
+    """A strategy that gives Graphcore's methods to models made inside its ``scope()``.
 
-    With ``enable_keras_extensions=False`` those inside lack them too. ``cpu_device`` and ``enable_dataset_iterators`` have no
-    effect: there is one host, and its iterators are at hand.
+    With ``enable_keras_extensions=False`` they do not get them. ``cpu_device`` and
+    ``enable_dataset_iterators`` have no effect: there is one host, and its iterators are always
+    usable.
     """
 
     def __init__(
@@ -47,7 +48,8 @@ class IPUStrategy:
                 return made
             if cls is keras.Model and type(made) is cls:
                 return made  # neither functional nor a class of the user's: there is nothing to run
-            # Keras's applications and what it loads are made by this class, which hands no arguments on.
+            # Keras's applications and what it loads are made by this class, which hands no
+            # arguments on.
             is_functional = issubclass(cls, Functional) or any(
                 isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten((args, kwargs))
             )
@@ -56,11 +58,17 @@ class IPUStrategy:
         with construct_models_with(make) if self._extends else nullcontext(), enter_strategy(self):
             yield self
 
-    def run(self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """Call the ``tf.function`` ``fn``, or any function inside one.
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Call the ``tf.function`` ``fn``, or any function inside a ``tf.function``.
 
-        A function that uses queues or a dataset's iterator is run by TensorFlow itself, others as they are decorated.
-        Raises ValueError for a plain function run eagerly, TypeError for double-precision arguments or results.
+        TensorFlow itself runs a function that uses queues or a dataset's iterator; others run as
+        they are decorated. Raises ValueError for a plain function run eagerly, TypeError for
+        double-precision arguments or results.
         """
         kwargs = kwargs or {}
         _require_single_precision((args, kwargs), "an argument")
@@ -70,26 +78,34 @@ class IPUStrategy:
         elif isinstance(fn, tf.types.experimental.PolymorphicFunction):
             results = run_with_queues(fn, args, kwargs)
         else:
-            raise ValueError("IPUStrategy.run was given a plain function in eager mode: decorate it with tf.function")
+            raise ValueError(
+                "IPUStrategy.run was given a plain function in eager mode: decorate it with "
+                "tf.function"
+            )
         _require_single_precision(results, "a result")
         return results
 
     def _say_that_it_runs_once(self) -> None:
-        """Warn, once, where an IPU's function would run in several replicas."""
+        """Warn once if an IPU would run the function in several replicas."""
         ipus = max(config.devices())
         if ipus > 1 and not self._has_said:
             self._has_said = True
             logging.getLogger(__name__).warning(
-                "%d IPUs are configured, but a function given to IPUStrategy.run has one replica: it runs once. fit, evaluate "
-                "and predict of a Keras model have as many as there are IPUs for",
+                "%d IPUs are configured, but a function given to IPUStrategy.run has one "
+                "replica: it runs once. fit, evaluate and predict of a Keras model have as many "
+                "as there are IPUs for",
                 ipus,
             )
 
 
 def _require_single_precision(nest: Any, what: str) -> None:
+    """Raise TypeError if a leaf of ``nest`` is float64."""
     for leaf in tf.nest.flatten(nest):
         if getattr(leaf, "dtype", None) == tf.float64:
-            raise TypeError(f"{what} of the function for IPUStrategy.run is float64, which an IPU has not: cast it to float32")
+            raise TypeError(
+                f"{what} of the function for IPUStrategy.run is float64, which an IPU has not: "
+                "cast it to float32"
+            )
 
 
 IPUStrategyV1 = IPUStrategy

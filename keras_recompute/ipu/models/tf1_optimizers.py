@@ -1,4 +1,4 @@
-"""Optimisers of TensorFlow 1 in ``compile``, as Keras's that do the same."""
+"""TensorFlow 1 optimisers in ``compile``, replaced by Keras's counterparts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ _OF_KERAS = {
 
 
 def keras_counterpart(optimizer: Any) -> Any:
-    """Return ``optimizer``, one of ``tf.compat.v1.train`` as Keras's. Raises UnsupportedError for one without a counterpart."""
+    """Return ``optimizer``, or Keras's counterpart of one of ``tf.compat.v1.train``.
+
+    Raises UnsupportedError if it has no counterpart.
+    """
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return optimizer
     found = constructor_arguments(optimizer)
     if found is None:
         raise UnsupportedError(
-            f"compile(optimizer=tf.compat.v1.train.{type(optimizer).__name__}(...)): of TensorFlow 1's optimisers only "
-            f"{', '.join(_OF_KERAS)} have a counterpart: use one of keras.optimizers"
+            f"compile(optimizer=tf.compat.v1.train.{type(optimizer).__name__}(...)): of "
+            f"TensorFlow 1's optimisers only {', '.join(_OF_KERAS)} have a counterpart: use one "
+            "of keras.optimizers"
         )
     name, arguments = found
     arguments["learning_rate"] = float(arguments["learning_rate"])

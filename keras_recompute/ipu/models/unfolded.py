@@ -1,4 +1,7 @@
-"""The memory of a pipeline over all that runs, as Poplar's liveness report shows it: ramp-up, turns and ramp-down in a row."""
+"""The memory of a pipeline over time, with the turns of its loop in sequence.
+
+Poplar's liveness report shows a pipeline this way: ramp-up, turns, ramp-down.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,28 @@ from ...op_names import BACKWARD, FORWARD
 from ..pipeline.model_stages import Task
 
 
-def unfolded(model: Any, compiled: CompiledProgram, *, capacity_bytes: int | None = None) -> Program:
-    """Return the record of ``compiled``, the training program of the pipelined ``model``, with the turns of its loop in a row.
+def unfolded(
+    model: Any, compiled: CompiledProgram, *, capacity_bytes: int | None = None
+) -> Program:
+    """Return the record of ``compiled`` with the turns of the pipeline's loop in sequence.
 
-    Each turn has the steps of the stages that run in it, and holds what the compiled program holds at these steps. The bodies
-    of all other loops count once. Raises InvalidArgumentError where ``model`` is no pipeline of which a program was traced, and
-    ReportError where ``compiled`` is another program.
+    ``compiled`` is the training program of ``model``. Each turn has the steps of the stages that
+    run in it, with the bytes that the compiled program holds at these steps. The bodies of all
+    other loops count once.
+
+    Raises:
+        InvalidArgumentError: If ``model`` is no pipeline, or has not been traced.
+        ReportError: If ``compiled`` is another program.
     """
     pipeline = model.pipeline
     if pipeline is None or Task.TRAIN not in pipeline.loops:
         raise InvalidArgumentError(
-            f"{model.name!r} is no pipeline that was compiled for training: there are no turns to unfold"
+            f"{model.name!r} is no pipeline that was compiled for training: there are no turns to "
+            "unfold"
         )
     loop = pipeline.loops[Task.TRAIN]
-    turns = [
-        {(BACKWARD if action.is_backward else FORWARD, f"stage-{action.stage}") for action in turn}
-        for turn in loop.schedule.run_in_turns(loop.microbatches)
-    ]
+    turns = []
+    for turn in loop.schedule.run_in_turns(loop.microbatches):
+        phases = [BACKWARD if action.is_backward else FORWARD for action in turn]
+        turns.append({(p, f"stage-{action.stage}") for p, action in zip(phases, turn)})
     return compiled.program(capacity_bytes=capacity_bytes, turns=turns)

@@ -1,1 +1,1 @@
-"""The names under which scripts import Graphcore's API."""
+"""The modules from which scripts import Graphcore's API."""

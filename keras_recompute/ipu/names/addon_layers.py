@@ -1,4 +1,7 @@
-"""``ipu_tensorflow_addons.keras.layers``: the layers that Graphcore adds. Its ``Dense`` is Keras's, but for 8-bit inputs."""
+"""``ipu_tensorflow_addons.keras.layers``: Graphcore's additional layers.
+
+``Dense`` is Keras's: Graphcore's differs for 8-bit inputs only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ipu_tensorflow_addons.keras.optimizers``: the optimisers that Graphcore adds."""
+"""``ipu_tensorflow_addons.keras.optimizers``: Graphcore's additional optimisers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tensorflow.python.ipu.ops.f8_ops``: 8-bit floating point can be described, and converting to it is refused."""
+"""``tensorflow.python.ipu.ops.f8_ops``: 8-bit formats; conversions are refused."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ from typing import NamedTuple
 
 from ..configuration.lazy_refusal import refuse_on_use
 
-__all__ = ["Format", "QuarterTensor", "convert_from_f8", "convert_to_f8", "create_metadata", "f8_matmul"]
+__all__ = [
+    "Format",
+    "QuarterTensor",
+    "convert_from_f8",
+    "convert_to_f8",
+    "create_metadata",
+    "f8_matmul",
+]
 
 _MODULE = "tensorflow.python.ipu.ops.f8_ops"
 
 
 class Format(enum.Enum):
-    """How the bits are divided: one sign, then exponent and mantissa."""
+    """The split of the bits: one sign bit, then exponent and mantissa."""
 
     F143 = 0
     F152 = 1
 
 
 class Metadata(NamedTuple):
-    """A format and the power of two by which numbers are scaled."""
+    """A format, and the power of two that scales its numbers."""
 
     format: Format
     scale: int

@@ -1,4 +1,4 @@
-"""``tensorflow.python.ipu.gradient_accumulation``."""
+"""``tensorflow.python.ipu.gradient_accumulation``: the reduction of gradients."""
 
 from __future__ import annotations
 

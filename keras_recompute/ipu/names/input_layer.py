@@ -1,4 +1,4 @@
-"""``keras.engine.input_layer``: where Keras 2 keeps inputs."""
+"""``keras.engine.input_layer``: Keras 2's module of input layers."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Making Graphcore's names importable, so that a script written for them finds them on stock TensorFlow.
+"""Make Graphcore's names importable on stock TensorFlow.
 
-``install()`` makes the names of ``NAMES`` importable; ``uninstall()`` takes them back. Before the call nothing is patched,
-and beside the Poplar SDK, whose TensorFlow has these modules, it does nothing but say so.
+``install()`` makes the names of ``NAMES`` importable, and ``uninstall()`` removes them. Nothing is
+patched before the call. Beside the Poplar SDK, whose TensorFlow has these modules, it only logs a
+message.
 
-Where TensorFlow is not loaded yet, the names wait for it: what a script sets before it imports TensorFlow (environment
-variables above all) must still count. Runs on Python 3.8, to find the SDK there.
+If TensorFlow is not loaded yet, the names are created after it is. So settings that a script makes
+before it imports TensorFlow, such as environment variables, still count. Runs on Python 3.8, to
+detect the SDK there.
 """
 
 from __future__ import annotations
@@ -34,7 +36,14 @@ _OF_OPTIMIZER_V2 = (
     "optimizer_v2",
     "rmsprop",
 )
-# Graphcore's module -> ours with its contents, in ``keras_recompute.ipu``; None: a package that only holds other modules.
+_OPTIMIZER_V2 = {f"keras.optimizer_v2.{name}": "names.optimizer_v2" for name in _OF_OPTIMIZER_V2}
+_KERAS_IPU: dict[str, str | None] = {}
+for _keras in ("keras", "tensorflow.keras", "tensorflow.python.keras"):
+    _KERAS_IPU[f"{_keras}.ipu"] = "names.keras_ipu"
+    _KERAS_IPU[f"{_keras}.ipu.extensions"] = "names.keras_extensions"
+    _KERAS_IPU[f"{_keras}.ipu.optimizers"] = None
+# Graphcore's module -> our module with its contents, in ``keras_recompute.ipu``. None stands for a
+# package that only holds other modules.
 NAMES = {
     "tensorflow.python.ipu": None,
     "tensorflow.python.ipu.config": "configuration.config",
@@ -54,48 +63,48 @@ NAMES = {
     "tensorflow.python.ipu.scopes": "names.scopes",
     "tensorflow.python.ipu.test_utils": "names.test_utils",
     "tensorflow.python.ipu.utils": "names.utils",
-    **{
-        f"{keras}.ipu{part}": ours
-        for keras in ("keras", "tensorflow.keras", "tensorflow.python.keras")
-        for part, ours in {"": "names.keras_ipu", ".extensions": "names.keras_extensions", ".optimizers": None}.items()
-    },
+    **_KERAS_IPU,
     "keras.engine": None,
     "keras.engine.input_layer": "names.input_layer",
     "keras.optimizer_v2": None,
-    **{f"keras.optimizer_v2.{name}": "names.optimizer_v2" for name in _OF_OPTIMIZER_V2},
+    **_OPTIMIZER_V2,
     "ipu_tensorflow_addons": None,
     "ipu_tensorflow_addons.keras": None,
     "ipu_tensorflow_addons.keras.layers": "names.addon_layers",
     "ipu_tensorflow_addons.keras.optimizers": "names.addon_optimizers",
     "pva": "reports.pva",
 }
-# Packages beside the SDK, for which there is a word to say where they are not installed.
+# Packages that belong to the SDK; if they are not installed, an error explains the alternative.
 _BESIDE = ("horovod", "popdist")
 _WITHOUT_TENSORFLOW = ("pva",)
 _AWAITED = ("tensorflow", "keras")
 _ABSENT = object()
 
-_undo: list[tuple[Any, str, Any]] = []  # owner, name, what was there before
-_made: dict[str, ModuleType | None] = {}  # name, and the module that had it before
+_undo: list[tuple[Any, str, Any]] = []  # owner, name, previous value
+_made: dict[str, ModuleType | None] = {}  # name -> the module that had it before
 _finders: list[MetaPathFinder] = []
-_adapted = ExitStack()  # Keras 2's ways
-_making: list[bool] = []  # while the names are being made
+_adapted = ExitStack()  # the adaptations to Keras 2
+_making: list[bool] = []  # not empty while the names are being created
 
 
 def has_sdk() -> bool:
-    """Return whether the TensorFlow at hand is the Poplar SDK's, which brings these names itself. Loads nothing."""
+    """Return whether the installed TensorFlow is the Poplar SDK's. Loads nothing."""
     tensorflow = importlib.util.find_spec("tensorflow")
     folders = (tensorflow.submodule_search_locations if tensorflow else None) or []
     return any((Path(folder) / "python" / "ipu").is_dir() for folder in folders)
 
 
 def install() -> bool:
-    """Make Graphcore's names importable; return False, having done nothing, where the Poplar SDK provides them."""
+    """Make Graphcore's names importable.
+
+    Returns False, without any change, if the Poplar SDK provides them.
+    """
     if _finders:
         return True
     if has_sdk():
         logging.getLogger(__name__).warning(
-            "keras_recompute.ipu: this TensorFlow is the Poplar SDK's and has Graphcore's modules: nothing is installed"
+            "keras_recompute.ipu: this TensorFlow is the Poplar SDK's and has Graphcore's "
+            "modules: nothing is installed"
         )
         return False
     _finders.append(_Finder())
@@ -110,7 +119,7 @@ def install() -> bool:
 
 
 def uninstall() -> None:
-    """Take back what ``install`` made, and put back what was there before."""
+    """Remove the names that ``install`` created, and restore what they replaced."""
     while _finders:
         sys.meta_path.remove(_finders.pop())
     _adapted.close()
@@ -128,27 +137,36 @@ def uninstall() -> None:
 
 
 def _make_all() -> None:
+    """Create all modules, and adapt Keras to Keras 2's usages."""
     _making.append(True)
     try:
         for ours in filter(None, NAMES.values()):
-            importlib.import_module(f"...{ours}", __name__)  # first, so that an error leaves no half of the names
+            # All imports come first: an error then leaves no part of the names behind.
+            importlib.import_module(f"...{ours}", __name__)
         for name in NAMES:
             if name not in _made:
                 _make(name)
         _adapted.close()
-        _adapted.enter_context(importlib.import_module("...keras2.adaptations", __name__).adapt_keras())
+        _adapted.enter_context(
+            importlib.import_module("...keras2.adaptations", __name__).adapt_keras()
+        )
     finally:
         _making.pop()
 
 
 def _make(name: str) -> ModuleType:
-    """Return the module ``name`` with the contents of ours, in ``sys.modules`` and in the package that it belongs to."""
+    """Create and return module ``name`` with the contents of our module.
+
+    It is entered in ``sys.modules`` and in its package.
+    """
     module = ModuleType(name, f"{name}, provided by keras_recompute.ipu on stock TensorFlow.")
     module.__path__ = []
     ours = NAMES[name]
     if ours is not None:
         source = importlib.import_module(f"...{ours}", __name__)
-        for key in getattr(source, "__all__", [key for key in vars(source) if not key.startswith("_")]):
+        for key in getattr(
+            source, "__all__", [key for key in vars(source) if not key.startswith("_")]
+        ):
             setattr(module, key, getattr(source, key))
     module.__getattr__ = lambda missing: _raise_absent(name, missing)  # type: ignore[method-assign]
     _made[name] = sys.modules.get(name)
@@ -162,23 +180,27 @@ def _make(name: str) -> ModuleType:
 
 
 def _raise_absent(module: str, name: str) -> Any:
+    """Raise AbsentNameError, or AttributeError for a name that Python itself looks up."""
     if name.startswith("__"):
-        raise AttributeError(name)  # asked by Python itself
+        raise AttributeError(name)  # Python itself looks it up
     raise AbsentNameError(why_missing(f"{module}.{name}"))
 
 
 class _Finder(MetaPathFinder):
-    """Makes names when they are imported, and all of them as soon as TensorFlow and Keras are loaded."""
+    """Creates a name when it is imported, and all names once TensorFlow and Keras are loaded."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
-        """Return the spec of a name of ours, or TensorFlow's or Keras's own with the names made after it is loaded.
+        """Return the spec of one of our names, or TensorFlow's or Keras's own.
 
-        Raises AbsentModuleError for a module of Graphcore's that is not provided.
+        The latter creates the names after loading. Raises AbsentModuleError for a module of
+        Graphcore's that is not provided.
         """
         if fullname in _AWAITED:
             return self._then_names(fullname)
         if fullname not in NAMES:
-            is_absent = fullname.rpartition(".")[0] in NAMES or (fullname in _BESIDE and not self._spec_of_others(fullname))
+            is_absent = fullname.rpartition(".")[0] in NAMES or (
+                fullname in _BESIDE and not self._spec_of_others(fullname)
+            )
             if is_absent:
                 raise AbsentModuleError(why_missing(fullname))
             return None
@@ -188,21 +210,27 @@ class _Finder(MetaPathFinder):
         return importlib.util.spec_from_loader(fullname, _Made(module), is_package=True)
 
     def _then_names(self, awaited: str) -> Any:
+        """Return the spec of module ``awaited``, which creates the names after loading it."""
         spec = self._spec_of_others(awaited)
         if spec is not None:
             spec.loader = _ThenNames(spec.loader)
         return spec
 
     def _spec_of_others(self, name: str) -> Any:
+        """Return the spec that the other finders give for ``name``, or None."""
         for finder in sys.meta_path:
-            spec = finder.find_spec(name, None) if finder is not self and hasattr(finder, "find_spec") else None
+            spec = (
+                finder.find_spec(name, None)
+                if finder is not self and hasattr(finder, "find_spec")
+                else None
+            )
             if spec is not None and spec.loader is not None:
                 return spec
         return None
 
 
 class _Made(Loader):
-    """Loads a module that is there already."""
+    """Loads a module that already exists."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
@@ -215,9 +243,10 @@ class _Made(Loader):
 
 
 class _ThenNames(Loader):
-    """Loads TensorFlow or Keras as ever, then makes the names.
+    """Loads TensorFlow or Keras, then creates the names.
 
-    Our modules need both, and each may load the other: the one that began last makes nothing.
+    Our modules need both, and either may load the other. So the one whose loading began last
+    creates nothing.
     """
 
     def __init__(self, plain: Any) -> None:
@@ -230,7 +259,9 @@ class _ThenNames(Loader):
     def exec_module(self, module: ModuleType) -> None:
         self.plain.exec_module(module)
         others = [sys.modules.get(name) for name in _AWAITED if name != module.__name__]
-        is_loading = any(getattr(getattr(other, "__spec__", None), "_initializing", False) for other in others)
+        is_loading = any(
+            getattr(getattr(other, "__spec__", None), "_initializing", False) for other in others
+        )
         if "tensorflow" in sys.modules and not is_loading and not _making:
             _make_all()
 

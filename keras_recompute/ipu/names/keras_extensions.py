@@ -1,4 +1,7 @@
-"""``keras.ipu.extensions``: the classes of models made in a strategy's scope, and the names of ``keras.ipu``."""
+"""``keras.ipu.extensions``: the classes of models made in a strategy's scope.
+
+It also has the names of ``keras.ipu``.
+"""
 
 from __future__ import annotations
 

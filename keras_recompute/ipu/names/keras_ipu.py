@@ -1,4 +1,4 @@
-"""``tf.keras.ipu``: what Graphcore adds to Keras."""
+"""``tf.keras.ipu``: Graphcore's additions to Keras."""
 
 from __future__ import annotations
 

@@ -12,10 +12,12 @@ __all__ = ["gelu", "hard_sigmoid", "swish"]
 
 
 def gelu(x: Any, name: str | None = None) -> tf.Tensor:
-    """Return ``x Phi(x)`` in the tanh form that popnn computes (Hendrycks and Gimpel 2016, section 2).
+    """Return ``x Phi(x)`` in the tanh approximation that popnn computes.
+
+    Source: Hendrycks and Gimpel 2016, section 2.
 
     Args:
-        x: A tensor of floating-point numbers.
+        x: A floating-point tensor.
         name: Has no effect.
     """
     del name
@@ -26,7 +28,7 @@ def swish(x: Any, name: str | None = None) -> tf.Tensor:
     """Return ``x sigmoid(x)``.
 
     Args:
-        x: A tensor of floating-point numbers.
+        x: A floating-point tensor.
         name: Has no effect.
     """
     del name
@@ -34,10 +36,10 @@ def swish(x: Any, name: str | None = None) -> tf.Tensor:
 
 
 def hard_sigmoid(x: Any, name: str | None = None) -> tf.Tensor:
-    """Return ``0.2 x + 0.5``, at least 0 and at most 1.
+    """Return ``0.2 x + 0.5``, clipped to [0, 1].
 
     Args:
-        x: A tensor of floating-point numbers.
+        x: A floating-point tensor.
         name: Has no effect.
     """
     del name

@@ -1,4 +1,7 @@
-"""``keras.optimizer_v2`` and its modules: where Keras 2 keeps its optimisers, which are Keras's own here."""
+"""``keras.optimizer_v2`` and its modules: Keras 2's places of the optimisers.
+
+The optimisers are Keras's own.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,16 @@
-"""``tensorflow.python.ipu.scopes``: TensorFlow 1's scopes, which can be imported and not entered."""
+"""``tensorflow.python.ipu.scopes``: TensorFlow 1's scopes; entering one is refused."""
 
 from __future__ import annotations
 
 from ..configuration.lazy_refusal import refuse_on_use
 
-__all__ = ["frontend_attribute", "ipu_jit_scope", "ipu_scope", "ipu_shard", "outside_compilation_scope"]
+__all__ = [
+    "frontend_attribute",
+    "ipu_jit_scope",
+    "ipu_scope",
+    "ipu_shard",
+    "outside_compilation_scope",
+]
 
 _MODULE = "tensorflow.python.ipu.scopes"
 

@@ -1,7 +1,7 @@
-"""Of ``tensorflow.python.ipu.test_utils``: what says which IPUs a test needs.
+"""The part of ``tensorflow.python.ipu.test_utils`` that says which IPUs a test needs.
 
-On an IPU's machine tests that need more IPUs than there are do not run. Here as many as a configuration asks for are
-emulated, and there is no hardware, so that all run.
+On an IPU machine, tests that need more IPUs than there are do not run. Here all tests run, because
+any number of IPUs is emulated.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ _Test = Callable[..., Any]
 
 
 def get_ci_num_ipus() -> int:
-    """Return how many IPUs the environment says there are: ``TF_IPU_COUNT``, or 0."""
+    """Return the number of IPUs that ``TF_IPU_COUNT`` names, or 0."""
     return int(os.environ.get("TF_IPU_COUNT", "0"))
 
 
 def has_ci_ipus() -> bool:
-    """Return whether the environment says that there are IPUs."""
+    """Return whether the environment names IPUs."""
     return get_ci_num_ipus() > 0
 
 
 def add_hw_ci_connection_options(opts: Any) -> None:
-    """Have ``opts``, an IPUConfig, connect to IPUs on demand, as several tests on one machine must."""
+    """Set ``opts``, an IPUConfig, to connect on demand, so that tests share a machine."""
     opts.device_connection.enable_remote_buffers = True
     opts.device_connection.type = DeviceConnectionType.ON_DEMAND
 
 
 def test_uses_ipus(num_ipus: int, allow_ipu_model: bool = False, func: _Test | None = None) -> Any:  # noqa: PT028
-    """Return the decorator for a test that needs IPUs, or ``func`` decorated: the test as it is.
+    """Return the decorator for a test that needs IPUs; the test is not changed.
 
     Args:
-        num_ipus: How many it needs.
-        allow_ipu_model: Whether Poplar's simulator will do.
+        num_ipus: The number of IPUs that it needs.
+        allow_ipu_model: Whether Poplar's simulator suffices.
         func: The test; without it the decorator is returned.
     """
     del num_ipus, allow_ipu_model
@@ -44,22 +44,25 @@ def test_uses_ipus(num_ipus: int, allow_ipu_model: bool = False, func: _Test | N
 
 
 def test_may_use_ipus_or_model(num_ipus: int, func: _Test | None = None) -> Any:  # noqa: PT028
-    """Do as ``test_uses_ipus`` for a test that runs on Poplar's simulator too."""
+    """Return the decorator for a test that needs IPUs or Poplar's simulator.
+
+    See ``test_uses_ipus``.
+    """
     return test_uses_ipus(num_ipus, True, func)
 
 
 def skip_on_hw(func: _Test) -> _Test:
-    """Return ``func``, a test that is not for hardware, as it is."""
+    """Return ``func`` unchanged: it is skipped on hardware only."""
     return func
 
 
 def skip_if_not_enough_ipus(self: Any, num_ipus: int) -> None:
-    """Leave the test case ``self``, which needs ``num_ipus``, to run."""
+    """Do nothing: the test case ``self`` runs with any ``num_ipus``."""
 
 
 def _as_it_is(func: _Test) -> _Test:
     return func
 
 
-# So that pytest does not take them for tests.
+# Their names look like those of tests to pytest.
 test_uses_ipus.__test__ = test_may_use_ipus_or_model.__test__ = False  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""``tensorflow.python.ipu.test_utils``: finding the reports of a test, and saying which IPUs it needs."""
+"""``tensorflow.python.ipu.test_utils``: the reports of a test, and the IPUs it needs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class ReportHelper:
-    """A temporary folder for reports, which goes when the object does."""
+    """A temporary folder for reports, deleted with this object."""
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="tf_"))
@@ -45,7 +45,7 @@ class ReportHelper:
         output_execution_profile: bool = False,
         max_execution_reports: int = 1000,
     ) -> None:
-        """Have programs that are compiled under ``cfg``, an IPUConfig, report into this folder."""
+        """Make programs compiled under ``cfg``, an IPUConfig, report into this folder."""
         self._options_set = True
         cfg.compilation_poplar_options = {
             **cfg.compilation_poplar_options,
@@ -58,23 +58,34 @@ class ReportHelper:
     def find_reports(self) -> list[str]:
         """Return the paths of all reports, oldest first.
 
-        Raises RuntimeError where the folder was taken away before any options were set, OSError where it was taken away
-        or a report's folder has another number of reports than one.
+        Raises:
+            RuntimeError: If the folder was deleted before any options were set.
+            OSError: If the folder was deleted, or a report's folder does not have exactly one
+                report.
         """
         if not self._directory.exists():
             if not self._options_set:
-                raise RuntimeError("there is nowhere to find reports: call set_autoreport_options(cfg) first")
+                raise RuntimeError(
+                    "there is nowhere to find reports: call set_autoreport_options(cfg) first"
+                )
             raise OSError(f"the folder of reports {str(self._directory)!r} does not exist any more")
         found = []
         for folder in self._directory.glob("tf_report_*/"):
             files = list(folder.glob("*.pop"))
             if len(files) != 1:
-                raise OSError(f"{str(folder)!r} has {len(files)} reports, {[f.name for f in files]}, and not one")
+                raise OSError(
+                    f"{str(folder)!r} has {len(files)} reports, {[f.name for f in files]}, and "
+                    "not one"
+                )
             found.append(files[0])
-        return [str(file) for file in sorted(found, key=lambda file: (file.stat().st_ctime_ns, file.parent.name))]
+        found.sort(key=lambda file: (file.stat().st_ctime_ns, file.parent.name))
+        return [str(file) for file in found]
 
     def find_report(self) -> str:
-        """Return the path of the only report. Raises AssertionError where there is none or another."""
+        """Return the path of the only report.
+
+        Raises AssertionError unless there is exactly one.
+        """
         found = self.find_reports()
         if len(found) != 1:
             hint = "" if self._options_set else ": set_autoreport_options(cfg) was not called"

@@ -1,4 +1,4 @@
-"""``tensorflow.python.ipu.utils``: the device's random numbers, what kind of device it is, and names of ``ipu.config``."""
+"""``tensorflow.python.ipu.utils``: random seeds, devices, and names of ``ipu.config``."""
 
 from __future__ import annotations
 
@@ -47,35 +47,48 @@ def reset_ipu_seed(
     cpu_device: str = "cpu",
     experimental_identical_replicas: bool = False,
 ) -> None:
-    """Start the random numbers of all layers again from ``seed``.
+    """Restart the random generators of all layers from ``seed``.
 
-    An IPU has one generator. Here every layer that draws has its own: each starts from ``seed`` and its name. Numbers differ
-    from an IPU's; what is repeatable there is repeatable here. With ``experimental_identical_replicas`` all replicas draw the
-    same ones until the next reset. Raises TypeError for a seed that is no int.
+    An IPU has one generator. Here each layer that draws has its own, which starts from ``seed`` and
+    its name. So the numbers differ from an IPU's, but they are as repeatable. With
+    ``experimental_identical_replicas`` all replicas draw the same numbers until the next reset.
+    Raises TypeError unless ``seed`` is an int.
     """
     del device, cpu_device  # one device holds all generators
     if isinstance(seed, bool) or not isinstance(seed, int):
-        raise TypeError(f"reset_ipu_seed(seed={seed!r}): a whole number was expected, not {type(seed).__name__}")
+        raise TypeError(
+            f"reset_ipu_seed(seed={seed!r}): a whole number was expected, not {type(seed).__name__}"
+        )
     seed_replicas(identically=bool(experimental_identical_replicas))
     keras.utils.set_random_seed(seed & 0xFFFFFFFF)
-    # Keras holds its generators in the layers that draw and nowhere else.
-    generators: list[Any] = [o for o in gc.get_objects() if isinstance(o, keras.random.SeedGenerator)]
+    # Keras has no list of its generators: only the layers that draw refer to them.
+    generators: list[Any] = [
+        o for o in gc.get_objects() if isinstance(o, keras.random.SeedGenerator)
+    ]
     for generator in generators:
-        generator.state.assign([seed & 0x7FFFFFFF, zlib.crc32(generator.state.path.encode()) & 0x7FFFFFFF])
+        generator.state.assign(
+            [seed & 0x7FFFFFFF, zlib.crc32(generator.state.path.encode()) & 0x7FFFFFFF]
+        )
 
 
 def move_variable_initialization_to_cpu(graph: Any = None) -> None:
-    """Do nothing: variables are made on the host in any case, and their values do not depend on where."""
+    """Do nothing: variables are always initialised on the host."""
     del graph
 
 
 def running_on_ipu_model() -> bool:
-    """Return whether the environment asks for Poplar's simulator, as ``TF_POPLAR_FLAGS=--use_ipu_model`` does."""
+    """Return whether the environment selects Poplar's simulator.
+
+    It does with ``TF_POPLAR_FLAGS=--use_ipu_model``.
+    """
     return "--use_ipu_model" in os.environ.get("TF_POPLAR_FLAGS", "")
 
 
 def get_num_of_ipus_in_device(ipu_device: str = FIRST_DEVICE, device: str = "cpu") -> int:
-    """Return how many IPUs the configuration in force gives to ``ipu_device``. Raises ValueError for a device it lacks."""
+    """Return the number of IPUs that the configuration gives to ``ipu_device``.
+
+    Raises ValueError for an unknown device.
+    """
     del device
     counts = config.devices()
     return counts[device_number(ipu_device, counts)]

@@ -1,4 +1,4 @@
-"""What Graphcore's optimisers have in common: the types of their state and of their arithmetic, and Keras 2's arguments."""
+"""The base of Graphcore's optimisers: types of state and arithmetic, and Keras 2 arguments."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ import tensorflow as tf
 
 
 class IpuOptimizerBase(keras.optimizers.Optimizer):
-    """An optimiser with state and arithmetic of chosen types, for subclasses to complete.
+    """The base class of optimisers with state and arithmetic of chosen types.
 
     Args:
         name: The optimiser's name.
         optimizer_compute_precisions: Types of the arithmetic, one for each of its parts.
-        outline_apply_gradients: Has no effect: equal updates share nothing that could be outlined here.
+        outline_apply_gradients: Has no effect: there is no outlining here.
         outline_apply_gradients_kwargs: Has no effect.
         learning_rate: The learning rate, or a schedule.
-        lr: The same, as Keras 2 called it.
+        lr: Keras 2's name of ``learning_rate``.
         decay: Divides the learning rate by ``1 + decay * iterations``, as in Keras 2.
         **kwargs: Arguments of Keras's optimisers, such as ``clipnorm``.
 
     Raises:
-        ValueError: For ``decay`` beside a schedule.
+        ValueError: For ``decay`` with a schedule.
     """
 
-    arguments: tuple[str, ...] = ()  # of a subclass, which keeps them in attributes of these names
+    # The arguments of a subclass, which stores them in attributes of these names.
+    arguments: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -44,7 +45,8 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         rate = learning_rate if lr is None else lr
         if decay and isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(
-                f"{type(self).__name__}(decay={decay}) beside a schedule: leave decay out, or give a plain learning_rate"
+                f"{type(self).__name__}(decay={decay}) beside a schedule: leave decay out, or "
+                "give a plain learning_rate"
             )
         if decay:
             rate = keras.optimizers.schedules.InverseTimeDecay(rate, 1, decay)
@@ -57,24 +59,33 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         return {**super().get_config(), **own, "optimizer_compute_precisions": self.opt_dtypes}
 
     def build(self, variables: list[Any]) -> None:
-        """Make the state for ``variables``."""
+        """Create the state for ``variables``."""
         if not self.built:
             super().build(variables)
             self.make_state(variables)
 
     def make_state(self, variables: list[Any]) -> None:
-        """Make what the optimiser keeps of each variable."""
+        """Create the optimiser's state for each variable."""
         raise NotImplementedError
 
     def state_of(self, variables: list[Any], name: str, dtype: Any) -> list[Any]:
-        """Return a new variable of type ``dtype``, or of its own if None, for each of ``variables``."""
+        """Return a new variable for each of ``variables``.
+
+        It has type ``dtype``, or the variable's own if that is None.
+        """
         types = [v.dtype if dtype is None else tf.as_dtype(dtype).name for v in variables]
-        return [self.add_variable(v.shape, dtype=t, name=f"{v.name}_{name}") for v, t in zip(variables, types)]
+        return [
+            self.add_variable(v.shape, dtype=t, name=f"{v.name}_{name}")
+            for v, t in zip(variables, types)
+        ]
 
     def moments(
         self, gradient: Any, m: Any, v: Any, *, beta_1: float, beta_2: float, debiasing: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Update the first and second moment, and return them; source: Kingma and Ba 2014, algorithm 1."""
+        """Update and return the first and second moment.
+
+        Source: Kingma and Ba 2014, algorithm 1.
+        """
         dtype = self.opt_dtypes[0]
         g = keras.ops.cast(gradient, dtype)
         first = keras.ops.cast(m, dtype) * beta_1 + g * (1 - beta_1)
@@ -84,7 +95,9 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         if not debiasing:
             return first, second
         step = keras.ops.cast(self.iterations + 1, dtype)
-        return first / (1 - keras.ops.power(beta_1, step)), second / (1 - keras.ops.power(beta_2, step))
+        return first / (1 - keras.ops.power(beta_1, step)), second / (
+            1 - keras.ops.power(beta_2, step)
+        )
 
 
 def dtype_name(dtype: Any) -> str | None:

@@ -15,30 +15,39 @@ from .base import IpuOptimizerBase, dtype_name
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class LAMBIpuOptimizer(IpuOptimizerBase):
-    """LAMB: Adam whose step for a variable is as long as the variable (You et al. 2020, algorithm 2).
+    """LAMB: Adam with a step that is as long as the variable.
+
+    Source: You et al. 2020, algorithm 2.
 
     Args:
         learning_rate: The learning rate, or a schedule.
-        beta_1: How much of the first moment stays.
-        beta_2: How much of the second moment stays.
-        epsilon: Is added to the root of the second moment.
-        weight_decay_rate: How much of a variable is added to its step.
+        beta_1: The decay rate of the first moment.
+        beta_2: The decay rate of the second moment.
+        epsilon: Added to the root of the second moment.
+        weight_decay_rate: The share of a variable that is added to its step.
         exclude_from_weight_decay: Patterns of the paths of variables without weight decay.
-        exclude_from_layer_adaptation: Patterns of the paths of variables whose step is Adam's.
+        exclude_from_layer_adaptation: Patterns of the paths of variables that take Adam's step.
         name: The optimiser's name.
-        debiasing: Whether moments are corrected for their start at zero.
+        debiasing: Whether to correct the moments for their start at zero.
         m_dtype: The type of the first moment; None is that of the variable.
         v_dtype: The type of the second moment.
-        weight_norm_clip: The largest norm of a variable that counts.
-        optimizer_compute_precisions: The types of the moments' arithmetic, and of the step's.
+        weight_norm_clip: An upper bound on the norm of a variable.
+        optimizer_compute_precisions: The types of the moments' arithmetic and of the step's.
         **kwargs: Arguments of ``IpuOptimizerBase``.
 
     Raises:
-        ValueError: For another number of types than two.
+        ValueError: Unless there are two types.
     """
 
     arguments = (
-        *("beta_1", "beta_2", "epsilon", "weight_decay_rate", "exclude_from_weight_decay", "exclude_from_layer_adaptation"),
+        *(
+            "beta_1",
+            "beta_2",
+            "epsilon",
+            "weight_decay_rate",
+            "exclude_from_weight_decay",
+            "exclude_from_layer_adaptation",
+        ),
         *("debiasing", "m_dtype", "v_dtype", "weight_norm_clip"),
     )
 
@@ -61,8 +70,8 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
     ) -> None:
         if len(optimizer_compute_precisions) != 2:
             raise ValueError(
-                f"LAMBIpuOptimizer(optimizer_compute_precisions={optimizer_compute_precisions!r}): two types are needed, of "
-                f"the moments and of the step"
+                f"LAMBIpuOptimizer(optimizer_compute_precisions={optimizer_compute_precisions!r}): "
+                "two types are needed, of the moments and of the step"
             )
         super().__init__(name, optimizer_compute_precisions, learning_rate=learning_rate, **kwargs)
         self.beta_1, self.beta_2, self.epsilon, self.debiasing = beta_1, beta_2, epsilon, debiasing
@@ -72,15 +81,23 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         self.m_dtype, self.v_dtype = dtype_name(m_dtype), dtype_name(v_dtype)
 
     def make_state(self, variables: list[Any]) -> None:
-        """Make the moments of each variable."""
+        """Create the moments of each variable."""
         self.paths = [variable.path for variable in variables]
-        self.m, self.v = self.state_of(variables, "m", self.m_dtype), self.state_of(variables, "v", self.v_dtype)
+        self.m, self.v = (
+            self.state_of(variables, "m", self.m_dtype),
+            self.state_of(variables, "v", self.v_dtype),
+        )
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update ``variable`` and its moments."""
         index, (dtype, step_dtype) = optimizer_index(self, variable), self.opt_dtypes
         m, v = self.moments(
-            gradient, self.m[index], self.v[index], beta_1=self.beta_1, beta_2=self.beta_2, debiasing=self.debiasing
+            gradient,
+            self.m[index],
+            self.v[index],
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            debiasing=self.debiasing,
         )
         now = keras.ops.cast(variable, dtype)
         update = m / (keras.ops.sqrt(v) + self.epsilon)
@@ -93,13 +110,16 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         self.assign_sub(variable, keras.ops.cast(step, variable.dtype))
 
     def _ratio(self, weights: Any, update: Any) -> Any:
-        """Return the norm of ``weights`` over that of ``update``; 1 where either is 0."""
+        """Return the norm of ``weights`` over that of ``update``; 1 if either is 0."""
         of_weights, of_update = (keras.ops.sqrt(keras.ops.sum(x * x)) for x in (weights, update))
         if self.weight_norm_clip is not None:
             of_weights = keras.ops.minimum(of_weights, self.weight_norm_clip)
         is_ratio = keras.ops.logical_and(of_weights > 0, of_update > 0)
-        return keras.ops.where(is_ratio, of_weights / keras.ops.where(of_update > 0, of_update, 1), 1)
+        return keras.ops.where(
+            is_ratio, of_weights / keras.ops.where(of_update > 0, of_update, 1), 1
+        )
 
 
 def _matches(patterns: Sequence[str], path: str) -> bool:
+    """Return whether any of ``patterns`` is found in ``path``."""
     return any(re.search(pattern, path) for pattern in patterns)

@@ -12,11 +12,13 @@ from .base import IpuOptimizerBase, dtype_name
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class SGDIpuOptimizer(IpuOptimizerBase):
-    """Gradient descent with a momentum of a chosen type (Nesterov's: Sutskever et al. 2013).
+    """Gradient descent with momentum of a chosen type.
+
+    Source: Sutskever et al. 2013, for Nesterov's momentum.
 
     Args:
         learning_rate: The learning rate, or a schedule.
-        momentum: How much of the velocity stays.
+        momentum: The decay rate of the velocity.
         nesterov: Whether the momentum is Nesterov's.
         name: The optimiser's name.
         momentum_accum_dtype: The type of the velocity; None is that of the variable.
@@ -39,8 +41,12 @@ class SGDIpuOptimizer(IpuOptimizerBase):
         self.momentum_accum_dtype = dtype_name(momentum_accum_dtype)
 
     def make_state(self, variables: list[Any]) -> None:
-        """Make the velocity of each variable, with a momentum."""
-        self.velocities = self.state_of(variables, "momentum", self.momentum_accum_dtype) if self.momentum else None
+        """Create the velocity of each variable if there is a momentum."""
+        self.velocities = (
+            self.state_of(variables, "momentum", self.momentum_accum_dtype)
+            if self.momentum
+            else None
+        )
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update ``variable`` and its velocity."""

@@ -1,1 +1,1 @@
-"""Pipelines: which stage a call belongs to, the programs of the stages, and the schedule that runs them."""
+"""Pipelines: the stages of a model, their programs, and the schedule that runs them."""

@@ -1,8 +1,9 @@
 """Several microbatches and their optimiser updates as one program.
 
-The gradients of ``steps`` microbatches are put together before the optimiser is applied once. Both loops, over the
-microbatches and over the updates, are loops of the program, so its size does not depend on their lengths, and the
-microbatches are read where they lie: no batch is ever copied whole (see ``engine.passes.sinking``).
+The gradients of ``steps`` microbatches are accumulated before the optimiser is applied once. The
+loops over microbatches and updates are loops of the program, so its size does not depend on their
+lengths. Microbatches are read in place: no batch is copied as a whole (see
+``engine.passes.sinking``).
 """
 
 from __future__ import annotations
@@ -28,17 +29,20 @@ from .emulated_replicas import Replicas
 
 
 class Reduction(enum.Enum):
-    """How the gradients of the microbatches are put together."""
+    """How the gradients of the microbatches are combined."""
 
     SUM = "sum"
     MEAN = "mean"
     RUNNING_MEAN = "running_mean"
 
 
-def accumulate(reduction: Reduction, total: tf.Tensor, gradient: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """Return the accumulator ``total`` with the ``gradient`` of microbatch ``number``, counted from 0.
+def accumulate(
+    reduction: Reduction, total: tf.Tensor, gradient: tf.Tensor, number: tf.Tensor
+) -> tf.Tensor:
+    """Return the accumulator ``total`` after adding the ``gradient`` of microbatch ``number``.
 
-    A running mean is the mean of those seen so far at every moment, and so never larger than they are.
+    Numbers start at 0. A running mean is at every moment the mean of the microbatches so far, and
+    so never larger than their gradients.
     """
     if reduction is not Reduction.RUNNING_MEAN:
         return total + gradient
@@ -48,7 +52,7 @@ def accumulate(reduction: Reduction, total: tf.Tensor, gradient: tf.Tensor, numb
 
 @dataclass(frozen=True)
 class Accumulation:
-    """How many microbatches one program takes, and how many of their gradients make one optimiser update."""
+    """The number of microbatches of one program and of one optimiser update."""
 
     microbatches: int
     steps: int
@@ -60,22 +64,30 @@ class Accumulation:
         return self.microbatches // self.steps
 
 
-# Takes the number of an update's first microbatch; returns the accumulated gradients, the sum of the losses, and a record.
+# Maps the number of an update's first microbatch to the accumulated gradients, the sum of the
+# losses, and a record.
 Gradients = Callable[[tf.Tensor], tuple[Sequence[tf.Tensor], tf.Tensor, tf.Tensor]]
 
 
 def run_accumulated(
-    model: keras.Model, accumulation: Accumulation, gradients_from: Gradients, record: tf.TensorSpec, replicas: Replicas
+    model: keras.Model,
+    accumulation: Accumulation,
+    gradients_from: Gradients,
+    record: tf.TensorSpec,
+    replicas: Replicas,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Update ``model`` with what ``gradients_from`` returns, inside a graph under construction.
+    """Update ``model`` with the results of ``gradients_from``, in a graph under construction.
 
-    The microbatches of each replica follow one another. Returns one loss and one norm of the accumulated gradient per update,
-    of shape ``(updates,)``, and the last update's record, which is like ``record``. The loss of an update is the mean of its
-    microbatches' losses.
+    The microbatches of each replica follow one another. Returns one loss and one norm of the
+    accumulated gradient per update, of shape ``(updates,)``, and the last update's record, with the
+    type and shape of ``record``. The loss of an update is the mean of its microbatches' losses.
     """
 
     def of_all_replicas(first: tf.Tensor) -> tuple[Sequence[tf.Tensor], tf.Tensor, tf.Tensor]:
-        """Sum the gradients over the replicas, as Keras's optimisers of 2.6 ask their strategy to (Graphcore: replication)."""
+        """Sum the gradients over the replicas.
+
+        Keras 2.6's optimisers ask their strategy to do so (Graphcore: replication).
+        """
         if replicas.count == 1:
             return gradients_from(first)
 
@@ -98,18 +110,26 @@ def run_accumulated(
 
     store = tf.TensorArray(tf.float32, size=accumulation.updates, element_shape=())
     nothing = tf.zeros(record.shape, record.dtype)
-    _, losses, norms, last = repeat(update, tf.constant(0), accumulation.updates, store, store, nothing)
+    _, losses, norms, last = repeat(
+        update, tf.constant(0), accumulation.updates, store, store, nothing
+    )
     return losses.stack(), norms.stack(), last
 
 
-def accumulated_gradients(model: keras.Model, feed: Any, accumulation: Accumulation, replicas: Replicas) -> Gradients:
-    """Return the function that runs microbatches ``feed[0], feed[1], ...`` forward and backward, one after the other."""
+def accumulated_gradients(
+    model: keras.Model, feed: Any, accumulation: Accumulation, replicas: Replicas
+) -> Gradients:
+    """Return the function that runs microbatches ``feed[0], feed[1], ...`` forward and backward."""
     variables = [v.value for v in model.trainable_variables]
 
     def gradients_from(first: tf.Tensor) -> tuple[Sequence[tf.Tensor], tf.Tensor, tf.Tensor]:
         def microbatch(m: tf.Tensor, sums: list[tf.Tensor], total: tf.Tensor) -> tuple[Any, ...]:
-            loss, gradients = _gradients(model, tf.nest.map_structure(lambda t: t[m], feed), variables, replicas)
-            sums = [accumulate(accumulation.reduction, s, g, m - first) for s, g in zip(sums, gradients)]
+            loss, gradients = _gradients(
+                model, tf.nest.map_structure(lambda t: t[m], feed), variables, replicas
+            )
+            sums = [
+                accumulate(accumulation.reduction, s, g, m - first) for s, g in zip(sums, gradients)
+            ]
             return m + 1, sums, total + loss
 
         sums = [zeros_like(v, target_now()) for v in variables]
@@ -120,23 +140,32 @@ def accumulated_gradients(model: keras.Model, feed: Any, accumulation: Accumulat
 
 
 def repeat(body: Any, first: tf.Tensor, count: int, *state: Any) -> Any:
-    """Run ``body(i, *state)`` for ``count`` values of i from ``first``."""
+    """Run ``body(i, *state)`` for ``count`` values of i, starting at ``first``."""
     if count == 1:
         return body(first, *state)
     return tf.while_loop(
-        lambda i, *_: i < first + count, body, (first, *state), maximum_iterations=count, parallel_iterations=1
+        lambda i, *_: i < first + count,
+        body,
+        (first, *state),
+        maximum_iterations=count,
+        parallel_iterations=1,
     )
 
 
-def _gradients(model: Any, data: Any, variables: list[tf.Variable], replicas: Replicas) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Return the loss of a microbatch and the gradients of ``variables``, zeros where it does not depend on one.
+def _gradients(
+    model: Any, data: Any, variables: list[tf.Variable], replicas: Replicas
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Return the loss of a microbatch and the gradients of ``variables``.
 
-    Both passes are written by the engine, nothing recomputed, so that its passes see them: these stand in a loop, where XLA:CPU
-    takes plain loops for the gradients of convolutions as TensorFlow writes them.
+    A gradient is zero where the loss does not depend on the variable. The engine emits both passes,
+    without recomputation, so that its own passes apply. The code is in a loop, where XLA:CPU
+    compiles TensorFlow's gradients of convolutions to plain loops.
     """
 
     def losses(*leaves: tf.Tensor) -> list[tf.Tensor]:
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tf.nest.pack_sequence_as(data, leaves))
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(
+            tf.nest.pack_sequence_as(data, leaves)
+        )
         y_pred = model(x, training=True)
         parts = (x, y, y_pred, sample_weight)
         found = losses_of_each(model, parts, replicas, training=True)
@@ -151,23 +180,37 @@ def _gradients(model: Any, data: Any, variables: list[tf.Variable], replicas: Re
     part = partition(joint.only(asked), save_everything)
     values = traced.values(leaves)
     scaled, reported, *kept = part.forward.write(values)
-    ones = tf.ones_like(scaled), tf.zeros_like(reported)  # what is differentiated, and what is reported
+    # The first output is differentiated, the second is only reported.
+    ones = tf.ones_like(scaled), tf.zeros_like(reported)
     incoming = [one for one, dy in zip(ones, joint.output_gradients) if dy is not None]
     found = part.backpropagate([*values, *kept, *incoming])
     by_variable = {asked[n].ref(): dense(g) for n, g in enumerate(found) if g is not None}
-    return reported, [by_variable[v.ref()] if v.ref() in by_variable else zeros_like(v, target_now()) for v in variables]
+    return reported, [
+        by_variable[v.ref()] if v.ref() in by_variable else zeros_like(v, target_now())
+        for v in variables
+    ]
 
 
-def losses_of_each(model: Any, parts: tuple[Any, ...], replicas: Replicas, *, training: bool) -> list[tf.Tensor]:
-    """Return the loss of each replica of a run; ``parts`` are x, y, predictions and sample weights."""
+def losses_of_each(
+    model: Any, parts: tuple[Any, ...], replicas: Replicas, *, training: bool
+) -> list[tf.Tensor]:
+    """Return the loss of each replica of a run.
+
+    ``parts`` are x, y, predictions and sample weights.
+    """
     return [
         model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
         for x, y, y_pred, sample_weight in replicas.shares(*parts)
     ]
 
 
-def record_each(model: Any, parts: tuple[Any, ...], replicas: Replicas, losses: Sequence[tf.Tensor]) -> None:
-    """Update the metrics of each replica of a run as Keras's own train step does, which keeps its "loss" metric this way."""
+def record_each(
+    model: Any, parts: tuple[Any, ...], replicas: Replicas, losses: Sequence[tf.Tensor]
+) -> None:
+    """Update the metrics of each replica of a run, as Keras's train step does.
+
+    That includes the "loss" metric.
+    """
     for (x, y, y_pred, sample_weight), loss in zip(replicas.shares(*parts), losses):
         record_loss(model, loss, tf.shape(tf.nest.flatten(x)[0])[0])
         model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
@@ -179,5 +222,5 @@ def sum_of(losses: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def mean_of(losses: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return the mean of ``losses`` as it is reported."""
+    """Return the mean of ``losses``, which is reported."""
     return tf.cast(losses[0] if len(losses) == 1 else tf.add_n(losses) / len(losses), tf.float32)

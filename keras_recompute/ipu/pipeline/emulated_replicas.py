@@ -1,14 +1,17 @@
-"""Copies of a model that train together: replicas, one after the other inside one program (Graphcore: replication).
+"""Replicas, copies of a model that train together, run one after the other in one program.
 
-Every replica has microbatches of its own. Weights and optimiser are the same in all of them, so there is one of each; what
-else a run of a model changes, each replica has for itself: statistics, metrics, the states of random numbers. The
-program puts a replica's in place before it runs the replica, and keeps it after. Between executions the model's own
-variables hold replica 0's, as the host sees it on an IPU.
+Every replica has its own microbatches. Weights and optimiser are equal in all replicas, so there is
+one copy. The other state that a run changes belongs to each replica: statistics, metrics, and the
+state of random generators. The program loads a replica's state before it runs the replica and
+stores it afterwards. Between executions the model's own variables hold replica 0's state, as the
+host sees it on an IPU.
 
-A replica draws numbers of its own by a word of its own in the seed, unless the seed was given or all were seeded identically.
+Each replica draws its own random numbers, through its own word in the seed, unless the seed was
+given or all were seeded identically.
 
-Replicas whose batch normalisation has common statistics run ``together``, as one whose microbatches are joined: statistics
-are then those of all, while the loss and the metrics are computed for each alone.
+Replicas whose batch normalisation shares statistics run ``together``, as one replica whose
+microbatches are concatenated. So the statistics are those of all, while loss and metrics are
+computed for each. Source: Graphcore, replication.
 """
 
 from __future__ import annotations
@@ -27,11 +30,12 @@ from ...engine.pieces import Pieces
 from ...seams.keras.layers import backend_variable, mutable_state
 from ..configuration.refusals import refuse
 
-_APART = 0x9E3779B9  # of words that follow one another by it no two are near, see Knuth on Fibonacci hashing
+# Consecutive multiples are far apart as 32-bit words (Fibonacci hashing: Knuth, volume 3, 6.4).
+_APART = 0x9E3779B9
 
 
 class Running(NamedTuple):
-    """What a program under construction runs: how many replicas, and whether what is written is equal in all of them."""
+    """The replicas of a program under construction, and whether its code is common to all."""
 
     replicas: int
     are_equal: bool
@@ -42,25 +46,25 @@ _seeding = {"is identical": False}
 
 
 def running() -> Running | None:
-    """Return what the program under construction runs; None outside of one."""
+    """Return the replicas of the program under construction; None outside of one."""
     return _programs[-1] if _programs else None
 
 
 def seed_replicas(*, identically: bool) -> None:
-    """Have replicas draw the same numbers from now on, or each its own; for programs that are made after it."""
+    """Set whether all replicas draw the same numbers, in programs that are compiled later."""
     _seeding["is identical"] = identically
 
 
 def are_seeded_identically() -> bool:
-    """Whether all replicas draw the same numbers."""
+    """Return whether all replicas draw the same numbers."""
     return _seeding["is identical"]
 
 
 @dataclass(eq=False)
 class Replicas:
-    """The ``count`` replicas of ``model``, whose metrics are built, in ``runs`` of so many together.
+    """The ``count`` replicas of ``model``, in runs of ``together`` replicas each.
 
-    With one replica nothing is added to a program.
+    The model's metrics must be built. One replica adds nothing to a program.
     """
 
     model: keras.Model
@@ -68,53 +72,70 @@ class Replicas:
     together: int = 1
     _metrics: list[tf.Variable] = field(default_factory=list)
     _statistics: list[tf.Variable] = field(default_factory=list)
-    _seeds: list[tuple[tf.Variable, bool]] = field(default_factory=list)  # and whether all replicas start from it
-    _copies: list[tf.Variable] = field(default_factory=list)  # of statistics and metrics: run, replica of the run, value
-    _lanes: list[list[tf.Variable]] = field(default_factory=list)  # the metrics of the others of the run that is in place
+    # Seeds, each with whether all replicas start from it.
+    _seeds: list[tuple[tf.Variable, bool]] = field(default_factory=list)
+    # Of statistics and metrics; the axes are run, replica of the run, and the value's own.
+    _copies: list[tf.Variable] = field(default_factory=list)
+    # The metrics of the loaded run's replicas except its first.
+    _lanes: list[list[tf.Variable]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Make the copies."""
+        """Create the copies."""
         if self.count == 1:
             return
         self._metrics = [backend_variable(v) for v in self.model.metrics_variables]
         found = mutable_state(self.model)
         metrics = {v.ref() for v in self._metrics}
-        self._statistics = [v for v in map(backend_variable, found.variables) if v.ref() not in metrics]
+        self._statistics = [
+            v for v in map(backend_variable, found.variables) if v.ref() not in metrics
+        ]
         same = are_seeded_identically()
-        self._seeds = [(backend_variable(generator.state), is_given or same) for generator, is_given in found.generators]
+        self._seeds = [
+            (backend_variable(generator.state), is_given or same)
+            for generator, is_given in found.generators
+        ]
         if same and self.together > 1 and self._seeds:
-            raise refuse("experimental_identical_replicas", f"{self.together} replicas with common statistics")
+            raise refuse(
+                "experimental_identical_replicas",
+                f"{self.together} replicas with common statistics",
+            )
         self._copies = [tf.Variable(self._repeated(v), trainable=False) for v in self._kept]
-        self._lanes = [[tf.Variable(v.read_value(), trainable=False) for v in self._metrics] for _ in range(self.together - 1)]
+        for _ in range(self.together - 1):
+            lane = [tf.Variable(v.read_value(), trainable=False) for v in self._metrics]
+            self._lanes.append(lane)
 
     @property
     def runs(self) -> int:
-        """How many runs, one after the other, all replicas take."""
+        """The number of runs, one after the other, that all replicas take."""
         return self.count // self.together
 
     @property
     def has_all_metrics(self) -> bool:
-        """Whether no metric of the model has been built since this was made."""
+        """Whether the model has built no metric since this was created."""
         return self.count == 1 or len(self._metrics) == len(self.model.metrics_variables)
 
     @property
     def _kept(self) -> list[tf.Variable]:
+        """The model's variables that each replica has a copy of."""
         return [*self._statistics, *self._metrics]
 
     def equalize(self) -> None:
-        """Give all replicas what the model's variables hold, as an IPU does when another program is loaded."""
+        """Give all replicas the values of the model's variables.
+
+        An IPU does so when another program is loaded.
+        """
         for variable, copy in zip(self._kept, self._copies):
             copy.assign(self._repeated(variable))
 
     def equalize_metrics(self) -> None:
-        """Give all replicas what the model's metrics hold, as when they are reset."""
+        """Give all replicas the values of the model's metrics, after a reset."""
         for variable, copy in zip(self._metrics, self._copies[len(self._statistics) :]):
             copy.assign(self._repeated(variable))
 
     def each(self, run: Callable[..., Sequence[Any]], *state: Any) -> Any:
-        """Return ``state`` after ``run(r, *state)`` for each run r of replicas, with what is theirs in place.
+        """Return ``state`` after ``run(r, *state)`` for each run r of replicas.
 
-        Called in a graph under construction.
+        A run's replicas have their own state loaded. Called in a graph under construction.
         """
         if self.count == 1:
             with self._running(are_equal=True):
@@ -122,22 +143,35 @@ class Replicas:
         pieces = [Pieces(self.runs, tuple(copy.shape[1:]), copy.dtype) for copy in self._copies]
         bases = [seed.read_value() for seed, _ in self._seeds]
         copies = [copy.read_value() for copy in self._copies]
-        own = [tf.concat([v.read_value()[None], c[0, 1:]], 0) for c, v in zip(copies, self._kept)]  # the host may have set it
-        stores = [p.put(p.full(c, target_now()), 0, first) for p, c, first in zip(pieces, copies, own)]
+        # The host may have changed the variables of replica 0.
+        own = [tf.concat([v.read_value()[None], c[0, 1:]], 0) for c, v in zip(copies, self._kept)]
+        stores = [
+            p.put(p.full(c, target_now()), 0, first) for p, c, first in zip(pieces, copies, own)
+        ]
 
-        def one_run(r: tf.Tensor, stores: list[Any], ends: list[tf.Tensor], state: Any) -> tuple[Any, ...]:
+        def one_run(
+            r: tf.Tensor, stores: list[Any], ends: list[tf.Tensor], state: Any
+        ) -> tuple[Any, ...]:
             self._put_in_place([p.get(store, r) for p, store in zip(pieces, stores)])
             for base, (seed, is_common) in zip(bases, self._seeds):
                 apart = tf.cast(r, seed.dtype) * (0 if is_common else _APART)
                 seed.assign(tf.stack([base[0] + apart, base[1]]))
             with self._running(are_equal=False):
                 state = tuple(run(r, *state))
-            stores = [p.put(store, r, rows) for p, store, rows in zip(pieces, stores, self._taken())]
-            ends = [tf.where(r == 0, seed.read_value(), end) for (seed, _), end in zip(self._seeds, ends)]
+            stores = [
+                p.put(store, r, rows) for p, store, rows in zip(pieces, stores, self._taken())
+            ]
+            ends = [
+                tf.where(r == 0, seed.read_value(), end)
+                for (seed, _), end in zip(self._seeds, ends)
+            ]
             return r + 1, stores, ends, state
 
         _, stores, ends, state = tf.while_loop(
-            lambda r, *_: r < self.runs, one_run, (tf.constant(0), stores, bases, state), parallel_iterations=1
+            lambda r, *_: r < self.runs,
+            one_run,
+            (tf.constant(0), stores, bases, state),
+            parallel_iterations=1,
         )
         for p, store, copy, v in zip(pieces, stores, self._copies, self._kept):
             copy.assign(p.whole(store))
@@ -147,9 +181,10 @@ class Replicas:
         return state
 
     def shares(self, *joined: Any) -> Iterator[list[Any]]:
-        """Yield for each replica of a run its share of ``joined`` microbatches, nests of tensors or None.
+        """Yield the share of each replica of a run in the ``joined`` microbatches.
 
-        Until the next one the metrics in place are that replica's.
+        ``joined`` are nests of tensors, or None. Until the next share, that replica's metrics are
+        loaded.
         """
         if self.together == 1:
             yield list(joined)
@@ -159,10 +194,12 @@ class Replicas:
                 yield [tf.nest.map_structure(partial(self._share, number), nest) for nest in joined]
 
     def _share(self, number: int, joined: tf.Tensor | None) -> tf.Tensor | None:
+        """Return the share of replica ``number`` in the concatenated ``joined``."""
         return None if joined is None else tf.split(joined, self.together)[number]
 
     @contextmanager
     def _running(self, *, are_equal: bool) -> Iterator[None]:
+        """Set what ``running`` returns until the context ends."""
         _programs.append(Running(self.count, are_equal))
         try:
             yield
@@ -170,7 +207,10 @@ class Replicas:
             _programs.pop()
 
     def updating(self) -> AbstractContextManager[None]:
-        """Enter what is written for all replicas at once, on values that are equal in them: an optimiser's update."""
+        """Return a context for code that is common to all replicas, such as an optimiser's update.
+
+        The values in it are equal in all replicas.
+        """
         return self._running(are_equal=True)
 
     def metrics_of_each(self) -> list[dict[str, tf.Tensor]]:
@@ -179,13 +219,15 @@ class Replicas:
             return [self.model.get_metrics_result()]
         copies = [copy.read_value() for copy in self._copies[len(self._statistics) :]]
         found = []
-        for r in reversed(range(self.count)):  # so that the model's own are replica 0's in the end
+        # Replica 0 comes last, so that the model's own metrics hold its values at the end.
+        for r in reversed(range(self.count)):
             for variable, copy in zip(self._metrics, copies):
                 variable.assign(copy[r // self.together, r % self.together])
             found.append(self.model.get_metrics_result())
         return found[::-1]
 
     def _put_in_place(self, rows: list[tf.Tensor]) -> None:
+        """Load the state of a run's replicas."""
         for v, row in zip(self._kept, rows):
             v.assign(row[0])
         for number, lane in enumerate(self._lanes, 1):
@@ -193,11 +235,15 @@ class Replicas:
                 v.assign(row[number])
 
     def _taken(self) -> list[tf.Tensor]:
-        of_metrics = [tf.stack([v.read_value() for v in column]) for column in zip(self._metrics, *self._lanes)]
+        """Return the state of a run's replicas."""
+        of_metrics = []
+        for column in zip(self._metrics, *self._lanes):
+            of_metrics.append(tf.stack([v.read_value() for v in column]))
         return [*(v.read_value()[None] for v in self._statistics), *of_metrics]
 
     @contextmanager
     def _in_place(self, number: int) -> Iterator[None]:
+        """Load the metrics of replica ``number`` of the run until the context ends."""
         if number == 0:
             yield
             return
@@ -210,6 +256,7 @@ class Replicas:
             v.assign(first)
 
     def _repeated(self, variable: tf.Variable) -> tf.Tensor:
+        """Return the value of ``variable`` for every run, and of a metric for every replica."""
         is_metric = any(variable is v for v in self._metrics)
         rows = (self.runs, self.together if is_metric else 1)
         return tf.tile(variable.read_value()[None, None], [*rows, *(1 for _ in variable.shape)])

@@ -1,4 +1,4 @@
-"""The compiled programs of a model: training, and for a pipeline also evaluation and prediction.
+"""The compiled programs of a model: training, and for a pipeline evaluation and prediction.
 
 Each takes ``feed``, the microbatches of one execution stacked along a new first axis.
 """
@@ -30,7 +30,7 @@ from .stage_program import StageProgram
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """A model's stages with the options that they run under, which have been checked."""
+    """A model's stages with the checked options that they run under."""
 
     model: keras.Model
     functional: keras.Model
@@ -38,14 +38,19 @@ class Pipeline:
     options: PipelineOptions
     recompute: bool
     levels: int = 1
-    loops: dict[Task, PipelineLoop] = field(default_factory=dict)  # once a program has been traced
+    loops: dict[Task, PipelineLoop] = field(default_factory=dict)  # filled by tracing a program
 
     @cached_property
     def stages(self) -> ModelStages:
-        """What each stage does."""
+        """The work of each stage."""
         mode = self.options.effective_mode if self.recompute else None
         return ModelStages(
-            self.model, self.functional, self.graph, schedule=self.options.schedule, mode=mode, levels=self.levels
+            self.model,
+            self.functional,
+            self.graph,
+            schedule=self.options.schedule,
+            mode=mode,
+            levels=self.levels,
         )
 
     @property
@@ -55,7 +60,10 @@ class Pipeline:
 
     @property
     def ipu_of_layer(self) -> dict[str, int]:
-        """The device of each layer, by name; a layer that several stages use is where it is used first."""
+        """The device of each layer, by name.
+
+        A layer of several stages is on the device of the first of them.
+        """
         found: dict[str, int] = {}
         for call in self.graph.calls:
             found.setdefault(call.operation.name, self.devices[call.stage or 0])
@@ -66,11 +74,16 @@ class Pipeline:
         return Schedule.of(self.options.schedule, len(self.stages.stages), trains=trains)
 
     def loop(self, task: Task, feed: Any, microbatches: int, replicas: Replicas) -> PipelineLoop:
-        """Return the loop that runs ``microbatches`` of ``feed``; called in a graph under construction."""
+        """Return the loop that runs ``microbatches`` of ``feed``.
+
+        Called in a graph under construction.
+        """
         data = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape[1:], t.dtype), feed)
         programs: Sequence[StageProgram] = self.stages.programs(task, data, replicas)
         schedule = self.schedule(trains=task is Task.TRAIN)
-        self.loops[task] = PipelineLoop(schedule, tuple(programs), microbatches, self.options.reduction)
+        self.loops[task] = PipelineLoop(
+            schedule, tuple(programs), microbatches, self.options.reduction
+        )
         return self.loops[task]
 
 
@@ -83,14 +96,18 @@ def training_execution(
     *,
     is_one_of_several: bool = False,
 ) -> Any:
-    """Return the program that returns losses and gradient norms, one per update, the log of what ran, and the metrics.
+    """Return the training program.
 
-    In one of several processes it is the program of ``gradients_of_one_update``.
+    It returns losses and gradient norms, one per update, the log of the stages that ran, and the
+    metrics. In one of several processes it is the program of ``gradients_of_one_update``.
     """
     model.optimizer.build(model.trainable_variables)
 
     def execution(feed: Any) -> Any:
-        gradients_from, record = accumulated_gradients(model, feed, accumulation, replicas), tf.TensorSpec((0,), tf.int32)
+        gradients_from, record = (
+            accumulated_gradients(model, feed, accumulation, replicas),
+            tf.TensorSpec((0,), tf.int32),
+        )
         if pipeline is not None:
             loop = pipeline.loop(Task.TRAIN, feed, accumulation.steps, replicas)
             flat, variables = tf.nest.flatten(feed), [v.value for v in model.trainable_variables]
@@ -135,27 +152,48 @@ def evaluation_execution(
 
 
 def prediction_execution(model: keras.Model, pipeline: Pipeline | None, replicas: Replicas) -> Any:
-    """Return the program that returns the predictions for all microbatches, in their order, along the first axis."""
+    """Return the program that predicts all microbatches.
+
+    The predictions are concatenated along the first axis, in the data's order.
+    """
 
     def execution(feed: Any) -> Any:
         flat = tf.nest.flatten(feed)
         steps = flat[0].shape[0] // replicas.runs
         loop = pipeline.loop(Task.PREDICT, feed, steps, replicas) if pipeline else None
-        specs = [tf.TensorSpec(p.shape, p.dtype) for p in loop.reports] if loop else prediction_specs(model, feed)
-        pieces = [Pieces(replicas.runs, (steps, *spec.shape), spec.dtype) for spec in tf.nest.flatten(specs)]
+        specs = (
+            [tf.TensorSpec(p.shape, p.dtype) for p in loop.reports]
+            if loop
+            else prediction_specs(model, feed)
+        )
+        pieces = [
+            Pieces(replicas.runs, (steps, *spec.shape), spec.dtype)
+            for spec in tf.nest.flatten(specs)
+        ]
 
         def of_one(r: tf.Tensor, stores: list[Any]) -> list[Any]:
-            found = loop.run(flat, r * steps)[1] if loop else predict_microbatches(model, feed, r * steps, steps, specs)
-            return [[p.put(store, r, predicted) for p, store, predicted in zip(pieces, stores, found)]]
+            found = (
+                loop.run(flat, r * steps)[1]
+                if loop
+                else predict_microbatches(model, feed, r * steps, steps, specs)
+            )
+            return [
+                [p.put(store, r, predicted) for p, store, predicted in zip(pieces, stores, found)]
+            ]
 
         (stores,) = replicas.each(of_one, [p.empty(target_now()) for p in pieces])
         joined = [in_order(p.whole(store)) for p, store in zip(pieces, stores)]
-        return pipeline.stages.packed(joined) if pipeline else tf.nest.pack_sequence_as(specs, joined)
+        return (
+            pipeline.stages.packed(joined) if pipeline else tf.nest.pack_sequence_as(specs, joined)
+        )
 
     return tf.function(execution, jit_compile=True, autograph=False)
 
 
 def in_order(predicted: tf.Tensor) -> tf.Tensor:
-    """Return predictions, ``(runs, steps, batch, ...)``, in the data's order: of each step the microbatches of all runs."""
+    """Return predictions ``(runs, steps, batch, ...)`` in the data's order.
+
+    A step of the data has the microbatches of all runs.
+    """
     dealt = tf.transpose(predicted, [1, 0, *range(2, predicted.shape.rank)])
     return tf.reshape(dealt, (-1, *predicted.shape[3:]))

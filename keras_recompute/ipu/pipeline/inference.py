@@ -1,4 +1,4 @@
-"""Microbatches of a model without a pipeline, evaluated or predicted one after the other in a program's loop."""
+"""Evaluation and prediction of a model without a pipeline, in a loop over its microbatches."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from .accumulation import losses_of_each, record_each, repeat
 from .emulated_replicas import Replicas
 
 
-def evaluate_microbatches(model: keras.Model, feed: Any, first: tf.Tensor, count: int, replicas: Replicas) -> None:
-    """Update the metrics of ``model`` with microbatches ``feed[first]``, ..., as Keras's own test step does."""
+def evaluate_microbatches(
+    model: keras.Model, feed: Any, first: tf.Tensor, count: int, replicas: Replicas
+) -> None:
+    """Update the metrics of ``model`` with ``count`` microbatches from ``feed[first]`` on.
+
+    It does what Keras's own test step does.
+    """
 
     def microbatch(m: tf.Tensor) -> tuple[tf.Tensor]:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(_taken(feed, m))
@@ -27,28 +32,41 @@ def evaluate_microbatches(model: keras.Model, feed: Any, first: tf.Tensor, count
 
 
 def prediction_specs(model: keras.Model, feed: Any) -> Any:
-    """Return the nest of specs of what ``model`` predicts for a microbatch of ``feed``."""
+    """Return the nest of specs of the prediction for one microbatch of ``feed``."""
     data = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape[1:], t.dtype), feed)
-    traced = tf.function(lambda data: _predicted(model, data), autograph=False).get_concrete_function(data)
-    return tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), traced.structured_outputs)
+    traced = tf.function(
+        lambda data: _predicted(model, data), autograph=False
+    ).get_concrete_function(data)
+    return tf.nest.map_structure(
+        lambda t: tf.TensorSpec(t.shape, t.dtype), traced.structured_outputs
+    )
 
 
-def predict_microbatches(model: keras.Model, feed: Any, first: tf.Tensor, count: int, specs: Any) -> list[tf.Tensor]:
-    """Return the leaves of what ``model`` predicts for microbatches ``feed[first]``, ..., stacked; ``specs`` are of one."""
+def predict_microbatches(
+    model: keras.Model, feed: Any, first: tf.Tensor, count: int, specs: Any
+) -> list[tf.Tensor]:
+    """Return the stacked predictions for ``count`` microbatches from ``feed[first]`` on.
+
+    They are the leaves of the predictions; ``specs`` are those of one microbatch.
+    """
     pieces = [Pieces(count, tuple(spec.shape), spec.dtype) for spec in tf.nest.flatten(specs)]
 
     def microbatch(m: tf.Tensor, stores: list[Any]) -> tuple[Any, ...]:
         found = tf.nest.flatten(_predicted(model, _taken(feed, m)))
-        return m + 1, [p.put(store, m - first, value) for p, store, value in zip(pieces, stores, found)]
+        return m + 1, [
+            p.put(store, m - first, value) for p, store, value in zip(pieces, stores, found)
+        ]
 
     _, stores = repeat(microbatch, first, count, [p.empty(target_now()) for p in pieces])
     return [p.whole(store) for p, store in zip(pieces, stores)]
 
 
 def _predicted(model: keras.Model, data: Any) -> Any:
+    """Return the prediction for a microbatch."""
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
     return model(x, training=False)
 
 
 def _taken(feed: Any, m: tf.Tensor) -> Any:
+    """Return microbatch ``m``."""
     return tf.nest.map_structure(lambda t: t[m], feed)

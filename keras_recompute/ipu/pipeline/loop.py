@@ -1,12 +1,14 @@
 """A pipeline's schedule as one loop of the compiled program.
 
-Each turn of the loop runs every position of the schedule once, in order. A position without a microbatch, in the first
-and last turns, is skipped by a branch at run time: this is the ramp-up and the ramp-down, and the size of the program
-depends on the number of stages alone. What one position leaves for another is a value of the turn, or, where the turn
-ends in between, of the loop's state; what a stage keeps from forward to backward goes through its stash.
+Each turn of the loop runs every position of the schedule once, in order. In the first and last
+turns some positions have no microbatch and are skipped by a branch at run time: the ramp-up and the
+ramp-down. So the size of the program depends on the number of stages alone. A value that one
+position passes to another is a value of the turn or, if the turn ends in between, of the loop's
+state. The values that a stage keeps for its backward pass are in its stash.
 
-The branch is also what keeps positions apart. A compiler neither moves work out of it nor merges what two of them do,
-and each one takes the log of those that ran before, so they run in the order in which they are written down.
+The branch also separates the positions. A compiler moves no work out of it and does not merge the
+work of two. Each branch takes the log of the earlier ones, so they run in the order in which they
+are emitted.
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ _SHARED = -1
 
 @dataclass(frozen=True, eq=False)
 class PipelineLoop:
-    """Runs ``microbatches`` microbatches through ``stages`` in the order of ``schedule``.
+    """A loop that runs ``microbatches`` through ``stages`` in the order of ``schedule``.
 
-    In training the last stage hands on two scalars: the loss as it is differentiated, and as it is reported.
+    In training the outputs of the last stage are two scalars: the loss that is differentiated, and
+    the loss that is reported.
     """
 
     schedule: Schedule
@@ -45,11 +48,14 @@ class PipelineLoop:
 
     @cached_property
     def stashes(self) -> tuple[Stash, ...]:
-        """The stash of each stage; in inference there are none."""
+        """The stash of each stage; there are none in inference."""
         if not self.schedule.trains:
             return ()
         depths = [self.schedule.stash_depth(s) for s in range(len(self.stages))]
-        return tuple(Stash(depth, stage.kept(with_data=depth > 0)) for stage, depth in zip(self.stages, depths))
+        return tuple(
+            Stash(depth, stage.kept(with_data=depth > 0))
+            for stage, depth in zip(self.stages, depths)
+        )
 
     @property
     def log(self) -> Pieces:
@@ -59,12 +65,14 @@ class PipelineLoop:
     def run(
         self, feed: Sequence[tf.Tensor], first: tf.Tensor, variables: Sequence[tf.Variable] = ()
     ) -> tuple[list[tf.Tensor], list[tf.Tensor], tf.Tensor]:
-        """Return the accumulated gradient of each variable, what the last stage reported, and the log.
+        """Return the accumulated gradients, the reports of the last stage, and the log.
 
-        ``feed`` are the leaves of the microbatches, stacked; those to run begin at ``first``. Reports are stacked too.
+        There is a gradient for each of ``variables``. ``feed`` holds the leaves of the stacked
+        microbatches, and the loop begins with microbatch ``first``. Reports are stacked too.
         """
         slots = self._slots(variables)
-        # The compiler must not know that a position always has a microbatch, as under Sequential.
+        # Under Sequential a position always has a microbatch. XLA must not know that, because it
+        # would remove the branches that separate the positions.
         around = _Around(self, feed, first, variables, always=tf.logical_not(never([feed[0]])))
 
         def turn(t: tf.Tensor, state: _State) -> tuple[tf.Tensor, _State]:
@@ -73,40 +81,67 @@ class PipelineLoop:
                 work.take(position)
             return t + 1, work.state(state["waiting"])
 
-        start = {
-            "count": tf.constant(0),
-            "log": self.log.empty(target_now()),
-            "waiting": {key: [tf.zeros(s.shape, s.dtype) for s in specs] for key, specs in self._waiting().items()},
-            "rings": [stash.empty() for stash in self.stashes],
-            "sums": {slot: tf.zeros(variables[slot[1]].shape, variables[slot[1]].dtype) for slot in slots},
+        start = self._initial_state(variables, slots)
+        turns = self.schedule.turns(self.microbatches)
+        _, end = tf.while_loop(
+            lambda t, _: t < turns, turn, (tf.constant(0), start), parallel_iterations=1
+        )
+        gradients = []
+        for number, v in enumerate(variables):
+            parts = [end["sums"][slot] for slot in slots if slot[1] == number]
+            gradients.append(tf.add_n(parts) if parts else tf.zeros(v.shape, v.dtype))
+        reported = [p.whole(store) for p, store in zip(self.reports, end["reports"])]
+        return gradients, reported, self.log.whole(end["log"])
+
+    def _initial_state(
+        self, variables: Sequence[tf.Variable], slots: Sequence[tuple[int, int]]
+    ) -> _State:
+        """Return the loop's state before the first turn: nothing has run, and all sums are zero."""
+        count, log = tf.constant(0), self.log.empty(target_now())
+        waiting = {}
+        for key, specs in self._waiting().items():
+            waiting[key] = [tf.zeros(s.shape, s.dtype) for s in specs]
+        rings = [stash.empty() for stash in self.stashes]
+        sums = {}
+        for slot in slots:
+            variable = variables[slot[1]]
+            sums[slot] = tf.zeros(variable.shape, variable.dtype)
+        return {
+            "count": count,
+            "log": log,
+            "waiting": waiting,
+            "rings": rings,
+            "sums": sums,
             "reports": [pieces.empty(target_now()) for pieces in self.reports],
         }
-        turns = self.schedule.turns(self.microbatches)
-        _, end = tf.while_loop(lambda t, _: t < turns, turn, (tf.constant(0), start), parallel_iterations=1)
-        by_variable = [[end["sums"][slot] for slot in slots if slot[1] == number] for number in range(len(variables))]
-        gradients = [tf.add_n(parts) if parts else tf.zeros(v.shape, v.dtype) for parts, v in zip(by_variable, variables)]
-        return gradients, [p.whole(store) for p, store in zip(self.reports, end["reports"])], self.log.whole(end["log"])
 
     @property
     def reports(self) -> list[Pieces]:
-        """What is collected from the last stage: the loss in training, else all that it hands on."""
+        """The collected outputs of the last stage: in training the reported loss, else all."""
         reported = self.stages[-1].outputs[1 if self.schedule.trains else 0 :]
         return [Pieces(self.microbatches, tuple(spec.shape), spec.dtype) for spec in reported]
 
     def slot(self, stage: int, variable: int) -> tuple[int, int]:
-        """Return the key of an accumulator. A variable that stages share has one; of a running mean each stage has its
-        own, since the stages are at different microbatches."""
+        """Return the key of an accumulator.
+
+        A variable that stages share has one accumulator. For a running mean each stage has its own,
+        because the stages are at different microbatches.
+        """
         return (stage if self.reduction is Reduction.RUNNING_MEAN else _SHARED, variable)
 
     def _slots(self, variables: Sequence[tf.Variable]) -> list[tuple[int, int]]:
+        """Return the keys of all accumulators."""
         number = {v.ref(): n for n, v in enumerate(variables)}
         used = (
-            self.slot(s, number[v.ref()]) for s, stage in enumerate(self.stages) for v in stage.variables if v.ref() in number
+            self.slot(s, number[v.ref()])
+            for s, stage in enumerate(self.stages)
+            for v in stage.variables
+            if v.ref() in number
         )
         return list(dict.fromkeys(used))
 
     def _waiting(self) -> dict[tuple[str, int], tuple[tf.TensorSpec, ...]]:
-        """Return what is part of the loop's state: what waits from one turn to the next."""
+        """Return the specs of the values that wait from one turn to the next, by key."""
         schedule, last = self.schedule, len(self.stages) - 1
         waiting: dict[tuple[str, int], tuple[tf.TensorSpec, ...]] = {}
         for s, stage in enumerate(self.stages):
@@ -120,13 +155,13 @@ class PipelineLoop:
         return waiting
 
 
-# The loop's state by name; its parts are nests of tensors.
+# The loop's state by name; the values are nests of tensors.
 _State = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class _Around:
-    """What the turns of a loop read and do not change."""
+    """The loop-invariant values that the turns read."""
 
     loop: PipelineLoop
     feed: Sequence[tf.Tensor]
@@ -136,16 +171,23 @@ class _Around:
 
 
 class _Turn:
-    """One turn of the loop under construction: ``take`` writes a position, ``state`` is what it leaves."""
+    """One turn of the loop under construction.
+
+    ``take`` emits a position, and ``state`` is the loop's state after it.
+    """
 
     def __init__(self, around: _Around, t: tf.Tensor, state: _State) -> None:
         self._around, self._loop, self._t = around, around.loop, t
         self._count, self._log = state["count"], state["log"]
         self._waiting = dict(state["waiting"])
-        self._rings, self._sums, self._reports = list(state["rings"]), dict(state["sums"]), list(state["reports"])
+        self._rings, self._sums, self._reports = (
+            list(state["rings"]),
+            dict(state["sums"]),
+            list(state["reports"]),
+        )
 
     def state(self, kept: Any) -> _State:
-        """Return the state after the turn, in which what waits is what waits in ``kept``."""
+        """Return the state after the turn, with the waiting values of the keys in ``kept``."""
         return {
             "count": self._count,
             "log": self._log,
@@ -156,12 +198,13 @@ class _Turn:
         }
 
     def take(self, position: int) -> None:
-        """Write what runs at ``position``."""
+        """Emit the work of ``position``."""
         action = self._loop.schedule.action(position, 0)
         m = self._t - self._loop.schedule.lag(position)
         (self._backward if action.is_backward else self._forward)(action.stage, m, position)
 
     def _forward(self, s: int, m: tf.Tensor, position: int) -> None:
+        """Emit the forward pass of stage ``s`` over microbatch ``m``."""
         stage, number, feed = self._loop.stages[s], self._around.first + m, self._around.feed
         received = self._waiting.get((_HANDED_ON, s - 1), [])
 
@@ -176,17 +219,21 @@ class _Turn:
         if self._loop.schedule.trains:
             self._keep(s, m, [received[n] for n in stage.kept_received], saved)
 
-    def _keep(self, s: int, m: tf.Tensor, received: Sequence[tf.Tensor], saved: Sequence[tf.Tensor]) -> None:
+    def _keep(
+        self, s: int, m: tf.Tensor, received: Sequence[tf.Tensor], saved: Sequence[tf.Tensor]
+    ) -> None:
+        """Store what the backward pass of stage ``s`` needs of microbatch ``m``."""
         stash, stage, number = self._loop.stashes[s], self._loop.stages[s], self._around.first + m
         if not stash.depth:
             self._waiting[_KEPT, s] = [*received, *saved]
             return
         kept = [*received, *(self._around.feed[n][number] for n in stage.kept_data), *saved]
-        # By way of the count, which is never negative, the compiler sees that the ring has been read by now. Else it would
-        # copy the ring.
+        # The count is never negative, so this adds 0. It makes the write depend on the earlier
+        # reads of the ring, which XLA would otherwise copy.
         self._rings[s] = stash.put(self._rings[s], kept, m + tf.minimum(self._count, 0))
 
     def _report(self, m: tf.Tensor, outputs: Sequence[tf.Tensor]) -> None:
+        """Collect the outputs of the last stage."""
         pieces, place = self._loop.reports, tf.clip_by_value(m, 0, self._loop.microbatches - 1)
         reported = outputs[len(outputs) - len(pieces) :]
         there = self._is_there(m)
@@ -196,6 +243,7 @@ class _Turn:
         ]
 
     def _backward(self, s: int, m: tf.Tensor, position: int) -> None:
+        """Emit the backward pass of stage ``s`` over microbatch ``m``."""
         stage, stash, incoming = self._loop.stages[s], self._loop.stashes[s], self._incoming(s)
         rings, waiting = self._rings[s], self._waiting.get((_KEPT, s), [])
 
@@ -204,9 +252,11 @@ class _Turn:
                 feed, number = list(self._around.feed), self._around.first + m
                 kept = iter(waiting)
                 if stash.depth:
-                    of_data = range(len(stage.kept_received), len(stage.kept_received) + len(stage.kept_data))
+                    of_data = range(
+                        len(stage.kept_received), len(stage.kept_received) + len(stage.kept_data)
+                    )
                     kept = iter(stash.take(rings, m, but=of_data))
-                    # The data of a microbatch is selected where it is read, as that of the feed is.
+                    # As with the feed, a microbatch's data is sliced where it is read.
                     feed, number = [None] * stage.leaves, stash.place(m)
                     for n, ring in zip(stage.kept_data, of_data):
                         feed[n] = stash.whole(rings, ring)
@@ -221,13 +271,20 @@ class _Turn:
         self._accumulate(s, m, found[len(stage.gradients) :])
 
     def _incoming(self, s: int) -> list[tf.Tensor | None]:
-        """Return the gradient of each output of stage ``s``; of the losses, only the first is differentiated."""
+        """Return the gradient of each output of stage ``s``.
+
+        Of the losses only the first is differentiated.
+        """
         if s == len(self._loop.stages) - 1:
             return [tf.ones((), self._loop.stages[s].outputs[0].dtype), None]
         found = iter(self._waiting[_GRADIENTS, s + 1])
-        return [next(found) if has_gradient else None for has_gradient in self._loop.stages[s + 1].received_gradients]
+        return [
+            next(found) if has_gradient else None
+            for has_gradient in self._loop.stages[s + 1].received_gradients
+        ]
 
     def _accumulate(self, s: int, m: tf.Tensor, gradients: Sequence[tf.Tensor]) -> None:
+        """Add the gradients of stage ``s`` to their accumulators."""
         reduction = self._loop.reduction
         number = {v.ref(): n for n, v in enumerate(self._around.variables)}
         slots = []
@@ -236,16 +293,20 @@ class _Turn:
                 continue
             slot = self._loop.slot(s, number[variable.ref()])
             total = accumulate(reduction, self._sums[slot], gradient, m)
-            # Unlike a sum after a zero, a mean is not the same after a microbatch that there is none of.
+            # A running mean, unlike a sum, changes when a missing microbatch contributes zero.
             is_mean = reduction is Reduction.RUNNING_MEAN
-            self._sums[slot] = tf.where(self._is_there(m), total, self._sums[slot]) if is_mean else total
+            self._sums[slot] = (
+                tf.where(self._is_there(m), total, self._sums[slot]) if is_mean else total
+            )
             slots.append(slot)
         if slots:
-            # What runs next waits for the sums, so that the gradients are gone by then.
+            # The next position depends on the sums, so the gradients are freed before it runs.
             self._count += tf.cast(never([self._sums[slot] for slot in slots]), tf.int32)
 
-    def _branch(self, position: int, m: tf.Tensor, work: Callable[[], list[tf.Tensor]], like: Sequence[Any]) -> list[tf.Tensor]:
-        """Return ``work()`` if there is a microbatch ``m``, else zeros; note in the log that it ran."""
+    def _branch(
+        self, position: int, m: tf.Tensor, work: Callable[[], list[tf.Tensor]], like: Sequence[Any]
+    ) -> list[tf.Tensor]:
+        """Return ``work()`` if microbatch ``m`` exists, else zeros; log that it ran."""
         count, log, entry = self._count, self._log, position * self._loop.microbatches + m
 
         def run() -> list[tf.Tensor]:
@@ -258,4 +319,5 @@ class _Turn:
         return results
 
     def _is_there(self, m: tf.Tensor) -> tf.Tensor:
+        """Return whether microbatch ``m`` exists."""
         return self._around.always & (m >= 0) & (m < self._loop.microbatches)

@@ -1,7 +1,8 @@
-"""The pipeline stages of a Keras model in training, evaluation and prediction, as programs.
+"""The pipeline stages of a Keras model as programs, for training, evaluation and prediction.
 
-Each stage calls its layers as the model does. The last one returns the loss and updates the metrics, or returns the
-predictions. Masks, and losses that layers add, are handed on to where they are needed (see ``models.aside``).
+Each stage calls its layers as the model does. The last stage returns the loss and updates the
+metrics, or returns the predictions. Masks and losses that layers add are passed on to the stages
+that need them (see ``models.aside``).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .staged_graph import stage_graphs
 
 
 class Task(enum.Enum):
-    """What a pipeline runs for."""
+    """The purpose that a pipeline runs for."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
@@ -37,9 +38,9 @@ class Task(enum.Enum):
 
 
 class ModelStages:
-    """The stages of ``model``, whose layers are called as in ``functional``, with ``graph``'s stages.
+    """The stages of ``model``, with layer calls as in ``functional`` and stages as in ``graph``.
 
-    ``mode`` is None where nothing is recomputed; ``levels`` is as for ``ExecutionPlan``.
+    ``mode`` is None if nothing is recomputed. ``levels`` is as for ``ExecutionPlan``.
     """
 
     def __init__(
@@ -56,20 +57,27 @@ class ModelStages:
         is_interleaved = mode is RecomputationMode.RecomputeAndBackpropagateInterleaved
         count = 1 + max(call.stage or 0 for call in graph.calls)
         if is_interleaved and schedule is PipelineSchedule.Sequential:
-            # No stage of another microbatch runs in between, so work may move from one stage to the one before.
+            # Stages of one microbatch run consecutively, so work may move to the previous stage.
             graph = distributed(graph)
         self.graph, self.stages = graph, stage_graphs(graph, count)
-        # A stash holds checkpoints alone: what several microbatches keep costs as often as there are of them.
-        has_stash = [Schedule.of(schedule, count).stash_depth(number) > 0 for number in range(count)]
+        # A stash holds only checkpoints, because its size is multiplied by its microbatches.
+        has_stash = [
+            Schedule.of(schedule, count).stash_depth(number) > 0 for number in range(count)
+        ]
         self.plans = tuple(
-            ExecutionPlan.of(stage, levels, replays_end=number < count - 1, keeps_results=not has_stash[number])
+            ExecutionPlan.of(
+                stage, levels, replays_end=number < count - 1, keeps_results=not has_stash[number]
+            )
             if is_interleaved
             else ExecutionPlan.without_recomputation(stage)
             for number, stage in enumerate(self.stages)
         )
 
     def programs(self, task: Task, data: Any, replicas: Replicas) -> tuple[StageProgram, ...]:
-        """Trace the stages, in a graph under construction, for microbatches like ``data``, a nest of specs."""
+        """Trace the stages for microbatches like ``data``, a nest of specs.
+
+        Called in a graph under construction.
+        """
         for layer in layers_in(self.model):
             remove_losses(layer, losses_of(layer))  # as Keras does when a model is called
         found: list[StageProgram] = []
@@ -86,12 +94,23 @@ class ModelStages:
         return tuple(found)
 
     def _policy(self, number: int) -> Policy:
-        replays_all = self.mode is RecomputationMode.RecomputeThenBackpropagate and number < len(self.plans) - 1
+        """Return which residuals stage ``number`` saves."""
+        replays_all = (
+            self.mode is RecomputationMode.RecomputeThenBackpropagate
+            and number < len(self.plans) - 1
+        )
         return save_nothing if replays_all else save_tensors
 
-    def _work(self, number: int, task: Task, before: Aside | None, aside: Aside, replicas: Replicas) -> Work:
+    def _work(
+        self, number: int, task: Task, before: Aside | None, aside: Aside, replicas: Replicas
+    ) -> Work:
+        """Return the function that runs stage ``number``."""
         is_training = task is Task.TRAIN
-        plan = self.plans[number] if is_training else ExecutionPlan.without_recomputation(self.stages[number])
+        plan = (
+            self.plans[number]
+            if is_training
+            else ExecutionPlan.without_recomputation(self.stages[number])
+        )
 
         def work(received: list[tf.Tensor], data: Any) -> Sequence[tf.Tensor]:
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
@@ -106,20 +125,29 @@ class ModelStages:
                 return aside.gather(run)
             if task is Task.PREDICT:
                 return aside.gather(run)[: len(self.graph.outputs)]
-            return aside.gather(lambda: self._loss((x, y, sample_weight), run(), replicas, is_training))[: 1 + is_training]
+            return aside.gather(
+                lambda: self._loss((x, y, sample_weight), run(), replicas, is_training)
+            )[: 1 + is_training]
 
         return work
 
-    def _loss(self, data: Any, outputs: list[tf.Tensor], replicas: Replicas, training: bool) -> list[tf.Tensor]:
-        """Return the loss as it is reported, in training before it as it is differentiated, and update the metrics."""
+    def _loss(
+        self, data: Any, outputs: list[tf.Tensor], replicas: Replicas, training: bool
+    ) -> list[tf.Tensor]:
+        """Update the metrics and return the reported loss.
+
+        In training the loss that is differentiated comes before it.
+        """
         (x, y, sample_weight), y_pred = data, self.packed(outputs)
         parts = (x, y, y_pred, sample_weight)
         losses = losses_of_each(self.model, parts, replicas, training=training)
         record_each(self.model, parts, replicas, losses)
         reported = mean_of(losses)
-        return [self.model.optimizer.scale_loss(sum_of(losses)), reported] if training else [reported]
+        return (
+            [self.model.optimizer.scale_loss(sum_of(losses)), reported] if training else [reported]
+        )
 
     def packed(self, outputs: Sequence[Any]) -> Any:
-        """Return the flat ``outputs`` in the structure of the model's."""
+        """Return the flat ``outputs`` in the structure of the model's outputs."""
         y_pred = keras.tree.pack_sequence_as(self.functional.output, list(outputs))
         return y_pred[0] if isinstance(y_pred, (list, tuple)) and len(y_pred) == 1 else y_pred

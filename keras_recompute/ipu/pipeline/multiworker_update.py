@@ -1,7 +1,9 @@
-"""Several processes train copies of one model: each runs its own microbatches, and their gradients are put together.
+"""The update of a model that several processes train together.
 
-An addition to Graphcore's API, which has poprun and popdist for it. An execution is then two programs: the gradients of one
-update, compiled by XLA, and the update, which is not, since XLA has no collectives on a CPU.
+Each process runs its own microbatches, and their gradients are combined. This is an addition to
+Graphcore's API, which has poprun and popdist for it. An execution is two programs: the gradients of
+one update, compiled by XLA, and the update, which is not compiled, because XLA has no collectives
+on a CPU.
 """
 
 from __future__ import annotations
@@ -20,24 +22,28 @@ _Result = TypeVar("_Result")
 def gradients_of_one_update(
     accumulation: Accumulation, gradients_from: Gradients
 ) -> tuple[Sequence[tf.Tensor], tf.Tensor, tf.Tensor]:
-    """Return the gradients of this process's microbatches, their mean loss, and the record of what ran."""
+    """Return this process's gradients, the mean loss, and the record of what ran."""
     gradients, total, record = gradients_from(tf.constant(0))
     if accumulation.reduction is Reduction.MEAN:
         gradients = [g / accumulation.steps for g in gradients]
     return gradients, total / accumulation.steps, record
 
 
-def update_of_all(model: Any, accumulation: Accumulation, strategy: tf.distribute.Strategy) -> Callable[..., Any]:
-    """Return the function that updates ``model`` in every process, from the gradients and the loss that each found.
+def update_of_all(
+    model: Any, accumulation: Accumulation, strategy: tf.distribute.Strategy
+) -> Callable[..., Any]:
+    """Return the function that updates ``model`` in every process.
 
-    The update is that of one process with the microbatches of all. The function returns the loss and the norm of the gradient,
-    each of shape ``(1,)``.
+    It takes the gradients and the loss of this process. The update is that of one process with the
+    microbatches of all. It returns the loss and the norm of the gradient, each of shape ``(1,)``.
     """
 
     @tf.function(autograph=False)
     def update(gradients: Sequence[tf.Tensor], loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         with tf.name_scope(update_scope()):
-            gradients = _put_together(strategy, gradients, "SUM" if accumulation.reduction is Reduction.SUM else "MEAN")
+            gradients = _put_together(
+                strategy, gradients, "SUM" if accumulation.reduction is Reduction.SUM else "MEAN"
+            )
             (loss,) = _put_together(strategy, [loss], "MEAN")
             norm = tf.linalg.global_norm(gradients)
             model.optimizer.apply(gradients, model.trainable_variables)
@@ -46,8 +52,13 @@ def update_of_all(model: Any, accumulation: Accumulation, strategy: tf.distribut
     return update
 
 
-def with_metrics_of_all(model: Any, strategy: tf.distribute.Strategy, read: Callable[[], _Result]) -> _Result:
-    """Return ``read()`` while the metrics of ``model`` hold what all processes have seen; then they are this one's again."""
+def with_metrics_of_all(
+    model: Any, strategy: tf.distribute.Strategy, read: Callable[[], _Result]
+) -> _Result:
+    """Return ``read()`` while the metrics of ``model`` hold the sums over all processes.
+
+    Afterwards they hold this process's values again.
+    """
     variables = model.metrics_variables
     own = [tf.identity(variable.value) for variable in variables]
     try:
@@ -59,13 +70,19 @@ def with_metrics_of_all(model: Any, strategy: tf.distribute.Strategy, read: Call
             variable.assign(value)
 
 
-def _put_together(strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor], how: str) -> list[tf.Tensor]:
-    """Return each of ``tensors`` over all processes, by one collective for those of a type."""
+def _put_together(
+    strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor], how: str
+) -> list[tf.Tensor]:
+    """Return each of ``tensors`` reduced over all processes, with one collective per type."""
     found: dict[int, tf.Tensor] = {}
-    for dtype in dict.fromkeys(t.dtype for t in tensors):  # in the same order everywhere
+    # Every process must run the collectives in the same order, so a set will not do.
+    for dtype in dict.fromkeys(t.dtype for t in tensors):
         numbers = [number for number, t in enumerate(tensors) if t.dtype == dtype]
         joined = tf.concat([tf.reshape(tensors[number], [-1]) for number in numbers], 0)
         joined = strategy.reduce(how, joined, axis=None)
         parts = tf.split(joined, [tensors[number].shape.num_elements() for number in numbers])
-        found.update((number, tf.reshape(part, tensors[number].shape)) for number, part in zip(numbers, parts))
+        found.update(
+            (number, tf.reshape(part, tensors[number].shape))
+            for number, part in zip(numbers, parts)
+        )
     return [found[number] for number in range(len(tensors))]

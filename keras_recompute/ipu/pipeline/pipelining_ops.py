@@ -1,4 +1,4 @@
-"""``tensorflow.python.ipu.pipelining_ops``: schedules, recomputation modes, and the checkpoint operation."""
+"""``tensorflow.python.ipu.pipelining_ops``: schedules, modes, and the checkpoint operation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PipelineSchedule(enum.Enum):
 
 
 class RecomputationMode(enum.Enum):
-    """What is recomputed in a pipeline stage, and when (Graphcore: pipelined training)."""
+    """What a pipeline stage recomputes, and when (Graphcore: pipelined training)."""
 
     Auto = 0
     RecomputeThenBackpropagate = 1
@@ -28,7 +28,12 @@ class RecomputationMode(enum.Enum):
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
-    """Return ``tensors``, any nest of them, marked as values to keep; of symbolic Keras tensors, through the layer."""
+    """Return a nest of ``tensors`` marked as values to keep.
+
+    Symbolic Keras tensors are marked by the layer.
+    """
     if any(isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten(tensors)):
         return RecomputationCheckpoint(name=name)(tensors)
-    return keras.tree.map_structure(lambda t: checkpoint_name(t, name or "recomputation_checkpoint"), tensors)
+    return keras.tree.map_structure(
+        lambda t: checkpoint_name(t, name or "recomputation_checkpoint"), tensors
+    )

@@ -1,6 +1,7 @@
-"""Options of a model for pipelining and gradient accumulation, and the checks of them (Graphcore: Keras models).
+"""Options for pipelining and gradient accumulation, and their checks.
 
-What can never work is refused where it is set. What depends on the stages is checked when the pipeline is built.
+Impossible values are refused when they are set. Checks that depend on the stages run when the
+pipeline is built. Source: Graphcore, Keras models.
 """
 
 from __future__ import annotations
@@ -19,26 +20,39 @@ from .schedule import microbatch_multiple
 GradientAccumulationReductionMethod = Reduction
 
 _Mode, _Schedule = RecomputationMode, PipelineSchedule
-# Which modes a schedule can be combined with; the first of them is what Auto means.
+# The modes that a schedule can be combined with; Auto means the first of them.
 MODES = {
-    _Schedule.Grouped: (_Mode.RecomputeThenBackpropagate, _Mode.RecomputeAndBackpropagateInterleaved),
+    _Schedule.Grouped: (
+        _Mode.RecomputeThenBackpropagate,
+        _Mode.RecomputeAndBackpropagateInterleaved,
+    ),
     _Schedule.Interleaved: (_Mode.RecomputeThenBackpropagate,),
     _Schedule.Sequential: (_Mode.RecomputeAndBackpropagateInterleaved,),
 }
-_SET_BY_KERAS = ("computational_stages", "repeat_count", "inputs", "infeed_queue", "outfeed_queue", "optimizer_function")
+_SET_BY_KERAS = (
+    "computational_stages",
+    "repeat_count",
+    "inputs",
+    "infeed_queue",
+    "outfeed_queue",
+    "optimizer_function",
+)
 _OWN_ARGUMENT = {
     "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
     "device_mapping": "device_mapping",
     "accumulate_outfeed": "accumulate_outfeed",
 }
 _REFUSED = ("offload_weight_update_variables", "offload_activations", "gradient_accumulation_dtype")
-_WITHOUT_EFFECT = ("forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options")
+_WITHOUT_EFFECT = (
+    "forward_propagation_stages_poplar_options",
+    "backward_propagation_stages_poplar_options",
+)
 _ENUMS = ("pipeline_schedule", "recomputation_mode")
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """What ``set_pipelining_options`` or ``set_gradient_accumulation_options`` was given.
+    """The arguments of ``set_pipelining_options`` or ``set_gradient_accumulation_options``.
 
     ``schedule`` and ``mode`` may hold anything until ``check`` has been called.
     """
@@ -52,12 +66,23 @@ class PipelineOptions:
 
     @classmethod
     def of_pipeline(
-        cls, steps: Any, device_mapping: Any, accumulate_outfeed: Any, reduction: Any, /, **pipelining_kwargs: Any
+        cls,
+        steps: Any,
+        device_mapping: Any,
+        accumulate_outfeed: Any,
+        reduction: Any,
+        /,
+        **pipelining_kwargs: Any,
     ) -> PipelineOptions:
-        """Return the options, or raise ValueError for values that can never work, TypeError for an unknown name."""
+        """Return the options of a pipeline.
+
+        Raises ValueError for impossible values, TypeError for an unknown name.
+        """
         for name, value in pipelining_kwargs.items():
             if name in _SET_BY_KERAS:
-                raise ValueError(f"{name!r} is set by Keras and cannot be given to set_pipelining_options")
+                raise ValueError(
+                    f"{name!r} is set by Keras and cannot be given to set_pipelining_options"
+                )
             if name in _OWN_ARGUMENT:
                 raise ValueError(f"{name!r} has an argument of its own: use {_OWN_ARGUMENT[name]}=")
             if name in _REFUSED and value:
@@ -67,7 +92,9 @@ class PipelineOptions:
         if device_mapping is not None and not (
             isinstance(device_mapping, list) and all(type(d) is int for d in device_mapping)
         ):
-            raise ValueError(f"device_mapping must be a list of int, one per stage, not {device_mapping!r}")
+            raise ValueError(
+                f"device_mapping must be a list of int, one per stage, not {device_mapping!r}"
+            )
         return cls(
             positive_or_none("gradient_accumulation_steps_per_replica", steps),
             None if device_mapping is None else tuple(device_mapping),
@@ -79,23 +106,31 @@ class PipelineOptions:
 
     @classmethod
     def of_accumulation(cls, steps: Any, reduction: Any, /, **kwargs: Any) -> PipelineOptions:
-        """Return the options of a model that is not a pipeline; raises as ``of_pipeline``."""
+        """Return the options of a model that is no pipeline; raises as ``of_pipeline`` does."""
         for name, value in kwargs.items():
             if name not in _REFUSED:
                 raise TypeError(f"set_gradient_accumulation_options does not know {name!r}")
             if value:
                 raise refuse(name, value)
-        return cls(positive_or_none("gradient_accumulation_steps_per_replica", steps), reduction=reduction_method(reduction))
+        return cls(
+            positive_or_none("gradient_accumulation_steps_per_replica", steps),
+            reduction=reduction_method(reduction),
+        )
 
     @property
     def effective_mode(self) -> RecomputationMode:
-        """The mode, with Auto replaced by what it means for the schedule."""
+        """The mode, with Auto resolved for the schedule."""
         return MODES[self.schedule][0] if self.mode is RecomputationMode.Auto else self.mode
 
     def check(self, stages: Sequence[int], *, trains: bool, microbatches: int) -> None:
-        """Raise what Graphcore's API raises when a pipeline of ``stages`` is built for runs of ``microbatches``."""
+        """Check a pipeline of ``stages`` with runs of ``microbatches``.
+
+        Raises what Graphcore's API raises when such a pipeline is built.
+        """
         if list(stages) != list(range(len(stages))):
-            raise RuntimeError(f"the pipeline stages {list(stages)} have a gap: number them from 0 without one")
+            raise RuntimeError(
+                f"the pipeline stages {list(stages)} have a gap: number them from 0 without one"
+            )
         if len(stages) < 2:
             raise ValueError("a pipeline needs at least two stages, but all calls are in stage 0")
         if not isinstance(self.schedule, PipelineSchedule):
@@ -105,15 +140,23 @@ class PipelineOptions:
         mapping = self.device_mapping
         if mapping is not None and len(mapping) != len(stages):
             raise ValueError(f"device_mapping has {len(mapping)} entries for {len(stages)} stages")
-        if trains and self.schedule is PipelineSchedule.Interleaved and mapping and len(set(mapping)) < len(mapping):
+        if (
+            trains
+            and self.schedule is PipelineSchedule.Interleaved
+            and mapping
+            and len(set(mapping)) < len(mapping)
+        ):
             raise NotImplementedError(
-                f"the Interleaved schedule cannot train with device_mapping={list(mapping)}, which uses a device twice: give "
-                f"every stage a device of its own"
+                f"the Interleaved schedule cannot train with device_mapping={list(mapping)}, "
+                "which uses a device twice: give every stage a device of its own"
             )
         if trains and self.effective_mode not in MODES[self.schedule]:
             can = " or ".join(mode.name for mode in MODES[self.schedule])
             raise tf.errors.UnimplementedError(
-                None, None, f"the {self.schedule.name} schedule cannot be combined with {self.mode.name}: use {can}"
+                None,
+                None,
+                f"the {self.schedule.name} schedule cannot be combined with {self.mode.name}: use "
+                f"{can}",
             )
         multiple = microbatch_multiple(self.schedule, len(stages), trains=trains)
         if microbatches % multiple:
@@ -121,22 +164,28 @@ class PipelineOptions:
             raise tf.errors.FailedPreconditionError(
                 None,
                 None,
-                f"a pipeline of {len(stages)} stages under the {self.schedule.name} schedule runs a multiple of {multiple} "
-                f"microbatches, not {microbatches}: change the {counted}",
+                f"a pipeline of {len(stages)} stages under the {self.schedule.name} schedule runs "
+                f"a multiple of {multiple} microbatches, not {microbatches}: change the {counted}",
             )
 
 
 def positive_or_none(name: str, value: Any) -> int | None:
-    """Return ``value``, or raise ValueError unless it is a positive int or None."""
+    """Return ``value``; raise ValueError unless it is a positive int or None."""
     if value is not None and (type(value) is not int or value < 1):
         raise ValueError(f"{name} must be a positive whole number, not {value!r}")
     return value
 
 
 def reduction_method(value: Any) -> Reduction:
-    """Return the method that ``value``, a member or its name in any case, stands for; raise ValueError if none."""
+    """Return the reduction that ``value`` names; raise ValueError if there is none.
+
+    ``value`` is a member, or its name in upper or lower case.
+    """
     methods = {method.value: method for method in Reduction}
     method = value if isinstance(value, Reduction) else methods.get(str(value).lower())
     if method is None:
-        raise ValueError(f"gradient_accumulation_reduction_method must be SUM, MEAN or RUNNING_MEAN, not {value!r}")
+        raise ValueError(
+            "gradient_accumulation_reduction_method must be SUM, MEAN or RUNNING_MEAN, not "
+            f"{value!r}"
+        )
     return method

@@ -1,4 +1,7 @@
-"""How the metrics of replicas are put together for Keras (Graphcore: set_replication_options)."""
+"""The reduction of the metrics of replicas to one result for Keras.
+
+Source: Graphcore, set_replication_options.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ import tensorflow as tf
 
 
 class ReplicatedMetricReductionMethod(enum.Enum):
-    """How metrics of replicas are put together.
+    """How metrics of replicas are reduced.
 
-    NONE: those of the last replica stand for all. LIST: the values of all replicas, in their order. SUM and MEAN: one value.
+    NONE takes the last replica's, LIST the values of all replicas in their order, and SUM and MEAN
+    one value.
     """
 
     NONE = 1
@@ -22,17 +26,25 @@ class ReplicatedMetricReductionMethod(enum.Enum):
 
 
 def reduction_of_metrics(value: Any) -> ReplicatedMetricReductionMethod:
-    """Return the method that ``value``, a member or its name in any case, stands for; raise ValueError if none."""
+    """Return the method that ``value`` names; raise ValueError if there is none.
+
+    ``value`` is a member, or its name in upper or lower case.
+    """
     if isinstance(value, ReplicatedMetricReductionMethod):
         return value
     names = [method.name for method in ReplicatedMetricReductionMethod]
     if not isinstance(value, str) or value.upper() not in names:
-        raise ValueError(f"replicated_metric_reduction_method must be one of {', '.join(names)}, not {value!r}")
+        raise ValueError(
+            f"replicated_metric_reduction_method must be one of {', '.join(names)}, not {value!r}"
+        )
     return ReplicatedMetricReductionMethod[value.upper()]
 
 
 def reduce_metrics(results: Sequence[Any], method: ReplicatedMetricReductionMethod) -> Any:
-    """Return the nests ``results``, one per replica, as one: each value is of shape ``()``, with LIST ``(replicas,)``."""
+    """Return the nests ``results``, one per replica, reduced to one.
+
+    Values have shape ``()``, or ``(replicas,)`` with LIST.
+    """
     if len(results) == 1 or method is ReplicatedMetricReductionMethod.NONE:
         return results[-1]
     put_together = {
@@ -40,4 +52,6 @@ def reduce_metrics(results: Sequence[Any], method: ReplicatedMetricReductionMeth
         ReplicatedMetricReductionMethod.SUM: tf.add_n,
         ReplicatedMetricReductionMethod.MEAN: lambda values: tf.add_n(values) / len(values),
     }[method]
-    return tf.nest.map_structure(lambda *values: put_together([tf.convert_to_tensor(v) for v in values]), *results)
+    return tf.nest.map_structure(
+        lambda *values: put_together([tf.convert_to_tensor(v) for v in values]), *results
+    )

@@ -1,13 +1,14 @@
-"""When which stage of a pipeline runs, as data.
+"""The schedule of a pipeline as data: which stage runs when.
 
-A pipeline of S stages has 2S *positions* in training: position j is the forward pass of stage j for j < S, else the
-backward pass of stage 2S-1-j. (Inference has the S forward ones.) All schedules run microbatch m at position j at time
-``period * m + j``; they differ in the period alone, and within one time later positions run first. So the order repeats
-after one period, for the next microbatch. One such repetition is a *turn*: what the pipeline's loop does. In the first
-and last turns some positions have no microbatch, which is the ramp-up and the ramp-down.
+In training a pipeline of S stages has 2S *positions*. Position j is the forward pass of stage j for
+j < S, else the backward pass of stage 2S-1-j. Inference has the S forward positions. Every schedule
+runs microbatch m at position j at time ``period * m + j``. Schedules differ only in the period. At
+equal times, later positions run first. So the order repeats after one period, for the next
+microbatch. One repetition is a *turn*, which is one iteration of the pipeline's loop. In the first
+and last turns some positions have no microbatch: the ramp-up and the ramp-down.
 
-Sources: Graphcore, pipelined training; Huang et al. 2019, "GPipe", for Grouped; Narayanan et al. 2019, "PipeDream", for
-Interleaved.
+Sources: Graphcore, pipelined training; Huang et al. 2019, "GPipe", for Grouped; Narayanan et al.
+2019, "PipeDream", for Interleaved.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .pipelining_ops import PipelineSchedule
 
 @dataclass(frozen=True)
 class Action:
-    """One stage's pass over one microbatch. Printed as: ``F0m2``, ``B1m0``."""
+    """One stage's pass over one microbatch, printed as ``F0m2`` or ``B1m0``."""
 
     stage: int
     microbatch: int
@@ -31,7 +32,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The order of a pipeline of ``stages`` stages whose microbatches follow one another by ``period``."""
+    """The order of a pipeline of ``stages`` with a new microbatch every ``period``."""
 
     stages: int
     period: int
@@ -39,14 +40,18 @@ class Schedule:
 
     @classmethod
     def of(cls, kind: PipelineSchedule, stages: int, *, trains: bool = True) -> Schedule:
-        """Return the schedule ``kind`` in training, or in inference, where there are no backward passes."""
+        """Return the schedule ``kind``, for training or for inference without backward passes."""
         positions = 2 * stages if trains else stages
-        period = {PipelineSchedule.Grouped: 1, PipelineSchedule.Interleaved: 2, PipelineSchedule.Sequential: positions}[kind]
+        period = {
+            PipelineSchedule.Grouped: 1,
+            PipelineSchedule.Interleaved: 2,
+            PipelineSchedule.Sequential: positions,
+        }[kind]
         return cls(stages, period, trains)
 
     @property
     def positions(self) -> int:
-        """The number of passes that each microbatch goes through."""
+        """The number of passes of each microbatch."""
         return 2 * self.stages if self.trains else self.stages
 
     @property
@@ -55,11 +60,14 @@ class Schedule:
         return tuple(sorted(range(self.positions), key=lambda j: (j % self.period, -j)))
 
     def lag(self, position: int) -> int:
-        """Return by how many turns ``position`` is behind the first one: in turn t it has microbatch t - lag."""
+        """Return the number of turns by which ``position`` lags behind the first.
+
+        In turn t it has microbatch t - lag.
+        """
         return position // self.period
 
     def turns(self, microbatches: int) -> int:
-        """Return how many turns all of ``microbatches`` take."""
+        """Return the number of turns that all ``microbatches`` take."""
         return microbatches + self.lag(self.positions - 1)
 
     def position_of(self, action: Action) -> int:
@@ -67,40 +75,42 @@ class Schedule:
         return 2 * self.stages - 1 - action.stage if action.is_backward else action.stage
 
     def action(self, position: int, microbatch: int) -> Action:
-        """Return what runs at ``position`` for ``microbatch``."""
+        """Return the action at ``position`` for ``microbatch``."""
         is_backward = position >= self.stages
-        return Action(2 * self.stages - 1 - position if is_backward else position, microbatch, is_backward)
+        return Action(
+            2 * self.stages - 1 - position if is_backward else position, microbatch, is_backward
+        )
 
     def waits(self, position: int, until: int) -> bool:
-        """Whether what ``position`` leaves for the position ``until`` is still there when the turn ends."""
+        """Return whether ``position``'s results for position ``until`` outlive the turn."""
         return self.turn.index(until) < self.turn.index(position)
 
     def stash_depth(self, stage: int) -> int:
-        """Return how many microbatches stage ``stage`` takes in between the passes of one, forward and backward.
+        """Return the microbatches that ``stage`` starts between the two passes of one.
 
-        A stash is a ring of that many places, beside the copy that the backward pass reads. It is 2(S-1-s) for Grouped,
-        S-1-s for Interleaved, 0 for Sequential.
+        A stash is a ring with that many slots, beside the copy that the backward pass reads. The
+        depth is 2(S-1-s) for Grouped, S-1-s for Interleaved, 0 for Sequential.
         """
         return 2 * (self.stages - 1 - stage) // self.period
 
     def run_in_turns(self, microbatches: int) -> tuple[tuple[Action, ...], ...]:
-        """Return what runs in each turn, in order."""
-        return tuple(
-            tuple(
-                self.action(position, turn - self.lag(position))
-                for position in self.turn
-                if 0 <= turn - self.lag(position) < microbatches
-            )
-            for turn in range(self.turns(microbatches))
-        )
+        """Return the actions of each turn, in order."""
+        turns = []
+        for turn in range(self.turns(microbatches)):
+            actions = (self.action(position, turn - self.lag(position)) for position in self.turn)
+            turns.append(tuple(a for a in actions if 0 <= a.microbatch < microbatches))
+        return tuple(turns)
 
     def actions(self, microbatches: int) -> tuple[Action, ...]:
-        """Return everything that runs, in order."""
+        """Return all actions, in order."""
         return tuple(action for turn in self.run_in_turns(microbatches) for action in turn)
 
 
 def microbatch_multiple(kind: PipelineSchedule, stages: int, *, trains: bool) -> int:
-    """Return what the number of microbatches of one run must be a multiple of (Graphcore: Keras models)."""
+    """Return the number that must divide the microbatches of one run.
+
+    Source: Graphcore, Keras models.
+    """
     if kind is PipelineSchedule.Sequential:
         return 1
     return 2 * stages if kind is PipelineSchedule.Grouped and trains else stages

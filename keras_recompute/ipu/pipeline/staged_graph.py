@@ -1,7 +1,8 @@
 """A model's graph with a pipeline stage for every call, and the graphs of its stages.
 
-Values go from a stage to the next one only: what a later stage reads passes through those in between. The model's inputs
-are no such values; every stage reads its microbatch where the data lies.
+Values go from one stage to the next only: a value that a later stage reads passes through the
+stages in between. The model's inputs are an exception: every stage reads its microbatch from the
+data.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from .stages import Stages, stage_of
 
 
 def functional_of(model: Any, *, is_training: bool = True, like: Any = None) -> keras.Model | None:
-    """Return the functional model that runs where ``model`` is called on ``like``; None for what is no such model.
+    """Return the functional model that runs when ``model`` is called on ``like``, or None.
 
-    That is the model itself, what a sequential one is built of, or what the ``call`` of a class in the scope does.
+    It is the model itself, the functional model inside a sequential one, or the traced ``call`` of
+    a class made in the scope.
     """
     if isinstance(model, keras.Sequential):
         return functional_of_sequential(model) if has_call_of(keras.Sequential, model) else None
@@ -36,23 +38,33 @@ def functional_of(model: Any, *, is_training: bool = True, like: Any = None) -> 
     return trace(like, is_training) if trace is not None else None
 
 
-def staged_graph(functional: keras.Model, stages: Stages = None, *, is_training: bool = True) -> Graph:
-    """Return the graph of a functional model. Models in it that have stages or checkpoints inside are opened.
+def staged_graph(
+    functional: keras.Model, stages: Stages = None, *, is_training: bool = True
+) -> Graph:
+    """Return the graph of a functional model, with stages.
 
-    ``stages`` has the stage of each call, and of a call of a model in several stages a tuple with those inside. Without, they
-    are what ``PipelineStage`` and the models inside say. Raises ValueError for ``stages`` of another number of calls,
-    UnsupportedError for a model that is in several stages but that only runs as a whole.
+    Nested models that contain stages or checkpoints are inlined. ``stages`` has the stage of each
+    call; for a call of a model in several stages it has a tuple of the stages inside. If ``stages``
+    is None, they come from ``PipelineStage`` and from the nested models.
+
+    Raises:
+        ValueError: If ``stages`` has another number of calls.
+        UnsupportedError: If a model that can only run as a whole is in several stages.
     """
     graph, nodes = read_graph(functional, stage_of), call_nodes(functional)
     if stages is not None and len(stages) != len(nodes):
         raise ValueError(
-            f"pipeline stages were set for {len(stages)} calls of layers in {functional.name!r}, which has {len(nodes)} now: "
-            f"call set_pipeline_stage_assignment again"
+            f"pipeline stages were set for {len(stages)} calls of layers in {functional.name!r}, "
+            f"which has {len(nodes)} now: call set_pipeline_stage_assignment again"
         )
     masked = masked_values(functional)
     calls: list[Call] = []
     ranks = dict(graph.ranks)
-    placed = graph.calls if stages is None else [replace(call, stage=stage) for call, stage in zip(graph.calls, stages)]
+    placed = (
+        graph.calls
+        if stages is None
+        else [replace(call, stage=stage) for call, stage in zip(graph.calls, stages)]
+    )
     for call, node in zip(placed, nodes):
         whole, inside, inner = _inside(call, node, stages is None, is_training)
         if inside is None or not _matters(whole, inside):
@@ -62,31 +74,40 @@ def staged_graph(functional: keras.Model, stages: Stages = None, *, is_training:
         else:
             made_in = {key: made.stage or 0 for made in calls for key in made.outputs}
             put, ranks_inside = in_place_of(call, inside, _entrance(call, node, inner))
-            if isinstance(put[0].operation, Entrance) and any(c.stage is not None for c in inside.calls):
-                put[0] = replace(put[0], stage=max((made_in.get(key, 0) for key in call.inputs), default=0))
+            has_stages = any(c.stage is not None for c in inside.calls)
+            if isinstance(put[0].operation, Entrance) and has_stages:
+                # The inputs are converted in the first stage that has all of them.
+                stage_of_inputs = max((made_in.get(key, 0) for key in call.inputs), default=0)
+                put[0] = replace(put[0], stage=stage_of_inputs)
             calls += put
             ranks.update(ranks_inside)
     return replace(graph, calls=tuple(calls), ranks=ranks)
 
 
 def check_stages(graph: Graph) -> None:
-    """Raise ValueError if some calls have a stage and others none, or if one reads an output of a later stage."""
+    """Raise ValueError if only some calls have a stage, or one reads a later stage's output."""
     if all(call.stage is None for call in graph.calls):
         return
     for call in graph.calls:
         if call.stage is None:
             raise ValueError(
-                f"the call of layer {call.operation.name!r} is in no PipelineStage, but others are: "
-                f"in a pipeline every call but the inputs must be in one"
+                f"the call of layer {call.operation.name!r} is in no PipelineStage, but others "
+                "are: in a pipeline every call but the inputs must be in one"
             )
     made_in = {key: call.stage or 0 for call in graph.calls for key in call.outputs}
     for call in graph.calls:
         if any(made_in.get(key, 0) > (call.stage or 0) for key in call.inputs):
-            raise ValueError(f"layer {call.operation.name!r} in stage {call.stage} reads an output of a later stage")
+            raise ValueError(
+                f"layer {call.operation.name!r} in stage {call.stage} reads an output of a later "
+                "stage"
+            )
 
 
 def check_shared_weights(graph: Graph, devices: Sequence[int]) -> None:
-    """Raise ValueError for weights that stages on different IPUs use; ``devices`` has the IPU of each stage."""
+    """Raise ValueError for weights that stages on different IPUs share.
+
+    ``devices`` has the IPU of each stage.
+    """
     users: dict[int, Call] = {}
     for call in graph.calls:
         for weight in getattr(call.operation, "weights", ()):
@@ -94,32 +115,46 @@ def check_shared_weights(graph: Graph, devices: Sequence[int]) -> None:
             here, there = devices[call.stage or 0], devices[other.stage or 0]
             if here != there:
                 raise ValueError(
-                    f"layer {call.operation.name!r} is in stage {call.stage}, on IPU {here}, and its weights are used in stage "
-                    f"{other.stage}, on IPU {there}: give both stages one IPU in device_mapping, or use two layers"
+                    f"layer {call.operation.name!r} is in stage {call.stage}, on IPU {here}, and "
+                    f"its weights are used in stage {other.stage}, on IPU {there}: give both "
+                    "stages one IPU in device_mapping, or use two layers"
                 )
 
 
 def stage_graphs(graph: Graph, count: int) -> tuple[Graph, ...]:
-    """Cut ``graph`` into ``count`` stages. The outputs of each but the last are what it hands on to the next."""
+    """Cut ``graph`` into ``count`` stages.
+
+    The outputs of each stage but the last are what it passes to the next.
+    """
     made_in = {key: call.stage or 0 for call in graph.calls for key in call.outputs}
     stages: list[Graph] = []
     received: tuple[Key, ...] = ()
     for s in range(count):
         calls = tuple(call for call in graph.calls if (call.stage or 0) == s)
-        later = {key for call in graph.calls if (call.stage or 0) > s for key in call.inputs} | set(graph.outputs)
+        later = {key for call in graph.calls if (call.stage or 0) > s for key in call.inputs}
+        later |= set(graph.outputs)
         leaving = tuple(key for key, stage in made_in.items() if stage <= s and key in later)
         outputs = leaving if s < count - 1 else graph.outputs
-        stages.append(replace(graph, inputs=(*graph.inputs, *received), outputs=outputs, calls=calls))
+        stages.append(
+            replace(graph, inputs=(*graph.inputs, *received), outputs=outputs, calls=calls)
+        )
         received = leaving
     return tuple(stages)
 
 
-def _inside(call: Call, node: Any, is_noted: bool, is_training: bool) -> tuple[Call, Graph | None, Any]:
-    """Return ``call`` with one stage or none, the graph with stages inside the model that it calls, and that as a functional
-    model; None for each where it calls no model. ``is_noted`` is whether its stage is what ``PipelineStage`` said.
+def _inside(
+    call: Call, node: Any, is_noted: bool, is_training: bool
+) -> tuple[Call, Graph | None, Any]:
+    """Return a call without stages of its parts, the graph inside its model, and that model.
+
+    The call keeps one stage or none. The graph has the stages inside, and the model is functional.
+    Both are None if the call's operation is no model. ``is_noted`` is whether the call's stage
+    comes from ``PipelineStage``.
     """
     stage, model = call.stage, call.operation
-    inner = functional_of(model, is_training=is_training, like=node.arguments.args[0] if node.arguments.args else None)
+    inner = functional_of(
+        model, is_training=is_training, like=node.arguments.args[0] if node.arguments.args else None
+    )
     whole = replace(call, stage=None) if isinstance(stage, tuple) else call
     if inner is None:
         if isinstance(stage, tuple):
@@ -128,16 +163,29 @@ def _inside(call: Call, node: Any, is_noted: bool, is_training: bool) -> tuple[C
     if isinstance(stage, tuple):
         return whole, staged_graph(inner, stage, is_training=is_training), inner
     if stage is None and is_noted:
-        return whole, staged_graph(inner, getattr(model, "assigned_stages", None), is_training=is_training), inner
+        return (
+            whole,
+            staged_graph(inner, getattr(model, "assigned_stages", None), is_training=is_training),
+            inner,
+        )
     graph = staged_graph(inner, is_training=is_training)
-    return whole, replace(graph, calls=tuple(replace(each, stage=stage) for each in graph.calls)), inner
+    return (
+        whole,
+        replace(graph, calls=tuple(replace(each, stage=stage) for each in graph.calls)),
+        inner,
+    )
 
 
 def _matters(whole: Call, inside: Graph) -> bool:
-    return any(c.stage != whole.stage or isinstance(c.operation, RecomputationCheckpoint) for c in inside.calls)
+    """Return whether a call must be inlined: for its stages, or for its checkpoints."""
+    return any(
+        c.stage != whole.stage or isinstance(c.operation, RecomputationCheckpoint)
+        for c in inside.calls
+    )
 
 
 def _in_one_stage(whole: Call, inside: Graph) -> Call:
+    """Return the call with the one stage of its parts; raise if there are several."""
     stages = {call.stage for call in inside.calls}
     if len(stages) > 1:
         raise _cannot_be_cut(whole)
@@ -145,16 +193,21 @@ def _in_one_stage(whole: Call, inside: Graph) -> Call:
 
 
 def _cannot_be_cut(call: Call) -> UnsupportedError:
+    """Return the error for a model in several stages that must run as a whole."""
     return UnsupportedError(
-        f"the model {call.operation.name!r} is in several pipeline stages, but its layers cannot be run one by one, because of "
-        f"its masks, arguments or call: put it into one stage, or its layers into the model around it"
+        f"the model {call.operation.name!r} is in several pipeline stages, but its layers cannot "
+        "be run one by one, because of its masks, arguments or call: put it into one stage, or "
+        "its layers into the model around it"
     )
 
 
 def _entrance(call: Call, node: Any, inner: keras.Model) -> Entrance | None:
-    """Return what the model does to its inputs first; None if they are as its layers want them."""
+    """Return the model's conversion of its inputs; None if its layers take them as they are."""
     given, wanted = node.input_tensors, inner.inputs
-    is_flat = isinstance(call.args[0], Ref) or (isinstance(call.args[0], list) and isinstance(inner.input, list))
-    if is_flat and [(t.dtype, len(t.shape)) for t in given] == [(t.dtype, len(t.shape)) for t in wanted]:
-        return None
-    return Entrance(inner)
+    is_flat = isinstance(call.args[0], Ref) or (
+        isinstance(call.args[0], list) and isinstance(inner.input, list)
+    )
+    # Keras compares and converts inputs by type and rank.
+    types_given = [(t.dtype, len(t.shape)) for t in given]
+    types_wanted = [(t.dtype, len(t.shape)) for t in wanted]
+    return None if is_flat and types_given == types_wanted else Entrance(inner)

@@ -1,4 +1,4 @@
-"""``tf.keras.ipu.PipelineStage``: which stage of the pipeline a layer or a call of one belongs to."""
+"""``tf.keras.ipu.PipelineStage``: the pipeline stage of a layer or of a call of one."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 from ...seams.keras.construction import observe_construction
 from ..configuration.current_strategy import current_strategy
 
-# The stages of a model's calls in running order, for a call of a model with stages inside a tuple of those; None where no one
-# set them, and they are what is noted at calls and layers.
+# The stages of a model's calls in running order. A nested model with stages inside has a tuple of
+# them. None: they were not set, and calls and layers have their own.
 Stages = tuple[Any, ...] | None
 
 _STAGE = "_pipeline_stage"
 
 
 class PipelineStage:
-    """Put the layers and calls made in this context into pipeline stage number ``stage``. A call's stage wins.
+    """A context that assigns the layers and calls made in it to pipeline stage ``stage``.
 
-    Raises ValueError for a negative stage, RuntimeError outside an IPUStrategy's scope and inside another stage.
+    A call's own stage takes precedence over its layer's. Raises ValueError for a negative stage,
+    RuntimeError outside an IPUStrategy's scope and inside another stage.
     """
 
     _current: PipelineStage | None = None
@@ -31,11 +32,13 @@ class PipelineStage:
     def __enter__(self) -> PipelineStage:
         if current_strategy() is None:
             raise RuntimeError(
-                f"PipelineStage({self.stage}) is used outside a strategy: enter `with IPUStrategy().scope():` first"
+                f"PipelineStage({self.stage}) is used outside a strategy: enter `with "
+                "IPUStrategy().scope():` first"
             )
         if PipelineStage._current is not None:
             raise RuntimeError(
-                f"PipelineStage({self.stage}) is used inside PipelineStage({PipelineStage._current.stage}): stages do not nest"
+                f"PipelineStage({self.stage}) is used inside "
+                f"PipelineStage({PipelineStage._current.stage}): stages do not nest"
             )
         PipelineStage._current = self
         PipelineStage.times_entered += 1
@@ -49,16 +52,19 @@ class PipelineStage:
 
 
 def assign_stage(made: Any, stage: int | None) -> None:
-    """Put a Keras node or operation into ``stage``, or into none."""
-    object.__setattr__(made, _STAGE, stage)  # past the tracking of layers
+    """Assign a Keras node or operation to ``stage``, or to none."""
+    object.__setattr__(made, _STAGE, stage)  # Keras must not track it
 
 
 def assigned_stage(made: Any) -> int | None:
-    """Return the stage that a Keras node or operation itself was put into, or None."""
+    """Return the stage that a Keras node or operation was assigned to itself, or None."""
     return getattr(made, _STAGE, None)
 
 
 def stage_of(node: Any) -> int | None:
-    """Return the pipeline stage of the call that a Keras node records: its own, else its layer's, else None."""
+    """Return the pipeline stage of a call, given its Keras node.
+
+    It is the call's own, else its layer's, else None.
+    """
     own = assigned_stage(node)
     return own if own is not None else assigned_stage(node.operation)

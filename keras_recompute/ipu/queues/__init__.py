@@ -1,1 +1,1 @@
-"""Queues between the host and a loop of the script's own."""
+"""Queues between the host and a script's own loop."""

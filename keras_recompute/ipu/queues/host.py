@@ -1,4 +1,7 @@
-"""Functions that talk to the host while they run, through queues. XLA cannot compile them, so TensorFlow runs them itself."""
+"""Functions that exchange data with the host while they run, through queues.
+
+XLA cannot compile them, so TensorFlow runs them itself.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,28 @@ _uncompiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 class HostNeededError(RecomputeError):
-    """A function compiled by XLA uses a queue. (With another base, AutoGraph would make another error of it.)"""
+    """A function that XLA compiles uses a queue.
+
+    AutoGraph would replace an error with another base by an error of its own.
+    """
 
 
 def require_host(what: str) -> None:
-    """Raise HostNeededError where XLA compiles the graph under construction."""
+    """Raise HostNeededError if XLA compiles the graph under construction."""
     if target_now().is_xla:
-        raise HostNeededError(f"{what} cannot be compiled by XLA: call the function through IPUStrategy.run")
+        raise HostNeededError(
+            f"{what} cannot be compiled by XLA: call the function through IPUStrategy.run"
+        )
 
 
 def run_with_queues(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return ``function(*args, **kwargs)`` of a ``tf.function``; one that uses queues is run without XLA, and no program."""
-    uses_iterator = any(isinstance(leaf, tf.data.Iterator) for leaf in tf.nest.flatten((args, kwargs)))
+    """Return ``function(*args, **kwargs)``, with ``function`` a ``tf.function``.
+
+    One that uses queues runs without XLA and is not reported as a program.
+    """
+    uses_iterator = any(
+        isinstance(leaf, tf.data.Iterator) for leaf in tf.nest.flatten((args, kwargs))
+    )
     if function not in _uncompiled and not uses_iterator:
         try:
             if is_compiled(function):
@@ -40,6 +53,7 @@ def run_with_queues(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _without_xla(function: Any) -> Callable[..., Any]:
+    """Return ``function`` as a ``tf.function`` that XLA does not compile."""
     if function not in _uncompiled:
         _uncompiled[function] = tf.function(function.python_function)
     return _uncompiled[function]

@@ -1,7 +1,7 @@
-"""``tensorflow.python.ipu.ipu_infeed_queue``: how a script's own loop gets its data.
+"""``tensorflow.python.ipu.ipu_infeed_queue``: the input data of a script's own loop.
 
-On an IPU the queue streams from the host while a program runs. Here it is the dataset's iterator: a loop in the function
-that ``IPUStrategy.run`` is given reads ``next(iterator)``.
+On an IPU the queue streams from the host while a program runs. Here it is the dataset's iterator: a
+loop in the function given to ``IPUStrategy.run`` reads ``next(iterator)``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["IPUInfeedQueue", "IPUIterator"]
 class IPUInfeedQueue:
     """A queue of a dataset's elements into a program.
 
-    Raises ValueError for a dataset whose elements have an unknown shape, and where data is taken out before
-    ``initializer`` has been called or after the queue was deleted.
+    Raises ValueError for a dataset whose elements have an unknown shape, and if data is taken
+    before ``initializer`` was called or after the queue was deleted.
     """
 
     def __init__(
@@ -33,13 +33,16 @@ class IPUInfeedQueue:
         **kwargs: Any,
     ) -> None:
         if not isinstance(dataset, tf.data.Dataset):
-            raise TypeError(f"IPUInfeedQueue needs a tf.data.Dataset, not {dataset!r} of type {type(dataset).__name__}")
+            raise TypeError(
+                f"IPUInfeedQueue needs a tf.data.Dataset, not {dataset!r} of type "
+                f"{type(dataset).__name__}"
+            )
         positive_or_none("prefetch_depth", prefetch_depth)
         for spec in tf.nest.flatten(dataset.element_spec):
             if not spec.shape.is_fully_defined():
                 raise ValueError(
-                    f"IPUInfeedQueue needs elements of known shape, but the dataset has {spec.dtype.name}{spec.shape}: batch "
-                    f"it with drop_remainder=True"
+                    "IPUInfeedQueue needs elements of known shape, but the dataset has "
+                    f"{spec.dtype.name}{spec.shape}: batch it with drop_remainder=True"
                 )
         del device_ordinal, optimise_latency, kwargs  # there is one device
         self._dataset = dataset
@@ -48,7 +51,7 @@ class IPUInfeedQueue:
 
     @property
     def initializer(self) -> Any:
-        """Start the queue from the dataset's first element."""
+        """Start the queue at the dataset's first element."""
         self._require_alive()
         self._iterator = iter(self._dataset)
         return tf.no_op() if not tf.executing_eagerly() else None
@@ -67,11 +70,11 @@ class IPUInfeedQueue:
 
     @property
     def dequeued(self) -> bool:
-        """Whether data has been taken out."""
+        """Whether an element has been taken."""
         return self._dequeued
 
     def _dequeue(self) -> Any:
-        """Take the next element out."""
+        """Return the next element."""
         self._require_alive()
         require_host("next(iterator)")
         if self._iterator is None:
@@ -80,14 +83,17 @@ class IPUInfeedQueue:
         return next(self._iterator)
 
     def _require_alive(self) -> None:
+        """Raise ValueError if the queue was deleted."""
         if self._deleted:
             raise ValueError("the infeed queue has been deleted: make a new one")
 
 
 class IPUIterator:
-    """A dataset, or an infeed queue, as an iterator for the function that ``IPUStrategy.run`` calls: ``next(iterator)``."""
+    """An iterator over a dataset or infeed queue, for functions that ``IPUStrategy.run`` calls."""
 
-    def __init__(self, dataset: tf.data.Dataset | None = None, infeed_queue: IPUInfeedQueue | None = None) -> None:
+    def __init__(
+        self, dataset: tf.data.Dataset | None = None, infeed_queue: IPUInfeedQueue | None = None
+    ) -> None:
         if (dataset is None) == (infeed_queue is None):
             raise ValueError("IPUIterator needs a dataset or an infeed_queue, one of the two")
         self._queue = infeed_queue if infeed_queue is not None else IPUInfeedQueue(dataset)

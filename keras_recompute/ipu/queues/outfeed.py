@@ -1,6 +1,7 @@
-"""``tensorflow.python.ipu.ipu_outfeed_queue``: how a script's own loop gives results back.
+"""``tensorflow.python.ipu.ipu_outfeed_queue``: the results of a script's own loop.
 
-On an IPU the queue streams to the host while a program runs. Here it is a list on the host, read after the program has run.
+On an IPU the queue streams to the host while a program runs. Here it is a list on the host, read
+after the program has run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue"]
 
 
 class IPUOutfeedMode(enum.Enum):
-    """What an outfeed queue keeps."""
+    """Which results an outfeed queue keeps."""
 
     ALL = "all"
     LAST = "get_last"
@@ -27,8 +28,9 @@ class IPUOutfeedMode(enum.Enum):
 class IPUOutfeedQueue:
     """A queue of results out of a program.
 
-    ``enqueue`` puts a nest of tensors in, at any place of a ``tf.function``, in a loop too. ``dequeue`` takes everything
-    out: with ALL the nest with a new first axis over what was put in, with LAST the last nest alone.
+    ``enqueue`` puts a nest of tensors in, anywhere in a ``tf.function``, also in a loop.
+    ``dequeue`` takes everything out: with ALL the nest, stacked along a new first axis, and with
+    LAST the last nest alone.
     """
 
     def __init__(
@@ -50,11 +52,14 @@ class IPUOutfeedQueue:
 
     @property
     def enqueued(self) -> bool:
-        """Whether ``enqueue`` has been called: when the program was traced, if not before it ran."""
+        """Whether ``enqueue`` has been called: when the program was traced, at the latest."""
         return self._structure is not None
 
     def enqueue(self, tensors: Any) -> Any:
-        """Put a nest of tensors in and return the operation that does it. Raises ValueError for another structure."""
+        """Put a nest of tensors in; return the operation that does so.
+
+        Raises ValueError for another structure.
+        """
         self._require_alive()
         flat = [tf.convert_to_tensor(t) for t in tf.nest.flatten(tensors)]
         template = tf.nest.map_structure(lambda _: 0, tensors)
@@ -62,7 +67,9 @@ class IPUOutfeedQueue:
             try:
                 tf.nest.assert_same_structure(self._structure, template)
             except (TypeError, ValueError) as error:
-                raise ValueError(f"the outfeed queue holds {self._structure!r}, and cannot take {template!r}") from error
+                raise ValueError(
+                    f"the outfeed queue holds {self._structure!r}, and cannot take {template!r}"
+                ) from error
         self._structure = template
         if tf.executing_eagerly():
             self._put(*flat)
@@ -71,11 +78,16 @@ class IPUOutfeedQueue:
         return tf.py_function(self._put, flat, [])
 
     def dequeue(self, wait_for_completion: bool = False) -> Any:
-        """Take everything out. Raises ValueError before ``enqueue`` was called, or with LAST if nothing is in it."""
+        """Take everything out.
+
+        Raises ValueError before ``enqueue`` was called, and with LAST if the queue is empty.
+        """
         del wait_for_completion  # results are there once the program has returned
         self._require_alive()
         if self._structure is None:
-            raise ValueError("the outfeed queue has had nothing enqueued: call enqueue in the program first")
+            raise ValueError(
+                "the outfeed queue has had nothing enqueued: call enqueue in the program first"
+            )
         taken, self._store = self._store, []
         if not taken:
             raise ValueError("the outfeed queue is empty: run the program that fills it first")
@@ -91,7 +103,10 @@ class IPUOutfeedQueue:
         return tf.no_op() if not tf.executing_eagerly() else None
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over what is in the queue, in order, taking it out. Raises ValueError with LAST."""
+        """Iterate over the results in order, and empty the queue.
+
+        Raises ValueError with LAST.
+        """
         if self._mode is IPUOutfeedMode.LAST:
             raise ValueError("an outfeed queue of mode LAST holds one result: use dequeue")
         self._require_alive()
@@ -99,10 +114,12 @@ class IPUOutfeedQueue:
         return iter([tf.nest.pack_sequence_as(self._structure, parts) for parts in taken])
 
     def _put(self, *tensors: tf.Tensor) -> None:
+        """Append ``tensors``; with LAST, in place of the earlier ones."""
         if self._mode is IPUOutfeedMode.LAST:
             self._store = []
         self._store.append(list(tensors))
 
     def _require_alive(self) -> None:
+        """Raise ValueError if the queue was deleted."""
         if self._deleted:
             raise ValueError("the outfeed queue has been deleted: make a new one")

@@ -1,1 +1,1 @@
-"""Reports of compiled programs, as Poplar writes them, and PopVision's library that reads them."""
+"""Reports of compiled programs in Poplar's layout, and PopVision's library to read them."""

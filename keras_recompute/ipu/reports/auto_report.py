@@ -1,4 +1,7 @@
-"""Poplar's options for reports, from the environment and the configuration (Graphcore: PopVision)."""
+"""Poplar's report options, from the environment and the configuration.
+
+Source: Graphcore, PopVision.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _RUNS_REPORTED = "2"  # Poplar's default
 
 @dataclass(frozen=True)
 class AutoReport:
-    """Which reports are asked for, where they go, and whether a program must fit the device."""
+    """Which reports are requested, their folder, and whether a program must fit the device."""
 
     graph: bool = False
     execution: bool = False
@@ -27,30 +30,38 @@ class AutoReport:
 
     @property
     def asks(self) -> bool:
-        """Whether anything is to be done when a program is compiled."""
+        """Whether compiling a program has to report or check anything."""
         return self.graph or self.execution or self.must_fit
 
     @classmethod
     def in_force(cls) -> AutoReport:
-        """Return what the environment and the configuration in force say; the environment wins. Raises ValueError."""
+        """Return the options of the environment and of the configuration in force.
+
+        The environment takes precedence. Raises ValueError for options that cannot be read.
+        """
         options = {**config.current().compilation_poplar_options, **_environment()}
         everything = _switch(options, "autoReport.all", False)
         graph = _switch(options, "autoReport.outputGraphProfile", everything)
         runs = options.get("autoReport.executionProfileProgramRunCount", _RUNS_REPORTED)
         if not isinstance(runs, str) or not runs.isdigit():
-            raise ValueError(f"autoReport.executionProfileProgramRunCount is {runs!r}: a whole number as a string was expected")
+            raise ValueError(
+                f"autoReport.executionProfileProgramRunCount is {runs!r}: a whole number as a "
+                "string was expected"
+            )
         return cls(
             graph=graph,
             execution=_switch(options, "autoReport.outputExecutionProfile", everything),
             everything=everything,
             directory=Path(options.get("autoReport.directory", ".")),
             max_runs=int(runs),
-            # As on an IPU with reports on; without them nobody asked about the device, unless this says so.
+            # An IPU always refuses a program that does not fit. Here only reports and this option
+            # have a device's memory checked.
             must_fit=not _switch(options, "debug.allowOutOfMemory", not graph),
         )
 
 
 def _environment() -> dict[str, Any]:
+    """Return the options in the environment variable."""
     text = os.environ.get(VARIABLE, "")
     if not text.strip():
         return {}
@@ -58,12 +69,15 @@ def _environment() -> dict[str, Any]:
         options = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{VARIABLE}={text!r:.200} is no JSON: {error}") from error
-    if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
+    if not isinstance(options, dict) or not all(
+        isinstance(value, str) for value in options.values()
+    ):
         raise ValueError(f"{VARIABLE}={text!r}: an object with strings for values was expected")
     return options
 
 
 def _switch(options: dict[str, Any], name: str, otherwise: bool) -> bool:
+    """Return option ``name`` as a bool, or ``otherwise`` if it is not set."""
     value = options.get(name)
     if value is None:
         return otherwise

@@ -1,4 +1,4 @@
-"""Writing CBOR (RFC 8949): None, booleans, whole numbers, text, lists and dictionaries, in the shortest form."""
+"""A CBOR encoder (RFC 8949) for None, bool, int, str, list and dict, in the shortest form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 
 def encode(value: Any) -> bytes:
-    """Return ``value`` as CBOR. Raises TypeError for a type that is not listed above."""
+    """Return ``value`` as CBOR.
+
+    Raises TypeError for other types.
+    """
     if value is None or isinstance(value, bool):
         return {None: b"\xf6", False: b"\xf4", True: b"\xf5"}[value]
     if isinstance(value, int):
@@ -17,12 +20,13 @@ def encode(value: Any) -> bytes:
     if isinstance(value, (list, tuple)):
         return _head(4, len(value)) + b"".join(map(encode, value))
     if isinstance(value, dict):
-        return _head(5, len(value)) + b"".join(encode(key) + encode(inside) for key, inside in value.items())
+        pairs = [encode(key) + encode(inside) for key, inside in value.items()]
+        return _head(5, len(value)) + b"".join(pairs)
     raise TypeError(f"{value!r} of type {type(value).__name__} is not written as CBOR here")
 
 
 def _head(major: int, number: int) -> bytes:
-    """Return the type ``major`` with its argument (section 3)."""
+    """Return the initial bytes of major type ``major`` with its argument (section 3)."""
     if number < 24:
         return bytes([major << 5 | number])
     for more, size in ((24, 1), (25, 2), (26, 4), (27, 8)):

@@ -1,7 +1,8 @@
-"""Reports of the programs that the stand-in compiles (Graphcore: PopVision).
+"""Reports of the programs that the stand-in compiles.
 
-``run_reported`` stands around every call of a compiled program. While reports are asked for, a program that is compiled gets a
-folder of its own, and one that is used again none. The program is compiled once more for its report.
+``run_reported`` wraps every call of a compiled program. If reports are requested, each newly
+compiled program gets a folder of its own. The program is compiled a second time for its report.
+Source: Graphcore, PopVision.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ _seen: WeakKeyDictionary[Any, dict[Any, _Compiled]] = WeakKeyDictionary()
 
 @dataclass
 class _Compiled:
-    """A program that was reported: its folder, if it has one, and its runs so far."""
+    """A reported program: its folder, if any, and its runs so far."""
 
     folder: Path | None
     placement: Placement
     runs: list[dict[str, Any]] = field(default_factory=list)
 
     def ran(self, seconds: float, options: AutoReport) -> None:
-        """Note a run, as many as are asked for."""
+        """Record a run, up to the requested number."""
         if self.folder and options.execution and len(self.runs) < options.max_runs:
             self.runs.append({"name": f"run {len(self.runs)}", "seconds": seconds})
             write_details(self.folder, self.placement, self.runs)
@@ -56,51 +57,65 @@ def run_reported(
     model: Any = None,
     replicas: int = 1,
 ) -> Any:
-    """Return ``function(*arguments, **keywords)`` of a compiled ``tf.function``, with reports if they are asked for.
+    """Return ``function(*arguments, **keywords)``, with reports if they are requested.
 
-    ``input_feed`` names the arguments that are streamed in; they are in no figure. ``ipu_of_layer`` says where layers are,
-    and ``model`` is the Keras model whose layers they are. A program of several ``replicas`` runs one after the other and is
-    reported as what one of them holds on its IPUs.
-    Raises ``tf.errors.ResourceExhaustedError``, after the report is written, for a program that does not fit the device
-    where that is asked for; ValueError for options of reports that cannot be read.
+    ``function`` is a compiled ``tf.function``. ``input_feed`` names the arguments that are streamed
+    in, which no figure counts. ``ipu_of_layer`` maps layers to IPUs, and ``model`` is the Keras
+    model that they belong to. A program of several ``replicas`` runs them one after the other, and
+    is reported as what one of them holds on its IPUs.
+
+    Raises:
+        tf.errors.ResourceExhaustedError: If the program must fit the device and does not, after its
+            report is written.
+        ValueError: For report options that cannot be read.
     """
     options, keywords = AutoReport.in_force(), dict(keywords or {})
     if not options.asks:
         return function(*arguments, **keywords)
     device = _device()
-    # Under another configuration a program is compiled again, as on an IPU.
+    # An IPU compiles a program again under another configuration, so each has a report.
     given = tf.nest.flatten((arguments, keywords))
     key = (*map(_signature, given), str(config.current()), options, device, replicas)
     known = _seen.setdefault(function, {})
     if key not in known:
         placement = Placement(dict(ipu_of_layer or {}), config.current().io_tiles.num_io_tiles)
-        compiled = compile_program(function, *arguments, input_feed=list(input_feed), layers_of=model, **keywords)
-        folder = _report(compiled, placement, getattr(model, "name", None), options, device, replicas)
+        compiled = compile_program(
+            function, *arguments, input_feed=list(input_feed), layers_of=model, **keywords
+        )
+        folder = _report(
+            compiled, placement, getattr(model, "name", None), options, device, replicas
+        )
         known[key] = _Compiled(folder, placement)
     begin = time.perf_counter()
     results = function(*arguments, **keywords)
-    tf.nest.map_structure(lambda leaf: leaf.numpy() if tf.is_tensor(leaf) and hasattr(leaf, "numpy") else leaf, results)
+    tf.nest.map_structure(
+        lambda leaf: leaf.numpy() if tf.is_tensor(leaf) and hasattr(leaf, "numpy") else leaf,
+        results,
+    )
     known[key].ran(time.perf_counter() - begin, options)
     return results
 
 
 def with_reports(function: Callable[..., Any], model: Any) -> Callable[..., Any]:
-    """Return ``function``, which Keras made for ``model``, with a report of each program that it compiles.
+    """Return ``function``, which Keras made for ``model``, with reports of its programs.
 
-    The reports are written after the call that compiled: Keras's function is no program itself, but calls them.
+    Keras's function is no program itself, but calls programs. So the reports are written after the
+    call that compiled them.
     """
 
     def run_and_report(*arguments: Any) -> Any:
         results, options = function(*arguments), AutoReport.in_force()
         if options.asks:
-            for concrete in (trace for compiled in compiled_functions(function) for trace in traces(compiled)):
-                _report_trace(concrete, model, options)
+            for compiled in compiled_functions(function):
+                for concrete in traces(compiled):
+                    _report_trace(concrete, model, options)
         return results
 
     return run_and_report
 
 
 def _report_trace(concrete: Any, model: Any, options: AutoReport) -> None:
+    """Report the program of a traced function once per configuration."""
     known, key = _seen.setdefault(concrete, {}), (str(config.current()), options)
     if key in known:
         return
@@ -111,18 +126,27 @@ def _report_trace(concrete: Any, model: Any, options: AutoReport) -> None:
 
 
 def _device() -> int:
-    """Return the number of the device of the strategy in whose scope this is called."""
+    """Return the device number of the strategy whose scope is entered."""
     return device_number(getattr(current_strategy(), "ipu_device", FIRST_DEVICE), config.devices())
 
 
 def _signature(leaf: Any) -> str:
+    """Return what decides whether an argument needs another program."""
     return f"{leaf.dtype} {leaf.shape}" if hasattr(leaf, "shape") else repr(leaf)
 
 
 def _report(
-    compiled: CompiledProgram, placement: Placement, model: str | None, options: AutoReport, device: int, replicas: int = 1
+    compiled: CompiledProgram,
+    placement: Placement,
+    model: str | None,
+    options: AutoReport,
+    device: int,
+    replicas: int = 1,
 ) -> Path | None:
-    """Write the reports of a program; return their folder. Raises ResourceExhaustedError if it does not fit the device."""
+    """Write a program's reports and return their folder, if any.
+
+    Raises ResourceExhaustedError if the program must fit the device and does not.
+    """
     settings = config.current()
     target = target_of(settings, device=device, replicas=replicas)
     program = compiled.program(capacity_bytes=target.memory_bytes)
@@ -150,6 +174,10 @@ def _report(
                     None,
                     f"out of memory: the program needs {format_bytes(needed)} on IPU {ipu}, whose "
                     f"{estimate.compute_tiles} tiles have {format_bytes(estimate.capacity_bytes)}. "
-                    + (f"Its profile was written to {folder / POP_NAME}" if folder else "Reports were not asked for"),
+                    + (
+                        f"Its profile was written to {folder / POP_NAME}"
+                        if folder
+                        else "Reports were not asked for"
+                    ),
                 )
     return folder

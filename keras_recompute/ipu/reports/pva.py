@@ -1,4 +1,7 @@
-"""``pva``: the analysis library of PopVision, over reports of this stand-in (Graphcore: PopVision). Loads no TensorFlow."""
+"""``pva``: PopVision's analysis library, for the reports of this stand-in.
+
+Loads no TensorFlow. Source: Graphcore, PopVision.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,15 @@ __all__ = ["ProgramType", "Report", "openReport"]
 
 
 def openReport(path: str | os.PathLike[str]) -> Report:
-    """Return the report at ``path``, a ``profile.pop`` or its folder. Raises ReportError, a ValueError, for anything else."""
+    """Return the report at ``path``, a ``profile.pop`` or its folder.
+
+    Raises ReportError, a ValueError, for anything else.
+    """
     return Report(*read_folder(path))
 
 
 class ProgramType(enum.Enum):
-    """What a program step is, as far as XLA's instructions have a counterpart."""
+    """The kind of a program step, where XLA's instructions have a counterpart."""
 
     OnTileExecute = "OnTileExecute"
     Repeat = "Repeat"
@@ -34,18 +40,23 @@ _TYPES = {"while": ProgramType.Repeat, "conditional": ProgramType.Switch, "call"
 
 
 class Report:
-    """A report: ``compilation``, ``execution``, ``poplarVersion``. ``note`` says how figures by tile came about."""
+    """A report: ``compilation``, ``execution`` and ``poplarVersion``.
+
+    ``note`` says how the figures by tile are derived.
+    """
 
     def __init__(self, estimate: TileEstimate, runs: Sequence[dict[str, Any]]) -> None:
         self.note = NOTE
         self.compilation = Compilation(estimate)
         self.execution = SimpleNamespace(runs=[SimpleNamespace(**run) for run in runs])
         compiled_by = estimate.profile.program.compiled_by
-        self.poplarVersion = SimpleNamespace(string=f"none: compiled by {compiled_by}, reported by keras_recompute.ipu")
+        self.poplarVersion = SimpleNamespace(
+            string=f"none: compiled by {compiled_by}, reported by keras_recompute.ipu"
+        )
 
 
 class Compilation:
-    """The compiled program: its tiles, its steps, and what they hold."""
+    """The compiled program: its tiles, its steps, and the memory that they hold."""
 
     def __init__(self, estimate: TileEstimate) -> None:
         self._estimate, self._program = estimate, estimate.profile.program
@@ -63,55 +74,75 @@ class Compilation:
             SimpleNamespace(tiles=self.tiles[first : first + device.tiles_per_ipu])
             for first in range(0, device.tiles, device.tiles_per_ipu)
         ]
-        self.livenessProgramSteps = [LivenessStep(estimate, number) for number in range(len(self._program.steps))]
+        self.livenessProgramSteps = [
+            LivenessStep(estimate, number) for number in range(len(self._program.steps))
+        ]
         self.programs = [step.program for step in self.livenessProgramSteps]
-        self.graph = SimpleNamespace(numComputeSets=sum(p.type is ProgramType.OnTileExecute for p in self.programs))
+        self.graph = SimpleNamespace(
+            numComputeSets=sum(p.type is ProgramType.OnTileExecute for p in self.programs)
+        )
         self.alwaysLiveVariables = [
-            SimpleNamespace(name=b.name, size=b.size_bytes) for b in self._program.buffers if b.lifetime == ALWAYS_LIVE
+            SimpleNamespace(name=b.name, size=b.size_bytes)
+            for b in self._program.buffers
+            if b.lifetime == ALWAYS_LIVE
         ]
 
     def _tile(self, number: int) -> SimpleNamespace:
+        """Return the memory of one tile."""
         always = self._estimate.on_tile(number, self._estimate.always_live_bytes)
         most = self._estimate.on_tile(number, self._peaks)
         gaps = self._estimate.on_tile(number, self._gaps)
         total = SimpleNamespace(excludingGaps=always + most, includingGaps=always + most + gaps)
-        return SimpleNamespace(memory=SimpleNamespace(alwaysLiveBytes=always, notAlwaysLiveBytes=most, total=total))
+        return SimpleNamespace(
+            memory=SimpleNamespace(alwaysLiveBytes=always, notAlwaysLiveBytes=most, total=total)
+        )
 
     @cached_property
     def _peaks(self) -> list[int]:
+        """The largest not-always-live bytes of each IPU."""
         return [max(held) for held in self._estimate.not_always_live_bytes]
 
     @cached_property
     def _gaps(self) -> list[int]:
+        """Each IPU's share of the bytes lost to fragmentation."""
         return even_shares(max(self._program.fragmentation_bytes or 0, 0), self._estimate.ipus)
 
 
 class LivenessStep:
-    """A program step, and what is not always live while it runs."""
+    """A program step, and the not-always-live memory while it runs."""
 
     def __init__(self, estimate: TileEstimate, number: int) -> None:
         self._estimate, self._number = estimate, number
         step = estimate.profile.program.steps[number]
-        kind = _TYPES.get(step.instruction.partition(".")[0].partition("-")[0], ProgramType.OnTileExecute)
+        kind = _TYPES.get(
+            step.instruction.partition(".")[0].partition("-")[0], ProgramType.OnTileExecute
+        )
         self.program = SimpleNamespace(name=step.op_name or step.instruction, type=kind)
         self.notAlwaysLiveMemory = Memory(estimate, number, step.not_always_live_bytes)
 
     def notAlwaysLiveMemoryForIpu(self, ipu: int) -> SimpleNamespace:
-        """Return the bytes on one IPU. Raises IndexError for one that is not there."""
+        """Return the bytes on one IPU.
+
+        Raises IndexError for an unknown IPU.
+        """
         return SimpleNamespace(bytes=self._by_ipu[_index(ipu, self._estimate.ipus, "IPU")])
 
     def notAlwaysLiveMemoryForTile(self, tile: int) -> SimpleNamespace:
-        """Return the bytes on one tile, numbered over all IPUs. Raises IndexError for one that is not there."""
+        """Return the bytes on one tile, numbered over all IPUs.
+
+        Raises IndexError for an unknown tile.
+        """
         number = _index(tile, self._estimate.profile.target.tiles, "tile")
         return SimpleNamespace(bytes=self._estimate.on_tile(number, self._by_ipu))
 
     @cached_property
     def _by_ipu(self) -> list[int]:
+        """The not-always-live bytes of each IPU at this step."""
         return [held[self._number] for held in self._estimate.not_always_live_bytes]
 
 
 class Memory:
-    """Bytes, and the variables that they are in; ``variables`` are found when they are asked for."""
+    """A number of bytes, and the variables that they hold; ``variables`` is computed on access."""
 
     def __init__(self, estimate: TileEstimate, step: int, held: int) -> None:
         self._estimate, self._step = estimate, step
@@ -119,17 +150,21 @@ class Memory:
 
     @property
     def variables(self) -> list[SimpleNamespace]:
-        """Name and size of what is held, largest first."""
-        held = sorted(self._held(), key=lambda buffer: (-buffer.size_bytes, buffer.first_step, buffer.name))
+        """Name and size of each live variable, largest first."""
+        held = sorted(
+            self._held(), key=lambda buffer: (-buffer.size_bytes, buffer.first_step, buffer.name)
+        )
         return [SimpleNamespace(name=buffer.name, size=buffer.size_bytes) for buffer in held]
 
     def _held(self) -> Iterator[Any]:
+        """Yield the buffers that are live at the step and not always live."""
         for buffer in self._estimate.profile.program.buffers:
             if buffer.lifetime in (TEMPORARY, RESULT) and buffer.is_live_at(self._step):
                 yield buffer
 
 
 def _index(number: int, count: int, what: str) -> int:
+    """Return ``number``; raise IndexError unless it is below ``count``."""
     if not 0 <= number < count:
         raise IndexError(f"there is no {what} {number}: they are numbered from 0 to {count - 1}")
     return number

@@ -1,9 +1,10 @@
-"""The bytes of a compiled program spread over IPUs and their tiles.
+"""An estimate of a compiled program's bytes by IPU and by tile.
 
-XLA places nothing on tiles. The stand-in derives the figures: storage of a layer is on the IPU of the layer's pipeline
-stage; what belongs to no layer is shared evenly among the IPUs; and on an IPU all bytes are spread evenly over the tiles,
-less those reserved for input and output, which hold nothing. Every sum over IPUs or tiles is exactly the program's figure.
-A real IPU's tiles differ: there the fullest one decides. Loads no TensorFlow.
+XLA places nothing on tiles, so the figures are derived. The buffers of a layer are on the IPU of
+its pipeline stage. Bytes of no layer are shared evenly among the IPUs. On an IPU all bytes are
+spread evenly over its tiles, except the tiles reserved for input and output, which hold nothing.
+The sums over IPUs and tiles are exactly the program's figures. A real IPU differs: there the
+fullest tile decides. Loads no TensorFlow.
 """
 
 from __future__ import annotations
@@ -16,27 +17,34 @@ from ...liveness import Buffer, Profile
 from ...liveness.program import ALWAYS_LIVE, RESULT, TEMPORARY, held_per_step
 
 NOTE = (
-    "bytes are those of the program that XLA compiled: a layer's are on the IPU of its pipeline stage, all others are shared "
-    "evenly among the IPUs, and an IPU's bytes are spread evenly over its tiles"
+    "bytes are those of the program that XLA compiled: a layer's are on the IPU of its pipeline "
+    "stage, all others are shared evenly among the IPUs, and an IPU's bytes are spread evenly "
+    "over its tiles"
 )
 
 
 @dataclass(frozen=True)
 class Placement:
-    """On which IPU each layer is, by its name, and how many tiles of each IPU are reserved for input and output."""
+    """The IPU of each layer by name, and each IPU's tiles reserved for input and output."""
 
     ipu_of_layer: Mapping[str, int] = field(default_factory=dict)
     io_tiles: int = 0
 
     def ipu_of(self, layer: str | None) -> int | None:
-        """Return the IPU of a layer, which may be a path through models, ``"net/lstm"``: that of the outermost that has one."""
+        """Return the IPU of a layer, or of the outermost model around it that has one.
+
+        ``layer`` may be a path through models, such as ``"net/lstm"``.
+        """
         parts = (layer or "").split("/")
         return next((self.ipu_of_layer[part] for part in parts if part in self.ipu_of_layer), None)
 
 
 @dataclass(frozen=True)
 class TileEstimate:
-    """The bytes of a profile by IPU and by tile. IPUs, tiles and steps are numbered from 0."""
+    """The bytes of a profile by IPU and by tile.
+
+    IPUs, tiles and steps are numbered from 0.
+    """
 
     profile: Profile
     placement: Placement = Placement()
@@ -59,7 +67,9 @@ class TileEstimate:
     @cached_property
     def always_live_bytes(self) -> tuple[int, ...]:
         """Always-live bytes of each IPU."""
-        known = [sum(b.size_bytes for b in on if b.lifetime == ALWAYS_LIVE) for on in self._buffers]
+        known = []
+        for buffers in self._buffers:
+            known.append(sum(b.size_bytes for b in buffers if b.lifetime == ALWAYS_LIVE))
         return tuple(_with_rest(known, self.profile.program.always_live_bytes))
 
     @cached_property
@@ -67,7 +77,10 @@ class TileEstimate:
         """Not-always-live bytes of each IPU at each program step."""
         steps = self.profile.program.steps
         known = [held_per_step(on, (TEMPORARY, RESULT), len(steps)) for on in self._buffers]
-        shared = [_with_rest([held[n] for held in known], step.not_always_live_bytes) for n, step in enumerate(steps)]
+        shared = []
+        for n, step in enumerate(steps):
+            known_at_step = [held[n] for held in known]
+            shared.append(_with_rest(known_at_step, step.not_always_live_bytes))
         return tuple(zip(*shared))
 
     def peak_bytes(self, ipu: int) -> int:
@@ -75,7 +88,7 @@ class TileEstimate:
         return self.always_live_bytes[ipu] + max(self.not_always_live_bytes[ipu])
 
     def on_tile(self, tile: int, by_ipu: Sequence[int]) -> int:
-        """Return the share of ``tile``, numbered over all IPUs, in bytes given by IPU."""
+        """Return the share of ``tile``, numbered over all IPUs, of the bytes given by IPU."""
         ipu, number = divmod(tile, self.profile.target.tiles_per_ipu)
         if number >= self.compute_tiles:
             return 0
@@ -84,7 +97,7 @@ class TileEstimate:
 
     @cached_property
     def _buffers(self) -> list[list[Buffer]]:
-        """The storage of each IPU's layers."""
+        """The buffers of each IPU's layers."""
         found: list[list[Buffer]] = [[] for _ in range(self.ipus)]
         for buffer in self.profile.program.buffers:
             ipu = self.placement.ipu_of(buffer.layer)
@@ -100,7 +113,10 @@ def even_shares(total: int, count: int) -> list[int]:
 
 
 def _with_rest(known: Sequence[int], total: int) -> list[int]:
-    """Return ``known`` with what is missing to ``total`` shared evenly; where more is known, in proportion to it."""
+    """Return ``known`` adjusted to sum to ``total``.
+
+    A missing rest is shared evenly. An excess is removed in proportion to ``known``.
+    """
     rest = total - sum(known)
     if rest >= 0:
         return [a + b for a, b in zip(known, even_shares(rest, len(known)))]

@@ -1,1 +1,1 @@
-"""What gives Graphcore's names to the Python processes that a script starts."""
+"""A ``sitecustomize`` module that installs Graphcore's names in child processes."""

@@ -1,7 +1,8 @@
-"""Makes Graphcore's names importable in the Python processes that a script starts.
+"""Make Graphcore's names importable in the Python processes that a script starts.
 
-``python3 -m keras_recompute.ipu SCRIPT`` puts this folder into the environment's PYTHONPATH, where every Python looks for a
-module of this name as it starts. One that it would have found without is loaded all the same. Runs on Python 3.8.
+``python3 -m keras_recompute.ipu SCRIPT`` adds this folder to the environment's PYTHONPATH. Every
+Python imports a module of this name when it starts. A ``sitecustomize`` that this one hides is
+loaded after it. Runs on Python 3.8.
 """
 
 import os
@@ -14,6 +15,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 def _start() -> None:
     # The child sees the path that it would have without this folder.
+    """Install the names, then load the ``sitecustomize`` that this module hides."""
     sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != _HERE]
     package = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
     sys.path.append(package)  # the parent may have found it in its working directory
