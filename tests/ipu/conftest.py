@@ -1,4 +1,7 @@
-"""Graphcore's names, for the modules that import them: ``pytestmark = pytest.mark.usefixtures("graphcore_names")``."""
+"""A fixture with Graphcore's names, for test modules that import them.
+
+They use ``pytestmark = pytest.mark.usefixtures("graphcore_names")``.
+"""
 
 import pytest
 

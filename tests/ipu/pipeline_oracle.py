@@ -1,4 +1,7 @@
-"""Small models in stages, and the oracle: the same layers in a plain Keras model, trained with the accumulated gradient."""
+"""Small models in stages, and the oracle: a plain Keras model of the same layers.
+
+It is trained with the accumulated gradient.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,20 @@ from .pipelines import configure, numbers
 BATCH, WIDTH = 4, 6
 
 
-# Graphcore's documentation, for two stages and four microbatches. In Interleaved position j has microbatch m at time 2m + j.
+# Graphcore's documentation, for two stages and four microbatches. In Interleaved position j has
+# microbatch m at time 2m + j.
 ORDERS = {
-    "Grouped": "F0m0 | F1m0 F0m1 | B1m0 F1m1 F0m2 | B0m0 B1m1 F1m2 F0m3 | B0m1 B1m2 F1m3 | B0m2 B1m3 | B0m3",
-    "Interleaved": "F0m0 | F1m0 | B1m0 F0m1 | B0m0 F1m1 | B1m1 F0m2 | B0m1 F1m2 | B1m2 F0m3 | B0m2 F1m3 | B1m3 | B0m3",
-    "Sequential": "F0m0 F1m0 B1m0 B0m0 | F0m1 F1m1 B1m1 B0m1 | F0m2 F1m2 B1m2 B0m2 | F0m3 F1m3 B1m3 B0m3",
+    "Grouped": (
+        "F0m0 | F1m0 F0m1 | B1m0 F1m1 F0m2 | B0m0 B1m1 F1m2 F0m3 | B0m1 B1m2 F1m3 | B0m2 B1m3 | "
+        "B0m3"
+    ),
+    "Interleaved": (
+        "F0m0 | F1m0 | B1m0 F0m1 | B0m0 F1m1 | B1m1 F0m2 | B0m1 F1m2 | B1m2 F0m3 | B0m2 F1m3 | "
+        "B1m3 | B0m3"
+    ),
+    "Sequential": (
+        "F0m0 F1m0 B1m0 B0m0 | F0m1 F1m1 B1m1 B0m1 | F0m2 F1m2 B1m2 B0m2 | F0m3 F1m3 B1m3 B0m3"
+    ),
 }
 
 
@@ -26,9 +38,11 @@ def stage(number: int) -> Any:
 
 
 def layers_of(stages: int, *, shares: bool) -> keras.Model:
-    """Return (inputs, outputs) of a model with two inputs and two outputs, a shared layer, dropout, statistics, and a
-    value that skips over stages. Checkpoints stand in the first stage and in the last. Without ``shares`` no layer is
-    shared."""
+    """Return (inputs, outputs) of a model with two inputs and two outputs.
+
+    It has a shared layer, dropout, statistics, and a value that skips stages. Checkpoints are in
+    the first stage and in the last. Without ``shares`` no layer is shared.
+    """
     import ipu_tensorflow_addons.keras.layers as ipu_layers
 
     a = keras.Input((WIDTH,), batch_size=BATCH, name="a")
@@ -39,7 +53,9 @@ def layers_of(stages: int, *, shares: bool) -> keras.Model:
         x = ipu_layers.RecomputationCheckpoint()(x)
         x = keras.layers.Dropout(0.4, seed=7)(x)
         x = keras.layers.Dense(WIDTH, activation="sigmoid")(x)
-        skipping = keras.layers.Dense(2, name="skipping", activity_regularizer=keras.regularizers.L2(0.05))(x)
+        skipping = keras.layers.Dense(
+            2, name="skipping", activity_regularizer=keras.regularizers.L2(0.05)
+        )(x)
     for number in range(1, stages - 1):
         with stage(number):
             x = keras.layers.Dense(WIDTH, activation="tanh")(x)
@@ -48,7 +64,9 @@ def layers_of(stages: int, *, shares: bool) -> keras.Model:
     with stage(stages - 1):
         again = shared if shares else keras.layers.Dense(WIDTH, activation="tanh")
         x = keras.layers.Concatenate()([again(x), b])
-        x = keras.layers.Dense(WIDTH, activation="tanh", kernel_regularizer=keras.regularizers.L2(0.01))(x)
+        x = keras.layers.Dense(
+            WIDTH, activation="tanh", kernel_regularizer=keras.regularizers.L2(0.01)
+        )(x)
         x = ipu_layers.RecomputationCheckpoint()(x)
         x = keras.layers.Dropout(0.2, seed=8)(x)
         first = keras.layers.Dense(2, name="first")(x)
@@ -68,7 +86,8 @@ def data(microbatches: int) -> tuple[Any, Any, Any]:
 
 def compiled(model: keras.Model, **options: Any) -> keras.Model:
     metrics = [["mae"], ["mse"]]
-    # Not Adam: it would divide rounding by rounding where a gradient is zero, as that of a bias before a normalisation is.
+    # Not Adam: it would divide rounding by rounding where a gradient is zero, as that of a bias
+    # before a normalisation is.
     rate = keras.optimizers.schedules.ExponentialDecay(0.02, decay_steps=5, decay_rate=0.7)
     model.compile(
         keras.optimizers.SGD(rate, momentum=0.5),
@@ -80,10 +99,19 @@ def compiled(model: keras.Model, **options: Any) -> keras.Model:
     return model
 
 
-def pipelined(stages: int, schedule: str, mode: str | None, *, microbatches: int, updates: int = 1, **options: Any) -> Any:
+def pipelined(
+    stages: int,
+    schedule: str,
+    mode: str | None,
+    *,
+    microbatches: int,
+    updates: int = 1,
+    **options: Any,
+) -> Any:
     """Return the pipelined model; ``mode`` None means without recomputation.
 
-    All stages are on one IPU, as those that share a layer must be, but for the Interleaved schedule, which trains on no such.
+    All stages are on one IPU, as those that share a layer must be, but for the Interleaved
+    schedule, which trains on no such.
     """
     from tensorflow.python import ipu
 
@@ -91,7 +119,10 @@ def pipelined(stages: int, schedule: str, mode: str | None, *, microbatches: int
     configure(recompute=mode is not None)
     with ipu.ipu_strategy.IPUStrategy().scope():
         keras.utils.set_random_seed(1)
-        model = compiled(keras.Model(*layers_of(stages, shares=shares)), steps_per_execution=microbatches * updates)
+        model = compiled(
+            keras.Model(*layers_of(stages, shares=shares)),
+            steps_per_execution=microbatches * updates,
+        )
         model.set_pipelining_options(
             gradient_accumulation_steps_per_replica=microbatches,
             device_mapping=[0] * stages if shares else None,
@@ -105,10 +136,12 @@ def pipelined(stages: int, schedule: str, mode: str | None, *, microbatches: int
 def trained_plainly(
     stages: int, *, microbatches: int, updates: int, shares: bool, mean: bool = False
 ) -> tuple[list[float], list[Any], Any]:
-    """Return losses per update, the weights after, and the metrics, of Keras's own model in Keras's own loop."""
+    """Return losses per update, final weights and metrics of Keras's own model and loop."""
     from tensorflow.python import ipu
 
-    with ipu.ipu_strategy.IPUStrategy().scope():  # for the stages' contexts; they mean nothing to the plain model
+    with (
+        ipu.ipu_strategy.IPUStrategy().scope()
+    ):  # for the stages' contexts; they mean nothing to the plain model
         keras.utils.set_random_seed(1)
         inputs, outputs = layers_of(stages, shares=shares)
     model = compiled(keras.Model(inputs, outputs))

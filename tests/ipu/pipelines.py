@@ -1,4 +1,4 @@
-"""Pipelined models through Graphcore's names, and the oracle: the same layers, trained in a loop by hand."""
+"""Pipelined models through Graphcore's names, and the oracle: a training loop by hand."""
 
 from __future__ import annotations
 
@@ -40,10 +40,13 @@ def recurrent(inputs: keras.KerasTensor, checkpoints: int, units: int = UNITS) -
     return keras.layers.Concatenate(axis=1)(outputs) if checkpoints else outputs[0]
 
 
-def layers_of(stages: int, checkpoints: int | None, length: int, batch: int) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-    """Return input and output of a network in ``stages`` stages, its first one recurrent and cut by checkpoints.
+def layers_of(
+    stages: int, checkpoints: int | None, length: int, batch: int
+) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    """Return input and output of a network in ``stages`` stages.
 
-    With ``checkpoints`` None it is a dense layer, which compiles sooner.
+    The first stage is recurrent and divided by checkpoints. With ``checkpoints`` None it is a dense
+    layer, which compiles sooner.
     """
     import ipu_tensorflow_addons.keras.layers as ipu_layers
 
@@ -51,7 +54,11 @@ def layers_of(stages: int, checkpoints: int | None, length: int, batch: int) -> 
     inputs = keras.Input((length, FEATURES), batch_size=batch)
     with in_stage(0):
         is_dense = checkpoints is None
-        x = keras.layers.Dense(UNITS, activation="tanh")(inputs) if is_dense else recurrent(inputs, checkpoints)
+        x = (
+            keras.layers.Dense(UNITS, activation="tanh")(inputs)
+            if is_dense
+            else recurrent(inputs, checkpoints)
+        )
     for stage in range(1, stages - 1):
         with in_stage(stage):
             x = keras.layers.Dense(UNITS, activation="tanh")(x)
@@ -93,11 +100,18 @@ def pipelined(
 
 
 def data(microbatches: int) -> tuple[np.ndarray, np.ndarray]:
-    return numbers(microbatches * BATCH, LENGTH, FEATURES, seed=2), numbers(microbatches * BATCH, LENGTH, 2, seed=3)
+    return numbers(microbatches * BATCH, LENGTH, FEATURES, seed=2), numbers(
+        microbatches * BATCH, LENGTH, 2, seed=3
+    )
 
 
-def train_by_hand(model: keras.Model, weights, optimizer, x, y, *, accumulation: int, mean: bool = False):
-    """Train the layers of ``model`` as a plain keras.Model: losses and gradient norms per update, and the weights after."""
+def train_by_hand(
+    model: keras.Model, weights, optimizer, x, y, *, accumulation: int, mean: bool = False
+):
+    """Train the layers of ``model`` as a plain keras.Model.
+
+    Returns losses and gradient norms per update, and the final weights.
+    """
     plain = keras.Model(model.inputs[0], model.outputs[0])
     assert type(plain) is not type(model)
     plain.set_weights(weights)
@@ -121,9 +135,18 @@ def train_by_hand(model: keras.Model, weights, optimizer, x, y, *, accumulation:
 
 
 def pipelined_lstm(
-    *, checkpoints: int, schedule: str, length: int = LENGTH, features: int = FEATURES, units: int = UNITS, batch: int = BATCH
+    *,
+    checkpoints: int,
+    schedule: str,
+    length: int = LENGTH,
+    features: int = FEATURES,
+    units: int = UNITS,
+    batch: int = BATCH,
 ) -> tuple[Any, Any]:
-    """Return a pipeline of a recurrent layer and a dense one, 4 microbatches per update, and the specs of one microbatch."""
+    """Return a pipeline of a recurrent and a dense layer, and the specs of one microbatch.
+
+    There are 4 microbatches per update.
+    """
     from tensorflow.python import ipu
 
     configure()

@@ -1,4 +1,4 @@
-"""Models with replicas, and the oracle: the same layers in a loop by hand, with the state of each replica kept beside it."""
+"""Models with replicas, and the oracle: a loop by hand that keeps each replica's state."""
 
 from __future__ import annotations
 
@@ -40,15 +40,31 @@ def layers_of(is_pipeline: bool) -> tuple[keras.KerasTensor, keras.KerasTensor]:
     return inputs, outputs
 
 
-def replicated(replicas: int, schedule: str | None, *, steps: int, accumulation: int, method: str = "sum", **norms: int) -> Any:
-    """Return a compiled model that has so many replicas, each of a pipeline on two IPUs, or on one without ``schedule``."""
+def replicated(
+    replicas: int,
+    schedule: str | None,
+    *,
+    steps: int,
+    accumulation: int,
+    method: str = "sum",
+    **norms: int,
+) -> Any:
+    """Return a compiled model with several replicas.
+
+    Each is a pipeline on two IPUs, or runs on one IPU without ``schedule``.
+    """
     from tensorflow.python import ipu
 
     configure(replicas * (2 if schedule else 1), **norms)
     with ipu.ipu_strategy.IPUStrategy().scope():
         keras.utils.set_random_seed(1)
         model = keras.Model(*layers_of(is_pipeline=schedule is not None))
-        model.compile(keras.optimizers.SGD(0.02, momentum=0.5), "mse", metrics=["mae"], steps_per_execution=steps)
+        model.compile(
+            keras.optimizers.SGD(0.02, momentum=0.5),
+            "mse",
+            metrics=["mae"],
+            steps_per_execution=steps,
+        )
         if schedule:
             model.set_pipelining_options(
                 accumulation,
@@ -65,7 +81,7 @@ def data(microbatches: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class ByHand:
-    """The layers of ``model`` in a plain model, and the moving statistics of each of ``replicas``."""
+    """The layers of ``model`` in a plain model, and the statistics of each of ``replicas``."""
 
     def __init__(self, model: keras.Model, weights: list[np.ndarray], replicas: int) -> None:
         self.plain = keras.Model(model.inputs[0], model.outputs[0])
@@ -100,7 +116,7 @@ class ByHand:
         microbatch: int = BATCH,
         weight: float = 1.0,
     ) -> None:
-        """Update with the sum over replicas of each one's sum, or mean, of gradients over its microbatches."""
+        """Update with the sum over replicas of the sum, or mean, of a replica's gradients."""
         of_update, size = accumulation * self.replicas, microbatch
         for first in range(0, len(x) // size, of_update):
             total = None
@@ -117,7 +133,9 @@ class ByHand:
             factor = weight if method == "sum" else weight / accumulation
             total = [g * factor for g in total]
             optimizer.apply(total, self.plain.trainable_variables)
-            self.per_update.append(float(np.mean([losses[-accumulation:] for losses in self.losses])))
+            self.per_update.append(
+                float(np.mean([losses[-accumulation:] for losses in self.losses]))
+            )
             self.norms.append(float(tf.linalg.global_norm(total)))
         for variable, value in zip(self.moving, self.statistics[0]):
             variable.assign(value)

@@ -1,4 +1,4 @@
-"""The other layers of ipu_tensorflow_addons against the definitions written in NumPy, and their refusals."""
+"""The other layers of ipu_tensorflow_addons against definitions in NumPy; refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def by_channel_groups(x: np.ndarray, group_of: list[int]) -> np.ndarray:
 
 
 class TestNormalization:
-    @pytest.mark.parametrize(("strided", "group_of"), [(True, [0, 1, 2, 0, 1, 2]), (False, [0, 0, 1, 1, 2, 2])])
+    @pytest.mark.parametrize(
+        ("strided", "group_of"), [(True, [0, 1, 2, 0, 1, 2]), (False, [0, 0, 1, 1, 2, 2])]
+    )
     @pytest.mark.parametrize("axis", [-1, 3, 1])
     def test_groups(self, strided, group_of, axis):
         layer = layers.GroupNormalization(3, channels_axis=axis, strided_channel_grouping=strided)
@@ -38,11 +40,15 @@ class TestNormalization:
         gamma, beta = numbers(6, seed=1), numbers(6, seed=2)
         layer.set_weights([gamma, beta])
         returned = np.moveaxis(layer(given), 1, -1) if axis == 1 else layer(given)
-        np.testing.assert_allclose(returned, by_channel_groups(x, group_of) * gamma + beta, atol=1e-5)
+        np.testing.assert_allclose(
+            returned, by_channel_groups(x, group_of) * gamma + beta, atol=1e-5
+        )
         np.testing.assert_array_equal(layer(given, training=True), layer(given))
 
     def test_instances(self):
-        layer = layers.InstanceNormalization(beta_initializer="zeros", gamma_initializer="ones", epsilon=1e-5)
+        layer = layers.InstanceNormalization(
+            beta_initializer="zeros", gamma_initializer="ones", epsilon=1e-5
+        )
         x = numbers(2, 4, 5, 6) * 3 + 1
         np.testing.assert_allclose(layer(x), normalised(x, (1, 2), 1e-5), atol=1e-5)
 
@@ -64,7 +70,8 @@ class TestNormalization:
         np.testing.assert_allclose(layer(x), plain(x), atol=1e-5)
 
     @pytest.mark.parametrize(
-        ("scale", "center", "names"), [(False, True, ["beta"]), (True, False, ["gamma"]), (False, False, [])]
+        ("scale", "center", "names"),
+        [(False, True, ["beta"]), (True, False, ["gamma"]), (False, False, [])],
     )
     def test_without_gamma_or_beta(self, scale, center, names):
         layer = layers.LayerNormalization(scale=scale, center=center)
@@ -81,12 +88,36 @@ class TestNormalization:
     @pytest.mark.parametrize(
         ("layer", "shape", "said"),
         [
-            (lambda: layers.GroupNormalization(4), (2, 6), "6 channels cannot be divided into groups=4"),
-            (lambda: layers.GroupNormalization(8), (2, 6), "6 channels cannot be divided into groups=8"),
-            (lambda: layers.GroupNormalization(2, channels_axis=4), (2, 6), "channels_axis=4 is no axis"),
-            (lambda: layers.GroupNormalization(2, channels_axis=2), (2, 6, 6, 6), "must be 1 or the last, of 4 axes"),
-            (lambda: layers.InstanceNormalization(channels_axis=7), (2, 6), "channels_axis=7 is no axis"),
-            (lambda: layers.LayerNormalization(5), (2, 6), r"axis=\[5\] of inputs \(2, 6\) is not there"),
+            (
+                lambda: layers.GroupNormalization(4),
+                (2, 6),
+                "6 channels cannot be divided into groups=4",
+            ),
+            (
+                lambda: layers.GroupNormalization(8),
+                (2, 6),
+                "6 channels cannot be divided into groups=8",
+            ),
+            (
+                lambda: layers.GroupNormalization(2, channels_axis=4),
+                (2, 6),
+                "channels_axis=4 is no axis",
+            ),
+            (
+                lambda: layers.GroupNormalization(2, channels_axis=2),
+                (2, 6, 6, 6),
+                "must be 1 or the last, of 4 axes",
+            ),
+            (
+                lambda: layers.InstanceNormalization(channels_axis=7),
+                (2, 6),
+                "channels_axis=7 is no axis",
+            ),
+            (
+                lambda: layers.LayerNormalization(5),
+                (2, 6),
+                r"axis=\[5\] of inputs \(2, 6\) is not there",
+            ),
             (lambda: layers.LayerNormalization([1, -1]), (2, 6), "there twice"),
             (lambda: layers.LayerNormalization(1), (2, None), "must be known"),
         ],
@@ -100,9 +131,13 @@ class TestNormalization:
         with pytest.raises(ValueError, match="an int or a list of them was expected"):
             layers.LayerNormalization(axis)
 
-    @pytest.mark.parametrize("name", ["beta_regularizer", "gamma_regularizer", "beta_constraint", "gamma_constraint"])
+    @pytest.mark.parametrize(
+        "name", ["beta_regularizer", "gamma_regularizer", "beta_constraint", "gamma_constraint"]
+    )
     def test_what_it_has_not(self, name):
-        with pytest.raises(NotImplementedError, match=f"LayerNormalization has no {name}, but was given 'l2'"):
+        with pytest.raises(
+            NotImplementedError, match=f"LayerNormalization has no {name}, but was given 'l2'"
+        ):
             layers.LayerNormalization(**{name: "l2"})
 
 
@@ -112,7 +147,9 @@ class TestEmbedding:
         layer = layers.Embedding(12, 4, serialization_factor=factor)
         ids = np.array([[0, 11, 5], [7, 4, 8]])
         np.testing.assert_array_equal(layer(ids), layer.embeddings.numpy()[ids])
-        np.testing.assert_array_equal(layer(ids, inputs_are_sorted=True, training=True), layer.embeddings.numpy()[ids])
+        np.testing.assert_array_equal(
+            layer(ids, inputs_are_sorted=True, training=True), layer.embeddings.numpy()[ids]
+        )
         with tf.GradientTape() as tape:
             y = tf.reduce_sum(layer(ids) * numbers(2, 3, 4))
         gradient = tf.convert_to_tensor(tape.gradient(y, layer.embeddings.value))
@@ -135,7 +172,9 @@ class TestEmbedding:
         ],
     )
     def test_what_it_has_not(self, name, value):
-        with pytest.raises(NotImplementedError, match=f"Embedding has no {name}, but was given {value!r}"):
+        with pytest.raises(
+            NotImplementedError, match=f"Embedding has no {name}, but was given {value!r}"
+        ):
             layers.Embedding(12, 4, **{name: value})
 
     @pytest.mark.parametrize("factor", [0, 5, 1.0])
@@ -145,7 +184,9 @@ class TestEmbedding:
 
 
 class TestSerialDense:
-    @pytest.mark.parametrize("dimension", ["input_columns", "input_rows_kernel_columns", "kernel_rows"])
+    @pytest.mark.parametrize(
+        "dimension", ["input_columns", "input_rows_kernel_columns", "kernel_rows"]
+    )
     def test_the_product_in_pieces(self, dimension):
         layer = layers.SerialDense(8, 2, dimension, activation="tanh", bias_initializer="ones")
         plain = keras.layers.Dense(8, activation="tanh")
@@ -154,7 +195,11 @@ class TestSerialDense:
         plain(x)
         plain.set_weights(layer.get_weights())
         np.testing.assert_allclose(layer(x), plain(x), atol=1e-6)
-        products = [op for op in tf.function(layer).get_concrete_function(x).graph.get_operations() if "MatMul" in op.type]
+        products = [
+            op
+            for op in tf.function(layer).get_concrete_function(x).graph.get_operations()
+            if "MatMul" in op.type
+        ]
         assert len(products) == 2
 
     def test_dense_is_of_keras(self):
@@ -166,7 +211,11 @@ class TestSerialDense:
             (2, "rows", "serialization_dimension='rows' is none of input_columns"),
             (0, "kernel_rows", "serialization_factor=0 must be"),
             (3, "kernel_rows", "serialization_factor=3 does not divide kernel_rows, which is 8"),
-            (4, "input_rows_kernel_columns", "does not divide input_rows_kernel_columns, which is 6"),
+            (
+                4,
+                "input_rows_kernel_columns",
+                "does not divide input_rows_kernel_columns, which is 6",
+            ),
             (3, "input_columns", "does not divide input_columns, which is 4"),
         ],
     )
@@ -185,7 +234,9 @@ class TestDropout:
 
     @pytest.mark.parametrize("seed", [None, (3, 4)])
     def test_one_draw_for_a_dimension(self, seed):
-        y = layers.Dropout(0.5, noise_shape=[20, 1, 30], seed=seed)(tf.ones((20, 7, 30)), training=True).numpy()
+        y = layers.Dropout(0.5, noise_shape=[20, 1, 30], seed=seed)(
+            tf.ones((20, 7, 30)), training=True
+        ).numpy()
         assert (y == y[:, :1]).all()
         assert 0.4 < (y == 0).mean() < 0.6
 
@@ -224,7 +275,9 @@ def test_saved_and_loaded(tmp_path):
     model = keras.Model(inputs, x)
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
-    assert [layer.get_config() for layer in loaded.layers] == [layer.get_config() for layer in model.layers]
+    assert [layer.get_config() for layer in loaded.layers] == [
+        layer.get_config() for layer in model.layers
+    ]
     ids = np.array([[0, 11, 5]])
     for training in (False, True):
         np.testing.assert_array_equal(loaded(ids, training=training), model(ids, training=training))

@@ -1,4 +1,4 @@
-"""Graphcore's optimisers against Keras's where those do the same, and against the published algorithms by hand."""
+"""Graphcore's optimisers against Keras's where they agree, and against published algorithms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def updated(optimizer, dtype="float32"):
         keras.Variable(np.zeros(3, dtype), name="bias"),
     ]
     for step in range(STEPS):
-        optimizer.apply([tf.constant(numbers(*v.shape, seed=10 + step), dtype) for v in variables], variables)
+        optimizer.apply(
+            [tf.constant(numbers(*v.shape, seed=10 + step), dtype) for v in variables], variables
+        )
     return [v.numpy() for v in variables]
 
 
@@ -34,7 +36,10 @@ def updated(optimizer, dtype="float32"):
         (SGDIpuOptimizer(0.1, 0.9), keras.optimizers.SGD(0.1, 0.9)),
         (SGDIpuOptimizer(0.1, 0.9, True), keras.optimizers.SGD(0.1, 0.9, True)),
         (SGDIpuOptimizer(lr=0.1, clipnorm=0.5), keras.optimizers.SGD(0.1, clipnorm=0.5)),
-        (SGDIpuOptimizer(0.1, decay=0.5), keras.optimizers.SGD(keras.optimizers.schedules.InverseTimeDecay(0.1, 1, 0.5))),
+        (
+            SGDIpuOptimizer(0.1, decay=0.5),
+            keras.optimizers.SGD(keras.optimizers.schedules.InverseTimeDecay(0.1, 1, 0.5)),
+        ),
         # Keras adds epsilon before the correction, so the two agree where it is nothing.
         (AdamIpuOptimizer(0.1, 0.8, 0.9, 1e-12), keras.optimizers.Adam(0.1, 0.8, 0.9, 1e-12)),
         (AdamIpuOptimizer(0.1, m_dtype=tf.float32, v_dtype="float32"), keras.optimizers.Adam(0.1)),
@@ -47,14 +52,22 @@ def test_updates_are_those_of_keras(ours, plain):
 
 
 def by_hand(*, rate=0.1, epsilon, debiasing=True, amsgrad=False, decay=0.0, adapts=None, clip=None):
-    """Adam and, with ``adapts``, LAMB: a list of whether each variable has weight decay, and whether its step is scaled."""
+    """Adam and, with ``adapts``, LAMB.
+
+    ``adapts`` has two bools per variable: whether it has weight decay, and whether its step is
+    scaled.
+    """
     results = []
     for number, start in enumerate((numbers(4, 3, seed=1), np.zeros(3, "float32"))):
         w, m, v, largest = start.astype("float64"), 0.0, 0.0, 0.0
         for step in range(STEPS):
             g = numbers(*start.shape, seed=10 + step).astype("float64")
             m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
-            m_hat, v_hat = (m / (1 - 0.9 ** (step + 1)), v / (1 - 0.999 ** (step + 1))) if debiasing else (m, v)
+            m_hat, v_hat = (
+                (m / (1 - 0.9 ** (step + 1)), v / (1 - 0.999 ** (step + 1)))
+                if debiasing
+                else (m, v)
+            )
             v_hat = largest = np.maximum(largest, v_hat) if amsgrad else v_hat
             update, ratio = m_hat / (np.sqrt(v_hat) + epsilon), 1.0
             if adapts:
@@ -77,7 +90,9 @@ def by_hand(*, rate=0.1, epsilon, debiasing=True, amsgrad=False, decay=0.0, adap
     ids=str,
 )
 def test_adam_is_the_published_algorithm(options, expected):
-    for a, b in zip(updated(AdamIpuOptimizer(0.1, **options)), by_hand(epsilon=0.1, **expected), strict=True):
+    for a, b in zip(
+        updated(AdamIpuOptimizer(0.1, **options)), by_hand(epsilon=0.1, **expected), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
@@ -87,16 +102,25 @@ def test_adam_is_the_published_algorithm(options, expected):
         ({}, {"adapts": [(True, True)] * 2}),
         ({"weight_decay_rate": 0.2}, {"adapts": [(True, True)] * 2, "decay": 0.2}),
         (
-            {"weight_decay_rate": 0.2, "exclude_from_weight_decay": ["kern"], "exclude_from_layer_adaptation": ["bias"]},
+            {
+                "weight_decay_rate": 0.2,
+                "exclude_from_weight_decay": ["kern"],
+                "exclude_from_layer_adaptation": ["bias"],
+            },
             {"adapts": [(False, True), (True, False)], "decay": 0.2},
         ),
-        ({"weight_norm_clip": 0.5, "debiasing": False}, {"adapts": [(True, True)] * 2, "clip": 0.5, "debiasing": False}),
+        (
+            {"weight_norm_clip": 0.5, "debiasing": False},
+            {"adapts": [(True, True)] * 2, "clip": 0.5, "debiasing": False},
+        ),
     ],
     ids=str,
 )
 def test_lamb_is_the_published_algorithm(options, expected):
     """The bias starts at zero, so that its first step is Adam's."""
-    for a, b in zip(updated(LAMBIpuOptimizer(0.1, **options)), by_hand(epsilon=1e-6, **expected), strict=True):
+    for a, b in zip(
+        updated(LAMBIpuOptimizer(0.1, **options)), by_hand(epsilon=1e-6, **expected), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
@@ -108,7 +132,9 @@ def test_lamb_is_the_published_algorithm(options, expected):
             {"m": "float16", "v": "float32", "vhat": "float16"},
         ),
         (
-            LAMBIpuOptimizer(v_dtype="float32", optimizer_compute_precisions=(tf.float32, tf.float16)),
+            LAMBIpuOptimizer(
+                v_dtype="float32", optimizer_compute_precisions=(tf.float32, tf.float16)
+            ),
             {"m": "float16", "v": "float32"},
         ),
         (SGDIpuOptimizer(momentum=0.9, momentum_accum_dtype=tf.float32), {"momentum": "float32"}),
@@ -119,14 +145,24 @@ def test_the_types_of_the_state(optimizer, types):
     """Of variables in half precision, whose type is taken where none is asked for."""
     after = updated(optimizer, "float16")
     assert all(a.dtype == "float16" and np.isfinite(a).all() for a in after)
-    found = {v.name.rpartition("_")[2]: v.dtype for v in optimizer.variables if v.name.startswith("kernel")}
+    found = {
+        v.name.rpartition("_")[2]: v.dtype
+        for v in optimizer.variables
+        if v.name.startswith("kernel")
+    }
     assert found == types
 
 
 @pytest.mark.parametrize("make", [AdamIpuOptimizer, LAMBIpuOptimizer, SGDIpuOptimizer])
 def test_configs_make_the_same_again(make):
-    kept = {"m_dtype": "float16"} if make is not SGDIpuOptimizer else {"momentum_accum_dtype": "float16"}
-    again = keras.optimizers.deserialize(keras.optimizers.serialize(make(0.25, name="mine", **kept)))
+    kept = (
+        {"m_dtype": "float16"}
+        if make is not SGDIpuOptimizer
+        else {"momentum_accum_dtype": "float16"}
+    )
+    again = keras.optimizers.deserialize(
+        keras.optimizers.serialize(make(0.25, name="mine", **kept))
+    )
     assert type(again) is make
     assert again.name == "mine"
     assert float(again.learning_rate) == 0.25

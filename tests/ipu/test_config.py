@@ -1,4 +1,4 @@
-"""IPUConfig checks what it is given, and says what becomes of it (Graphcore: IPUConfig and hardware)."""
+"""IPUConfig checks its values and documents its options (Graphcore: IPUConfig and hardware)."""
 
 from __future__ import annotations
 
@@ -138,7 +138,9 @@ WRONG_TYPES = [
 
 @pytest.mark.parametrize(("name", "value", "wanted"), WRONG_TYPES)
 def test_types_are_checked_strictly(config, name, value, wanted):
-    with pytest.raises(TypeError, match=f"'{name}' must be of type {wanted}, but was given ") as raised:
+    with pytest.raises(
+        TypeError, match=f"'{name}' must be of type {wanted}, but was given "
+    ) as raised:
         put(config, name, value)
     assert repr(value) in str(raised.value)
     assert type(value).__name__ in str(raised.value)
@@ -152,7 +154,10 @@ def test_every_option_refuses_another_type(config):
 
 
 def test_unknown_names_are_refused_with_a_hint(config):
-    with pytest.raises(ValueError, match=r"'allow_recompue' is not an option of IPUConfig\. Did you mean 'allow_recompute'"):
+    with pytest.raises(
+        ValueError,
+        match=r"'allow_recompue' is not an option of IPUConfig\. Did you mean 'allow_recompute'",
+    ):
         config.allow_recompue = True
     with pytest.raises(ValueError, match=r"Did you mean 'optimizations\.math'"):
         _ = config.optimizations.maths
@@ -162,14 +167,21 @@ def test_unknown_names_are_refused_with_a_hint(config):
 
 def test_a_category_cannot_be_assigned(config):
     with pytest.raises(
-        Exception, match=r"'optimizations\.math' is a category, not an option: set one of fast, dot_strength in it"
+        Exception,
+        match=r"'optimizations\.math' is a category, not an option: "
+        "set one of fast, dot_strength in it",
     ):
         config.optimizations.math = True
 
 
 def test_what_is_known_of_an_option(config):
     known = config.get_attribute_metadata("ipu_model.version")
-    assert (known.name, known.type, known.default, known.deprecated) == ("ipu_model.version", "str", "ipu2", False)
+    assert (known.name, known.type, known.default, known.deprecated) == (
+        "ipu_model.version",
+        "str",
+        "ipu2",
+        False,
+    )
     assert config.ipu_model.get_attribute_metadata("version") is known
     assert config.get_attribute_metadata("auto_select_ipus").type == "int, or list or tuple of int"
     known.check_type("ipu1")
@@ -187,7 +199,9 @@ def test_what_is_known_of_an_option(config):
 def test_a_deprecated_option_is_logged(config, caplog):
     assert config.get_attribute_metadata("optimizations.enable_fast_math").deprecated
     config.optimizations.enable_fast_math = True
-    assert "optimizations.enable_fast_math is deprecated: use optimizations.math.fast" in caplog.text
+    assert (
+        "optimizations.enable_fast_math is deprecated: use optimizations.math.fast" in caplog.text
+    )
 
 
 def test_as_dictionary_and_json(config, caplog):
@@ -256,13 +270,25 @@ CANNOT_BE = [
     ({"ipu_model.tiles_per_ipu": -1}, "ipu_model.tiles_per_ipu=-1"),
     ({"io_tiles.num_io_tiles": 1472}, "num_io_tiles=1472 leaves no tile of 1472"),
     ({"io_tiles.place_ops_on_io_tiles": True}, "needs I/O tiles"),
-    ({"norms.experimental.distributed_batch_norm_replica_group_size": 0}, "group_size=0: the least is 1"),
     (
-        {"norms.experimental.distributed_batch_norm_replica_group_size": 2, "io_tiles.num_io_tiles": 32},
+        {"norms.experimental.distributed_batch_norm_replica_group_size": 0},
+        "group_size=0: the least is 1",
+    ),
+    (
+        {
+            "norms.experimental.distributed_batch_norm_replica_group_size": 2,
+            "io_tiles.num_io_tiles": 32,
+        },
         "does not go with io_tiles.num_io_tiles",
     ),
-    ({"device_connection.type": DeviceConnectionType.NEVER}, "device_connection.version must be set .* is NEVER"),
-    ({"device_connection.type": DeviceConnectionType.PRE_COMPILE}, "device_connection.version must be set .* is PRE_COMPILE"),
+    (
+        {"device_connection.type": DeviceConnectionType.NEVER},
+        "device_connection.version must be set .* is NEVER",
+    ),
+    (
+        {"device_connection.type": DeviceConnectionType.PRE_COMPILE},
+        "device_connection.version must be set .* is PRE_COMPILE",
+    ),
     (
         {
             "experimental.multi_replica_distribution.process_index": 2,
@@ -281,11 +307,16 @@ def test_values_that_cannot_be(config, options, said):
         config.configure_ipu_system()
 
 
-@pytest.mark.parametrize("name", ["compilation_poplar_options", "gcl_poplar_options", "matmuls.poplar_options"])
+@pytest.mark.parametrize(
+    "name", ["compilation_poplar_options", "gcl_poplar_options", "matmuls.poplar_options"]
+)
 @pytest.mark.parametrize("options", [{"a": True}, {"a": 0.1}, {1: "a"}])
 def test_poplar_s_options_are_strings(config, name, options):
     put(config, name, options)
-    with pytest.raises(TypeError, match=f"'{name}' holds options of Poplar's, names and values as strings, but was given"):
+    with pytest.raises(
+        TypeError,
+        match=f"'{name}' holds options of Poplar's, names and values as strings, but was given",
+    ):
         config.configure_ipu_system()
 
 
@@ -300,9 +331,15 @@ def test_hardware_cannot_be_named_on_the_model(config, monkeypatch):
 REFUSED = [
     ({"experimental.multi_replica_distribution.process_count": 1}, "replication over processes"),
     ({"optimizations.enable_graph_outlining": False}, "optimizations.enable_graph_outlining"),
-    ({"device_connection.type": DeviceConnectionType.NEVER, "device_connection.version": "ipu2"}, "device_connection.type"),
     (
-        {"device_connection.type": DeviceConnectionType.PRE_COMPILE, "device_connection.version": "ipu2"},
+        {"device_connection.type": DeviceConnectionType.NEVER, "device_connection.version": "ipu2"},
+        "device_connection.type",
+    ),
+    (
+        {
+            "device_connection.type": DeviceConnectionType.PRE_COMPILE,
+            "device_connection.version": "ipu2",
+        },
         "device_connection.type",
     ),
 ]
@@ -331,14 +368,14 @@ def test_floating_point_behaviour_is_accepted_with_a_warning(config, caplog, nam
     config.configure_ipu_system()
     [record] = caplog.records
     assert record.getMessage() == (
-        f"floating_point_behaviour.{name}: accepted with a warning: numbers are rounded to nearest, and infinities and NaNs "
-        "raise nothing"
+        f"floating_point_behaviour.{name}: accepted with a warning: numbers are rounded to "
+        "nearest, and infinities and NaNs raise nothing"
     )
     assert getattr(ours.current().floating_point_behaviour, name) is True
 
 
 def test_options_without_meaning_are_accepted_and_remembered(config):
-    """Everything that is neither emulated nor refused can have any value of its type, and nothing comes of it."""
+    """Options that are neither emulated nor refused accept any value of their type."""
     accepted = [
         option
         for option in OPTIONS
@@ -349,7 +386,11 @@ def test_options_without_meaning_are_accepted_and_remembered(config):
     for option in accepted:
         default = option.default
         values = {bool: not default, int: 1, float: 0.5, str: "ipu2", dict: {"a": "b"}}
-        other = values[type(default)] if type(default) in values else next(m for m in type(default) if m is not default)
+        other = (
+            values[type(default)]
+            if type(default) in values
+            else next(m for m in type(default) if m is not default)
+        )
         put(config, option.name, other)
     config.configure_ipu_system()
     kept = ours.current().options()
@@ -376,7 +417,12 @@ def test_devices_by_count(config, options, devices):
 
 @pytest.mark.parametrize(
     ("version", "tiles_per_ipu", "tiles", "memory"),
-    [("ipu1", 0, 1216, 304 * MIB), ("ipu2", 0, 1472, 897 * MIB), ("ipu2", 4, 4, 4 * 624 * KIB), ("ipu1", 16, 16, 4 * MIB)],
+    [
+        ("ipu1", 0, 1216, 304 * MIB),
+        ("ipu2", 0, 1472, 897 * MIB),
+        ("ipu2", 4, 4, 4 * 624 * KIB),
+        ("ipu1", 16, 16, 4 * MIB),
+    ],
 )
 def test_capacities(config, version, tiles_per_ipu, tiles, memory):
     """Section 8: tiles times KiB per tile; 1216 x 256 KiB = 304 MiB, 1472 x 624 KiB = 897 MiB."""

@@ -1,4 +1,7 @@
-"""A checkpoint in the middle of a stage of convolutions lowers the peak that pva shows (Graphcore: pipelined training)."""
+"""A checkpoint in a stage of convolutions lowers the peak that pva shows.
+
+Source: Graphcore, pipelined training.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ pytestmark = [pytest.mark.usefixtures("graphcore_names"), pytest.mark.long]
 
 
 def peak_of_training(*, checkpoint: bool) -> tuple[int, list[int]]:
-    """Train in two stages on two IPUs; return the peak, as scripts compute it with pva, and the peak of each IPU."""
+    """Train in two stages on two IPUs; return the peak, and the peak of each IPU.
+
+    The peak is computed as scripts do with pva.
+    """
     import ipu_tensorflow_addons.keras.layers as ipu_layers
     import pva
     from tensorflow.python import ipu
@@ -39,19 +45,28 @@ def peak_of_training(*, checkpoint: bool) -> tuple[int, list[int]]:
             pipeline_schedule=ipu.pipelining_ops.PipelineSchedule.Grouped,
             recomputation_mode=ipu.pipelining_ops.RecomputationMode.RecomputeAndBackpropagateInterleaved,
         )
-        model.fit(np.ones((4, SIZE, SIZE, 3), "float32"), np.ones((4, SIZE, SIZE, 1), "float32"), batch_size=1, verbose=0)
+        model.fit(
+            np.ones((4, SIZE, SIZE, 3), "float32"),
+            np.ones((4, SIZE, SIZE, 1), "float32"),
+            batch_size=1,
+            verbose=0,
+        )
     compilation = pva.openReport(helper.find_report()).compilation
     steps = compilation.livenessProgramSteps
     always_live = sum(tile.memory.alwaysLiveBytes for tile in compilation.tiles)
     by_ipu = [
-        sum(tile.memory.alwaysLiveBytes for tile in on.tiles) + max(step.notAlwaysLiveMemoryForIpu(k).bytes for step in steps)
+        sum(tile.memory.alwaysLiveBytes for tile in on.tiles)
+        + max(step.notAlwaysLiveMemoryForIpu(k).bytes for step in steps)
         for k, on in enumerate(compilation.ipus)
     ]
     return always_live + max(step.notAlwaysLiveMemory.bytes for step in steps), by_ipu
 
 
 def test_a_checkpoint_lowers_the_peak_of_its_stage_s_ipu():
-    """Half of 16 results are recomputed at a time, 8 images less; the stash holds the checkpoint of 3 microbatches."""
+    """Half of 16 results are recomputed at a time: 8 images less.
+
+    The stash holds the checkpoint of 3 microbatches.
+    """
     plain, plain_by_ipu = peak_of_training(checkpoint=False)
     checkpointed, by_ipu = peak_of_training(checkpoint=True)
     image = SIZE * SIZE * CHANNELS * 4

@@ -1,4 +1,7 @@
-"""What data ``fit``, ``evaluate`` and ``predict`` take, and how many steps of it run at once (Graphcore: fit)."""
+"""The data of ``fit``, ``evaluate`` and ``predict``, and its steps per execution.
+
+Source: Graphcore, fit.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ def test_arguments_by_position_are_those_of_keras():
     history = model.fit(x, y, BATCH, 2, 0)
     assert len(history.history["loss"]) == 2
     assert len(model.training_record.losses) == 2
-    assert model.evaluate(x, y, BATCH, 0) == pytest.approx(model.evaluate(x, y, batch_size=BATCH, verbose=0))
+    assert model.evaluate(x, y, BATCH, 0) == pytest.approx(
+        model.evaluate(x, y, batch_size=BATCH, verbose=0)
+    )
     assert model.predict(x, BATCH, 0).shape[0] == 2 * BATCH
     with pytest.raises(TypeError, match="too many positional arguments"):
         model.predict(x, BATCH, 0, 1, None, "more")
@@ -49,7 +54,9 @@ def test_short_validation_data_is_evaluated_whole(is_pipeline):
             model = keras.Model(inputs, keras.layers.Dense(2)(inputs))
             model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=2)
     with pytest.warns(UserWarning, match="steps_per_execution=2 is more than the 1 steps"):
-        history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0, validation_data=(few_x, few_y)).history
+        history = model.fit(
+            x, y, batch_size=BATCH, epochs=2, verbose=0, validation_data=(few_x, few_y)
+        ).history
     assert len(history["val_loss"]) == 2
     expected = np.mean((keras.Model(model.inputs[0], model.outputs[0])(few_x) - few_y) ** 2)
     assert history["val_loss"][-1] == pytest.approx(expected, rel=1e-5)
@@ -60,7 +67,11 @@ def test_short_validation_data_is_evaluated_whole(is_pipeline):
 @pytest.mark.parametrize("rows", [3 * BATCH, 4 * BATCH - 1])
 def test_validation_data_that_is_not_evaluated_whole_is_refused_before_training(rows):
     model, (x, y) = pipelined(), data(4)
-    said = "3 steps per epoch cannot be divided" if rows == 3 * BATCH else "7 samples cannot be divided into batches"
+    said = (
+        "3 steps per epoch cannot be divided"
+        if rows == 3 * BATCH
+        else "7 samples cannot be divided into batches"
+    )
     with pytest.raises(ValueError, match=said):
         model.fit(x, y, batch_size=BATCH, verbose=0, validation_data=(x[:rows], y[:rows]))
     assert model.training_record.losses == []
@@ -69,12 +80,19 @@ def test_validation_data_that_is_not_evaluated_whole_is_refused_before_training(
 def test_a_generator_as_validation_data():
     model, (x, y) = pipelined(), data(2)
     with pytest.raises(ValueError, match="generator"):
-        model.fit(x, y, batch_size=BATCH, verbose=0, validation_data=(pair for pair in [(x, y)]), validation_steps=1)
+        model.fit(
+            x,
+            y,
+            batch_size=BATCH,
+            verbose=0,
+            validation_data=(pair for pair in [(x, y)]),
+            validation_steps=1,
+        )
 
 
 @pytest.mark.long
 def test_what_is_split_off_counts_for_neither():
-    """Of four microbatches a half is validation; of four, a quarter leaves three, which two steps do not divide."""
+    """Validation takes half of four microbatches; a quarter leaves three, not divisible by two."""
     model, (x, y) = pipelined(), data(4)
     history = model.fit(x, y, batch_size=BATCH, verbose=0, validation_split=0.5).history
     assert (len(model.training_record.losses), len(history["val_loss"])) == (1, 1)
@@ -85,8 +103,12 @@ def test_what_is_split_off_counts_for_neither():
 @pytest.mark.parametrize("method", ["evaluate", "predict"])
 def test_a_partial_batch_is_refused_outside_training_too(method):
     x, y = data(2)
-    with pytest.raises(ValueError, match="3 samples cannot be divided into batches of batch_size=2"):
-        getattr(pipelined(), method)(x[:-1], **({"y": y[:-1]} if method == "evaluate" else {}), batch_size=BATCH)
+    with pytest.raises(
+        ValueError, match="3 samples cannot be divided into batches of batch_size=2"
+    ):
+        getattr(pipelined(), method)(
+            x[:-1], **({"y": y[:-1]} if method == "evaluate" else {}), batch_size=BATCH
+        )
 
 
 def test_running_eagerly_however_it_is_asked_for():
@@ -112,17 +134,27 @@ def test_callbacks_of_evaluate_run_once_per_execution():
 
 
 def endless(microbatches):
-    return tf.data.Dataset.from_tensor_slices(data(microbatches)).batch(BATCH, drop_remainder=True).repeat()
+    return (
+        tf.data.Dataset.from_tensor_slices(data(microbatches))
+        .batch(BATCH, drop_remainder=True)
+        .repeat()
+    )
 
 
 @pytest.mark.parametrize("method", ["fit", "evaluate", "predict", "fit with validation"])
 def test_a_dataset_without_end_needs_steps(method):
     """Graphcore's raises a ValueError; without one it would run on and on."""
-    model, validation = pipelined(), {"validation_data": endless(2)} if method.endswith("validation") else {}
+    model, validation = (
+        pipelined(),
+        {"validation_data": endless(2)} if method.endswith("validation") else {},
+    )
     run = getattr(model, method.split()[0])
     given = data(2) if validation else (endless(2),)
     batch = {"batch_size": BATCH} if validation else {}
-    with pytest.raises(ValueError, match="the dataset repeats without end, so the number of its steps must be given"):
+    with pytest.raises(
+        ValueError,
+        match="the dataset repeats without end, so the number of its steps must be given",
+    ):
         run(*given, **batch, **validation, verbose=0)
     assert model.training_record.losses == []
 
@@ -130,7 +162,14 @@ def test_a_dataset_without_end_needs_steps(method):
 @pytest.mark.long
 def test_a_dataset_without_end_with_steps():
     model = pipelined()
-    model.fit(endless(2), steps_per_epoch=4, shuffle=False, validation_data=endless(2), validation_steps=2, verbose=0)
+    model.fit(
+        endless(2),
+        steps_per_epoch=4,
+        shuffle=False,
+        validation_data=endless(2),
+        validation_steps=2,
+        verbose=0,
+    )
     assert len(model.training_record.losses) == 2
     model.evaluate(endless(2), steps=2, verbose=0)
 

@@ -42,13 +42,17 @@ def test_writing_the_tables(tmp_path):
 
 def test_the_names_are_there():
     modules = {name.rpartition(".")[2] for name in NAMES}
-    row = next(line for line in TEXT.splitlines() if line.startswith("| `from tensorflow.python import ipu`"))
+    row = next(
+        line
+        for line in TEXT.splitlines()
+        if line.startswith("| `from tensorflow.python import ipu`")
+    )
     assert set(re.findall(r"`(\w+)`", row)) <= modules
 
 
 @pytest.mark.long
 def test_the_python_runs(tmp_path):
-    """In a process of its own: the script sets the environment, and what it starts from is no one else's."""
+    """The script sets the environment, so it runs in a process of its own."""
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert len(blocks) == 3
     (tmp_path / "script.py").write_text("\n".join(blocks))

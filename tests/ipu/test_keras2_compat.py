@@ -36,7 +36,9 @@ def test_the_list_is_that_of_the_code():
     assert list(WAYS) == list(ADAPTATIONS)
 
 
-@pytest.mark.parametrize("make", [keras.Input, keras.layers.Input, tf.keras.Input, tf.keras.layers.Input])
+@pytest.mark.parametrize(
+    "make", [keras.Input, keras.layers.Input, tf.keras.Input, tf.keras.layers.Input]
+)
 def test_whole_numbers_for_shapes(make):
     assert make(80).shape == (None, 80)
     assert make(shape=np.int64(80), batch_size=2).shape == (2, 80)
@@ -49,7 +51,9 @@ def test_a_model_that_hands_itself_on():
 
 
 @pytest.mark.parametrize("cls", [keras.layers.LSTM, keras.layers.GRU, keras.layers.SimpleRNN])
-@pytest.mark.parametrize(("sequences", "state"), [(True, False), (False, False), (True, True), (False, True)])
+@pytest.mark.parametrize(
+    ("sequences", "state"), [(True, False), (False, False), (True, True), (False, True)]
+)
 def test_time_first(cls, sequences, state):
     """Eagerly, in a model, and in one that was saved, against the layer with the batch first."""
     x, options = numbers(4, 5, 3), {"return_sequences": sequences, "return_state": state}
@@ -64,20 +68,29 @@ def test_time_first(cls, sequences, state):
     again.set_weights(model.get_weights())
     for found in (first(turned), model(turned), again(turned)):
         for a, b in zip(keras.tree.flatten(found), keras.tree.flatten(expected), strict=True):
-            np.testing.assert_allclose(a, np.swapaxes(b, 0, 1) if len(b.shape) == 3 else b, atol=1e-6)
+            np.testing.assert_allclose(
+                a, np.swapaxes(b, 0, 1) if len(b.shape) == 3 else b, atol=1e-6
+            )
 
 
 @pytest.mark.parametrize("cls", [keras.layers.LSTM, keras.layers.GRU])
 def test_sequences_by_the_name_of_inputs(cls):
     layer, x, state = cls(2), numbers(5, 4, 3), numbers(5, 2, seed=1)
     states = [state, state] if cls is keras.layers.LSTM else state
-    np.testing.assert_array_equal(layer(inputs=x, initial_state=states), layer(x, initial_state=states))
+    np.testing.assert_array_equal(
+        layer(inputs=x, initial_state=states), layer(x, initial_state=states)
+    )
     symbolic = keras.Input((4, 3))
-    np.testing.assert_allclose(keras.Model(symbolic, layer(inputs=symbolic))(x), layer(x), atol=1e-6)
+    np.testing.assert_allclose(
+        keras.Model(symbolic, layer(inputs=symbolic))(x), layer(x), atol=1e-6
+    )
 
 
 def test_time_first_by_a_cell():
-    layer, x = keras.layers.RNN(keras.layers.SimpleRNNCell(2), return_sequences=True, time_major=True), numbers(5, 4, 3)
+    layer, x = (
+        keras.layers.RNN(keras.layers.SimpleRNNCell(2), return_sequences=True, time_major=True),
+        numbers(5, 4, 3),
+    )
     plain = keras.layers.RNN(layer.cell, return_sequences=True)
     np.testing.assert_allclose(layer(x), np.swapaxes(plain(x.swapaxes(0, 1)), 0, 1), atol=1e-6)
 
@@ -91,11 +104,15 @@ def test_lr_and_decay():
     optimizer = keras.optimizers.Adam(lr=0.5)
     optimizer.lr = 0.25
     assert float(optimizer.lr) == float(optimizer.learning_rate) == 0.25
-    with pytest.raises(ValueError, match=r"decay=0\.1 beside the learning rate <.*: leave decay out"):
+    with pytest.raises(
+        ValueError, match=r"decay=0\.1 beside the learning rate <.*: leave decay out"
+    ):
         keras.optimizers.SGD(keras.optimizers.schedules.InverseTimeDecay(0.1, 1, 1), decay=0.1)
 
 
-@pytest.mark.parametrize("rate", [1, np.float32(0.5), np.float64(0.5), np.array(0.5), tf.constant(0.5)], ids=repr)
+@pytest.mark.parametrize(
+    "rate", [1, np.float32(0.5), np.float64(0.5), np.array(0.5), tf.constant(0.5)], ids=repr
+)
 def test_learning_rates_of_any_type(rate):
     assert float(keras.optimizers.SGD(rate).learning_rate) == float(rate)
     assert float(keras.optimizers.Adam(learning_rate=rate).learning_rate) == float(rate)
@@ -109,7 +126,9 @@ def test_the_type_of_layers(where):
         assert keras.layers.Dense(1).compute_dtype == "float16"
         keras.config.set_dtype_policy("mixed_float16")
         where.set_floatx("float32")
-        assert keras.config.dtype_policy().name == "mixed_float16", "a policy that was asked for stays"
+        assert keras.config.dtype_policy().name == "mixed_float16", (
+            "a policy that was asked for stays"
+        )
     finally:
         keras.config.set_dtype_policy("float32")
         keras.config.set_floatx("float32")
@@ -129,7 +148,9 @@ def test_weight_files_under_any_name(tmp_path, monkeypatch, name, as_path):
     np.testing.assert_array_equal(models[1].get_weights()[0], models[0].get_weights()[0])
     assert [file.name for file in tmp_path.iterdir()] == [name]
     if name != "a.weights.h5":
-        with pytest.raises(FileExistsError, match=r"overwrite=False\): the file is there: remove it"):
+        with pytest.raises(
+            FileExistsError, match=r"overwrite=False\): the file is there: remove it"
+        ):
             models[2].save_weights(path, overwrite=False)
 
 

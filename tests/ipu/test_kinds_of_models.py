@@ -1,4 +1,4 @@
-"""Functional, sequential and subclassed models, models in models, and the ways to say which stage a call is in."""
+"""Functional, sequential, subclassed and nested models, and the ways to assign stages."""
 
 from __future__ import annotations
 
@@ -69,11 +69,14 @@ def nested():
 
 
 def by_layer():
-    """Layers that carry the stage they were made in; the call of the second says otherwise and wins."""
+    """Layers that carry the stage they were made in; the call of the second one overrides it."""
     with stage(0):
         first = keras.layers.Dense(5, activation="tanh")
     with stage(1):
-        second, third = keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(1, activation="tanh")
+        second, third = (
+            keras.layers.Dense(4, activation="tanh"),
+            keras.layers.Dense(1, activation="tanh"),
+        )
     inputs = keras.Input((WIDTH,), batch_size=ROWS)
     x = first(inputs)
     with stage(0):
@@ -94,8 +97,14 @@ def assigned():
     return model
 
 
-WAYS = {"functional": functional, "sequential": sequential, "subclassed": Subclassed, "nested": nested, "by layer": by_layer,
-        "assigned": assigned}  # fmt: skip
+WAYS = {
+    "functional": functional,
+    "sequential": sequential,
+    "subclassed": Subclassed,
+    "nested": nested,
+    "by layer": by_layer,
+    "assigned": assigned,
+}
 
 
 def start_weights():
@@ -106,7 +115,11 @@ def start_weights():
 @pytest.fixture(scope="module")
 def by_hand():
     """Loss of each microbatch, and weights after one update by the sum of four gradients."""
-    x, y, weights = numbers(STEPS * ROWS, WIDTH), numbers(STEPS * ROWS, 1, seed=1), [tf.Variable(w) for w in start_weights()]
+    x, y, weights = (
+        numbers(STEPS * ROWS, WIDTH),
+        numbers(STEPS * ROWS, 1, seed=1),
+        [tf.Variable(w) for w in start_weights()],
+    )
     losses, total = [], None
     for m in range(STEPS):
         with tf.GradientTape() as tape:
@@ -133,12 +146,19 @@ def made_and_compiled(way, schedule="Grouped", **options):
 def test_ways_to_say_the_stages_of_a_functional_model(way):
     model = WAYS[way]()
     calls = staged_graph(model, model.assigned_stages).calls
-    assert [(call.operation.units, call.stage) for call in calls if hasattr(call.operation, "units")][:2] == [(5, 0), (4, 0)]
+    assert [
+        (call.operation.units, call.stage) for call in calls if hasattr(call.operation, "units")
+    ][:2] == [(5, 0), (4, 0)]
     assert calls[-1].stage == 1
 
 
 @pytest.mark.parametrize(
-    "way", [*(pytest.param(way, marks=pytest.mark.long) for way in ("nested", "sequential")), "functional", "subclassed"]
+    "way",
+    [
+        *(pytest.param(way, marks=pytest.mark.long) for way in ("nested", "sequential")),
+        "functional",
+        "subclassed",
+    ],
 )
 def test_every_kind_trains_to_the_same_numbers(by_hand, way):
     x, y, losses, after = by_hand
@@ -169,9 +189,13 @@ def test_kinds_that_evaluate_and_predict(by_hand, way):
     value = x
     for w, b in zip(start_weights()[::2], start_weights()[1::2]):
         value = np.tanh(value @ w + b)
-    np.testing.assert_allclose(model.predict(x, batch_size=ROWS, verbose=0, callbacks=[Log()]), value, atol=1e-6)
+    np.testing.assert_allclose(
+        model.predict(x, batch_size=ROWS, verbose=0, callbacks=[Log()]), value, atol=1e-6
+    )
     assert seen == [(STEPS - 1, (STEPS * ROWS, 1))], "one execution of four microbatches"
-    assert model.evaluate(x, y, batch_size=ROWS, verbose=0) == pytest.approx(np.mean(losses), rel=1e-5)
+    assert model.evaluate(x, y, batch_size=ROWS, verbose=0) == pytest.approx(
+        np.mean(losses), rel=1e-5
+    )
 
 
 @pytest.mark.long
@@ -188,7 +212,15 @@ def test_the_gradient_of_a_running_mean_is_the_mean(by_hand):
 def test_validation_in_fit(by_hand):
     x, y, _, _ = by_hand
     model = made_and_compiled("functional", "Sequential")
-    history = model.fit(x, y, batch_size=ROWS, validation_data=(x, y), validation_batch_size=ROWS, epochs=2, verbose=0)
+    history = model.fit(
+        x,
+        y,
+        batch_size=ROWS,
+        validation_data=(x, y),
+        validation_batch_size=ROWS,
+        epochs=2,
+        verbose=0,
+    )
     expected = model.evaluate(x, y, batch_size=ROWS, verbose=0)
     assert history.history["val_loss"][-1] == pytest.approx(expected, rel=1e-6)
 
@@ -216,7 +248,9 @@ def test_a_subclassed_model_without_stages_may_do_anything():
     w, b = model.get_weights()
     error = np.sin(x) @ w + b - y
     model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0)
-    np.testing.assert_allclose(model.get_weights()[0], w - 0.1 * np.sin(x).T @ (2 * error / ROWS), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        model.get_weights()[0], w - 0.1 * np.sin(x).T @ (2 * error / ROWS), rtol=1e-4, atol=1e-5
+    )
 
 
 class TwoInputs(keras.Model):
@@ -248,22 +282,32 @@ def test_a_subclassed_model_with_two_inputs_is_built(shapes):
     model = TwoInputs()
     model.build(shapes)
     assert model.pipeline_stages == (0, 1)
-    assert [e.layer for e in model.get_pipeline_stage_assignment()][:2] == [model.dense, model.last] or len(model.weights) == 4
+    assert [e.layer for e in model.get_pipeline_stage_assignment()][:2] == [
+        model.dense,
+        model.last,
+    ] or len(model.weights) == 4
 
 
 def test_stages_in_what_cannot_be_done_symbolically():
     model = Plain(staged=True)
     model.compile("sgd", "mse", steps_per_execution=STEPS)
     model.set_pipelining_options(STEPS)
-    with pytest.raises(NotImplementedError, match="'Plain' has pipeline stages, but cannot be run on symbolic tensors"):
-        model.fit(numbers(STEPS * ROWS, WIDTH), numbers(STEPS * ROWS, 1), batch_size=ROWS, verbose=0)
+    with pytest.raises(
+        NotImplementedError,
+        match="'Plain' has pipeline stages, but cannot be run on symbolic tensors",
+    ):
+        model.fit(
+            numbers(STEPS * ROWS, WIDTH), numbers(STEPS * ROWS, 1), batch_size=ROWS, verbose=0
+        )
 
 
 class TestAssignment:
     def test_a_functional_model_s_entries(self):
         model = functional()
         entries = model.get_pipeline_stage_assignment()
-        assert all(isinstance(e, tf.keras.ipu.FunctionalLayerPipelineStageAssignment) for e in entries)
+        assert all(
+            isinstance(e, tf.keras.ipu.FunctionalLayerPipelineStageAssignment) for e in entries
+        )
         assert [(e.layer, e.node_index, e.pipeline_stage) for e in entries] == [
             (layer, 0, number) for layer, number in zip(model.layers[1:], (0, 0, 1))
         ]
@@ -283,7 +327,9 @@ class TestAssignment:
     def test_a_sequential_model_s_entries(self):
         model = sequential()
         entries = model.get_pipeline_stage_assignment()
-        assert all(isinstance(e, tf.keras.ipu.SequentialLayerPipelineStageAssignment) for e in entries)
+        assert all(
+            isinstance(e, tf.keras.ipu.SequentialLayerPipelineStageAssignment) for e in entries
+        )
         assert [e.pipeline_stage for e in entries] == [0, 0, 1]
         model.reset_pipeline_stage_assignment()
         assert [e.pipeline_stage for e in model.get_pipeline_stage_assignment()] == [None] * 3
@@ -313,7 +359,9 @@ class TestAssignment:
     def test_entries_that_do_not_fit(self):
         model, other = functional(), functional()
         entries = model.get_pipeline_stage_assignment()
-        with pytest.raises(ValueError, match=r"a list of FunctionalLayerPipelineStageAssignment and .* is needed"):
+        with pytest.raises(
+            ValueError, match=r"a list of FunctionalLayerPipelineStageAssignment and .* is needed"
+        ):
             model.set_pipeline_stage_assignment([0, 0, 1])
         with pytest.raises(ValueError, match="2 pipeline stage assignments were given for 3 calls"):
             model.set_pipeline_stage_assignment(entries[:2])

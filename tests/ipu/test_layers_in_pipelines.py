@@ -1,4 +1,4 @@
-"""Graphcore's layers inside a recomputed pipeline: recomputation changes nothing of what they compute."""
+"""Recomputation of Graphcore's layers inside a pipeline does not change their results."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ pytestmark = [pytest.mark.usefixtures("graphcore_names"), pytest.mark.long]
 
 
 def network(layers, ids):
-    """Return the output of the first stage: every layer, one recurrent layer in two sections and one with state of its own."""
+    """Return the output of the first stage, which has every layer.
+
+    One recurrent layer is in two sections, and one has a state of its own.
+    """
     x = layers.Embedding(12, 4, serialization_factor=2)(ids)
-    x = layers.PopnnGRU(4, "relu", "hard_sigmoid", return_sequences=True, dropout=0.25, dropout_seed=(1, 2))(x)
+    x = layers.PopnnGRU(
+        4, "relu", "hard_sigmoid", return_sequences=True, dropout=0.25, dropout_seed=(1, 2)
+    )(x)
     x = layers.GroupNormalization(2, gamma_initializer="ones", beta_initializer="zeros")(x)
     x = layers.RecomputationCheckpoint()(x)
     x = layers.LayerNormalization()(layers.Dropout(0.25, seed=(3, 4))(x))
@@ -50,7 +55,10 @@ def losses(*, recompute: bool) -> list[float]:
             recomputation_mode=ipu.pipelining_ops.RecomputationMode.RecomputeAndBackpropagateInterleaved,
         )
         numbers = np.random.default_rng(0)
-        x, y = numbers.integers(0, 12, (8 * BATCH, LENGTH)), numbers.standard_normal((8 * BATCH, LENGTH, 1)).astype("float32")
+        x, y = (
+            numbers.integers(0, 12, (8 * BATCH, LENGTH)),
+            numbers.standard_normal((8 * BATCH, LENGTH, 1)).astype("float32"),
+        )
         model.fit(x.astype("int32"), y, batch_size=BATCH, shuffle=False, verbose=0)
     return model.training_record.losses
 

@@ -1,4 +1,4 @@
-"""What Graphcore's modules have and ours have not is refused in one line that says what to use instead."""
+"""Names of Graphcore's modules that ours lack raise one line with an alternative."""
 
 from __future__ import annotations
 
@@ -21,9 +21,17 @@ IMPORTED = [
     ("tensorflow.python.ipu", "loops", "TensorFlow 1's: use fit of a Keras model"),
     ("tensorflow.python.ipu", "ipu_estimator", "use fit of a Keras model"),
     ("tensorflow.python.ipu.ops", "custom_ops", "cannot run here"),
-    ("tensorflow.python.ipu.ops.pipelining_ops", "OptimizerFunctionOutput", "use keras.ipu.PipelineStage"),
+    (
+        "tensorflow.python.ipu.ops.pipelining_ops",
+        "OptimizerFunctionOutput",
+        "use keras.ipu.PipelineStage",
+    ),
     ("tensorflow.python.ipu.utils", "create_ipu_config", "use ipu.config.IPUConfig"),
-    ("tensorflow.python.ipu.distributed.popdist_strategy", "PopDistStrategy", "keras_recompute.distribute"),
+    (
+        "tensorflow.python.ipu.distributed.popdist_strategy",
+        "PopDistStrategy",
+        "keras_recompute.distribute",
+    ),
     ("tensorflow.python.ipu.dataset_benchmark", "dataset_benchmark", "time an iteration"),
     ("ipu_tensorflow_addons.keras.layers", "CTCLoss", "use tf.nn.ctc_loss"),
     ("ipu_tensorflow_addons.v1.layers", "PopnnLSTM", "use ipu_tensorflow_addons.keras.layers"),
@@ -36,7 +44,9 @@ IMPORTED = [
 
 @pytest.mark.parametrize(("module", "name", "instead"), IMPORTED, ids=str)
 def test_importing_says_what_to_use(module, name, instead):
-    with pytest.raises(ImportError, match=f"is not provided on stock TensorFlow: .*{instead}") as raised:
+    with pytest.raises(
+        ImportError, match=f"is not provided on stock TensorFlow: .*{instead}"
+    ) as raised:
         exec(f"from {module} import {name}", {})
     assert isinstance(raised.value, UnsupportedError)
     assert "\n" not in str(raised.value)
@@ -46,9 +56,13 @@ def test_asking_says_what_to_use():
     import tensorflow as tf
     from tensorflow.python import ipu
 
-    with pytest.raises(AttributeError, match=r"ipu.loops is not provided .*: TensorFlow 1's: use fit"):
+    with pytest.raises(
+        AttributeError, match=r"ipu.loops is not provided .*: TensorFlow 1's: use fit"
+    ):
         _ = ipu.loops.repeat
-    with pytest.raises(NotImplementedError, match=r"ipu\.optimizers\.CrossReplicaOptimizer is not provided"):
+    with pytest.raises(
+        NotImplementedError, match=r"ipu\.optimizers\.CrossReplicaOptimizer is not provided"
+    ):
         _ = ipu.optimizers.CrossReplicaOptimizer
     with pytest.raises(AttributeError, match=r"keras\.ipu\.layers is not provided"):
         _ = tf.keras.ipu.layers
@@ -67,13 +81,15 @@ def test_asking_says_what_to_use():
 def test_some_can_be_imported_and_say_so_when_they_are_used(module, name, instead):
     found = getattr(importlib.import_module(module), name)
     assert not isinstance(3, found)
-    with pytest.raises(AttributeError, match=rf"{module}\.{name} is not provided on stock TensorFlow: .*{instead}") as raised:
+    with pytest.raises(
+        AttributeError, match=rf"{module}\.{name} is not provided on stock TensorFlow: .*{instead}"
+    ) as raised:
         found("an argument")
     assert isinstance(raised.value, UnsupportedError)
 
 
 def test_a_model_cannot_be_exported_for_what_is_not_there(tmp_path):
-    """As in three of Graphcore's documentation examples: of a functional model, a sequential one, and one of one's own."""
+    """As in three of Graphcore's examples: functional, sequential and subclassed models."""
     import tensorflow as tf
     from tensorflow.python import ipu
 
@@ -86,9 +102,14 @@ def test_a_model_cannot_be_exported_for_what_is_not_there(tmp_path):
             type("Own", (keras.Model,), {"call": lambda _, x: x})(),
         ]
     for model in models:
-        with pytest.raises(NotImplementedError, match=r"use model\.export or tf\.saved_model\.save") as raised:
+        with pytest.raises(
+            NotImplementedError, match=r"use model\.export or tf\.saved_model\.save"
+        ) as raised:
             model.export_for_ipu_serving(str(tmp_path / "exported"), batch_size=1, output_names="y")
-        said = "keras.Model.export_for_ipu_serving is not provided on stock TensorFlow: there is no Poplar executable"
+        said = (
+            "keras.Model.export_for_ipu_serving is not provided on stock TensorFlow: there is no "
+            "Poplar executable"
+        )
         assert str(raised.value).startswith(said)
         assert "\n" not in str(raised.value)
         assert isinstance(raised.value, AttributeError)
@@ -109,7 +130,11 @@ def test_what_is_there_is_not_on_the_list():
     for entry in MISSING:
         module, _, name = entry.rpartition(".")
         for made in NAMES:
-            if made.endswith(module) and module and why_missing(f"{made}.{name}").endswith(MISSING[entry]):
+            if (
+                made.endswith(module)
+                and module
+                and why_missing(f"{made}.{name}").endswith(MISSING[entry])
+            ):
                 found = vars(importlib.import_module(made)).get(name)
                 assert is_refused(found) or isinstance(found, type(sys)), f"{made}.{name} is there"
 

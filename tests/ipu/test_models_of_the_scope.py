@@ -1,4 +1,4 @@
-"""Every model made in an IPUStrategy's scope is one of its own, however it is made, saved and loaded."""
+"""Every model made, saved or loaded in an IPUStrategy's scope is a model of the scope."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", [pytest.param(way, marks=pytest.mark.long if way == "an application" else ()) for way in WAYS])
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, marks=pytest.mark.long if way == "an application" else ()) for way in WAYS],
+)
 def test_no_model_is_stock_keras(scope, way):
     """Each trains in executions of two microbatches, which stock Keras does not record."""
     with scope():
@@ -73,7 +76,12 @@ def test_no_model_is_stock_keras(scope, way):
         model.compile("sgd", "mse", steps_per_execution=2)
         model.set_gradient_accumulation_options(2)
         shape = (4, 32, 32, 3) if way == "an application" else (4, 3)
-        model.fit(numbers(*shape), numbers(4, 2 if way == "an application" else 1), batch_size=2, verbose=0)
+        model.fit(
+            numbers(*shape),
+            numbers(4, 2 if way == "an application" else 1),
+            batch_size=2,
+            verbose=0,
+        )
     assert len(model.training_record.losses) == 1
 
 
@@ -108,7 +116,9 @@ def test_what_is_saved_in_the_scope_is_loaded_inside_and_outside(scope, tmp_path
     for loaded in (inside, outside):
         np.testing.assert_allclose(loaded(x), expected, rtol=1e-6)
         assert isinstance(loaded.loss, keras.losses.MeanSquaredError)
-    assert inside.steps_per_execution == 2 if ending == "keras" else 1  # HDF5 files have no such entry
+    assert (
+        inside.steps_per_execution == 2 if ending == "keras" else 1
+    )  # HDF5 files have no such entry
 
 
 @pytest.mark.long
@@ -120,8 +130,13 @@ def test_plain_keras_loads_what_was_saved(scope, tmp_path):
         model.compile("sgd", "mse")
         model.save(tmp_path / "model.keras")
     np.save(tmp_path / "x.npy", x)
-    code = "import keras, numpy as np; print(keras.models.load_model('model.keras').predict(np.load('x.npy'), verbose=0).sum())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    code = (
+        "import keras, numpy as np; "
+        "print(keras.models.load_model('model.keras').predict(np.load('x.npy'), verbose=0).sum())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == pytest.approx(float(np.sum(model(x))), rel=1e-5)
     assert str(Path(__file__).parents[2]) not in code

@@ -73,7 +73,11 @@ def test_every_way_to_write_a_name():
 
     assert tf.keras.ipu is keras_counterpart
     assert ipu.ipu_strategy.IPUStrategy is ipu.ipu_strategy.IPUStrategyV1
-    assert [s.name for s in ipu.pipelining_ops.PipelineSchedule] == ["Grouped", "Interleaved", "Sequential"]
+    assert [s.name for s in ipu.pipelining_ops.PipelineSchedule] == [
+        "Grouped",
+        "Interleaved",
+        "Sequential",
+    ]
     assert issubclass(layers.PopnnLSTM, keras.layers.LSTM)
     assert issubclass(layers.PopnnGRU, keras.layers.GRU)
     assert layers.LSTM is layers.PopnnLSTM
@@ -83,34 +87,51 @@ def test_every_way_to_write_a_name():
 
 # Where a name is imported from, and the names.
 TABLE = {
-    "tensorflow.python.ipu": "config ipu_strategy pipelining_ops ops ipu_infeed_queue ipu_outfeed_queue utils "
-    "gradient_accumulation test_utils nn_ops cross_replica_ops optimizers",
+    "tensorflow.python.ipu": "config ipu_strategy pipelining_ops ops ipu_infeed_queue "
+    "ipu_outfeed_queue utils gradient_accumulation test_utils nn_ops cross_replica_ops optimizers",
     "tensorflow.python.ipu.ops": "pipelining_ops nn_ops cross_replica_ops",
-    **dict.fromkeys(("tensorflow.python.ipu.nn_ops", "tensorflow.python.ipu.ops.nn_ops"), "gelu swish hard_sigmoid"),
+    **dict.fromkeys(
+        ("tensorflow.python.ipu.nn_ops", "tensorflow.python.ipu.ops.nn_ops"),
+        "gelu swish hard_sigmoid",
+    ),
     **dict.fromkeys(
         ("tensorflow.python.ipu.cross_replica_ops", "tensorflow.python.ipu.ops.cross_replica_ops"),
         "cross_replica_sum cross_replica_mean assume_equal_across_replicas",
     ),
     "tensorflow.python.ipu.optimizers": "GradientAccumulationReductionMethod",
     **dict.fromkeys(
-        ("keras.ipu.extensions", "tensorflow.keras.ipu.extensions", "tensorflow.python.keras.ipu.extensions"),
-        "PipelineStage FunctionalLayerPipelineStageAssignment FunctionalExtension SequentialExtension ModelExtension",
+        (
+            "keras.ipu.extensions",
+            "tensorflow.keras.ipu.extensions",
+            "tensorflow.python.keras.ipu.extensions",
+        ),
+        "PipelineStage FunctionalLayerPipelineStageAssignment FunctionalExtension "
+        "SequentialExtension ModelExtension",
     ),
-    "ipu_tensorflow_addons.keras.optimizers": "AdamIpuOptimizer LAMBIpuOptimizer SGDIpuOptimizer IpuOptimizerBase",
+    "ipu_tensorflow_addons.keras.optimizers": (
+        "AdamIpuOptimizer LAMBIpuOptimizer SGDIpuOptimizer IpuOptimizerBase"
+    ),
     **dict.fromkeys(
         ("keras.ipu", "tensorflow.keras.ipu", "tensorflow.python.keras.ipu"),
-        "PipelineStage FunctionalLayerPipelineStageAssignment SequentialLayerPipelineStageAssignment "
-        "ModelLayerPipelineStageAssignment ReplicatedMetricReductionMethod",
+        "PipelineStage FunctionalLayerPipelineStageAssignment "
+        "SequentialLayerPipelineStageAssignment ModelLayerPipelineStageAssignment "
+        "ReplicatedMetricReductionMethod",
     ),
-    "ipu_tensorflow_addons.keras.layers": "PopnnLSTM LSTM PopnnGRU GRU RecomputationCheckpoint Dropout Embedding "
-    "LayerNormalization GroupNormalization InstanceNormalization SerialDense Dense AssumeEqualAcrossReplicas",
-    "keras.optimizer_v2": "adadelta adagrad adam adamax ftrl gradient_descent learning_rate_schedule nadam rmsprop",
+    "ipu_tensorflow_addons.keras.layers": "PopnnLSTM LSTM PopnnGRU GRU "
+    "RecomputationCheckpoint Dropout Embedding LayerNormalization "
+    "GroupNormalization InstanceNormalization SerialDense Dense "
+    "AssumeEqualAcrossReplicas",
+    "keras.optimizer_v2": (
+        "adadelta adagrad adam adamax ftrl gradient_descent learning_rate_schedule nadam rmsprop"
+    ),
     "keras.optimizer_v2.adam": "Adam",
     "keras.optimizer_v2.gradient_descent": "SGD",
     "keras.optimizer_v2.learning_rate_schedule": "LearningRateSchedule ExponentialDecay",
     "keras.optimizer_v2.optimizer_v2": "OptimizerV2",
     "pva": "openReport",
-    "tensorflow.python.ipu.config": "IPUConfig SelectionOrder SchedulingAlgorithm DeviceConnectionType reset_ipu_configuration",
+    "tensorflow.python.ipu.config": (
+        "IPUConfig SelectionOrder SchedulingAlgorithm DeviceConnectionType reset_ipu_configuration"
+    ),
     "tensorflow.python.ipu.ipu_strategy": "IPUStrategy IPUStrategyV1",
     **dict.fromkeys(
         ("tensorflow.python.ipu.pipelining_ops", "tensorflow.python.ipu.ops.pipelining_ops"),
@@ -119,10 +140,10 @@ TABLE = {
     "tensorflow.python.ipu.gradient_accumulation": "GradientAccumulationReductionMethod",
     "tensorflow.python.ipu.ipu_infeed_queue": "IPUInfeedQueue",
     "tensorflow.python.ipu.ipu_outfeed_queue": "IPUOutfeedQueue IPUOutfeedMode",
-    "tensorflow.python.ipu.utils": "reset_ipu_seed move_variable_initialization_to_cpu IPUConfig configure_ipu_system "
-    "DeviceConnectionType SelectionOrder",
-    "tensorflow.python.ipu.test_utils": "ReportHelper test_uses_ipus test_may_use_ipus_or_model skip_on_hw "
-    "add_hw_ci_connection_options skip_if_not_enough_ipus get_ci_num_ipus has_ci_ipus",
+    "tensorflow.python.ipu.utils": "reset_ipu_seed move_variable_initialization_to_cpu IPUConfig "
+    "configure_ipu_system DeviceConnectionType SelectionOrder",
+    "tensorflow.python.ipu.test_utils": "ReportHelper test_uses_ipus test_may_use_ipus_or_model "
+    "skip_on_hw add_hw_ci_connection_options skip_if_not_enough_ipus get_ci_num_ipus has_ci_ipus",
 }
 
 
@@ -134,7 +155,9 @@ def test_every_documented_name(module):
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("module", ["ipu_compiler", "ipu_estimator", "embedding_ops", "distributed"])
+@pytest.mark.parametrize(
+    "module", ["ipu_compiler", "ipu_estimator", "embedding_ops", "distributed"]
+)
 def test_modules_that_are_not_emulated_cannot_be_imported(module):
     with pytest.raises(ImportError, match=module):
         importlib.import_module(f"tensorflow.python.ipu.{module}")
@@ -176,7 +199,9 @@ class TestUtils:
         drawn = []
         for seed in (3, 3, 4):
             ipu.utils.reset_ipu_seed(seed)
-            drawn.append([layer(tf.ones((4, 50)), training=True).numpy() for layer in (drop, drop, other)])
+            drawn.append(
+                [layer(tf.ones((4, 50)), training=True).numpy() for layer in (drop, drop, other)]
+            )
         np.testing.assert_array_equal(drawn[0], drawn[1])
         for a, b in ((drawn[0][0], drawn[0][1]), (drawn[0][0], drawn[2][0])):
             assert (a != b).mean() > 0.3
@@ -190,7 +215,9 @@ class TestUtils:
         config.auto_select_ipus = [1, 4]
         config.configure_ipu_system()
         assert ipu.utils.get_num_of_ipus_in_device("/device:IPU:1") == 4
-        with pytest.raises(ValueError, match="'/device:IPU:2' is none of the 2 devices that are configured"):
+        with pytest.raises(
+            ValueError, match="'/device:IPU:2' is none of the 2 devices that are configured"
+        ):
             ipu.utils.get_num_of_ipus_in_device("/device:IPU:2")
         ipu.config.reset_ipu_configuration()
         assert ipu.utils.get_num_of_ipus_in_device() == 1
@@ -215,10 +242,16 @@ class TestOperations:
         from tensorflow.python import ipu
 
         x = tf.constant([1.0, 2.0])
-        for of_all in (ipu.cross_replica_ops.cross_replica_sum, ipu.ops.cross_replica_ops.cross_replica_mean):
+        for of_all in (
+            ipu.cross_replica_ops.cross_replica_sum,
+            ipu.ops.cross_replica_ops.cross_replica_mean,
+        ):
             np.testing.assert_array_equal(of_all(x), x)
             np.testing.assert_array_equal(of_all(x, replica_group_size=1), x)
-            with pytest.raises(NotImplementedError, match=r"replicas of a function \('replica_group_size=2'\) is not emulated"):
+            with pytest.raises(
+                NotImplementedError,
+                match=r"replicas of a function \('replica_group_size=2'\) is not emulated",
+            ):
                 of_all(x, replica_group_size=2)
         [same] = ipu.cross_replica_ops.assume_equal_across_replicas([x], inplace=True)
         np.testing.assert_array_equal(same, x)
@@ -256,7 +289,9 @@ class TestOperations:
         extensions = keras.ipu.extensions
         inputs = keras.Input((2,))
         with ipu.ipu_strategy.IPUStrategy().scope():
-            assert isinstance(keras.Model(inputs, keras.layers.Dense(1)(inputs)), extensions.FunctionalExtension)
+            assert isinstance(
+                keras.Model(inputs, keras.layers.Dense(1)(inputs)), extensions.FunctionalExtension
+            )
             assert isinstance(keras.Sequential(), extensions.SequentialExtension)
             assert isinstance(type("Mine", (keras.Model,), {})(), extensions.ModelExtension)
         assert not isinstance(keras.Sequential(), extensions.SequentialExtension)

@@ -1,4 +1,4 @@
-"""Models in models whose layers are in stages of their own: what their entries say, and that they train as plain Keras."""
+"""Nested models whose layers have stages of their own: their entries, and their training."""
 
 from __future__ import annotations
 
@@ -94,8 +94,13 @@ def test_entries_of_a_model_in_a_model(outer, inner):
     entries = model.get_pipeline_stage_assignment()
     nested = entries[1]
     assert [entry.is_nested_model for entry in entries] == [False, True, False]
-    assert type(nested).__name__ == PREFIX[outer].replace("Model", "") + "NestedModelPipelineStageAssignment"
-    assert {type(e).__name__ for e in nested.pipeline_stage_assignments} == {f"{PREFIX[inner]}LayerPipelineStageAssignment"}
+    assert (
+        type(nested).__name__
+        == PREFIX[outer].replace("Model", "") + "NestedModelPipelineStageAssignment"
+    )
+    assert {type(e).__name__ for e in nested.pipeline_stage_assignments} == {
+        f"{PREFIX[inner]}LayerPipelineStageAssignment"
+    }
     assert stages_of(model) == [None] * 4
     put(model, [0, 1, 2, 3])
     assert stages_of(model) == [0, 1, 2, 3]
@@ -140,7 +145,9 @@ def test_stages_of_another_number_of_layers():
     with scope():
         model = put(simple("sequential", "functional"), [0, 0, 1, 1])
         model.add(dense(1))
-    with pytest.raises(ValueError, match=r"were set for 3 calls of layers .* has 4 now: call set_pipeline_stage_as"):
+    with pytest.raises(
+        ValueError, match=r"were set for 3 calls of layers .* has 4 now: call set_pipeline_stage_as"
+    ):
         _ = model.pipeline_stages
 
 
@@ -149,7 +156,10 @@ def test_entries_that_do_not_fit():
         model = simple("functional", "functional")
     inner = model.layers[2]
     entries = put(model, [0, 0, 1, 1]).get_pipeline_stage_assignment()
-    with pytest.raises(ValueError, match=f"layer {inner.layers[1].name!r} must be a whole number from 0 on, not None"):
+    with pytest.raises(
+        ValueError,
+        match=f"layer {inner.layers[1].name!r} must be a whole number from 0 on, not None",
+    ):
         put(model, [0, None, 1, 1])
     flat = [entries[0], type(entries[0])(inner, 0, 1), entries[2]]
     with pytest.raises(ValueError, match="needs a FunctionalNestedModelPipelineStageAssignment"):
@@ -157,7 +167,7 @@ def test_entries_that_do_not_fit():
 
 
 def trained_as_plain(make, stages, x, y, mapping=None, schedule="Grouped"):
-    """Train ``make()`` in the scope, in ``stages``, and outside it by hand; the numbers must be the same."""
+    """Train ``make()`` in the scope, in ``stages``, and outside it by hand; compare the numbers."""
     from tensorflow.python.ipu.pipelining_ops import PipelineSchedule
 
     plain = make()
@@ -165,7 +175,9 @@ def trained_as_plain(make, stages, x, y, mapping=None, schedule="Grouped"):
         model = make()
         put(model, stages)
         model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=STEPS)
-        model.set_pipelining_options(STEPS, device_mapping=mapping, pipeline_schedule=PipelineSchedule[schedule])
+        model.set_pipelining_options(
+            STEPS, device_mapping=mapping, pipeline_schedule=PipelineSchedule[schedule]
+        )
         assert model.pipeline_stages == tuple(range(1 + max(stages)))
         model.set_weights(plain.get_weights())
     for _ in range(2):
@@ -181,7 +193,9 @@ def trained_as_plain(make, stages, x, y, mapping=None, schedule="Grouped"):
     model.fit(x, y, batch_size=ROWS, epochs=2, shuffle=False, verbose=0)
     for ours, theirs in zip(model.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(model.predict(x, batch_size=ROWS, verbose=0), plain(x).numpy(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        model.predict(x, batch_size=ROWS, verbose=0), plain(x).numpy(), rtol=1e-4, atol=1e-6
+    )
 
 
 X, Y = numbers(STEPS * ROWS, WIDTH), numbers(STEPS * ROWS, 1, seed=1)
@@ -204,7 +218,9 @@ def test_a_model_across_stages_trains(outer, inner, schedule):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("stages", "schedule"), [([0, 0, 0, 1, 1], "Grouped"), ([0, 1, 1, 2, 2], "Sequential")])
+@pytest.mark.parametrize(
+    ("stages", "schedule"), [([0, 0, 0, 1, 1], "Grouped"), ([0, 1, 1, 2, 2], "Sequential")]
+)
 def test_each_call_of_one_model_has_its_own_stages(stages, schedule):
     """Also where the same layer of both calls hands on to another stage."""
 
@@ -226,8 +242,13 @@ def test_a_model_with_inputs_from_several_stages_and_one_in_it():
         return keras.Model([x, z], dense(1)(inner([dense(5)(x), dense(4)(z)])))
 
     with scope():
-        names = [entry.layer.units for entry in leaves(make().get_pipeline_stage_assignment()) if hasattr(entry.layer, "units")]
-    # The second input of the model inside is made in the stage in which its first one has been read already.
+        names = [
+            entry.layer.units
+            for entry in leaves(make().get_pipeline_stage_assignment())
+            if hasattr(entry.layer, "units")
+        ]
+    # The second input of the model inside is made in the stage in which its first one has been read
+    # already.
     assert sorted(names[:2]) == [4, 5]
     stages = [1 if units == 4 else 0 for units in names[:2]] + [0, 1, 1, 1, 1, 1]
     trained_as_plain(make, stages, [X, numbers(STEPS * ROWS, 2, seed=2)], Y)
@@ -258,7 +279,10 @@ def test_a_model_that_only_runs_as_a_whole():
         inner = Twice(inputs, outputs)
         np.testing.assert_allclose(inner(X), 2 * keras.Model(inputs, outputs)(X).numpy())
         model = put(keras.Model(inputs, dense(1)(inner(inputs))), [0, 1, 1])
-    with pytest.raises(NotImplementedError, match="is in several pipeline stages, but its layers cannot be run one by one"):
+    with pytest.raises(
+        NotImplementedError,
+        match="is in several pipeline stages, but its layers cannot be run one by one",
+    ):
         _ = model.pipeline_stages
 
 
@@ -273,6 +297,9 @@ def test_models_made_outside_are_one_layer():
     outside = chain("functional", [dense(4), dense(4)])
     with scope():
         model = chain("functional", [outside, dense(1)])
-    assert [entry.is_nested_model for entry in model.get_pipeline_stage_assignment()] == [False, False]
+    assert [entry.is_nested_model for entry in model.get_pipeline_stage_assignment()] == [
+        False,
+        False,
+    ]
     put(model, [0, 1])
     assert model.pipeline_stages == (0, 1)

@@ -1,4 +1,7 @@
-"""A pipelined model trains to the numbers of the same layers trained by hand. What checkpoints save: tests of the example."""
+"""A pipelined model trains to the numbers of the same layers trained by hand.
+
+What checkpoints save: tests of the example.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,15 @@ pytestmark = pytest.mark.usefixtures("graphcore_names")
     [
         pytest.param(2, 2, 4, 2, keras.optimizers.SGD, "sum", marks=pytest.mark.long),
         pytest.param(3, 3, 2, 2, keras.optimizers.Adam, "sum", marks=pytest.mark.long),
-        pytest.param(2, 0, 3, 3, keras.optimizers.SGD, "mean", marks=pytest.mark.long),  # the others sum: Graphcore's default
+        pytest.param(
+            2, 0, 3, 3, keras.optimizers.SGD, "mean", marks=pytest.mark.long
+        ),  # the others sum: Graphcore's default
         (2, 2, 1, 1, keras.optimizers.SGD, "sum"),
     ],
 )
-def test_training_equals_the_layers_trained_by_hand(stages, checkpoints, steps, accumulation, optimizer, method):
+def test_training_equals_the_layers_trained_by_hand(
+    stages, checkpoints, steps, accumulation, optimizer, method
+):
     """Eight updates of accumulated gradients, within 1e-5 in losses, gradient norms and weights."""
     x, y = data(8 * accumulation)
     model = pipelined(
@@ -58,7 +65,9 @@ def fitted():
                 calls.append((batch, logs["loss"]))
 
         model = pipelined(checkpoints=2, recompute=recompute)
-        history = model.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0, callbacks=[Log()])
+        history = model.fit(
+            x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0, callbacks=[Log()]
+        )
         made[recompute] = model, history.history["loss"], calls
     return made
 
@@ -69,7 +78,9 @@ def test_recomputation_changes_no_number(fitted):
     assert any(plan.recomputes for plan in ours.pipeline.stages.plans)
     assert not any(plan.recomputes for plan in plain.pipeline.stages.plans)
     np.testing.assert_allclose(losses, plain_losses, rtol=1e-6)
-    np.testing.assert_allclose(ours.training_record.gradient_norms, plain.training_record.gradient_norms, rtol=1e-5)
+    np.testing.assert_allclose(
+        ours.training_record.gradient_norms, plain.training_record.gradient_norms, rtol=1e-5
+    )
     for a, b in zip(ours.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
@@ -78,7 +89,9 @@ def test_recomputation_changes_no_number(fitted):
 def test_callbacks_run_once_per_execution_with_the_running_metrics(fitted):
     model, losses, calls = fitted[True]
     assert len(calls) == 2 * 8 // 2, "two epochs of eight steps, two steps per execution"
-    record = np.array(model.training_record.losses).reshape(2, 4)  # one loss per update, an update per execution
+    record = np.array(model.training_record.losses).reshape(
+        2, 4
+    )  # one loss per update, an update per execution
     running = np.cumsum(record, axis=1) / np.arange(1, 5)
     np.testing.assert_allclose([loss for _, loss in calls], running.ravel(), rtol=1e-5)
     np.testing.assert_allclose(losses, running[:, -1], rtol=1e-5)

@@ -1,4 +1,7 @@
-"""PopnnLSTM and PopnnGRU: Keras's weights and results, popnn's arguments and refusals (Graphcore: addons)."""
+"""PopnnLSTM and PopnnGRU: Keras's weights and results, popnn's arguments and refusals.
+
+Source: Graphcore, addons.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def pair(cell: str, **arguments):
 
 
 def both(ours, plain, **call):
-    """Return outputs and gradients of inputs and weights, of ours and of Keras's, for the same inputs."""
+    """Return outputs and gradients of our layer and of Keras's, for the same inputs."""
     found = []
     for layer in (ours, plain):
         x = tf.constant(numbers(BATCH, TIME, FEATURES, seed=9))
@@ -101,13 +104,17 @@ def test_weights_by_their_names(cell):
     assert ours.kernel.shape == (FEATURES, gates * UNITS)
     assert ours.recurrent_kernel.shape == (UNITS, gates * UNITS)
     assert ours.biases.shape == ((2, gates * UNITS) if cell == "gru" else (gates * UNITS,))
-    for ours_weight, plain_weight in zip((ours.kernel, ours.recurrent_kernel, ours.biases), plain.get_weights(), strict=True):
+    for ours_weight, plain_weight in zip(
+        (ours.kernel, ours.recurrent_kernel, ours.biases), plain.get_weights(), strict=True
+    ):
         np.testing.assert_array_equal(ours_weight, plain_weight)
 
 
 @pytest.mark.parametrize("unit_forget_bias", [True, False])
 def test_the_forget_gate_s_bias(unit_forget_bias):
-    layer = PopnnLSTM(UNITS, unit_forget_bias=unit_forget_bias, bias_initializer=keras.initializers.Constant(0.25))
+    layer = PopnnLSTM(
+        UNITS, unit_forget_bias=unit_forget_bias, bias_initializer=keras.initializers.Constant(0.25)
+    )
     layer.build((BATCH, TIME, FEATURES))
     expected = np.full(4 * UNITS, 0.25)
     expected[UNITS : 2 * UNITS] = 1 if unit_forget_bias else 0.25
@@ -177,7 +184,9 @@ class TestDropout:
 
     def test_a_seed_gives_the_same_mask_at_every_execution(self):
         x = numbers(8, TIME, 16)
-        with_seed = [PopnnLSTM(UNITS, dropout=0.5, dropout_seed=seed) for seed in ([1, 2], (1, 2), (1, 3))]
+        with_seed = [
+            PopnnLSTM(UNITS, dropout=0.5, dropout_seed=seed) for seed in ([1, 2], (1, 2), (1, 3))
+        ]
         masks = [self.kept(layer, x) for layer in (*with_seed, with_seed[0])]
         assert (masks[0] == masks[1]).all()
         assert (masks[0] == masks[3]).all()
@@ -216,7 +225,9 @@ class TestDropout:
 )
 @pytest.mark.parametrize("layer", [PopnnLSTM, PopnnGRU])
 def test_what_popnn_does_not_do(layer, name, value):
-    said = {"dtype": f"no dtype {value}", "implementation": "one implementation"}.get(name, f"{name}=")
+    said = {"dtype": f"no dtype {value}", "implementation": "one implementation"}.get(
+        name, f"{name}="
+    )
     with pytest.raises(ValueError, match=f"{layer.__name__} .*{said}"):
         layer(UNITS, **{name: value})
 
@@ -259,7 +270,11 @@ def test_seeded_weights():
 
 @pytest.mark.parametrize("layer", [PopnnLSTM, PopnnGRU])
 def test_tensorflow_s_initializers_are_read_back_from_the_config(layer):
-    ours = layer(UNITS, kernel_initializer=tf.constant_initializer(0.1), bias_initializer=tf.constant_initializer(0.3))
+    ours = layer(
+        UNITS,
+        kernel_initializer=tf.constant_initializer(0.1),
+        bias_initializer=tf.constant_initializer(0.3),
+    )
     again = layer.from_config(ours.get_config())
     assert again.get_config() == ours.get_config()
     again.build((BATCH, TIME, FEATURES))
@@ -289,7 +304,11 @@ def test_saved_and_loaded(layer, tmp_path):
     assert type(again) is layer
     config = again.get_config()
     assert config == ours.get_config()
-    assert (config["partials_dtype"], tuple(config["dropout_seed"]), config["time_major"]) == ("float16", (1, 2), True)
+    assert (config["partials_dtype"], tuple(config["dropout_seed"]), config["time_major"]) == (
+        "float16",
+        (1, 2),
+        True,
+    )
     x = numbers(TIME, BATCH, FEATURES)
     np.testing.assert_array_equal(loaded(x), model(x))
     np.testing.assert_array_equal(loaded(x, training=True), model(x, training=True))

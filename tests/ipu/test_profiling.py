@@ -1,4 +1,7 @@
-"""Reports of compiled programs: when and where they are written, and of a program that does not fit (Graphcore: PopVision)."""
+"""Reports of compiled programs: their time and place, and programs that do not fit.
+
+Source: Graphcore, PopVision.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ def _no_configuration(monkeypatch):
 
 def configure(*, tiles: int = 0, **options: str) -> IPUConfig:
     settings = IPUConfig()
-    settings.compilation_poplar_options = {name.replace("__", "."): value for name, value in options.items()}
+    settings.compilation_poplar_options = {
+        name.replace("__", "."): value for name, value in options.items()
+    }
     settings.ipu_model.tiles_per_ipu = tiles
     settings.configure_ipu_system()
     return settings
@@ -57,19 +62,35 @@ def folders(directory: Path) -> list[Path]:
 
 def test_nothing_is_written_unless_asked_for(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert float(profiling.run_reported(a_program(), X)) == pytest.approx(4 * 8 * 0.98935825, rel=1e-5)
+    assert float(profiling.run_reported(a_program(), X)) == pytest.approx(
+        4 * 8 * 0.98935825, rel=1e-5
+    )
     assert folders(tmp_path) == []
 
 
 def test_one_folder_for_one_compiled_program(tmp_path, monkeypatch):
-    """By the environment: all reports. A second signature is another program, a second run is none."""
-    ask(monkeypatch, autoReport__all="true", autoReport__directory=str(tmp_path / "deep" / "reports"))
+    """By the environment: all reports.
+
+    A second signature is another program, a second run is none.
+    """
+    ask(
+        monkeypatch,
+        autoReport__all="true",
+        autoReport__directory=str(tmp_path / "deep" / "reports"),
+    )
     function = a_program()
     for _ in range(3):
         profiling.run_reported(function, X, input_feed=["x"])
     [first] = folders(tmp_path / "deep" / "reports")
-    assert re.fullmatch(rf"tf_report__\d{{4}}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+__{os.getpid()}", first.name)
-    assert {file.name for file in first.iterdir()} == {"profile.pop", "framework.json", "debug.cbor", "keras_recompute.json"}
+    assert re.fullmatch(
+        rf"tf_report__\d{{4}}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+__{os.getpid()}", first.name
+    )
+    assert {file.name for file in first.iterdir()} == {
+        "profile.pop",
+        "framework.json",
+        "debug.cbor",
+        "keras_recompute.json",
+    }
     profiling.run_reported(function, tf.ones((6, 8)), input_feed=["x"])
     profiling.run_reported(a_program(), X, input_feed=["x"])
     assert len(folders(tmp_path / "deep" / "reports")) == 3
@@ -102,7 +123,9 @@ def test_the_framework_report(tmp_path, monkeypatch):
 
 
 def test_the_configuration_asks_and_the_environment_wins(tmp_path, monkeypatch):
-    configure(autoReport__outputGraphProfile="true", autoReport__directory=str(tmp_path / "configured"))
+    configure(
+        autoReport__outputGraphProfile="true", autoReport__directory=str(tmp_path / "configured")
+    )
     profiling.run_reported(a_program(), X)
     [folder] = folders(tmp_path / "configured")
     assert {file.name for file in folder.iterdir()} == {"profile.pop", "keras_recompute.json"}
@@ -120,9 +143,19 @@ def test_the_configuration_asks_and_the_environment_wins(tmp_path, monkeypatch):
     [
         ({}, False, False, False, 2, False),
         ({"autoReport.all": "true"}, True, True, True, 2, True),
-        ({"autoReport.all": "true", "autoReport.outputExecutionProfile": "false"}, True, False, True, 2, True),
         (
-            {"autoReport.outputExecutionProfile": "true", "autoReport.executionProfileProgramRunCount": "7"},
+            {"autoReport.all": "true", "autoReport.outputExecutionProfile": "false"},
+            True,
+            False,
+            True,
+            2,
+            True,
+        ),
+        (
+            {
+                "autoReport.outputExecutionProfile": "true",
+                "autoReport.executionProfileProgramRunCount": "7",
+            },
             False,
             True,
             False,
@@ -152,7 +185,10 @@ def test_what_options_ask_for(monkeypatch, options, graph, execution, everything
         ("[]", "an object with strings for values was expected"),
         ('{"autoReport.all": true}', "an object with strings for values was expected"),
         ('{"autoReport.all": "yes"}', "autoReport.all is 'yes': 'true' or 'false' was expected"),
-        ('{"autoReport.executionProfileProgramRunCount": "x"}', "RunCount is 'x': a whole number as a string"),
+        (
+            '{"autoReport.executionProfileProgramRunCount": "x"}',
+            "RunCount is 'x': a whole number as a string",
+        ),
     ],
 )
 def test_options_that_cannot_be_read(monkeypatch, text, said):
@@ -162,12 +198,20 @@ def test_options_that_cannot_be_read(monkeypatch, text, said):
 
 
 def test_a_program_that_does_not_fit(tmp_path):
-    """64 x 64 float32 are 16 KiB, and one tile of an ipu1 is 256 KiB: 20 such variables need more. The report is written."""
+    """64 x 64 float32 are 16 KiB, and one tile of an ipu1 is 256 KiB: 20 such variables need more.
+
+    The report is written.
+    """
     variables = [tf.Variable(tf.ones((64, 64)), name=f"v{n}") for n in range(20)]
-    function = tf.function(lambda: tf.add_n([tf.reduce_sum(v) for v in variables]), jit_compile=True)
+    function = tf.function(
+        lambda: tf.add_n([tf.reduce_sum(v) for v in variables]), jit_compile=True
+    )
     settings = IPUConfig()
     settings.ipu_model.version, settings.ipu_model.tiles_per_ipu = "ipu1", 1
-    settings.compilation_poplar_options = {"autoReport.outputGraphProfile": "true", "autoReport.directory": str(tmp_path)}
+    settings.compilation_poplar_options = {
+        "autoReport.outputGraphProfile": "true",
+        "autoReport.directory": str(tmp_path),
+    }
     settings.configure_ipu_system()
     with pytest.raises(tf.errors.ResourceExhaustedError, match="out of memory") as raised:
         profiling.run_reported(function)
@@ -175,7 +219,10 @@ def test_a_program_that_does_not_fit(tmp_path):
     assert f"Its profile was written to {folder / 'profile.pop'}" in raised.value.message
     assert "on IPU 0, whose 1 tiles have 256 KiB" in raised.value.message
     assert pva.openReport(folder).compilation.target.bytesPerIPU == 256 * 1024
-    assert sum(t.memory.alwaysLiveBytes for t in pva.openReport(folder).compilation.tiles) >= 20 * 16 * 1024
+    assert (
+        sum(t.memory.alwaysLiveBytes for t in pva.openReport(folder).compilation.tiles)
+        >= 20 * 16 * 1024
+    )
 
     settings.compilation_poplar_options = {"debug.allowOutOfMemory": "false"}
     settings.configure_ipu_system()
@@ -194,7 +241,7 @@ def test_a_program_that_does_not_fit(tmp_path):
 
 
 def test_programs_that_a_script_compiles_itself(tmp_path):
-    """``strategy.run`` of a compiled function reports it; of another function, which is no program, it does not."""
+    """``strategy.run`` reports a compiled function, but no other function: it is no program."""
     from keras_recompute.ipu.models.strategy import IPUStrategy
 
     configure(autoReport__outputGraphProfile="true", autoReport__directory=str(tmp_path))
@@ -234,16 +281,23 @@ def test_the_device_of_the_strategy(tmp_path):
 
     settings = IPUConfig()
     settings.auto_select_ipus = [1, 2]
-    settings.compilation_poplar_options = {"autoReport.outputGraphProfile": "true", "autoReport.directory": str(tmp_path)}
+    settings.compilation_poplar_options = {
+        "autoReport.outputGraphProfile": "true",
+        "autoReport.directory": str(tmp_path),
+    }
     settings.configure_ipu_system()
     function = a_program()
     with IPUStrategy("/device:IPU:1").scope():
         profiling.run_reported(function, keywords={"x": X}, input_feed=["x"])
     with IPUStrategy().scope():
         profiling.run_reported(function, X)
-    targets = sorted(pva.openReport(folder).compilation.target.numIPUs for folder in folders(tmp_path))
+    targets = sorted(
+        pva.openReport(folder).compilation.target.numIPUs for folder in folders(tmp_path)
+    )
     assert targets == [1, 2]
-    with IPUStrategy("/device:IPU:2").scope(), pytest.raises(ValueError, match="is none of the 2 devices"):
+    with IPUStrategy("/device:IPU:2").scope(), pytest.raises(
+        ValueError, match="is none of the 2 devices"
+    ):
         profiling.run_reported(function, X)
 
 
@@ -276,7 +330,9 @@ class TestReportHelper:
         helper = ReportHelper()
         folder = helper._directory
         assert folder.is_dir()
-        with pytest.raises(AssertionError, match=r"there are 0: set_autoreport_options\(cfg\) was not called"):
+        with pytest.raises(
+            AssertionError, match=r"there are 0: set_autoreport_options\(cfg\) was not called"
+        ):
             helper.find_report()
         del helper
         gc.collect()

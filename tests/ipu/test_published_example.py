@@ -1,4 +1,7 @@
-"""The example as Graphcore published it: Lambda slices, last outputs only, a loss that broadcasts. It must run as it is."""
+"""The example as Graphcore published it: Lambda slices, last outputs only, a loss that broadcasts.
+
+It must run as it is.
+"""
 
 from functools import lru_cache
 
@@ -13,7 +16,13 @@ def train(*, recompute):
     from . import published_style  # which finds Graphcore's names now
 
     tf.keras.utils.set_random_seed(1)
-    options = ["--checkpoints", "3", "--epochs", "3", *([] if recompute else ["--disable-recomputation"])]
+    options = [
+        "--checkpoints",
+        "3",
+        "--epochs",
+        "3",
+        *([] if recompute else ["--disable-recomputation"]),
+    ]
     model, history = published_style.train(published_style.parse(options))
     return history.history["loss"], model
 
@@ -26,7 +35,10 @@ def test_recomputation_changes_nothing():
 
 
 def test_the_sections_are_recomputed_one_by_one():
-    """Lambdas cannot be seen to be equal, so nothing is outlined: four sections of stage 0, its concatenation, stage 1."""
+    """Lambdas cannot be compared, so nothing is outlined.
+
+    There are four sections of stage 0, its concatenation, and stage 1.
+    """
     _, model = train(recompute=True)
     first, last = ([name for name, _ in plan.named_steps] for plan in model.pipeline.stages.plans)
     assert first[:4] == ["section-0", "section-1", "section-2", "section-3"]

@@ -1,4 +1,4 @@
-"""A script written for IPUs runs as it is, on the command line, and reports its memory as Poplar would."""
+"""An IPU script runs unchanged on the command line, and reports its memory as Poplar would."""
 
 from __future__ import annotations
 
@@ -20,12 +20,23 @@ def run(folder: Path, *arguments: str) -> str:
     """Return what the script prints, with all reports on."""
     options = {"autoReport.all": "true", "autoReport.directory": str(folder)}
     done = subprocess.run(
-        [sys.executable, "-m", "keras_recompute.ipu", str(ROOT / "tests" / "ipu" / "published_style.py"), *LONG, *arguments],
+        [
+            sys.executable,
+            "-m",
+            "keras_recompute.ipu",
+            str(ROOT / "tests" / "ipu" / "published_style.py"),
+            *LONG,
+            *arguments,
+        ],
         capture_output=True,
         text=True,
         check=False,
         cwd=ROOT,
-        env={**os.environ, "POPLAR_ENGINE_OPTIONS": json.dumps(options), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={
+            **os.environ,
+            "POPLAR_ENGINE_OPTIONS": json.dumps(options),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        },
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -36,7 +47,9 @@ def peak(folder: Path) -> int:
     [report] = folder.glob("tf_report__*/profile.pop")
     compilation = openReport(str(report)).compilation
     steps = compilation.livenessProgramSteps
-    return sum(t.memory.alwaysLiveBytes for t in compilation.tiles) + max(s.notAlwaysLiveMemory.bytes for s in steps)
+    return sum(t.memory.alwaysLiveBytes for t in compilation.tiles) + max(
+        s.notAlwaysLiveMemory.bytes for s in steps
+    )
 
 
 @pytest.mark.long

@@ -1,4 +1,7 @@
-"""Figures by IPU and by tile add up to the program's, and pva has the attributes that scripts use (Graphcore: PopVision)."""
+"""Figures by IPU and tile add up to the program's; pva has the attributes scripts use.
+
+Source: Graphcore, PopVision.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ from keras_recompute.liveness import (
 DEVICE = IpuTarget(ipus=2, tiles_per_ipu=4, bytes_per_tile=100)
 
 
-def buffer(name: str, size: int, first: int, last: int, lifetime: str, layer: str | None = None) -> Buffer:
+def buffer(
+    name: str, size: int, first: int, last: int, lifetime: str, layer: str | None = None
+) -> Buffer:
     return Buffer(name, size, first, last, lifetime, "other", layer=layer)
 
 
@@ -49,8 +54,9 @@ PROGRAM = Program(
     ),
     allocated_temporary_bytes=139,
 )
-# By hand: always live 50 of the first layer, and 23 shared as 12 + 11. Step 1 holds 40 on IPU 0, 80 on IPU 1, and 10 shared
-# as 5 + 5. Step 2 lists 10 of 11 bytes: all of it belongs to no layer, 6 + 5.
+# By hand: always live 50 of the first layer, and 23 shared as 12 + 11. Step 1 holds 40 on IPU 0, 80
+# on IPU 1, and 10 shared as 5 + 5. Step 2 lists 10 of 11 bytes: all of it belongs to no layer, 6 +
+# 5.
 ALWAYS = (62, 11)
 HELD = ((40, 45, 6, 0), (0, 85, 5, 0))
 SPREAD = TileEstimate(Profile(PROGRAM, DEVICE), Placement({"first": 0, "second": 1}, io_tiles=1))
@@ -68,7 +74,9 @@ def test_bytes_of_tiles():
     assert [SPREAD.on_tile(tile, ALWAYS) for tile in range(8)] == [21, 21, 20, 0, 4, 4, 3, 0]
 
 
-@pytest.mark.parametrize(("total", "count", "shares"), [(7, 3, [3, 2, 2]), (0, 2, [0, 0]), (2, 4, [1, 1, 0, 0])])
+@pytest.mark.parametrize(
+    ("total", "count", "shares"), [(7, 3, [3, 2, 2]), (0, 2, [0, 0]), (2, 4, [1, 1, 0, 0])]
+)
 def test_even_shares(total, count, shares):
     assert even_shares(total, count) == shares
 
@@ -86,7 +94,15 @@ def test_more_storage_than_the_step_counts_is_scaled():
 
 
 @pytest.mark.parametrize(
-    ("layer", "ipu"), [("first", 0), ("net/first", 0), ("second/first", 1), ("net/other", None), ("firs", None), (None, None)]
+    ("layer", "ipu"),
+    [
+        ("first", 0),
+        ("net/first", 0),
+        ("second/first", 1),
+        ("net/other", None),
+        ("firs", None),
+        (None, None),
+    ],
 )
 def test_a_layer_inside_others(layer, ipu):
     """A model inside a model is in one stage with all its layers."""
@@ -117,11 +133,32 @@ def test_every_attribute_in_use(path):
     assert [memory.total.includingGaps for memory in tiles] == [38, 38, 36, 0, 35, 33, 32, 0]
     steps = compilation.livenessProgramSteps
     assert [step.program.name for step in steps] == ["a/mul", "while", "conditional.2", "call.3"]
-    assert [step.program.type.name for step in steps] == ["OnTileExecute", "Repeat", "Switch", "Call"]
+    assert [step.program.type.name for step in steps] == [
+        "OnTileExecute",
+        "Repeat",
+        "Switch",
+        "Call",
+    ]
     assert [step.notAlwaysLiveMemory.bytes for step in steps] == [40, 130, 11, 0]
-    assert [(v.name, v.size) for v in steps[1].notAlwaysLiveMemory.variables] == [("g", 80), ("h", 40), ("y", 10)]
-    assert tuple(tuple(step.notAlwaysLiveMemoryForIpu(k).bytes for step in steps) for k in (0, 1)) == HELD
-    assert [steps[1].notAlwaysLiveMemoryForTile(t).bytes for t in range(8)] == [15, 15, 15, 0, 29, 28, 28, 0]
+    assert [(v.name, v.size) for v in steps[1].notAlwaysLiveMemory.variables] == [
+        ("g", 80),
+        ("h", 40),
+        ("y", 10),
+    ]
+    assert (
+        tuple(tuple(step.notAlwaysLiveMemoryForIpu(k).bytes for step in steps) for k in (0, 1))
+        == HELD
+    )
+    assert [steps[1].notAlwaysLiveMemoryForTile(t).bytes for t in range(8)] == [
+        15,
+        15,
+        15,
+        0,
+        29,
+        28,
+        28,
+        0,
+    ]
     assert [(v.name, v.size) for v in compilation.alwaysLiveVariables] == [("w", 50), ("v", 23)]
     assert [len(ipu.tiles) for ipu in compilation.ipus] == [4, 4]
     assert compilation.ipus[1].tiles[0] is compilation.tiles[4]
@@ -134,14 +171,16 @@ def test_every_attribute_in_use(path):
         "numReplicas": 1,
     }
     assert compilation.graph.numComputeSets == 1
-    assert [program.name for program in compilation.programs] == [step.program.name for step in steps]
+    assert [program.name for program in compilation.programs] == [
+        step.program.name for step in steps
+    ]
     assert [(run.name, run.seconds) for run in report.execution.runs] == [("run 0", 0.5)]
     assert "compiled by xla" in report.poplarVersion.string
     assert "spread evenly over its tiles" in report.note
 
 
 def test_the_peak_as_scripts_compute_it(path):
-    """Always live over tiles plus the largest step: that of the record, and what liveness reads from pva's objects."""
+    """The always-live bytes over tiles plus the largest step, as in the record and in liveness."""
     report = pva.openReport(path.parent)
     always = sum(tile.memory.alwaysLiveBytes for tile in report.compilation.tiles)
     most = max(step.notAlwaysLiveMemory.bytes for step in report.compilation.livenessProgramSteps)
@@ -155,15 +194,22 @@ def test_the_peak_as_scripts_compute_it(path):
 def test_one_ipu_without_details(tmp_path):
     write_profile_pop(PROGRAM, tmp_path / "profile.pop")
     compilation = pva.openReport(tmp_path).compilation
-    assert (compilation.target.numTiles, compilation.target.bytesPerIPU) == (1472, 897 * 1024 * 1024)
+    assert (compilation.target.numTiles, compilation.target.bytesPerIPU) == (
+        1472,
+        897 * 1024 * 1024,
+    )
     assert sum(tile.memory.alwaysLiveBytes for tile in compilation.tiles) == 73
     assert compilation.livenessProgramSteps[1].notAlwaysLiveMemoryForIpu(0).bytes == 130
 
 
-@pytest.mark.parametrize(("name", "number", "count"), [("Ipu", 2, 1), ("Ipu", -1, 1), ("Tile", 8, 7)])
+@pytest.mark.parametrize(
+    ("name", "number", "count"), [("Ipu", 2, 1), ("Ipu", -1, 1), ("Tile", 8, 7)]
+)
 def test_what_is_not_there(path, name, number, count):
     step = pva.openReport(path).compilation.livenessProgramSteps[0]
-    with pytest.raises(IndexError, match=f"there is no .* {number}: they are numbered from 0 to {count}"):
+    with pytest.raises(
+        IndexError, match=f"there is no .* {number}: they are numbered from 0 to {count}"
+    ):
         getattr(step, f"notAlwaysLiveMemoryFor{name}")(number)
 
 
@@ -171,7 +217,9 @@ def test_files_that_are_none(tmp_path, path):
     with pytest.raises(ReportError, match="No such file"):
         pva.openReport(tmp_path / "nowhere.pop")
     (tmp_path / "other.pop").write_bytes(b"\x00\x01")
-    with pytest.raises(ReportError, match=r"was not written by keras_recompute\.ipu: the Poplar SDK's own pva"):
+    with pytest.raises(
+        ReportError, match=r"was not written by keras_recompute\.ipu: the Poplar SDK's own pva"
+    ):
         pva.openReport(tmp_path / "other.pop")
     (path.parent / "keras_recompute.json").write_text("{}")
     with pytest.raises(ReportError, match="json' cannot be read: KeyError"):
@@ -183,7 +231,10 @@ def test_the_note_is_in_the_files(path):
 
 
 def test_pva_loads_no_tensorflow():
-    code = "import sys, keras_recompute.ipu as i; i.install(); import pva; pva.openReport; print('tensorflow' in sys.modules)"
+    code = (
+        "import sys, keras_recompute.ipu as i; i.install(); import pva; pva.openReport; "
+        "print('tensorflow' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -34,7 +34,7 @@ def counted(n: int = 100) -> tf.data.Dataset:
 
 @pytest.mark.parametrize("jit", [False, True])
 def test_a_training_loop_of_one_s_own(strategy, jit):
-    """As Graphcore's examples have it: a compiled function takes batches from an iterator and enqueues the losses."""
+    """As in Graphcore's examples: a compiled function reads an iterator and enqueues losses."""
     x, y = numbers(24, 3), numbers(24, 1, seed=1)
     keras.utils.set_random_seed(1)
     inputs = keras.Input((3,), batch_size=4)
@@ -150,7 +150,9 @@ def test_a_queue_outside_the_strategy_s_run_says_what_to_do(strategy):
     def direct():
         outfeed.enqueue(tf.constant(1))
 
-    with pytest.raises(RecomputeError, match=r"IPUOutfeedQueue.enqueue cannot be compiled by XLA.*IPUStrategy\.run"):
+    with pytest.raises(
+        RecomputeError, match=r"IPUOutfeedQueue.enqueue cannot be compiled by XLA.*IPUStrategy\.run"
+    ):
         direct()
 
 

@@ -1,4 +1,7 @@
-"""What each recomputation mode keeps from a stage's forward to its backward pass (Graphcore: pipelined training)."""
+"""The values that each recomputation mode keeps from a stage's forward to its backward pass.
+
+Source: Graphcore, pipelined training.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def checkpoint(x):
 
 
 def kept(build, mode, *, schedule="Grouped"):
-    """Return the shapes kept by each of two stages that ``build`` makes; ``mode`` None is without recomputation."""
+    """Return the shapes kept by the two stages of ``build``; None means no recomputation."""
     from tensorflow.python import ipu
 
     configure(recompute=mode is not None)
@@ -49,7 +52,10 @@ def dense(units, x):
 
 
 def plain(x, *, mark=lambda x: x):
-    """Dense layers of 4, 5, 6 and 7 in the first stage, of 8 and 1 in the last; ``mark`` stands after the second."""
+    """Dense layers of 4, 5, 6 and 7 in the first stage, of 8 and 1 in the last.
+
+    ``mark`` comes after the second.
+    """
     with stage(0):
         x = mark(dense(5, dense(4, x)))
         x = dense(7, dense(6, x))
@@ -57,11 +63,19 @@ def plain(x, *, mark=lambda x: x):
         return dense(1, dense(8, x))
 
 
-X, A, B, C, D, E, F = (ROWS, WIDTH), (ROWS, 4), (ROWS, 5), (ROWS, 6), (ROWS, 7), (ROWS, 8), (ROWS, 1)
+X, A, B, C, D, E, F = (
+    (ROWS, WIDTH),
+    (ROWS, 4),
+    (ROWS, 5),
+    (ROWS, 6),
+    (ROWS, 7),
+    (ROWS, 8),
+    (ROWS, 1),
+)
 
 
 def test_without_recomputation_everything_that_the_backward_pass_reads():
-    """The input, the output of every layer; in the last stage what it receives, and predictions less targets."""
+    """The input and the output of every layer; in the last stage its input, and the errors."""
     first, last = kept(plain, None)
     assert first == sorted([X, A, B, C, D])
     assert set(last) >= {D, E, F}

@@ -1,4 +1,7 @@
-"""What Graphcore's API refuses is refused here, with an error of the same type and in time (Graphcore: Keras models, fit)."""
+"""What Graphcore's API refuses is refused here, by the same type of error and in time.
+
+Sources: Graphcore, Keras models and fit.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ class TestStages:
             tf.keras.ipu.PipelineStage(stage)
 
     def test_nested(self):
-        inside = pytest.raises(RuntimeError, match=r"PipelineStage\(1\) is used inside PipelineStage\(0\)")
+        inside = pytest.raises(
+            RuntimeError, match=r"PipelineStage\(1\) is used inside PipelineStage\(0\)"
+        )
         with tf.keras.ipu.PipelineStage(0), inside:
             tf.keras.ipu.PipelineStage(1).__enter__()
         with tf.keras.ipu.PipelineStage(1):
@@ -66,10 +71,14 @@ class TestStages:
             x = keras.layers.Dense(2)(inputs)
         with tf.keras.ipu.PipelineStage(0):
             x = keras.layers.Dense(1, name="early")(x)
-        with pytest.raises(ValueError, match="layer 'early' in stage 0 reads an output of a later stage"):
+        with pytest.raises(
+            ValueError, match="layer 'early' in stage 0 reads an output of a later stage"
+        ):
             keras.Model(inputs, x)
 
-    @pytest.mark.parametrize(("stages", "error"), [((0, 2), RuntimeError), ((1, 2), RuntimeError), ((0, 0), ValueError)])
+    @pytest.mark.parametrize(
+        ("stages", "error"), [((0, 2), RuntimeError), ((1, 2), RuntimeError), ((0, 0), ValueError)]
+    )
     def test_a_gap_and_a_single_stage_are_found_when_the_pipeline_is_built(self, stages, error):
         inputs = x = keras.Input((3,), batch_size=1)
         for stage in stages:
@@ -102,7 +111,15 @@ class TestOptions:
             model.set_pipelining_options(device_mapping=mapping)
 
     @pytest.mark.parametrize(
-        "name", ["computational_stages", "repeat_count", "inputs", "infeed_queue", "outfeed_queue", "optimizer_function"]
+        "name",
+        [
+            "computational_stages",
+            "repeat_count",
+            "inputs",
+            "infeed_queue",
+            "outfeed_queue",
+            "optimizer_function",
+        ],
     )
     def test_what_keras_sets_itself(self, model, name):
         with pytest.raises(ValueError, match=f"'{name}' is set by Keras"):
@@ -119,12 +136,21 @@ class TestOptions:
 
     @pytest.mark.parametrize("method", ["SUM", "sum", "Mean", "RUNNING_mean"])
     def test_reduction_methods_in_any_case_and_as_members(self, model, method):
-        from tensorflow.python.ipu.gradient_accumulation import GradientAccumulationReductionMethod as Method
+        from tensorflow.python.ipu.gradient_accumulation import (
+            GradientAccumulationReductionMethod as Method,
+        )
 
         for given in (method, Method[method.upper()]):
-            for set_options in (model.set_pipelining_options, model.set_gradient_accumulation_options):
+            for set_options in (
+                model.set_pipelining_options,
+                model.set_gradient_accumulation_options,
+            ):
                 set_options(2, gradient_accumulation_reduction_method=given)
-            assert model._pipelining.reduction is model._accumulation.reduction is Method[method.upper()]
+            assert (
+                model._pipelining.reduction
+                is model._accumulation.reduction
+                is Method[method.upper()]
+            )
         model.set_pipelining_options(2)
         assert model._pipelining.reduction is Method.SUM, "the default"
 
@@ -147,7 +173,9 @@ class TestOptions:
 
     def test_options_without_effect_are_accepted(self, model):
         for direction in ("forward", "backward"):
-            model.set_pipelining_options(2, **{f"{direction}_propagation_stages_poplar_options": [{}]})
+            model.set_pipelining_options(
+                2, **{f"{direction}_propagation_stages_poplar_options": [{}]}
+            )
         model.set_pipelining_options(2, accumulate_outfeed=True)
         model.set_infeed_queue_options(prefetch_depth=2)
         model.set_outfeed_queue_options(buffer_depth=2)
@@ -157,20 +185,28 @@ class TestOptions:
         model.set_asynchronous_callbacks(asynchronous=True)
 
     def test_depths_methods_and_callbacks_that_cannot_be(self, model):
-        with pytest.raises(ValueError, match="prefetch_depth must be a positive whole number, not 0"):
+        with pytest.raises(
+            ValueError, match="prefetch_depth must be a positive whole number, not 0"
+        ):
             model.set_infeed_queue_options(prefetch_depth=0)
-        with pytest.raises(ValueError, match="buffer_depth must be a positive whole number, not 'a'"):
+        with pytest.raises(
+            ValueError, match="buffer_depth must be a positive whole number, not 'a'"
+        ):
             model.set_outfeed_queue_options(buffer_depth="a")
         with pytest.raises(ValueError, match="must be one of NONE, LIST, SUM, MEAN, not 'product'"):
             model.set_replication_options("product")
 
     def test_accumulation_options(self, model):
-        with pytest.raises(TypeError, match="set_gradient_accumulation_options does not know 'steps'"):
+        with pytest.raises(
+            TypeError, match="set_gradient_accumulation_options does not know 'steps'"
+        ):
             model.set_gradient_accumulation_options(2, steps=2)
         with pytest.raises(NotImplementedError, match="offload_weight_update_variables"):
             model.set_gradient_accumulation_options(2, offload_weight_update_variables=True)
         with pytest.raises(ValueError, match="must be SUM, MEAN or RUNNING_MEAN"):
-            model.set_gradient_accumulation_options(2, gradient_accumulation_reduction_method="product")
+            model.set_gradient_accumulation_options(
+                2, gradient_accumulation_reduction_method="product"
+            )
 
 
 class TestBuilding:
@@ -178,7 +214,11 @@ class TestBuilding:
 
     def fit(self, **options):
         Schedule, Mode = schedules()
-        options = {"pipeline_schedule": Schedule.Sequential, "recomputation_mode": Mode.Auto, **options}
+        options = {
+            "pipeline_schedule": Schedule.Sequential,
+            "recomputation_mode": Mode.Auto,
+            **options,
+        }
         steps = options.pop("steps", 2)
         model = pipelined(steps=steps or 2)
         model.set_pipelining_options(steps, **options)
@@ -188,9 +228,13 @@ class TestBuilding:
         self.fit()
 
     def test_schedule_and_mode_are_enumerations(self):
-        with pytest.raises(TypeError, match="pipeline_schedule must be a PipelineSchedule, not 'Sequential'"):
+        with pytest.raises(
+            TypeError, match="pipeline_schedule must be a PipelineSchedule, not 'Sequential'"
+        ):
             self.fit(pipeline_schedule="Sequential")
-        with pytest.raises(TypeError, match="recomputation_mode must be a RecomputationMode, not 2"):
+        with pytest.raises(
+            TypeError, match="recomputation_mode must be a RecomputationMode, not 2"
+        ):
             self.fit(recomputation_mode=2)
 
     def test_device_mapping_as_long_as_the_stages(self):
@@ -198,7 +242,9 @@ class TestBuilding:
             self.fit(device_mapping=[0, 0, 0])
 
     def test_interleaved_training_needs_a_device_per_stage(self):
-        with pytest.raises(NotImplementedError, match=r"device_mapping=\[0, 0\], which uses a device twice"):
+        with pytest.raises(
+            NotImplementedError, match=r"device_mapping=\[0, 0\], which uses a device twice"
+        ):
             self.fit(pipeline_schedule=schedules()[0].Interleaved, device_mapping=[0, 0])
 
     @pytest.mark.parametrize(
@@ -212,19 +258,32 @@ class TestBuilding:
     def test_a_mode_that_the_schedule_cannot_do(self, schedule, mode, use, recompute):
         configure(recompute=recompute)
         Schedule, Mode = schedules()
-        with pytest.raises(tf.errors.UnimplementedError, match=f"{schedule} .* combined with {mode}: use {use}"):
+        with pytest.raises(
+            tf.errors.UnimplementedError, match=f"{schedule} .* combined with {mode}: use {use}"
+        ):
             self.fit(pipeline_schedule=Schedule[schedule], recomputation_mode=Mode[mode])
 
-    @pytest.mark.parametrize(("schedule", "steps", "multiple"), [("Grouped", 2, 4), ("Grouped", 6, 4), ("Interleaved", 3, 2)])
+    @pytest.mark.parametrize(
+        ("schedule", "steps", "multiple"),
+        [("Grouped", 2, 4), ("Grouped", 6, 4), ("Interleaved", 3, 2)],
+    )
     def test_the_number_of_microbatches(self, schedule, steps, multiple):
-        with pytest.raises(tf.errors.FailedPreconditionError, match=f"runs a multiple of {multiple} microbatches, not {steps}"):
+        with pytest.raises(
+            tf.errors.FailedPreconditionError,
+            match=f"runs a multiple of {multiple} microbatches, not {steps}",
+        ):
             self.fit(pipeline_schedule=schedules()[0][schedule], steps=steps)
 
     def test_the_number_of_microbatches_of_inference(self):
         model = pipelined(steps=3, accumulation=3)
         model.set_pipelining_options(3, pipeline_schedule=schedules()[0].Grouped)
-        for run in (lambda: model.evaluate(*data(3), batch_size=BATCH), lambda: model.predict(data(3)[0], batch_size=BATCH)):
-            with pytest.raises(tf.errors.FailedPreconditionError, match=r"not 3: .* steps per execution"):
+        for run in (
+            lambda: model.evaluate(*data(3), batch_size=BATCH),
+            lambda: model.predict(data(3)[0], batch_size=BATCH),
+        ):
+            with pytest.raises(
+                tf.errors.FailedPreconditionError, match=r"not 3: .* steps per execution"
+            ):
                 run()
 
     @pytest.mark.usefixtures("scope")
@@ -260,7 +319,10 @@ class TestBuilding:
     def test_the_accumulation_of_models_that_are_no_pipelines_is_not_taken_for_a_pipeline_s(self):
         model = pipelined()
         model.set_gradient_accumulation_options(2)
-        with pytest.raises(ValueError, match="set_gradient_accumulation_options is for models that are not pipelined"):
+        with pytest.raises(
+            ValueError,
+            match="set_gradient_accumulation_options is for models that are not pipelined",
+        ):
             model.fit(*data(2), batch_size=BATCH, verbose=0)
 
 
@@ -273,19 +335,24 @@ class TestFit:
             model.compile("sgd", "mse", run_eagerly=True)
 
     def test_steps_that_do_not_divide(self):
-        with pytest.raises(ValueError, match=r"3 steps per epoch cannot be divided .* steps_per_execution=2"):
+        with pytest.raises(
+            ValueError, match=r"3 steps per epoch cannot be divided .* steps_per_execution=2"
+        ):
             pipelined(steps=2).fit(*data(3), batch_size=BATCH, verbose=0)
 
     def test_an_execution_is_a_multiple_of_the_accumulation(self):
         with pytest.raises(
-            RuntimeError, match="steps_per_execution=3 must be a multiple of the gradient accumulation steps, 2"
+            RuntimeError,
+            match="steps_per_execution=3 must be a multiple of the gradient accumulation steps, 2",
         ):
             pipelined(steps=3, accumulation=2).fit(*data(3), batch_size=BATCH, verbose=0)
 
     @pytest.mark.long
     def test_more_steps_per_execution_than_steps_are_cut_with_a_warning(self):
         model = pipelined(steps=8, accumulation=2)
-        with pytest.warns(UserWarning, match="steps_per_execution=8 is more than the 4 steps of an epoch"):
+        with pytest.warns(
+            UserWarning, match="steps_per_execution=8 is more than the 4 steps of an epoch"
+        ):
             model.fit(*data(4), batch_size=BATCH, shuffle=False, verbose=0)
         assert len(model.training_record.losses) == 2
 
@@ -303,7 +370,9 @@ class TestFit:
     def test_arrays_with_a_partial_batch(self, steps):
         x, y = data(4)
         with pytest.raises(ValueError, match=r"7 samples .* batch_size=2"):
-            pipelined(steps=steps, accumulation=steps).fit(x[:-1], y[:-1], batch_size=BATCH, verbose=0)
+            pipelined(steps=steps, accumulation=steps).fit(
+                x[:-1], y[:-1], batch_size=BATCH, verbose=0
+            )
 
     @pytest.mark.parametrize(
         "name",
@@ -320,7 +389,9 @@ class TestFit:
     def test_overridden_methods(self, scope, name):
         del scope
         inputs = keras.Input((3,), batch_size=1)
-        model = type("Mine", (keras.Model,), {name: lambda _: None})(inputs, keras.layers.Dense(1)(inputs))
+        model = type("Mine", (keras.Model,), {name: lambda _: None})(
+            inputs, keras.layers.Dense(1)(inputs)
+        )
         model.compile("sgd", "mse")
         with pytest.raises(RuntimeError, match=f"Mine overrides {name}"):
             model.fit(np.ones((1, 3)), np.ones((1, 1)), batch_size=1, verbose=0)
@@ -351,10 +422,14 @@ def test_a_strategy_that_leaves_keras_as_it_is():
     """The arguments of Graphcore's class, of which the last says so."""
     from tensorflow.python import ipu
 
-    strategy = ipu.ipu_strategy.IPUStrategy("/device:IPU:0", "/device:CPU:0", True, enable_keras_extensions=False)
+    strategy = ipu.ipu_strategy.IPUStrategy(
+        "/device:IPU:0", "/device:CPU:0", True, enable_keras_extensions=False
+    )
     with strategy.scope():
         inputs = keras.Input((3,))
-        assert not hasattr(keras.Model(inputs, keras.layers.Dense(1)(inputs)), "set_pipelining_options")
+        assert not hasattr(
+            keras.Model(inputs, keras.layers.Dense(1)(inputs)), "set_pipelining_options"
+        )
         assert strategy.run(tf.function(lambda x: x + 1), args=(tf.constant(1),)) == 2
 
 

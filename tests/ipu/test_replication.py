@@ -1,4 +1,4 @@
-"""Replicas train, evaluate and predict as a loop by hand does that keeps the state of each beside it."""
+"""Replicas train, evaluate and predict as a loop by hand that keeps each replica's state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ def mean_of_predictions(_: tf.Tensor, predicted: tf.Tensor) -> tf.Tensor:
 
 
 def four_equal_rows() -> np.ndarray:
-    """Return rows whose means differ by far more than 1e-4 where other numbers are left; of ones, as many could be left."""
+    """Return four equal rows of numbers that are all different.
+
+    The mean over another dropout mask then differs by far more than 1e-4. With ones, two masks of
+    equal size could not be distinguished.
+    """
     return np.tile(np.random.default_rng(0).normal(scale=100, size=200).astype("float32"), (4, 1))
 
 
@@ -45,24 +49,35 @@ long = pytest.mark.long
     ],
 )
 def test_twenty_updates_are_those_of_a_loop_by_hand(replicas, schedule, accumulation, method):
-    """Losses, gradient norms, weights, replica 0's statistics and metrics within 1e-5, in executions of two updates."""
+    """In executions of two updates, all figures agree within 1e-5.
+
+    They are losses, gradient norms, weights, replica 0's statistics and metrics.
+    """
     x, y = data(UPDATES * accumulation * replicas)
-    model = replicated(replicas, schedule, steps=2 * accumulation, accumulation=accumulation, method=method)
+    model = replicated(
+        replicas, schedule, steps=2 * accumulation, accumulation=accumulation, method=method
+    )
     model.set_replication_options("MEAN")
     before = model.get_weights()
     history = model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0).history
 
     by_hand = ByHand(model, before, replicas)
-    by_hand.train(x, y, keras.optimizers.SGD(0.02, momentum=0.5), accumulation=accumulation, method=method)
+    by_hand.train(
+        x, y, keras.optimizers.SGD(0.02, momentum=0.5), accumulation=accumulation, method=method
+    )
     assert len(by_hand.per_update) == UPDATES
     np.testing.assert_allclose(model.training_record.losses, by_hand.per_update, rtol=1e-5)
     np.testing.assert_allclose(model.training_record.gradient_norms, by_hand.norms, rtol=1e-5)
-    for ours, theirs, start in zip(model.get_weights(), by_hand.plain.get_weights(), before, strict=True):
+    for ours, theirs, start in zip(
+        model.get_weights(), by_hand.plain.get_weights(), before, strict=True
+    ):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
         assert np.abs(theirs - start).max() > 1e-3, "a weight was not trained"
     np.testing.assert_allclose(history["loss"], [np.mean(by_hand.losses)], rtol=1e-5)
     np.testing.assert_allclose(history["mae"], [np.mean(by_hand.errors)], rtol=1e-5)
-    assert np.abs(by_hand.statistics[0][0] - by_hand.statistics[1][0]).max() > 1e-3, "the replicas saw the same"
+    assert np.abs(by_hand.statistics[0][0] - by_hand.statistics[1][0]).max() > 1e-3, (
+        "the replicas saw the same"
+    )
 
 
 @pytest.mark.long
@@ -75,7 +90,9 @@ def test_metrics_of_replicas_are_put_together(method, schedule):
     model.set_replication_options(getattr(tf.keras.ipu.ReplicatedMetricReductionMethod, method))
     predicted = model(x, training=False).numpy().reshape(4, 3, BATCH, 2)  # step, replica, sample
     differences = predicted - y.reshape(4, 3, BATCH, 2)
-    each = np.stack([(differences**2).mean((0, 2, 3)), np.abs(differences).mean((0, 2, 3))])  # loss and mae by replica
+    each = np.stack(
+        [(differences**2).mean((0, 2, 3)), np.abs(differences).mean((0, 2, 3))]
+    )  # loss and mae by replica
     assert np.ptp(each, axis=1).min() > 0.01, "the replicas saw the same"
     expected = {"NONE": each[:, -1], "LIST": each, "SUM": each.sum(1), "MEAN": each.mean(1)}[method]
     found = model.evaluate(x, y, batch_size=BATCH, verbose=1)
@@ -100,14 +117,19 @@ def test_predictions_come_in_the_order_of_the_data(schedule):
     dataset = tf.data.Dataset.from_tensor_slices(x).batch(BATCH, drop_remainder=True)
     np.testing.assert_allclose(model.predict(dataset, verbose=0), expected, atol=1e-6)
     # Steps that are given count the microbatches of all replicas.
-    np.testing.assert_allclose(model.predict(dataset, steps=6, verbose=0), expected[: 6 * BATCH], atol=1e-6)
+    np.testing.assert_allclose(
+        model.predict(dataset, steps=6, verbose=0), expected[: 6 * BATCH], atol=1e-6
+    )
 
 
 @pytest.mark.long
 def test_a_dataset_is_dealt_as_arrays_are():
     x, y = data(8)
     losses = []
-    for given in ((x, y), (tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True).repeat(),)):
+    for given in (
+        (x, y),
+        (tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True).repeat(),),
+    ):
         model = replicated(2, None, steps=2, accumulation=2)
         size, steps = (BATCH, None) if len(given) == 2 else (None, 8)
         model.fit(*given, batch_size=size, steps_per_epoch=steps, shuffle=False, verbose=0)
@@ -126,7 +148,9 @@ def test_validation_data_is_dealt_too_and_leaves_training_as_it_is(steps):
     validation = {"validation_split": 1 / 2, "validation_steps": steps}
     history = model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0, **validation).history
     by_hand = ByHand(model, before, 2)
-    by_hand.train(x[: 8 * BATCH], y[: 8 * BATCH], keras.optimizers.SGD(0.02, momentum=0.5), accumulation=2)
+    by_hand.train(
+        x[: 8 * BATCH], y[: 8 * BATCH], keras.optimizers.SGD(0.02, momentum=0.5), accumulation=2
+    )
     np.testing.assert_allclose(model.training_record.losses, by_hand.per_update, rtol=1e-5)
     held, target = (a[8 * BATCH :].reshape(8, BATCH, -1)[1:steps:2] for a in (x, y))
     errors = [(by_hand.plain(a, training=False) - b) ** 2 for a, b in zip(held, target)]
@@ -136,7 +160,7 @@ def test_validation_data_is_dealt_too_and_leaves_training_as_it_is(steps):
 class TestStates:
     @pytest.mark.long
     def test_each_replica_draws_its_own_random_numbers_unless_a_seed_is_given(self):
-        """Two replicas with the same microbatch: the mean of what dropout leaves of numbers that are all different."""
+        """Two replicas with the same microbatch: the mean after dropout of distinct numbers."""
         from tensorflow.python import ipu
 
         seen = {}
@@ -148,7 +172,9 @@ class TestStates:
                 model.compile("sgd", mean_of_predictions, steps_per_execution=2)
                 model.set_replication_options("LIST")
             x = four_equal_rows()
-            [first], [second] = (model.fit(x, x, batch_size=1, verbose=0).history["loss"] for _ in range(2))
+            [first], [second] = (
+                model.fit(x, x, batch_size=1, verbose=0).history["loss"] for _ in range(2)
+            )
             seen[seed] = first
             assert abs(first[0] - second[0]) > 1e-4, "the numbers go on"
         assert abs(seen[None][0] - seen[None][1]) > 1e-4
@@ -170,7 +196,9 @@ class TestStates:
             ipu.utils.reset_ipu_seed(7, experimental_identical_replicas=identical)
             [seen[number]] = model.fit(x, x, batch_size=1, verbose=0).history["loss"]
         assert seen[1][0] == seen[1][1]
-        assert [loss[0] for loss in seen.values()] == [seen[0][0]] * 3, "replica 0 starts from the seed"
+        assert [loss[0] for loss in seen.values()] == [seen[0][0]] * 3, (
+            "replica 0 starts from the seed"
+        )
         assert seen[0][0] != seen[0][1] == seen[2][1]
 
     @pytest.mark.long
@@ -186,9 +214,12 @@ class TestStates:
                 model = keras.Model(inputs, outputs)
                 model.compile("sgd", "mse", steps_per_execution=2)
             with pytest.raises(
-                NotImplementedError, match=r"experimental_identical_replicas .* common statistics draw together"
+                NotImplementedError,
+                match=r"experimental_identical_replicas .* common statistics draw together",
             ):
-                model.fit(np.ones((8, 3), "float32"), np.ones((8, 3), "float32"), batch_size=2, verbose=0)
+                model.fit(
+                    np.ones((8, 3), "float32"), np.ones((8, 3), "float32"), batch_size=2, verbose=0
+                )
         finally:
             ipu.utils.reset_ipu_seed(7)
 
@@ -217,17 +248,26 @@ class TestCommonStatistics:
     @pytest.mark.long
     @pytest.mark.parametrize("schedule", [None, "Sequential", "Grouped"])
     def test_are_those_of_the_group_s_microbatches(self, schedule):
-        """Four replicas in groups of two, twenty updates, by a loop in which each pair's microbatches are one batch."""
+        """Four replicas in groups of two, against a loop that joins each pair's microbatches."""
         accumulation, replicas, size = 4, 4, 2
         x, y = data(UPDATES * accumulation * replicas)
         group = {"distributed_batch_norm_replica_group_size": size}
-        model = replicated(replicas, schedule, steps=2 * accumulation, accumulation=accumulation, **group)
+        model = replicated(
+            replicas, schedule, steps=2 * accumulation, accumulation=accumulation, **group
+        )
         model.set_replication_options("LIST")
         before = model.get_weights()
         history = model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0).history
         # Of a pair the loss is the sum of two means: twice the mean over both.
         pairs = ByHand(model, before, replicas // size)
-        pairs.train(x, y, keras.optimizers.SGD(0.02, momentum=0.5), accumulation=accumulation, microbatch=2 * BATCH, weight=2.0)
+        pairs.train(
+            x,
+            y,
+            keras.optimizers.SGD(0.02, momentum=0.5),
+            accumulation=accumulation,
+            microbatch=2 * BATCH,
+            weight=2.0,
+        )
         np.testing.assert_allclose(model.training_record.losses, pairs.per_update, rtol=1e-5)
         np.testing.assert_allclose(model.training_record.gradient_norms, pairs.norms, rtol=1e-5)
         for ours, theirs in zip(model.get_weights(), pairs.plain.get_weights(), strict=True):
@@ -237,8 +277,12 @@ class TestCommonStatistics:
         assert np.ptp(history["mae"][0]) > 1e-3, "the replicas of a pair have metrics of their own"
 
     def test_groups_that_do_not_divide_the_replicas(self):
-        model = replicated(3, None, steps=1, accumulation=1, distributed_batch_norm_replica_group_size=2)
-        with pytest.raises(ValueError, match="replica_group_size=2 does not divide the 3 replicas of the model"):
+        model = replicated(
+            3, None, steps=1, accumulation=1, distributed_batch_norm_replica_group_size=2
+        )
+        with pytest.raises(
+            ValueError, match="replica_group_size=2 does not divide the 3 replicas of the model"
+        ):
             model.fit(*data(3), batch_size=BATCH, verbose=0)
 
 
@@ -250,7 +294,10 @@ class TestSums:
         class Summing(keras.optimizers.SGD):
             def apply(self, grads, trainable_variables=None):
                 by_mean = [ipu.cross_replica_ops.cross_replica_mean(g) for g in grads]
-                super().apply([ipu.cross_replica_ops.cross_replica_sum(g) for g in by_mean], trainable_variables)
+                super().apply(
+                    [ipu.cross_replica_ops.cross_replica_sum(g) for g in by_mean],
+                    trainable_variables,
+                )
 
         x, y = data(6)
         weights = []
@@ -271,7 +318,9 @@ class TestSums:
 
         model = replicated(2, None, steps=1, accumulation=1)
         model.compile("sgd", loss, steps_per_execution=1)
-        with pytest.raises(NotImplementedError, match=r"sums over replicas inside a model \('2 replicas'\)"):
+        with pytest.raises(
+            NotImplementedError, match=r"sums over replicas inside a model \('2 replicas'\)"
+        ):
             model.fit(*data(2), batch_size=BATCH, verbose=0)
         configure(1)
         model.fit(*data(2), batch_size=BATCH, verbose=0)
@@ -282,13 +331,21 @@ class TestRefusals:
     def test_ipus_that_do_not_hold_whole_copies(self):
         model = replicated(1, "Sequential", steps=2, accumulation=2)
         configure(3)
-        with pytest.raises(ValueError, match=r"3 IPUs are configured for a model that uses 2, .* a multiple of 2"):
+        with pytest.raises(
+            ValueError, match=r"3 IPUs are configured for a model that uses 2, .* a multiple of 2"
+        ):
             model.fit(*data(2), batch_size=BATCH, verbose=0)
 
     def test_a_copy_takes_a_power_of_two_where_its_own_number_does_not_divide(self):
         from keras_recompute.ipu.configuration.device import replicas_on
 
-        assert [replicas_on(4, 3), replicas_on(8, 3), replicas_on(6, 3), replicas_on(1, 2), replicas_on(16, 1)] == [
+        assert [
+            replicas_on(4, 3),
+            replicas_on(8, 3),
+            replicas_on(6, 3),
+            replicas_on(1, 2),
+            replicas_on(16, 1),
+        ] == [
             1,
             2,
             2,
@@ -298,13 +355,17 @@ class TestRefusals:
 
     def test_data_that_does_not_feed_all_replicas_once(self):
         model = replicated(4, None, steps=1, accumulation=1)
-        with pytest.raises(ValueError, match="3 microbatches for 4 replicas, and each needs at least one"):
+        with pytest.raises(
+            ValueError, match="3 microbatches for 4 replicas, and each needs at least one"
+        ):
             model.fit(*data(3), batch_size=BATCH, verbose=0)
 
     @pytest.mark.long
     def test_what_is_left_over_is_dropped_with_a_warning(self):
         model = replicated(2, None, steps=1, accumulation=1)
-        with pytest.warns(UserWarning, match="5 microbatches are dealt to 2 replicas: the last 1 are dropped"):
+        with pytest.warns(
+            UserWarning, match="5 microbatches are dealt to 2 replicas: the last 1 are dropped"
+        ):
             model.fit(*data(5), batch_size=BATCH, verbose=0)
         assert len(model.training_record.losses) == 2
 
@@ -316,7 +377,10 @@ class TestRefusals:
 
     def test_steps_that_do_not_divide_are_counted_per_replica(self):
         model = replicated(2, None, steps=2, accumulation=2)
-        with pytest.raises(ValueError, match="3 steps per epoch cannot be divided into executions of steps_per_execution=2"):
+        with pytest.raises(
+            ValueError,
+            match="3 steps per epoch cannot be divided into executions of steps_per_execution=2",
+        ):
             model.fit(*data(6), batch_size=BATCH, verbose=0)
 
 
@@ -325,11 +389,18 @@ def test_a_report_is_of_one_replica(tmp_path, monkeypatch):
     """Two copies of two IPUs: the report has two, and says that there are two replicas."""
     import pva
 
-    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps({"autoReport.all": "true", "autoReport.directory": str(tmp_path)}))
+    monkeypatch.setenv(
+        "POPLAR_ENGINE_OPTIONS",
+        json.dumps({"autoReport.all": "true", "autoReport.directory": str(tmp_path)}),
+    )
     replicated(2, "Sequential", steps=2, accumulation=2).fit(*data(4), batch_size=BATCH, verbose=0)
     [folder] = tmp_path.iterdir()
     compilation = pva.openReport(folder).compilation
-    assert (compilation.target.numReplicas, compilation.target.numIPUs, len(compilation.ipus)) == (2, 2, 2)
+    assert (compilation.target.numReplicas, compilation.target.numIPUs, len(compilation.ipus)) == (
+        2,
+        2,
+        2,
+    )
     assert sum(tile.memory.alwaysLiveBytes for tile in compilation.tiles) > 0
 
 
@@ -340,7 +411,12 @@ def test_a_function_given_to_run_says_once_that_it_has_one_replica(caplog):
     for ipus, said in ((1, 0), (2, 1), (2, 1)):
         configure(ipus)
         assert float(strategy.run(tf.function(lambda: tf.constant(3.0)))) == 3
-        assert caplog.text.count("2 IPUs are configured, but a function given to IPUStrategy.run has one replica") == said
+        assert (
+            caplog.text.count(
+                "2 IPUs are configured, but a function given to IPUStrategy.run has one replica"
+            )
+            == said
+        )
 
 
 @pytest.mark.long
@@ -349,5 +425,6 @@ def test_the_effective_batch_size_is_logged(caplog):
     with caplog.at_level("INFO", logger="keras_recompute"):
         model.fit(*data(4), batch_size=BATCH, verbose=0)
     assert (
-        "distributed across 2 replicas, accumulating 2 microbatches per update: the effective batch size is 16" in caplog.text
+        "distributed across 2 replicas, accumulating 2 microbatches per update: the effective "
+        "batch size is 16" in caplog.text
     )

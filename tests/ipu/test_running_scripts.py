@@ -1,4 +1,7 @@
-"""A script run by ``python3 -m keras_recompute.ipu`` behaves as under ``python3``: arguments, exit codes, tracebacks."""
+"""``python3 -m keras_recompute.ipu`` runs a script as ``python3`` does.
+
+Arguments, exit codes and tracebacks are the same.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,12 @@ def run(folder: Path, *command: str, sdk: Path | None = None) -> tuple[int, str,
 SCRIPTS = {
     "what a script sees": """
         import sys, beside
-        print(__name__, __file__, sys.argv, sys.path[0], beside.here, sys.modules["__main__"].__file__)
+        print(__name__, __file__, sys.argv, sys.path[0], beside.here)
+        print(sys.modules["__main__"].__file__)
         print("tensorflow" in sys.modules, __builtins__.__name__)
         def f(x: int): ...
-        print(f.__annotations__, __spec__, __package__, __doc__, __loader__.get_source("__main__")[:12])
+        print(f.__annotations__, __spec__, __package__, __doc__)
+        print(__loader__.get_source("__main__")[:12])
         """,
     "a traceback": """
         def f():
@@ -111,11 +116,15 @@ def test_beside_the_sdk_nothing_is_done_but_said(tmp_path, sdk):
     (tmp_path / "script.py").write_text("from tensorflow.python import ipu; print(ipu.whose)\n")
     code, output, errors = run(tmp_path, "-m", "keras_recompute.ipu", "script.py", sdk=sdk)
     assert (code, output) == (0, "the SDK\n")
-    assert (
-        errors == "keras_recompute.ipu: this TensorFlow is the Poplar SDK's and has Graphcore's modules: nothing is installed\n"
+    assert errors == (
+        "keras_recompute.ipu: this TensorFlow is the Poplar SDK's and has Graphcore's modules: "
+        "nothing is installed\n"
     )
     code, output, errors = run(
-        tmp_path, "-c", "from keras_recompute.ipu import install; import sys; print(install(), len(sys.meta_path))", sdk=sdk
+        tmp_path,
+        "-c",
+        "from keras_recompute.ipu import install; import sys; print(install(), len(sys.meta_path))",
+        sdk=sdk,
     )
     before = run(tmp_path, "-c", "import keras_recompute, sys; print(False, len(sys.meta_path))")[1]
     assert (code, output) == (0, before)
@@ -139,7 +148,9 @@ def test_names_wait_for_tensorflow(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("first", "loaded"), [("keras", ""), ("tensorflow.keras", ""), ("keras", "import tensorflow\n")])
+@pytest.mark.parametrize(
+    ("first", "loaded"), [("keras", ""), ("tensorflow.keras", ""), ("keras", "import tensorflow\n")]
+)
 def test_keras_or_tensorflow_may_be_imported_first(tmp_path, first, loaded):
     """Keras loads TensorFlow, and our modules need both."""
     (tmp_path / "script.py").write_text(
@@ -159,12 +170,11 @@ def test_keras_or_tensorflow_may_be_imported_first(tmp_path, first, loaded):
 def test_python_processes_that_a_script_starts_find_the_names(tmp_path, generations):
     """From another working directory than the one in which the package was found."""
     (tmp_path / "child.py").write_text(
-        "import sys, subprocess\n"
-        "if int(sys.argv[1]):\n"
-        "    sys.exit(subprocess.call([sys.executable, sys.argv[0], str(int(sys.argv[1]) - 1)], cwd='/'))\n"
-        "from tensorflow.python import ipu\n"
-        "import ipu_tensorflow_addons.keras.layers as layers\n"
-        "print(ipu.config.IPUConfig.__name__, layers.LSTM.__name__, [p for p in sys.path if p.endswith('subprocess_hook')])\n"
+        "import sys, subprocess\nif int(sys.argv[1]):\n    "
+        "sys.exit(subprocess.call([sys.executable, sys.argv[0], str(int(sys.argv[1]) - 1)], "
+        "cwd='/'))\nfrom tensorflow.python import ipu\nimport ipu_tensorflow_addons.keras.layers "
+        "as layers\nprint(ipu.config.IPUConfig.__name__, layers.LSTM.__name__, [p for p in "
+        "sys.path if p.endswith('subprocess_hook')])\n"
     )
     child = str(tmp_path / "child.py")
     code, output, errors = run(tmp_path, "-m", "keras_recompute.ipu", child, str(generations))
@@ -178,7 +188,8 @@ def test_a_child_is_started_as_without_the_wrapper(tmp_path):
     (tmp_path / "script.py").write_text(
         "import os, subprocess, sys\n"
         "os.environ['PYTHONPATH'] += os.pathsep + 'site'\n"
-        'child = \'import sys; print(sys.customised, sys.modules["sitecustomize"].__file__, "tensorflow" in sys.modules)\'\n'
+        "child = 'import sys; print(sys.customised, "
+        'sys.modules["sitecustomize"].__file__, "tensorflow" in sys.modules)\'\n'
         "sys.exit(subprocess.call([sys.executable, '-c', child]))\n"
     )
     code, output, errors = run(tmp_path, "-m", "keras_recompute.ipu", "script.py")

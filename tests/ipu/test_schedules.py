@@ -1,4 +1,7 @@
-"""Under every schedule and mode a pipeline trains to the numbers of the plain model, in the documented order."""
+"""Under every schedule and mode a pipeline trains to the plain model's numbers.
+
+The stages run in the documented order.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,18 @@ THEN, BETWEEN = "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterlea
 
 @pytest.fixture(scope="module")
 def plain():
-    """Losses, weights and metrics of the plain model by number of stages and whether a layer is shared, each trained once."""
+    """Losses, weights and metrics of the plain model, trained once per variant.
+
+    The key is the number of stages, and whether a layer is shared.
+    """
     made = {}
 
     def of(stages, microbatches, *, shares):
         key = stages, microbatches, shares
         if key not in made:
-            made[key] = trained_plainly(stages, microbatches=microbatches, updates=UPDATES, shares=shares)
+            made[key] = trained_plainly(
+                stages, microbatches=microbatches, updates=UPDATES, shares=shares
+            )
         return made[key]
 
     return of
@@ -32,7 +40,8 @@ def plain():
 @pytest.mark.parametrize(
     ("stages", "schedule", "mode"),
     [
-        # Every mode that a schedule has (Graphcore: Keras models), for 2, 3 and 4 stages; and without recomputation.
+        # Every mode that a schedule has (Graphcore: Keras models), for 2, 3 and 4 stages; and
+        # without recomputation.
         *((s, "Grouped", mode) for s in (2, 3, 4) for mode in (THEN, BETWEEN)),
         *((s, "Interleaved", THEN) for s in (2, 3, 4)),
         *((s, "Sequential", BETWEEN) for s in (2, 3, 4)),
@@ -40,7 +49,11 @@ def plain():
     ],
 )
 def test_losses_after_twenty_updates_are_those_of_the_plain_model(plain, stages, schedule, mode):
-    """A shared layer, dropout, batch statistics, two inputs, two weighted outputs, added losses, a falling learning rate."""
+    """The model has most features at once.
+
+    They are a shared layer, dropout, batch statistics, two inputs, two weighted outputs, added
+    losses and a decreasing learning rate.
+    """
     microbatches = 2 * stages
     model = pipelined(stages, schedule, mode, microbatches=microbatches, updates=4)
     x, y, weights = data(microbatches * UPDATES)
@@ -54,6 +67,8 @@ def test_losses_after_twenty_updates_are_those_of_the_plain_model(plain, stages,
     for name, value in metrics.items():
         assert history.history[name][0] == pytest.approx(value, abs=1e-4), name
     order = [str(action) for action in model.training_record.order]
-    assert order == [str(action) for action in model.pipeline.schedule(trains=True).actions(microbatches)]
+    assert order == [
+        str(action) for action in model.pipeline.schedule(trains=True).actions(microbatches)
+    ]
     if stages == 2:
         assert order == ORDERS[schedule].replace("|", "").split(), "not the documented table"

@@ -1,4 +1,7 @@
-"""A layer that several stages use has its weights on one IPU (Graphcore: pipeline stage assignment)."""
+"""A layer that several stages use has its weights on one IPU.
+
+Source: Graphcore, pipeline stage assignment.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ def scope():
 @pytest.mark.usefixtures("scope")
 @pytest.mark.parametrize("method", ["fit", "predict"])
 @pytest.mark.parametrize(
-    "mapping", [None, [0, 1, 2], [0, 0, 1], [1, 0, 1], pytest.param([0, 0, 0], marks=pytest.mark.long)], ids=str
+    "mapping",
+    [None, [0, 1, 2], [0, 0, 1], [1, 0, 1], pytest.param([0, 0, 0], marks=pytest.mark.long)],
+    ids=str,
 )
 def test_weights_are_on_one_ipu(mapping, method):
     """The layer is in stages 0 and 2; an activation, which has no weights, may be anywhere."""
@@ -43,6 +48,9 @@ def test_weights_are_on_one_ipu(mapping, method):
     model.set_pipelining_options(2, mapping, pipeline_schedule=PipelineSchedule.Sequential)
     given = (np.ones((2, 3)), np.ones((2, 3))) if method == "fit" else (np.ones((2, 3)),)
     two = mapping is None or mapping[0] != mapping[2]
-    said = r"'shared' is in stage 2, on IPU \d, and its weights are used in stage 0, on IPU 0: .* device_mapping"
+    said = (
+        r"'shared' is in stage 2, on IPU \d, and its weights are used in stage 0, on IPU 0: "
+        ".* device_mapping"
+    )
     with pytest.raises(ValueError, match=said) if two else nullcontext():
         getattr(model, method)(*given, batch_size=1, verbose=0)

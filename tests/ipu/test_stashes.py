@@ -1,4 +1,7 @@
-"""The plan of each schedule, and its stashes as buffers of the compiled program (Graphcore: pipelined training)."""
+"""The plan of each schedule, and its stashes as buffers of the compiled program.
+
+Source: Graphcore, pipelined training.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,16 @@ pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_the_plan_is_the_documented_table(name):
-    assert [str(action) for action in Schedule.of(PipelineSchedule[name], 2).actions(4)] == ORDERS[name].replace(
-        "|", ""
-    ).split()
+    assert [str(action) for action in Schedule.of(PipelineSchedule[name], 2).actions(4)] == ORDERS[
+        name
+    ].replace("|", "").split()
 
 
 def test_inference_has_the_forward_positions_alone():
-    plan = {kind.name: [str(a) for a in Schedule.of(kind, 2, trains=False).actions(2)] for kind in PipelineSchedule}
+    plan = {
+        kind.name: [str(a) for a in Schedule.of(kind, 2, trains=False).actions(2)]
+        for kind in PipelineSchedule
+    }
     assert plan["Grouped"] == ["F0m0", "F1m0", "F0m1", "F1m1"]
     assert plan["Sequential"] == ["F0m0", "F1m0", "F0m1", "F1m1"]
 
@@ -34,18 +40,28 @@ def test_inference_has_the_forward_positions_alone():
 @pytest.mark.parametrize("stages", [2, 3, 4, 7])
 def test_a_plan_runs_everything_once_and_nothing_before_what_it_needs(kind, stages):
     microbatches = 2 * stages
-    done = [(a.is_backward, a.stage, a.microbatch) for a in Schedule.of(kind, stages).actions(microbatches)]
+    done = [
+        (a.is_backward, a.stage, a.microbatch)
+        for a in Schedule.of(kind, stages).actions(microbatches)
+    ]
     assert len(done) == len(set(done)) == 2 * stages * microbatches
     at = {action: n for n, action in enumerate(done)}
     for is_backward, s, m in done:
-        needed = (True, s + 1, m) if is_backward and s < stages - 1 else (False, s if is_backward else s - 1, m)
+        needed = (
+            (True, s + 1, m)
+            if is_backward and s < stages - 1
+            else (False, s if is_backward else s - 1, m)
+        )
         assert needed[1] < 0 or at[needed] < at[is_backward, s, m]
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4, 7])
 def test_stash_depths(stages):
     """2(S-1-s) for Grouped, S-1-s for Interleaved, none for Sequential; none for the last stage."""
-    depths = {kind.name: [Schedule.of(kind, stages).stash_depth(s) for s in range(stages)] for kind in PipelineSchedule}
+    depths = {
+        kind.name: [Schedule.of(kind, stages).stash_depth(s) for s in range(stages)]
+        for kind in PipelineSchedule
+    }
     assert depths == {
         "Grouped": [2 * (stages - 1 - s) for s in range(stages)],
         "Interleaved": [stages - 1 - s for s in range(stages)],
@@ -53,10 +69,16 @@ def test_stash_depths(stages):
     }
     # What the plan really has in between, counted.
     for kind in PipelineSchedule:
-        done = [(a.is_backward, a.stage, a.microbatch) for a in Schedule.of(kind, stages).actions(4 * stages)]
+        done = [
+            (a.is_backward, a.stage, a.microbatch)
+            for a in Schedule.of(kind, stages).actions(4 * stages)
+        ]
         for s in range(stages):
             between = [
-                sum(a[:2] == (False, s) for a in done[done.index((False, s, m)) + 1 : done.index((True, s, m))])
+                sum(
+                    a[:2] == (False, s)
+                    for a in done[done.index((False, s, m)) + 1 : done.index((True, s, m))]
+                )
                 for m in range(4 * stages)
             ]
             assert max(between) == depths[kind.name][s]
@@ -100,7 +122,9 @@ def model_of(schedule: str, *, recompute: bool, microbatches: int = 4):
             x = keras.layers.Dense(1)(x)
         model = keras.Model(inputs, x)
         model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=microbatches)
-        model.set_pipelining_options(microbatches, pipeline_schedule=ipu.pipelining_ops.PipelineSchedule[schedule])
+        model.set_pipelining_options(
+            microbatches, pipeline_schedule=ipu.pipelining_ops.PipelineSchedule[schedule]
+        )
     return model
 
 
@@ -110,7 +134,7 @@ def signature_of(model):
 
 @pytest.fixture(scope="module")
 def sequential():
-    """The peak under Sequential, and what is kept from forward to backward, with and without recomputation."""
+    """The peak under Sequential, and the kept values, with and without recomputation."""
     return {recompute: measured("Sequential", recompute=recompute) for recompute in (False, True)}
 
 
@@ -121,7 +145,9 @@ def measured(schedule: str, *, recompute: bool):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("schedule", "recompute"), [("Grouped", False), ("Interleaved", False), ("Grouped", True)])
+@pytest.mark.parametrize(
+    ("schedule", "recompute"), [("Grouped", False), ("Interleaved", False), ("Grouped", True)]
+)
 def test_the_stashes_are_buffers_of_the_program(sequential, schedule, recompute):
     """The peak grows by what the stashes hold more than Sequential keeps in any case."""
     peak, stashes = measured(schedule, recompute=recompute)
@@ -135,7 +161,9 @@ def test_the_stashes_are_buffers_of_the_program(sequential, schedule, recompute)
     assert [stash.depth for stash in kept] == [0, 0]
     # Sequential reads the input where it lies, and keeps the rest of one microbatch.
     assert kept[0].total_bytes == (0 if recompute else ROWS * (3 * HIDDEN + 2) * FLOAT)
-    assert peak - least == pytest.approx(sum(s.total_bytes for s in stashes) - sum(s.total_bytes for s in kept), rel=0.05)
+    assert peak - least == pytest.approx(
+        sum(s.total_bytes for s in stashes) - sum(s.total_bytes for s in kept), rel=0.05
+    )
 
 
 @pytest.mark.long
@@ -144,5 +172,7 @@ def test_the_size_of_the_program_does_not_depend_on_the_number_of_microbatches()
     for microbatches in (4, 40):
         model = model_of("Grouped", recompute=True, microbatches=microbatches)
         graph = model.execution.get_concrete_function(signature_of(model)).graph.as_graph_def()
-        sizes[microbatches] = len(graph.node) + sum(len(function.node_def) for function in graph.library.function)
+        sizes[microbatches] = len(graph.node) + sum(
+            len(function.node_def) for function in graph.library.function
+        )
     assert sizes[4] == sizes[40], sizes

@@ -1,4 +1,4 @@
-"""A pipeline's memory with its turns in a row: what runs when, and what is held then, as in Graphcore's published images."""
+"""A pipeline's memory with its turns in sequence, as in Graphcore's published images."""
 
 from __future__ import annotations
 
@@ -21,17 +21,24 @@ FLOAT = 4
 
 def compiled(**options):
     model, specs = pipelined_lstm(**options)
-    return model, compile_program(model.execution, model.feed_signature(specs), input_feed=["feed"], layers_of=model)
+    return model, compile_program(
+        model.execution, model.feed_signature(specs), input_feed=["feed"], layers_of=model
+    )
 
 
 def passes(program):
-    """Return (pass, largest bytes held in it) of all passes of a stage in the order of the steps, such as ("F0", 1024)."""
+    """Return (pass, its largest bytes) for all passes of a stage, such as ("F0", 1024).
+
+    They are in the order of the steps.
+    """
     steps = [step for step in program.steps if step.section]
 
     def name(step):  # the sections between checkpoints are stage 0's
         return f"{'F' if step.phase == FORWARD else 'B'}{1 if step.section == 'stage-1' else 0}"
 
-    return [(key, max(step.not_always_live_bytes for step in run)) for key, run in groupby(steps, name)]
+    return [
+        (key, max(step.not_always_live_bytes for step in run)) for key, run in groupby(steps, name)
+    ]
 
 
 @pytest.mark.long
@@ -40,7 +47,9 @@ def test_four_forward_and_four_backward_humps_in_the_order_of_grouped():
     in_a_row = unfolded(model, program)
     documented = [action[:2] for action in ORDERS["Grouped"].replace("|", "").split()]
     assert [name for name, _ in passes(in_a_row)] == documented
-    forward, backward = ({held for name, held in passes(in_a_row) if name == kind} for kind in ("F0", "B0"))
+    forward, backward = (
+        {held for name, held in passes(in_a_row) if name == kind} for kind in ("F0", "B0")
+    )
     between = max(held for name, held in passes(in_a_row) if name.endswith("1"))
     assert len(forward) == len(backward) == 1, "every microbatch holds the same"
     assert between < forward.pop() < backward.pop()
@@ -53,27 +62,45 @@ def test_four_forward_and_four_backward_humps_in_the_order_of_grouped():
     number_of = {step.instruction: number for number, step in enumerate(folded.steps)}
     for place in range(0, in_a_row.program_steps, 7):
         number = number_of[in_a_row.steps[place].instruction]
-        assert in_a_row.steps[place].not_always_live_bytes == folded.steps[number].not_always_live_bytes
-        assert sorted(b.name for b in in_a_row.live_at(place)) == sorted(b.name for b in folded.live_at(number))
+        assert (
+            in_a_row.steps[place].not_always_live_bytes
+            == folded.steps[number].not_always_live_bytes
+        )
+        assert sorted(b.name for b in in_a_row.live_at(place)) == sorted(
+            b.name for b in folded.live_at(number)
+        )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("schedule", ["Grouped", "Sequential"])
 def test_the_order_is_the_one_that_the_program_itself_noted(schedule):
     model, program = compiled(checkpoints=1, schedule=schedule)
-    (x, y) = (np.ones((8, *spec.shape[1:]), "float32") for spec in pipelined_lstm(checkpoints=1, schedule=schedule)[1])
+    (x, y) = (
+        np.ones((8, *spec.shape[1:]), "float32")
+        for spec in pipelined_lstm(checkpoints=1, schedule=schedule)[1]
+    )
     model.fit(x, y, batch_size=2, verbose=0)
-    assert [name for name, _ in passes(unfolded(model, program))] == [str(a)[:2] for a in model.training_record.order]
+    assert [name for name, _ in passes(unfolded(model, program))] == [
+        str(a)[:2] for a in model.training_record.order
+    ]
 
 
 @pytest.mark.long
 def test_the_peaks_are_those_of_three_microbatches_and_one_section():
-    """Of three microbatches there are the input in the stash, and one sequence on its way: to stage 1, in it, and back."""
+    """The stash has the input of three microbatches.
+
+    One sequence is on its way: to stage 1, in it, and back.
+    """
     length, features, units, batch = 512, 16, 8, 4
     peaks = {}
     for checkpoints in (0, 7):
         model, program = compiled(
-            checkpoints=checkpoints, schedule="Grouped", length=length, features=features, units=units, batch=batch
+            checkpoints=checkpoints,
+            schedule="Grouped",
+            length=length,
+            features=features,
+            units=units,
+            batch=batch,
         )
         peaks[checkpoints] = unfolded(model, program).peak_bytes / (batch * length * FLOAT)
     waiting = 3 * features + 3 * units

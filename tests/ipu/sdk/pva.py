@@ -1,4 +1,4 @@
-"""The double of PopVision's library: the objects that scripts use, for the profiles that the double wrote."""
+"""A double of PopVision's library, for the profiles that the double of the SDK wrote."""
 
 from pathlib import Path
 from types import SimpleNamespace as Some
@@ -20,7 +20,10 @@ def _step(name, held, variables):
 def openReport(path):
     record("openReport", name=Path(path).name)
     scale = {"small": 1, "training": 1000}[Path(path).read_text()]
-    kept, passing = _variable("lstm/kept", 700 * scale), _variable("gradients/lstm/passing", 200 * scale)
+    kept, passing = (
+        _variable("lstm/kept", 700 * scale),
+        _variable("gradients/lstm/passing", 200 * scale),
+    )
     compilation = Some(
         tiles=[Some(memory=Some(alwaysLiveBytes=2 * scale)) for _ in range(TILES)],
         alwaysLiveVariables=[_variable("lstm/kernel", 1000 * scale)],
@@ -30,7 +33,11 @@ def openReport(path):
             _step("sgd", 100 * scale, []),
         ],
         target=Some(
-            numTiles=TILES, numIPUs=1, tilesPerIpu=TILES, bytesPerTile=BYTES_PER_TILE, bytesPerIPU=TILES * BYTES_PER_TILE
+            numTiles=TILES,
+            numIPUs=1,
+            tilesPerIpu=TILES,
+            bytesPerTile=BYTES_PER_TILE,
+            bytesPerIPU=TILES * BYTES_PER_TILE,
         ),
     )
     return Some(compilation=compilation, poplarVersion=Some(string="3.4.0 (double)"))

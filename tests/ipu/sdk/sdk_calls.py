@@ -1,4 +1,7 @@
-"""The calls that the double of the Poplar SDK received, in order, as lines of JSON in the file SDK_DOUBLE_CALLS."""
+"""The calls that the double of the Poplar SDK received, in order.
+
+They are lines of JSON in the file SDK_DOUBLE_CALLS.
+"""
 
 import json
 import os

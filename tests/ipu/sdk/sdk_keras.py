@@ -1,4 +1,4 @@
-"""The double of what Graphcore's Keras adds: pipeline stages, and models with Graphcore's methods."""
+"""A double of Graphcore's additions to Keras: pipeline stages, and methods of models."""
 
 import contextlib
 import datetime
@@ -47,8 +47,18 @@ class IpuModel(functional.Functional):
         record("Model")
         super().__init__(inputs=inputs, outputs=outputs, name=name)
 
-    def compile(self, optimizer="rmsprop", loss=None, metrics=None, steps_per_execution=None, run_eagerly=None, **kwargs):
-        record("compile", optimizer=type(optimizer).__name__, steps_per_execution=steps_per_execution)
+    def compile(
+        self,
+        optimizer="rmsprop",
+        loss=None,
+        metrics=None,
+        steps_per_execution=None,
+        run_eagerly=None,
+        **kwargs,
+    ):
+        record(
+            "compile", optimizer=type(optimizer).__name__, steps_per_execution=steps_per_execution
+        )
         if run_eagerly or kwargs:
             wrong(f"compile(run_eagerly={run_eagerly}, **{kwargs})")
         super().compile(optimizer, loss, metrics, steps_per_execution=steps_per_execution)
@@ -69,12 +79,18 @@ class IpuModel(functional.Functional):
             "gradient_accumulation_steps_per_replica": gradient_accumulation_steps_per_replica,
             "device_mapping": device_mapping,
             "gradient_accumulation_reduction_method": gradient_accumulation_reduction_method,
-            **{name: value.name if isinstance(value, enum.Enum) else value for name, value in pipelining_kwargs.items()},
+            **{
+                name: value.name if isinstance(value, enum.Enum) else value
+                for name, value in pipelining_kwargs.items()
+            },
         }
         record("set_pipelining_options", accumulate_outfeed=accumulate_outfeed, **self.options)
 
     def fit(self, x=None, y=None, **kwargs):
-        record("fit", **{name: value for name, value in kwargs.items() if isinstance(value, (int, float))})
+        record(
+            "fit",
+            **{name: value for name, value in kwargs.items() if isinstance(value, (int, float))},
+        )
         if not _in_scope:
             wrong("fit outside the strategy's scope")
         self._check_pipeline(kwargs)
@@ -85,17 +101,31 @@ class IpuModel(functional.Functional):
         return super().fit(x, y, **kwargs)
 
     def _check_pipeline(self, kwargs):
-        """What the SDK checks when the pipeline is built (Graphcore: IPUStrategy and stages, Keras models, fit)."""
+        """Check what the SDK checks when the pipeline is built.
+
+        Sources: Graphcore, IPUStrategy and stages, Keras models, fit.
+        """
         nodes = [n for nodes in self._nodes_by_depth.values() for n in nodes if not n.is_input]
         stages = [getattr(n, "stage", None) for n in nodes]
         if None in stages:
-            raise ValueError("a call in no stage: " + str([n.layer.name for n in nodes if n.stage is None]))
+            raise ValueError(
+                "a call in no stage: " + str([n.layer.name for n in nodes if n.stage is None])
+            )
         count = len(set(stages))
-        accumulation, mapping = (self.options[name] for name in ("gradient_accumulation_steps_per_replica", "device_mapping"))
+        accumulation, mapping = (
+            self.options[name]
+            for name in ("gradient_accumulation_steps_per_replica", "device_mapping")
+        )
         if sorted(set(stages)) != list(range(count)) or count < 2 or len(mapping) != count:
             raise ValueError(f"stages {set(stages)} on devices {mapping}")
-        if type(accumulation) is not int or self.per_execution % accumulation or kwargs["steps_per_epoch"] % self.per_execution:
-            raise RuntimeError(f"{kwargs}, {self.per_execution} steps per execution, {accumulation} accumulated")
+        if (
+            type(accumulation) is not int
+            or self.per_execution % accumulation
+            or kwargs["steps_per_epoch"] % self.per_execution
+        ):
+            raise RuntimeError(
+                f"{kwargs}, {self.per_execution} steps per execution, {accumulation} accumulated"
+            )
         if (self.options["pipeline_schedule"], self.options["recomputation_mode"]) not in (
             ("Grouped", "RecomputeThenBackpropagate"),
             ("Interleaved", "RecomputeThenBackpropagate"),
@@ -124,8 +154,11 @@ def models_for_ipus():
 
 
 def write_reports():
-    """Write a profile, as Poplar does for a compiled program where the environment or the configuration asks for it."""
-    options = {**in_force[0].compilation_poplar_options, **json.loads(os.environ.get("POPLAR_ENGINE_OPTIONS", "{}"))}
+    """Write a profile as Poplar does, if the environment or configuration requests it."""
+    options = {
+        **in_force[0].compilation_poplar_options,
+        **json.loads(os.environ.get("POPLAR_ENGINE_OPTIONS", "{}")),
+    }
     if not all(isinstance(value, str) for value in options.values()):
         wrong(f"engine options {options}")
     if options.get("autoReport.all") != "true":

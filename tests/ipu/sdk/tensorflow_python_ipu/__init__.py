@@ -1,7 +1,8 @@
-"""A double of the Poplar SDK's ``tensorflow.python.ipu``, for TensorFlow 2.6: as much as the example uses.
+"""A double of the Poplar SDK's ``tensorflow.python.ipu`` for TensorFlow 2.6.
 
-It is put into a copy of stock TensorFlow 2.6, takes what the SDK takes and nothing else, notes every call, and trains through
-the stock ``tf.keras``. It shows that the script keeps to the published API; it shows nothing about an IPU.
+It has as much as the example uses. It is put into a copy of stock TensorFlow 2.6, accepts what the
+SDK accepts and nothing else, logs every call, and trains through the stock ``tf.keras``. It shows
+that the script keeps to the published API; it shows nothing about an IPU.
 """
 
 import sdk_keras

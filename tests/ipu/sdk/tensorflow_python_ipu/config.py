@@ -3,7 +3,12 @@ import os
 from sdk_calls import record
 
 # Name: default. Of the options those with a plain type; any other name is refused, as by the SDK.
-_DEFAULTS = {"auto_select_ipus": [], "select_ipus": [], "allow_recompute": False, "compilation_poplar_options": {}}
+_DEFAULTS = {
+    "auto_select_ipus": [],
+    "select_ipus": [],
+    "allow_recompute": False,
+    "compilation_poplar_options": {},
+}
 in_force = []
 
 

@@ -7,9 +7,21 @@ from sdk_calls import record, wrong
 
 
 class _Popnn:
-    def __init__(self, units, partials_dtype=tf.float32, seed=None, dropout_seed=None, time_major=False, options=None,
-                 options_bwd=None, **kwargs):  # fmt: skip
-        name, takes = type(self).__name__, {"return_sequences", "return_state", "stateful", "dropout", "name", "dtype"}
+    def __init__(
+        self,
+        units,
+        partials_dtype=tf.float32,
+        seed=None,
+        dropout_seed=None,
+        time_major=False,
+        options=None,
+        options_bwd=None,
+        **kwargs,
+    ):
+        name, takes = (
+            type(self).__name__,
+            {"return_sequences", "return_state", "stateful", "dropout", "name", "dtype"},
+        )
         if set(kwargs) - takes or time_major or options or options_bwd:
             wrong(f"{name}({kwargs})")
         record(name, units=units, stage=sdk_keras.PipelineStage.current, **kwargs)
