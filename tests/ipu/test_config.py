@@ -17,11 +17,8 @@ from keras_recompute.ipu.configuration.config import (
     SelectionOrder,
     StochasticRoundingBehaviour,
 )
-from keras_recompute.ipu.configuration.device import target_of
 from keras_recompute.ipu.configuration.options import OPTIONS
 from keras_recompute.ipu.configuration.refusals import UNSUPPORTED
-
-KIB, MIB = 1024, 1024 * 1024
 
 
 @pytest.fixture
@@ -396,37 +393,3 @@ def test_options_without_meaning_are_accepted_and_remembered(config):
     kept = ours.current().options()
     assert len(accepted) > 30
     assert all(kept[option.name] != option.default for option in accepted)
-
-
-@pytest.mark.parametrize(
-    ("options", "devices"),
-    [
-        ({}, (1,)),
-        ({"auto_select_ipus": 2}, (2,)),
-        ({"auto_select_ipus": (1, 2)}, (1, 2)),
-        ({"select_ipus": 0}, (1,)),
-        ({"select_ipus": [15, 16, 24, 28, 30]}, (1, 2, 4, 8, 16)),
-    ],
-)
-def test_devices_by_count(config, options, devices):
-    for name, value in options.items():
-        put(config, name, value)
-    config.configure_ipu_system()
-    assert ours.devices() == devices
-
-
-@pytest.mark.parametrize(
-    ("version", "tiles_per_ipu", "tiles", "memory"),
-    [
-        ("ipu1", 0, 1216, 304 * MIB),
-        ("ipu2", 0, 1472, 897 * MIB),
-        ("ipu2", 4, 4, 4 * 624 * KIB),
-        ("ipu1", 16, 16, 4 * MIB),
-    ],
-)
-def test_capacities(config, version, tiles_per_ipu, tiles, memory):
-    """Section 8: tiles times KiB per tile; 1216 x 256 KiB = 304 MiB, 1472 x 624 KiB = 897 MiB."""
-    config.ipu_model.version, config.ipu_model.tiles_per_ipu = version, tiles_per_ipu
-    assert (target_of(config).tiles, target_of(config).memory_bytes) == (tiles, memory)
-    config.auto_select_ipus = 2
-    assert target_of(config).memory_bytes == 2 * memory

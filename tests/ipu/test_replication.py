@@ -327,63 +327,6 @@ class TestSums:
         assert len(model.training_record.losses) == 2, "one replica is all of them"
 
 
-class TestRefusals:
-    def test_ipus_that_do_not_hold_whole_copies(self):
-        model = replicated(1, "Sequential", steps=2, accumulation=2)
-        configure(3)
-        with pytest.raises(
-            ValueError, match=r"3 IPUs are configured for a model that uses 2, .* a multiple of 2"
-        ):
-            model.fit(*data(2), batch_size=BATCH, verbose=0)
-
-    def test_a_copy_takes_a_power_of_two_where_its_own_number_does_not_divide(self):
-        from keras_recompute.ipu.configuration.device import replicas_on
-
-        assert [
-            replicas_on(4, 3),
-            replicas_on(8, 3),
-            replicas_on(6, 3),
-            replicas_on(1, 2),
-            replicas_on(16, 1),
-        ] == [
-            1,
-            2,
-            2,
-            1,
-            16,
-        ]
-
-    def test_data_that_does_not_feed_all_replicas_once(self):
-        model = replicated(4, None, steps=1, accumulation=1)
-        with pytest.raises(
-            ValueError, match="3 microbatches for 4 replicas, and each needs at least one"
-        ):
-            model.fit(*data(3), batch_size=BATCH, verbose=0)
-
-    @pytest.mark.long
-    def test_what_is_left_over_is_dropped_with_a_warning(self):
-        model = replicated(2, None, steps=1, accumulation=1)
-        with pytest.warns(
-            UserWarning, match="5 microbatches are dealt to 2 replicas: the last 1 are dropped"
-        ):
-            model.fit(*data(5), batch_size=BATCH, verbose=0)
-        assert len(model.training_record.losses) == 2
-
-    def test_accumulation_is_per_replica(self):
-        """Three steps of each replica, in accumulations of two."""
-        model = replicated(2, None, steps=3, accumulation=2)
-        with pytest.raises(RuntimeError, match="steps_per_execution=3 must be a multiple of"):
-            model.fit(*data(6), batch_size=BATCH, verbose=0)
-
-    def test_steps_that_do_not_divide_are_counted_per_replica(self):
-        model = replicated(2, None, steps=2, accumulation=2)
-        with pytest.raises(
-            ValueError,
-            match="3 steps per epoch cannot be divided into executions of steps_per_execution=2",
-        ):
-            model.fit(*data(6), batch_size=BATCH, verbose=0)
-
-
 @pytest.mark.long
 def test_a_report_is_of_one_replica(tmp_path, monkeypatch):
     """Two copies of two IPUs: the report has two, and says that there are two replicas."""
