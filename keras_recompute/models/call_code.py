@@ -1,9 +1,9 @@
 """Which attributes the Python code of a layer's call reads and sets, as far as the code names them.
 
-Most of what Keras keeps in a layer has no bearing on a call: its name, its path, the initializers of
-weights that exist. A user's ``call`` may read these all the same. So its code is searched: what it
-names, and what the methods, properties and functions name that it names. Keras's own layers read
-none of them.
+Most of what Keras keeps in a layer does not change a call: its name, its path, the initializers of
+weights that exist. A user's ``call`` may still read these. So its code is searched for the names in
+it, and so is the code of the methods, properties and functions that it names. Keras's own layers
+read none of them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _READ_ALL = frozenset({"vars", "__dict__", "get_config", "attrgetter"})
 
 @dataclass(frozen=True)
 class CallCode:
-    """What code names: attributes that it reads, and those that it sets and never reads.
+    """What code names: attributes that it reads, and attributes that it sets and never reads.
 
-    ``rebinds`` tells whether it assigns to a variable of a function or module around it, so that
-    two calls of one and the same function can differ.
+    ``rebinds`` says whether it assigns to a variable of a function or module around it. Then two
+    calls of the same function can differ.
     """
 
     names: frozenset[str] = frozenset()
@@ -53,7 +53,7 @@ def is_of_known_package(kind: Any) -> bool:
 
 
 def call_code(operations: Iterable[Any]) -> CallCode:
-    """Return what the code of calls of ``operations`` names, functions in their attributes included."""
+    """Return what calls of ``operations`` name in their code and in functions that they hold."""
     operations = list(operations)
     kinds = frozenset(kind for each in operations for kind in type(each).__mro__)
     own = [function for each in operations for function in _own_functions(each)]
@@ -106,7 +106,7 @@ def _members(kinds: Iterable[type]) -> Mapping[str, list[types.FunctionType]]:
 
 
 def _functions_in(value: Any) -> list[types.FunctionType]:
-    """Return the functions of a user's that run when ``value`` is called, or read as an attribute."""
+    """Return the user's functions that run when ``value`` is called, or read as an attribute."""
     kind = type(value)
     while kind in _WRAPPED_IN:
         value = getattr(value, _WRAPPED_IN[kind])

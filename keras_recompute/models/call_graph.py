@@ -1,7 +1,7 @@
-"""A Keras functional model as data: calls in the order in which they run, and the values between them.
+"""The graph of a Keras functional model as data: calls in running order, and values between them.
 
-Keras keeps this graph inside its models. It is read here once, so that cutting it into sections and comparing sections
-are plain functions over plain values.
+Keras keeps this graph inside its models. It is read here once. To cut it into sections and to
+compare these are then plain functions of plain values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ..layers.recomputation_checkpoint import obey_checkpoints
 from ..seams.keras.graph import call_nodes
 from ..seams.keras.layers import arguments_from_context, takes_training
 
-# A value of the model: the identity of its KerasTensor, or a name of our own for a state that Keras leaves implicit.
+# A value of the model: the identity of its KerasTensor, or a name of our own for a state that Keras
+# leaves implicit.
 Key = Any
 Values = dict[Key, tf.Tensor]
 
@@ -42,9 +43,10 @@ class InitialState:
 class Call:
     """One use of a Keras operation: ``outputs = operation(*args, **kwargs)`` with Refs for values.
 
-    With ``stays_with_producer`` the call belongs to the section that makes its input, whether it leads to a checkpoint or not.
-    ``output_bytes`` are the sizes of the outputs for one sample, with 1 for every other dimension that is not known.
-    ``training`` is what Keras noted for the call; it counts where the model is called without (see ``as_noted``).
+    With ``stays_with_producer`` the call belongs to the section that makes its input, whether it
+    leads to a checkpoint or not. ``output_bytes`` are the sizes of the outputs for one sample, with
+    1 for every other dimension that is not known. ``training`` is what Keras noted for the call; it
+    counts where the model is called without (see ``as_noted``).
     """
 
     operation: Any
@@ -71,7 +73,10 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A functional model: ``calls`` in running order, from ``inputs`` to ``outputs``, and the rank of each value."""
+    """A functional model: ``calls`` in running order, from ``inputs`` to ``outputs``.
+
+    ``ranks`` has the number of dimensions of each value.
+    """
 
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
@@ -81,36 +86,51 @@ class Graph:
     @property
     def initial_states(self) -> tuple[InitialState, ...]:
         """The implicit states that must be made before the calls can run."""
-        return tuple(dict.fromkeys(key for call in self.calls for key in call.inputs if isinstance(key, InitialState)))
+        return tuple(
+            dict.fromkeys(
+                key for call in self.calls for key in call.inputs if isinstance(key, InitialState)
+            )
+        )
 
 
 def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambda _: None) -> Graph:
-    """Return the graph of a functional ``model``; ``stage_of`` tells the pipeline stage of a Keras node, if any."""
+    """Return the graph of a functional ``model``.
+
+    ``stage_of`` gives the pipeline stage of a Keras node, if it has one.
+    """
     nodes = call_nodes(model)
     continued = {node.operation for node in nodes if _takes_initial_state(node)}
     calls = []
     for node in nodes:
-        args, kwargs = keras.tree.map_structure(_reference, (node.arguments.args, node.arguments.kwargs))
-        # Keras notes the defaults of the first call here, such as training=False, and overrides them at every other call.
+        args, kwargs = keras.tree.map_structure(
+            _reference, (node.arguments.args, node.arguments.kwargs)
+        )
+        # Keras notes the defaults of the first call here, such as training=False, and overrides
+        # them at every other call.
         from_context = arguments_from_context(node.operation)
         training = kwargs.get("training")
         kwargs = {name: value for name, value in kwargs.items() if name not in from_context}
         if node.operation in continued and not _takes_initial_state(node):
-            # The first of several uses of one recurrent layer starts from states that Keras makes inside the layer.
-            # Named here, they make the first section equal to those that continue it.
+            # The first of several uses of one recurrent layer starts from states that Keras makes
+            # inside the layer. Named here, they make the first section equal to the sections that
+            # continue it.
             count = len(keras.tree.flatten(node.operation.state_size))
-            kwargs = {**kwargs, "initial_state": [Ref(InitialState(node.operation, slot)) for slot in range(count)]}
-        inputs = tuple(leaf.key for leaf in keras.tree.flatten((args, kwargs)) if isinstance(leaf, Ref))
+            states = [Ref(InitialState(node.operation, slot)) for slot in range(count)]
+            kwargs = {**kwargs, "initial_state": states}
+        inputs = tuple(
+            leaf.key for leaf in keras.tree.flatten((args, kwargs)) if isinstance(leaf, Ref)
+        )
         outputs = tuple(id(t) for t in node.outputs)
         sizes = tuple(_bytes_of_one(t) for t in node.outputs)
         call = Call(node.operation, tuple(args), dict(kwargs), inputs, outputs, stage_of(node))
         calls.append(replace(call, output_bytes=sizes, training=training))
     tensors = [*model.inputs, *(t for node in nodes for t in node.outputs)]
+    ranks = {id(t): len(t.shape) for t in tensors}
     return Graph(
-        inputs=tuple(id(t) for t in model.inputs),
-        outputs=tuple(id(t) for t in model.outputs),
+        inputs=tuple(map(id, model.inputs)),
+        outputs=tuple(map(id, model.outputs)),
         calls=tuple(calls),
-        ranks={id(t): len(t.shape) for t in tensors},
+        ranks=ranks,
     )
 
 
@@ -140,7 +160,10 @@ def is_of_keras(operation: Any) -> bool:
 
 
 def ancestors(calls: Sequence[Call]) -> list[int]:
-    """Return for each of ``calls``, in running order, which of them it needs, itself included: bit n stands for number n."""
+    """Return for each of ``calls``, in running order, the calls that it needs, itself included.
+
+    Bit n of a number stands for call n.
+    """
     maker = {key: n for n, call in enumerate(calls) for key in call.outputs}
     leading: list[int] = []
     for n, call in enumerate(calls):
@@ -163,6 +186,10 @@ def _bytes_of_one(tensor: keras.KerasTensor) -> int:
 def _takes_initial_state(node: Any) -> bool:
     layer = node.operation
     # States are made for the first dimension of the inputs, which is time in a time-major layer.
-    if not isinstance(layer, keras.layers.RNN) or layer.stateful or getattr(layer, "time_major", False):
+    if (
+        not isinstance(layer, keras.layers.RNN)
+        or layer.stateful
+        or getattr(layer, "time_major", False)
+    ):
         return False
     return len(node.arguments.args) > 1 or node.arguments.kwargs.get("initial_state") is not None

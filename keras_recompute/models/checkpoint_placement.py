@@ -1,7 +1,9 @@
-"""Models with checkpoints beside their graph of layers, not in it: those of a class of their own, and with models inside.
+"""Models whose checkpoints are stored beside the graph of layers, not in it.
 
-Such a model lists the layers of the model that it was made from, and no checkpoint; what its training pass runs is that
-model's graph with the models in it inlined and the checkpoints put in.
+They are made where a checkpoint cannot be a layer: of models of a class of their own, and of models
+with models inside. Such a model lists the layers of the model that it was made from, and no
+checkpoint. Its training pass runs that model's graph with submodels inlined and checkpoints
+inserted.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from .model import Model
 from .shared_copy import copy_sharing_weights
 from .submodel_inlining import inline_submodels, insert_checkpoints
 
-_PLACES = "_keras_recompute_places"  # attribute of a clone's outputs, since Keras hands over nothing else
+# An attribute of a clone's outputs, since Keras hands over nothing else.
+_PLACES = "_keras_recompute_places"
 # Where the checkpoints are, one after the other: whether models inside are inlined, and the
 # positions of the calls that they stand behind then.
 CheckpointPlacement = tuple[bool, tuple[tuple[int, ...], ...]]
@@ -27,9 +30,10 @@ CheckpointPlacement = tuple[bool, tuple[tuple[int, ...], ...]]
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class PlacedModel(SavedAsPlain, Model):
-    """A ``Model`` of the class of another model. Its checkpoints are no layers: see ``plan`` for its sections.
+    """A ``Model`` of the class of another model, whose checkpoints are no layers.
 
-    Its configuration is that of the other model's class, and an entry that says where the checkpoints are.
+    ``plan`` has its sections. Its configuration is that of the other model's class, with an entry
+    that says where the checkpoints are.
     """
 
     _placement: CheckpointPlacement = (False, ())
@@ -48,7 +52,8 @@ class PlacedModel(SavedAsPlain, Model):
     @functools.cached_property
     def _graph_to_cut(self) -> Graph:
         is_open, rounds = self._placement
-        return functools.reduce(insert_checkpoints, rounds, inline_submodels(self) if is_open else read_graph(self))
+        graph = inline_submodels(self) if is_open else read_graph(self)
+        return functools.reduce(insert_checkpoints, rounds, graph)
 
     def note_clones(self, taken: dict[Any, Any], outputs: Any) -> None:  # noqa: ARG002  # as in ``Model``
         check_class_of_clone(self, taken, what="anything")
@@ -64,7 +69,10 @@ class PlacedModel(SavedAsPlain, Model):
         is_open, rounds = self._placement
         ours = {"is_open": is_open, "checkpoints": [list(places) for places in rounds]}
         ours.update(recomputation_levels=self._levels, scan_layers=self._scan_layers)
-        return {**self.plain_config(), SAVED_AS: {"class": class_config(original_class(type(self))), **ours}}
+        return {
+            **self.plain_config(),
+            SAVED_AS: {"class": class_config(original_class(type(self))), **ours},
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
@@ -73,7 +81,9 @@ class PlacedModel(SavedAsPlain, Model):
         if ours is None:  # that of the model's own class: it has no checkpoints
             own: Any = original_class(cls)
             return own.from_config(config)
-        plain = keras.saving.deserialize_keras_object({**ours["class"], "config": config}, custom_objects=custom_objects)
+        plain = keras.saving.deserialize_keras_object(
+            {**ours["class"], "config": config}, custom_objects=custom_objects
+        )
         model = with_placement(plain, (ours["is_open"], tuple(map(tuple, ours["checkpoints"]))))
         model.recomputation_levels = ours["recomputation_levels"]
         if ours["scan_layers"]:
@@ -89,7 +99,9 @@ def with_placement(model: keras.Model, places: CheckpointPlacement) -> PlacedMod
     return new
 
 
-def extended_placement(model: keras.Model, positions: Collection[int], *, is_open: bool) -> CheckpointPlacement:
-    """Return the places of the checkpoints of ``model``, if it has any, and further ones at ``positions``."""
-    before: CheckpointPlacement = model._placement if isinstance(model, PlacedModel) else (is_open, ())
-    return before[0], (*before[1], tuple(sorted(positions)))
+def extended_placement(
+    model: keras.Model, positions: Collection[int], *, is_open: bool
+) -> CheckpointPlacement:
+    """Return the placement of ``model``, or a new one, with checkpoints at ``positions`` added."""
+    is_open, before = model._placement if isinstance(model, PlacedModel) else (is_open, ())
+    return is_open, (*before, tuple(sorted(positions)))

@@ -1,4 +1,4 @@
-"""``checkpointed``: a Keras model that exists, with RecomputationCheckpoint layers put into it."""
+"""``checkpointed``: insert checkpoints into an existing Keras model, or recompute chosen layers."""
 
 from __future__ import annotations
 
@@ -35,38 +35,45 @@ def checkpointed(
 ) -> Model:
     """Return ``model`` as a ``keras_recompute.Model``, with checkpoints where they are asked for.
 
-    The two models share layers and weights, listed in the same order: training one trains the other, and weight files of one
-    load into the other. The result is not compiled. The checkpoint layers that ``model`` has, if any, stay, and suffice: then
-    ``every``, ``at`` and ``layers`` may all be left out. Otherwise give one of them.
+    The two models share layers and weights, listed in the same order: training one trains the
+    other, and weight files of one load into the other. The result is not compiled. The checkpoint
+    layers that ``model`` has, if any, stay, and suffice: then ``every``, ``at`` and ``layers`` may
+    all be left out. Otherwise give one of them.
 
     Args:
-        model: A functional or sequential model, or one of a class of its own that is functional inside, as KerasHub's backbones
-            and tasks are: then the result is of that class too.
-        every: A checkpoint after about ``every`` layers, those of models inside among them: of the places where a section has
-            at least half and less than twice as many, behind the one that hands on the fewest bytes. About the root of the
-            number of layers takes the least memory (Chen et al. 2016, section 4.1).
+        model: A functional or sequential model, or one of a class of its own that is functional
+            inside, as KerasHub's backbones and tasks are: then the result is of that class too.
+        every: A checkpoint after about ``every`` layers, with the layers of models inside counted.
+            Sections have at least half and less than twice as many, and end where the fewest bytes
+            are handed on. About the root of the number of layers takes the least memory (Chen et
+            al. 2016, section 4.1).
         at: Names of layers: a checkpoint after each use of each of them.
-        layers: A class of layers or several, a pattern of names such as ``"block_*"``, or a function that takes a layer and
-            says whether it is meant. Each call of such a layer in training is recomputed on its own, wherever it is: in a model
-            or layer inside, in a model whose ``call`` or ``train_step`` is its own. Of layers in each other the outermost
-            counts. Here ``model`` is any whose layers have their weights, or make them on ``sample``, and the result is of its
-            class, with ``recomputed_layers``, but no ``keras_recompute.Model``.
-        sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them). Checkpoints save activations, and
-            where weights or a single layer take most of the memory they may save nothing; that depends on the batch and the
-            compiler. Given a sample, the training step of both models is compiled by XLA, as ``fit`` runs it, which takes as
-            long as two first steps, and a RecomputeWarning has both figures where the result takes no less than ``model``.
-            Where XLA lacks an operation of the model, or ``model`` is compiled with ``jit_compile=False``, both steps are run
-            without jit, twice each, and the process is measured; variables keep their values.
-            With ``layers`` a model that was not called yet is built too: one with a ``train_step`` of its own as ``fit`` does,
-            by its step, for which it has to be compiled.
+        layers: A class of layers or several, a pattern of names such as ``"block_*"``, or a
+            function that takes a layer and says whether it is meant. Each call of such a layer in
+            training is recomputed on its own, wherever it is: in a model or layer inside, in a
+            model whose ``call`` or ``train_step`` is its own. Of layers in each other the outermost
+            counts. Here ``model`` is any whose layers have their weights, or make them on
+            ``sample``, and the result is of its class, with ``recomputed_layers``, but no
+            ``keras_recompute.Model``.
+        sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them).
+            Checkpoints save activations, and where weights or a single layer take most of the
+            memory they may save nothing; that depends on the batch and the compiler. Given a
+            sample, the training step of both models is compiled by XLA, as ``fit`` runs it, which
+            takes as long as two first steps, and a RecomputeWarning has both figures where the
+            result takes no less than ``model``. Where XLA lacks an operation of the model, or
+            ``model`` is compiled with ``jit_compile=False``, both steps are run without jit, twice
+            each, and the process is measured; variables keep their values. With ``layers`` a model
+            that was not called yet is built too: one with a ``train_step`` of its own as ``fit``
+            does, by its step, for which it has to be compiled.
 
     Raises:
         InvalidArgumentError: A model of another kind; more than one or none of ``every``, ``at``
-            and ``layers``; a name, class or pattern that no layer has; an ``every`` that leaves no place for a checkpoint; a
-            ``sample`` that does not fit.
+            and ``layers``; a name, class or pattern that no layer has; an ``every`` that leaves no
+            place for a checkpoint; a ``sample`` that does not fit.
 
     Examples:
-        >>> plain = keras.Sequential([keras.Input((8,))] + [keras.layers.Dense(8, "tanh") for _ in range(9)])
+        >>> layers = [keras.layers.Dense(8, "tanh") for _ in range(9)]
+        >>> plain = keras.Sequential([keras.Input((8,)), *layers])
         >>> model = kr.checkpointed(plain, every=3)
         >>> sum(isinstance(layer, kr.RecomputationCheckpoint) for layer in model.operations)
         2
@@ -77,7 +84,9 @@ def checkpointed(
     watch_for_new_heads(new)
     if sample is not None and layers is None:
         functional = functional_model(model)
-        inputs = keras.tree.pack_sequence_as(functional.input, specs_from_sample(functional, sample))
+        inputs = keras.tree.pack_sequence_as(
+            functional.input, specs_from_sample(functional, sample)
+        )
         new._is_advised = True  # what is measured says more than what the sections save
         warn_unless_less(new, model, inputs, targets_in(sample))
     return new
@@ -91,7 +100,11 @@ def _checkpointed(
     layers: LayerSelector | None,
     sample: Any,
 ) -> Model:
-    given = {name: value for name, value in (("every", every), ("at", at), ("layers", layers)) if value is not None}
+    given = {
+        name: value
+        for name, value in (("every", every), ("at", at), ("layers", layers))
+        if value is not None
+    }
     if len(given) > 1:
         both = " and ".join(f"{name}={value!r}" for name, value in given.items())
         raise InvalidArgumentError(f"{both} were both given: choose one of them")
@@ -103,43 +116,56 @@ def _checkpointed(
     calls = graph_of(functional).calls
     if every is not None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise InvalidArgumentError(f"every={every!r}: it counts layers, so give a whole number from 1 on")
+            raise InvalidArgumentError(
+                f"every={every!r}: it counts layers, so give a whole number from 1 on"
+            )
         positions = evenly_spaced_cuts(every, calls)
         if not positions:
             raise InvalidArgumentError(_no_place(every, calls, model))
         return with_checkpoints(model, positions)
     if not any(isinstance(call.operation, RecomputationCheckpoint) for call in calls):
         raise InvalidArgumentError(
-            f"{model.name!r} has no RecomputationCheckpoint layers, and neither every=N (a checkpoint after every N layers) "
-            f"nor at=[names] (after the named layers) was given: say where to put them"
+            f"{model.name!r} has no RecomputationCheckpoint layers, and neither every=N (a "
+            "checkpoint after every N layers) nor at=[names] (after the named layers) was given: "
+            "say where to put them"
         )
     return with_checkpoints(model, ())
 
 
 def _no_place(every: int, calls: Sequence[Call], model: keras.Model) -> str:
-    """Return why there is no checkpoint ``every`` so many ``calls`` of ``model``, and what there is."""
+    """Return the message for an ``every`` that leaves no place for a checkpoint among ``calls``."""
     count = len(calls)
     shorter = [n for n in (round(count**0.5), 1) if 1 <= n < every and evenly_spaced_cuts(n, calls)]
     advice = (
         f"give a smaller number, such as {shorter[0]}"
         if shorter
-        else "nothing of it lies between two places where few values are handed on, so train it as it is, or name "
-        "what is to be recomputed on its own by layers="
+        else "nothing of it lies between two places where few values are handed on, so train it as "
+        "it is, or name what is to be recomputed on its own by layers="
     )
     layers = "1 layer" if count == 1 else f"{count} layers"
-    return f"every={every} leaves no place for a checkpoint in {model.name!r}, which has {layers}: {advice}"
+    return (
+        f"every={every} leaves no place for a checkpoint in {model.name!r}, which has {layers}: "
+        f"{advice}"
+    )
 
 
-def with_checkpoints(model: keras.Model, positions: Collection[int], *, is_open: bool = True) -> Model:
-    """Return ``model`` as a ``keras_recompute.Model`` with a checkpoint after each of the calls at ``positions``.
+def with_checkpoints(
+    model: keras.Model, positions: Collection[int], *, is_open: bool = True
+) -> Model:
+    """Return ``model`` as a ``keras_recompute.Model`` with checkpoints after ``positions``.
 
-    Positions count the calls of ``graph_of(functional_model(model), is_open=is_open)``, from 0. Layers and weights are shared.
-    Raises InvalidArgumentError for a model that does not run a graph of layers.
+    Positions count the calls of ``graph_of(functional_model(model), is_open=is_open)``, from 0.
+    Layers and weights are shared. Raises InvalidArgumentError for a model that does not run a graph
+    of layers.
     """
     functional = functional_model(model)
-    is_opened = is_open and any(isinstance(call.operation, InputAdapter) for call in inline_submodels(functional).calls)
+    is_opened = is_open and any(
+        isinstance(call.operation, InputAdapter) for call in inline_submodels(functional).calls
+    )
     if type(functional) not in (Functional, Model) or is_opened:
-        return with_placement(functional, extended_placement(functional, positions, is_open=is_open))
+        return with_placement(
+            functional, extended_placement(functional, positions, is_open=is_open)
+        )
     taken = {operation.name for operation in functional.operations}
     number = -1
 
@@ -149,53 +175,72 @@ def with_checkpoints(model: keras.Model, positions: Collection[int], *, is_open:
         outputs = operation(*args, **kwargs)
         if number not in positions:
             return outputs
-        return RecomputationCheckpoint(was_inserted=True, name=_free_name(f"{operation.name}_checkpoint", taken))(outputs)
+        return RecomputationCheckpoint(
+            was_inserted=True, name=_free_name(f"{operation.name}_checkpoint", taken)
+        )(outputs)
 
     outputs = run_graph(functional, functional.inputs, call)
     return Model(functional.input, outputs, name=model.name)
 
 
 def functional_model(model: Any) -> Any:
-    """Return ``model`` if it runs its graph of layers, or what a sequential one runs.
+    """Return ``model`` if it runs its graph of layers, or the functional model of a sequential one.
 
-    Raises InvalidArgumentError for anything else: a subclass computes what its ``call`` says, of which a graph of layers
-    knows nothing.
+    Raises InvalidArgumentError for anything else: what the ``call`` of a subclass computes is in no
+    graph of layers.
     """
     if isinstance(model, keras.Sequential):
         functional = functional_of_sequential(model)
         if functional is None:
             raise InvalidArgumentError(
-                f"{model.name!r} does not know the shape of its input yet: begin it with keras.Input(shape), or call "
-                f"build(shape) first"
+                f"{model.name!r} does not know the shape of its input yet: begin it with "
+                "keras.Input(shape), or call build(shape) first"
             )
         return functional
     if runs_its_graph(model):
         return model
-    what = f"{model.name!r} is a {type(model).__name__}" if isinstance(model, keras.Model) else f"{model!r} is no Keras model"
+    what = (
+        f"{model.name!r} is a {type(model).__name__}"
+        if isinstance(model, keras.Model)
+        else f"{model!r} is no Keras model"
+    )
     own = ", whose call method is its own" if isinstance(model, Functional) else ""
     if isinstance(model, keras.Model) and has_own_train_step(model):
-        inside = [layer.name for layer in model.layers if isinstance(layer, (Functional, keras.Sequential))]
+        inside = [
+            layer.name
+            for layer in model.layers
+            if isinstance(layer, (Functional, keras.Sequential))
+        ]
         if inside:
             raise InvalidArgumentError(
-                f"{what}{own}: it trains {', '.join(map(repr, inside))}: give it those with checkpoints in them, as by "
-                f"keras_recompute.checkpointed(network, every=...), or name the layers that are to be recomputed in "
-                f"all of them: checkpointed({model.name}, layers=...)"
+                f"{what}{own}: it trains {', '.join(map(repr, inside))}: give it those with "
+                "checkpoints in them, as by keras_recompute.checkpointed(network, every=...), or "
+                "name the layers that are to be recomputed in all of them: "
+                f"checkpointed({model.name}, layers=...)"
             )
     raise InvalidArgumentError(
-        f"{what}{own}: every= and at= take a model that runs a graph of layers: a functional model, keras.Model(inputs, "
-        f"outputs), a keras.Sequential, or a class derived from keras.Model that is built by super().__init__(inputs, outputs) "
-        f"and has no call method. For any other, name its blocks: checkpointed(model, layers=...), or wrap what its call "
-        f"method computes in keras_recompute.checkpoint."
+        f"{what}{own}: every= and at= take a model that runs a graph of layers: a functional "
+        "model, keras.Model(inputs, outputs), a keras.Sequential, or a class derived from "
+        "keras.Model that is built by super().__init__(inputs, outputs) and has no call method. "
+        "For any other, name its blocks: checkpointed(model, layers=...), or wrap what its call "
+        "method computes in keras_recompute.checkpoint."
     )
 
 
 def is_no_graph(model: Any) -> bool:
-    """Return whether ``model`` is a built or compiled Keras model that computes by methods of its own."""
-    return isinstance(model, keras.Model) and not isinstance(model, keras.Sequential) and not runs_its_graph(model)
+    """Return whether ``model`` is a built or compiled Keras model with a computation of its own."""
+    return (
+        isinstance(model, keras.Model)
+        and not isinstance(model, keras.Sequential)
+        and not runs_its_graph(model)
+    )
 
 
 def graph_of(functional: keras.Model, *, is_open: bool = True) -> Graph:
-    """Return the graph of a functional model in which checkpoints are counted, the models in it opened where ``is_open``."""
+    """Return the graph of a functional model in which checkpoints are counted.
+
+    Submodels are inlined where ``is_open``.
+    """
     if isinstance(functional, PlacedModel):
         return functional._graph_to_cut
     return inline_submodels(functional) if is_open else read_graph(functional)
@@ -205,14 +250,17 @@ def check_trainable(model: keras.Model) -> None:
     """Raise InvalidArgumentError for a model that has weights, but none to train."""
     if model.variables and not model.trainable_variables:
         raise InvalidArgumentError(
-            f"{model.name!r} has no trainable weights, so training it computes no gradients and keeps no activations that "
-            f"recomputation could save: set layer.trainable = True, or call enable_lora, for what is to learn before"
+            f"{model.name!r} has no trainable weights, so training it computes no gradients and "
+            "keeps no activations that recomputation could save: set layer.trainable = True, or "
+            "call enable_lora, for what is to learn before"
         )
 
 
 def _with_layers(model: Any, layers: LayerSelector, sample: Any) -> Any:
     if not isinstance(model, keras.Model):
-        raise InvalidArgumentError(f"{model!r} is no Keras model: give one whose layers are to be recomputed")
+        raise InvalidArgumentError(
+            f"{model!r} is no Keras model: give one whose layers are to be recomputed"
+        )
     batch = None if sample is None else batch_of(sample)
     if batch is not None:
         build_on(model, batch)
@@ -231,7 +279,9 @@ def _with_layers(model: Any, layers: LayerSelector, sample: Any) -> Any:
 def _names(at: Iterable[str]) -> list[str]:
     names = [at] if isinstance(at, str) else list(at)
     if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidArgumentError(f"at={names!r}: give the names of layers, such as at=['dense_1']")
+        raise InvalidArgumentError(
+            f"at={names!r}: give the names of layers, such as at=['dense_1']"
+        )
     return names
 
 
@@ -245,13 +295,14 @@ def _positions_of(names: list[str], functional: keras.Model, model: keras.Model)
 
 
 def _unknown(name: str, known: list[str], model: keras.Model) -> str:
-    """Return what is wrong with the ``name`` of a layer to put a checkpoint behind, and what may have been meant."""
-    holder = next((outer for outer in model.layers if name in {inner.name for inner in _inside(outer)}), None)
+    """Return the message for an unknown layer ``name`` in ``at=``, with what may be meant."""
+    holder = next((outer for outer in model.layers if name in _names_inside(outer)), None)
     if holder is not None:
         return (
-            f"{name!r} is a layer inside {holder.name!r}, a {type(holder).__name__} in {model.name!r}: at= puts checkpoints "
-            f"behind the layers of the model's own graph. layers={name!r} recomputes each call of it wherever it is, and "
-            f"every=N counts the layers of models inside too"
+            f"{name!r} is a layer inside {holder.name!r}, a {type(holder).__name__} in "
+            f"{model.name!r}: at= puts checkpoints behind the layers of the model's own graph. "
+            f"layers={name!r} recomputes each call of it wherever it is, and every=N counts the "
+            "layers of models inside too"
         )
     near = difflib.get_close_matches(name, known, n=3)
     shown = ", ".join([*map(repr, known[:20]), *(["..."] if len(known) > 20 else [])])
@@ -259,8 +310,8 @@ def _unknown(name: str, known: list[str], model: keras.Model) -> str:
     return f"{model.name!r} has no layer {name!r} to put a checkpoint behind. {meant}"
 
 
-def _inside(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    return layers_in(layer, include_self=False)
+def _names_inside(layer: keras.layers.Layer) -> set[str]:
+    return {inner.name for inner in layers_in(layer, include_self=False)}
 
 
 def _free_name(name: str, taken: set[str]) -> str:

@@ -1,7 +1,8 @@
-"""The layers of a clone that correspond to chosen layers of a model: ``keras.models.clone_model`` tells nobody.
+"""The layers of a clone that correspond to chosen layers of a model.
 
-It goes through the graph of a functional model with a new layer for each of the model's, and makes the clone of what comes out.
-The new layers hold others in the same places, if they are of the same kinds.
+``keras.models.clone_model`` does not hand them over. It goes through the graph of a functional
+model with a new layer for each layer, and makes the clone of the outputs. Inside a layer and its
+clone, layers correspond by their order.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from ..errors import UnsupportedError
 from ..seams.keras.graph import functional_like_constructor
 from ..seams.keras.layers import layers_in
 
-_INSTEAD = "Clone the model that it was made from, and give the clone to keras_recompute.checkpointed."
+_INSTEAD = (
+    "Clone the model that it was made from, and give the clone to keras_recompute.checkpointed."
+)
 
 
 def check_class_of_clone(model: keras.Model, taken: Mapping[Any, Any], *, what: str) -> None:
-    """Raise UnsupportedError where Keras makes the clone of another class, which recomputes nothing.
+    """Raise UnsupportedError where Keras makes a clone of another class, which recomputes nothing.
 
-    ``taken`` is what was taken for each operation of ``model``, ``what`` what it recomputes.
+    ``taken`` maps each operation of ``model`` to the one called instead. ``what`` names what
+    ``model`` recomputes.
     """
     if is_cloned(taken) and not functional_like_constructor(type(model)):
         raise UnsupportedError(
@@ -39,10 +43,12 @@ def is_cloned(taken: Mapping[Any, Any]) -> bool:
 def counterparts(
     model: keras.Model, layers: Sequence[keras.layers.Layer], taken: Mapping[Any, Any]
 ) -> list[keras.layers.Layer]:
-    """Return what stands for ``layers`` of a functional ``model`` where each of its operations was ``taken`` for another.
+    """Return the clones of ``layers`` of a functional ``model``.
 
-    Nothing where what was taken are no layers, as in a call of the model. Raises UnsupportedError where the clone cannot
-    recompute them: Keras makes it of another class, or a new layer holds others than the model's does.
+    ``taken`` maps each operation of the model to the one called instead. The result is empty where
+    these are no layers, as in a plain call of the model. Raises UnsupportedError where the clone
+    cannot recompute them: Keras makes it of another class, or a new layer holds other layers than
+    the original.
     """
     pairs = _layers_for_layers(taken)
     if not layers or not pairs:
@@ -53,8 +59,9 @@ def counterparts(
     for own, (ours, others) in inside.items():
         if len(ours) != len(others) and not set(ours).isdisjoint(layers):
             raise UnsupportedError(
-                f"{would_not}: the layer taken for {own.name!r}, which holds it or another one of {len(layers)}, has "
-                f"{len(others) - 1} layers inside in place of {len(ours) - 1}. {_INSTEAD}"
+                f"{would_not}: the layer taken for {own.name!r}, which holds it or another one of "
+                f"{len(layers)}, has {len(others) - 1} layers inside in place of {len(ours) - 1}. "
+                f"{_INSTEAD}"
             )
     stands_for = {each: new for ours, others in inside.values() for each, new in zip(ours, others)}
     return [stands_for[layer] for layer in layers]

@@ -1,4 +1,7 @@
-"""The values of a model that no training step differentiates: results of layers in front of the first trainable weight."""
+"""The values of a model that no training step differentiates.
+
+They are the results of layers in front of the first trainable weight.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from .call_graph import Graph, Key
 
 
 def values_without_gradient(graph: Graph, inputs: Sequence[tf.Tensor]) -> set[Key]:
-    """Return the values in ``graph`` that depend on no trainable weight, and on none of the ``inputs`` that a tape watches.
+    """Return the values of ``graph`` that depend on no trainable weight and on no watched input.
 
-    Not the inputs themselves: the first of several sections that are alike would differ from the others.
+    An input is watched if a tape records it. The inputs themselves are not returned: with them, the
+    first of several equal sections would differ from the others.
     """
     moving = {key for key, value in zip(graph.inputs, inputs) if is_recorded(value)}
     fixed: set[Key] = set()

@@ -1,8 +1,9 @@
-"""Placing checkpoints in a graph of layers: at cuts that few bytes cross.
+"""Where to put checkpoints in a graph of layers: at cuts that few bytes cross.
 
-A checkpoint behind a call ends a section: everything that leads to the call and is in no section before. What the rest of
-the graph reads of all sections so far is kept. In a chain that is one value wherever it is cut, a small one behind a pooling
-layer and a large one behind an expansion; inside a residual block it is the way around the block as well.
+A checkpoint behind a call ends a section: all calls that lead to it and are in no earlier section.
+The values that the rest of the graph reads are kept. In a chain that is one value at each cut,
+small behind a pooling layer and large behind an expansion. Inside a residual block it is the
+shortcut as well.
 """
 
 from __future__ import annotations
@@ -14,21 +15,30 @@ from .call_graph import Call, ancestors
 
 
 def evenly_spaced_cuts(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
-    """Return the positions of the calls to put a checkpoint behind, so that sections have ``count`` calls or a few more.
+    """Return the positions of calls that end sections of ``count`` calls or a few more.
 
-    Of the places where a section has at least half of ``count`` and less than twice as many calls, the one is taken behind
-    which the fewest bytes are kept, and of several such the one nearest to ``count``, rather above than below.
-    Behind the last position at least half of ``count`` calls are left: they are not recomputed, and fewer would leave the
-    section before them to be replayed as soon as it has run.
+    A section may have from half of ``count`` to less than twice as many calls. Of its possible ends
+    the one that the fewest bytes cross is taken, and of several such the one nearest to ``count``,
+    rather above than below. Behind the last position at least half of ``count`` calls are left.
+    They are not recomputed, and fewer would leave the section before them to be replayed as soon as
+    it has run.
     """
     leading = ancestors(calls)
-    counted = sum(1 << n for n, call in enumerate(calls) if not isinstance(call.operation, RecomputationCheckpoint))
+    counted = sum(
+        1 << n
+        for n, call in enumerate(calls)
+        if not isinstance(call.operation, RecomputationCheckpoint)
+    )
     positions: list[int] = []
     done = 0  # sets of calls are the bits of a number
     while True:
         sections = {n: leading[n] & ~done for n in range(len(calls)) if not done >> n & 1}
         sizes = {n: (section & counted).bit_count() for n, section in sections.items()}
-        kept = {n: bytes_crossing(done | sections[n], calls) for n, size in sizes.items() if 2 * size >= count}
+        kept = {
+            n: bytes_crossing(done | sections[n], calls)
+            for n, size in sizes.items()
+            if 2 * size >= count
+        }
         left = {n: (counted & ~(done | sections[n])).bit_count() for n in kept}
         places = [n for n, values in kept.items() if values and 2 * left[n] >= count]
         long = [n for n in places if sizes[n] >= count]
@@ -36,7 +46,9 @@ def evenly_spaced_cuts(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
             return tuple(sorted(positions))
         near = [n for n in places if sizes[n] < 2 * count]
         if any(n in near for n in long):
-            position = min(near, key=lambda n: (kept[n], sizes[n] < count, abs(sizes[n] - count), n))
+            position = min(
+                near, key=lambda n: (kept[n], sizes[n] < count, abs(sizes[n] - count), n)
+            )
         else:
             position = min(long, key=lambda n: (sizes[n], n))
         positions.append(position)
@@ -45,6 +57,11 @@ def evenly_spaced_cuts(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
 
 def bytes_crossing(done: int, calls: Sequence[Call]) -> int:
     """Return the size for one sample of the values that the calls in ``done`` hand to others."""
-    made = {key: size for n, call in enumerate(calls) if done >> n & 1 for key, size in zip(call.outputs, call.output_bytes)}
+    made = {
+        key: size
+        for n, call in enumerate(calls)
+        if done >> n & 1
+        for key, size in zip(call.outputs, call.output_bytes)
+    }
     read = {key for n, call in enumerate(calls) if not done >> n & 1 for key in call.inputs}
     return sum(size for key, size in made.items() if key in read)

@@ -1,4 +1,4 @@
-"""Running a planned model on tensors: plain calls as they are, sections and runs through the engine."""
+"""Executes a plan on tensors: plain calls as they are, sections and loops through the engine."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _END = "end"  # what comes after the last checkpoint, in the names of operations
 
 @dataclass(frozen=True, eq=False)
 class ExecutionPlan:
-    """What a training pass runs, in order: single sections and runs of equal ones.
+    """What a training pass runs, in order: single sections, and loops of equal ones.
 
-    ``with_last_in_loop`` are the steps where the section behind the last checkpoint runs in the loop of those before it, if
-    it can.
+    ``with_last_in_loop`` are the steps with the section behind the last checkpoint in the loop of
+    the sections before it, if it can be there.
     """
 
     graph: Graph
@@ -63,22 +63,31 @@ class ExecutionPlan:
         level: Level = Level.SAME_VARIABLES,
         keeps_results: bool = True,
     ) -> ExecutionPlan:
-        """Return the plan that recomputes the sections of ``graph``, equal ones as ``levels`` nested loops.
+        """Return the plan that recomputes the sections of ``graph``, equal ones in loops.
 
-        With ``replays_end`` what comes after the last checkpoint is recomputed too: for a part of a model behind which
-        other parts run before its backward pass. ``level`` says in what sections must be equal: with Level.SAME_STRUCTURE
-        isomorphic ones become loops, and so do isomorphic blocks inside sections. Without ``keeps_results`` nothing but
-        checkpoints is kept, also where a replay with the results of a section would cost less: for a stash, which keeps
-        several microbatches.
+        Loops are nested in ``levels``.
+
+        With ``replays_end`` what comes after the last checkpoint is recomputed too. A part of a
+        model needs that if other parts run before its backward pass. ``level`` says in what
+        sections must be equal: under Level.SAME_STRUCTURE isomorphic ones become loops, and so do
+        isomorphic blocks inside sections. Without ``keeps_results`` only checkpoints are kept, even
+        where a replay that reads results of a section would cost less. A stash of several
+        microbatches asks for that.
         """
         graph = commute_concat(graph)
         sections = split_at_checkpoints(graph, replays_end=replays_end, keeps_results=keeps_results)
         known = Fingerprints()
         steps = find_loops(sections, graph, level=level, fingerprints=known)
-        with_last_in_loop = _with_last_in_loop(steps, graph, level, known) if levels == 1 and not replays_end else []
+        with_last_in_loop = (
+            _with_last_in_loop(steps, graph, level, known)
+            if levels == 1 and not replays_end
+            else []
+        )
         if level is Level.SAME_STRUCTURE:
             steps = [replace(s, inner_steps=inner_loops(s.graph, known)) for s in steps]
-            with_last_in_loop = [replace(s, inner_steps=inner_loops(s.graph, known)) for s in with_last_in_loop]
+            with_last_in_loop = [
+                replace(s, inner_steps=inner_loops(s.graph, known)) for s in with_last_in_loop
+            ]
         return cls(graph, tuple(steps), levels, tuple(with_last_in_loop), keeps_results)
 
     @classmethod
@@ -88,9 +97,13 @@ class ExecutionPlan:
 
     def for_target(self, target: Target) -> ExecutionPlan:
         """Return the plan as it runs on ``target``."""
-        counts = [len(step.sections) for step in self.with_last_in_loop if isinstance(step, SectionLoop)]
+        counts = [
+            len(step.sections) for step in self.with_last_in_loop if isinstance(step, SectionLoop)
+        ]
         is_better = counts and target.first("end", counts[-1])
-        return replace(self, steps=self.with_last_in_loop, with_last_in_loop=()) if is_better else self
+        return (
+            replace(self, steps=self.with_last_in_loop, with_last_in_loop=()) if is_better else self
+        )
 
     @property
     def recomputes(self) -> bool:
@@ -104,22 +117,34 @@ class ExecutionPlan:
 
     @property
     def named_steps(self) -> list[tuple[str, Section | SectionLoop]]:
-        """The steps with the names that they have in programs and reports: ``section-3``, ``sections-0-7``."""
+        """The steps, with their names in programs and reports: ``section-3``, ``sections-0-7``."""
         named, first = [], 0
         for step in self.steps:
             count = len(step.sections) if isinstance(step, SectionLoop) else int(step.recomputed)
             last = first + count - 1
-            named.append((f"sections-{first}-{last}" if count > 1 else f"section-{first}" if count else "", step))
+            named.append(
+                (
+                    f"sections-{first}-{last}"
+                    if count > 1
+                    else f"section-{first}"
+                    if count
+                    else "",
+                    step,
+                )
+            )
             first += count
         return named
 
 
-def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache | None = None) -> list[tf.Tensor]:
+def execute(
+    plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache | None = None
+) -> list[tf.Tensor]:
     """Run ``plan`` on the inputs of its graph, and return the values of its outputs.
 
     In a graph under construction what it runs is written there. Called eagerly, each section runs
-    as compiled functions that belong to ``partitions``: give the same ones for calls that are alike.
-    Where anything is recomputed, recurrent layers of Keras are cut along time wherever they stand.
+    as compiled functions that belong to ``partitions``: give the same ones for calls that are
+    alike. Where anything is recomputed, recurrent layers of Keras are cut along time wherever they
+    stand.
     """
     partitions = partitions or PartitionCache()
     if not plan.recomputes:
@@ -130,13 +155,17 @@ def execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: Partit
     return outputs
 
 
-def _execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache) -> list[tf.Tensor]:
+def _execute(
+    plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: PartitionCache
+) -> list[tf.Tensor]:
     graph, plan = plan.graph, plan.for_target(target_now())
     values: Values = dict(zip(graph.inputs, inputs))
     fixed = values_without_gradient(graph, inputs)
     whole = _Context(values, partitions, plan.levels, fixed, keeps_results=plan.keeps_results)
     for state in graph.initial_states:
-        values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=whole.batch))[state.slot]
+        values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=whole.batch))[
+            state.slot
+        ]
 
     for name, step in plan.named_steps:
         if isinstance(step, SectionLoop):
@@ -144,9 +173,10 @@ def _execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: Parti
         elif step.recomputed:
             _run_section(step, whole, name, whole.policy)
         elif step is plan.steps[-1] and not plan.is_plain:
-            # Nothing of it is replayed, but it is written as the sections are, with the passes of the target, and stands behind
-            # a fence. Otherwise a compiler puts off the gradients of its weights, and what they need stays in memory through
-            # the replay of all sections before it.
+            # Nothing of it is replayed, but it is written as the sections are, with the passes of
+            # the target, and stands behind a fence. Otherwise a compiler puts off the gradients of
+            # its weights, and what they need stays in memory through the replay of all sections
+            # before it.
             _run_section(step, whole, _END, None)
         else:
             _run_calls(step, whole, name or _END)
@@ -155,9 +185,10 @@ def _execute(plan: ExecutionPlan, inputs: Sequence[tf.Tensor], partitions: Parti
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    """What a part of the model runs on, the whole or the inside of a section: the values that are there, and how.
+    """The values that a part of the model runs on, and the options that it runs with.
 
-    ``partitions`` has what was traced of the model, ``fixed`` the values that no gradient is asked of.
+    The part is the whole model or the inside of a section. ``partitions`` has what was traced of
+    the model, ``fixed`` the values whose gradient is not computed.
     """
 
     values: Values
@@ -180,20 +211,25 @@ class _Context:
 def _with_last_in_loop(
     steps: Sequence[Section | SectionLoop], graph: Graph, level: Level, known: Fingerprints
 ) -> list[Section | SectionLoop]:
-    """Return ``steps`` with the section behind the last checkpoint in the run before it; none where it is not equal to those.
+    """Return ``steps`` with the section behind the last checkpoint in the loop before it.
 
-    What gathers the results of all sections comes behind, and is not replayed.
+    The result is empty where that section is not equal to those of the loop. What gathers the
+    results of all sections comes behind, and is not replayed.
     """
     before = len(steps) - 2
     run = steps[before] if before >= 0 else None
     if not isinstance(run, SectionLoop) or not run.recomputed:
         return []
-    sections = [replace(s, escaping=frozenset()) for s in split_at_checkpoints(graph, replays_end=True)]
+    sections = [
+        replace(s, escaping=frozenset()) for s in split_at_checkpoints(graph, replays_end=True)
+    ]
     found = find_loops(sections, graph, level=level, fingerprints=known)
     longer = found[before]
     if not isinstance(longer, SectionLoop) or len(longer.sections) != len(run.sections) + 1:
         return []
-    behind = [replace(step, recomputed=False) for step in found[before + 1 :] if isinstance(step, Section)]
+    behind = [
+        replace(step, recomputed=False) for step in found[before + 1 :] if isinstance(step, Section)
+    ]
     return [*found[: before + 1], *behind] if len(behind) == len(found) - before - 1 else []
 
 
@@ -218,7 +254,11 @@ def _run_section(section: Section, on: _Context, name: str, policy: Policy | Non
     unasked = tuple(number for number, key in enumerate(section.inputs) if key in on.fixed)
     key = tuple(signature), masked, tuple(at_hand), policy, unasked
     part, side_outputs = on.partitions.get(
-        section, key, lambda: _partition(section, signature, masked, at_hand, policy, name, unasked, on.partitions)
+        section,
+        key,
+        lambda: _partition(
+            section, signature, masked, at_hand, policy, name, unasked, on.partitions
+        ),
     )
     results = lower(part, arguments, name=name)
     on.values.update(zip(section.outputs, side_outputs.restore(results)))
@@ -241,7 +281,10 @@ def _run_equal(run: SectionLoop, on: _Context, name: str) -> None:
 def _run_as_loop(run: SectionLoop, arguments: Sequence[tf.Tensor], on: _Context, name: str) -> bool:
     """Run equal sections as one loop, and return whether that can be done."""
     weights = stacked_weights(run.isomorphic)
-    arguments, roles = [*arguments, *weights], (*run.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights))
+    arguments, roles = (
+        [*arguments, *weights],
+        (*run.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights)),
+    )
     signature = [section_spec(value, role) for value, role in zip(arguments, roles)]
     stored = {role.output for role in run.roles if isinstance(role, Carried)}
     if on.keeps_results:
@@ -249,7 +292,9 @@ def _run_as_loop(run: SectionLoop, arguments: Sequence[tf.Tensor], on: _Context,
     at_hand = sorted(stored)
     # What one section hands to the next is trained if anything is.
     given = enumerate(zip(run.arguments, run.roles))
-    unasked = tuple(n for n, (key, role) in given if not isinstance(role, Carried) and key in on.fixed)
+    unasked = tuple(
+        n for n, (key, role) in given if not isinstance(role, Carried) and key in on.fixed
+    )
     policy = on.policy if run.recomputed else None
     part, side_outputs = on.partitions.get(
         run,
@@ -264,7 +309,15 @@ def _run_as_loop(run: SectionLoop, arguments: Sequence[tf.Tensor], on: _Context,
     if any(is_gathered(t) for port in stacked for t in port):
         return False
     counts = equal_groups(len(run.sections), on.levels)
-    results = outline_levels(part, arguments, counts=counts, roles=roles, requests=run.requests, batch=on.batch, name=name)
+    results = outline_levels(
+        part,
+        arguments,
+        counts=counts,
+        roles=roles,
+        requests=run.requests,
+        batch=on.batch,
+        name=name,
+    )
     for request, keys, result in zip(run.requests, run.results, results):
         is_stack = isinstance(request, Joined) and request.axis is None
         for known_as, value in zip(keys, tf.unstack(result) if is_stack else [result]):
@@ -282,10 +335,11 @@ def _partition(
     unasked: Sequence[int],
     partitions: PartitionCache,
 ) -> tuple[Partition, SideOutputs]:
-    """Trace what ``step`` does, as a function of its inputs, then their masks, to its outputs, then what goes beside them.
+    """Trace ``step`` as a function of its inputs and their masks, and return its partition.
 
-    For isomorphic layers it takes their weights in place of the masks, and is the same for all. Nobody is expected to ask for
-    the gradients of the inputs whose numbers are ``unasked``.
+    The function returns the outputs of the step, then its side outputs. With isomorphic layers it
+    takes their weights in place of masks, and serves all of them. No gradient is expected for the
+    inputs whose numbers are ``unasked``.
     """
     graph, isomorphic = step.graph, step.isomorphic if isinstance(step, SectionLoop) else ()
     side_outputs = SideOutputs(graph.calls)
@@ -307,4 +361,6 @@ def _partition(
         traced = trace(section, signature, target_now())
         take_left_behind(operations, traced.graph, name=name)
     frozen = frozen_ports(traced, operations)
-    return partition(join(traced, unasked={*unasked, *frozen}), policy, at_hand=at_hand), side_outputs
+    return partition(
+        join(traced, unasked={*unasked, *frozen}), policy, at_hand=at_hand
+    ), side_outputs

@@ -2,11 +2,11 @@
 
 Two operations with equal fingerprints compute the same, given the same values of their weights:
 
-* They are of one class, and their attributes are equal. Numbers, strings, containers, dtypes,
-  small arrays and tensors are equal by value; functions by their code and all that it refers to;
-  layers and Python objects by their class and attributes in turn.
+* They are of one class, and their attributes are equal. Numbers, strings, containers, dtypes, small
+  arrays and tensors are equal by value; functions by their code and all that it refers to; layers
+  and Python objects by their class and attributes in turn.
 * Their variables stand in the same places, with the same shapes, types and flags. A variable that
-  an operation does not track is equal to itself alone, and so is whatever is not known.
+  an operation does not track is equal to itself alone. So is any object of an unknown kind.
 * What they share inside they share in the same way: everything is numbered as it is met, and met
   again by its number (a canonical labelling of rooted graphs with ordered edges).
 
@@ -56,11 +56,11 @@ class Hashed:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What an operation is equal in to others.
+    """What makes an operation equal to others.
 
     ``objects`` are the operations and variables in it, in the order of the key. ``is_portable``
-    tells whether the key keeps no object of a model, ``is_known`` whether all classes in it are
-    Keras's, KerasHub's or ours, and ``code`` what the code of a user's classes names.
+    says whether the key is free of objects of a model, ``is_known`` whether all classes in it are
+    Keras's, KerasHub's or ours. ``code`` is what the code of a user's classes names.
     """
 
     key: Hashable
@@ -112,7 +112,10 @@ def calls_key(
 
 
 def arguments_key(call: Call, value_number: Callable[[Key], Hashable]) -> Hashable:
-    """Return what the arguments of calls are equal in; ``value_number`` says the role of a value."""
+    """Return a key that is equal for equal arguments.
+
+    ``value_number`` gives the role of a value.
+    """
     return ObjectGraph(value_number=value_number).key((call.args, call.kwargs))
 
 

@@ -1,4 +1,7 @@
-"""The shapes of all values of a model for one batch: as the model says, with open sizes given, or read from a batch."""
+"""The types and shapes of all values of a model for one batch.
+
+They are those of the model with open sizes filled in, or of a sample batch.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +22,35 @@ from .side_outputs import SideOutputs
 def value_specs(
     functional: keras.Model, graph: Graph, *, batch_size: int | None, sample: Any = None
 ) -> dict[Key, tf.TensorSpec]:
-    """Return type and shape of each value of ``graph`` for batches of ``batch_size``, or like ``sample``.
+    """Return type and shape of each value of ``graph``, for ``batch_size`` samples or ``sample``.
 
     Raises InvalidArgumentError where a size stays unknown, or ``sample`` does not fit the model.
     """
-    inputs = _inputs(functional, batch_size) if sample is None else specs_from_sample(functional, sample, batch_size=batch_size)
+    inputs = (
+        _inputs(functional, batch_size)
+        if sample is None
+        else specs_from_sample(functional, sample, batch_size=batch_size)
+    )
     made = {id(t): t for node in nodes_of(functional) for t in node.outputs}
     if sample is None and all(key in made for call in graph.calls for key in call.outputs):
-        found: dict[Key, tf.TensorSpec] = {
-            key: tf.TensorSpec([_filled(n, d, inputs) for n, d in enumerate(t.shape)], t.dtype) for key, t in made.items()
-        }
+        batch = inputs[0].shape[0] if inputs[0].shape.rank else None
+        found: dict[Key, tf.TensorSpec] = {key: _with_batch(t, batch) for key, t in made.items()}
         found.update(zip(graph.inputs, inputs))
         for key in graph.initial_states:
-            found[key] = tf.TensorSpec((inputs[0].shape[0], *_state_shape(key)), key.layer.compute_dtype)
+            found[key] = tf.TensorSpec((batch, *_state_shape(key)), key.layer.compute_dtype)
     else:
-        found = _traced(graph, inputs)  # a model inside says sizes that are open there, not those that it is called with
+        # A model inside has the sizes that are open there, not the ones that it is called with.
+        found = _traced(graph, inputs)
     unknown = [key for key, spec in found.items() if spec.shape.rank is None or None in spec.shape]
     if unknown:
-        at = next((call.operation.name for call in graph.calls if unknown[0] in call.outputs), functional.inputs[0].name)
+        at = next(
+            (call.operation.name for call in graph.calls if unknown[0] in call.outputs),
+            functional.inputs[0].name,
+        )
         raise InvalidArgumentError(
-            f"{at!r} in {functional.name!r} has dimensions of unknown size, {found[unknown[0]].shape}: the memory depends on "
-            f"them, so fix them in the inputs, or give sample=, a batch as it is given to fit"
+            f"{at!r} in {functional.name!r} has dimensions of unknown size, "
+            f"{found[unknown[0]].shape}: the memory depends on them, so fix them in the inputs, "
+            "or give sample=, a batch as it is given to fit"
         )
     return found
 
@@ -49,47 +60,57 @@ def _inputs(functional: keras.Model, batch_size: int | None) -> list[tf.TensorSp
     batch = batch_size or (fixed.pop() if len(fixed) == 1 else None)
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise InvalidArgumentError(
-            f"batch_size is {batch_size!r}: the memory depends on it, so give a whole number from 1 on, or fix it in the "
-            f"inputs, or give sample=, a batch as it is given to fit"
+            f"batch_size is {batch_size!r}: the memory depends on it, so give a whole number from "
+            "1 on, or fix it in the inputs, or give sample=, a batch as it is given to fit"
         )
-    return [
-        tf.TensorSpec([batch if d is None and not n else d for n, d in enumerate(t.shape)], t.dtype) for t in functional.inputs
-    ]
+    return [_with_batch(t, batch) for t in functional.inputs]
 
 
-def _filled(number: int, size: int | None, inputs: Sequence[tf.TensorSpec]) -> int | None:
-    return inputs[0].shape[0] if size is None and not number else size
+def _with_batch(tensor: keras.KerasTensor, batch: int | None) -> tf.TensorSpec:
+    """Return type and shape of ``tensor``, with ``batch`` as its first size if that is open."""
+    shape = list(tensor.shape)
+    if shape and shape[0] is None:
+        shape[0] = batch
+    return tf.TensorSpec(shape, tensor.dtype)
 
 
-def specs_from_sample(functional: keras.Model, sample: Any, *, batch_size: int | None = None) -> list[tf.TensorSpec]:
-    """Return the inputs of the model when it is fitted to ``sample``: ``x``, ``(x, y)``, ``(x, y, weights)``, or a data set.
+def specs_from_sample(
+    functional: keras.Model, sample: Any, *, batch_size: int | None = None
+) -> list[tf.TensorSpec]:
+    """Return type and shape of the inputs of the model when it is fitted to ``sample``.
 
-    Raises InvalidArgumentError where ``sample`` does not fit the model.
+    ``sample`` is ``x``, ``(x, y)``, ``(x, y, weights)``, or a data set of them. Raises
+    InvalidArgumentError where it does not fit the model.
     """
     x = first_batch(sample)[0]
     if len(keras.tree.flatten(x)) != len(functional.inputs):
         names = ", ".join(repr(t.name) for t in functional.inputs)
         raise InvalidArgumentError(
-            f"sample= has {len(keras.tree.flatten(x))} arrays, and {functional.name!r} takes {names}: give the inputs as to "
-            f"fit (an array, or a list or dict of them), alone or as the first of a tuple (x, y)"
+            f"sample= has {len(keras.tree.flatten(x))} arrays, and {functional.name!r} takes "
+            f"{names}: give the inputs as to fit (an array, or a list or dict of them), alone or "
+            "as the first of a tuple (x, y)"
         )
     try:
         with tf.Graph().as_default():
             given = flat_inputs(functional, keras.tree.map_structure(_placeholder, x))
-            specs = [tf.TensorSpec([batch_size or t.shape[0], *t.shape[1:]], t.dtype) for t in given]
+            specs = [
+                tf.TensorSpec([batch_size or t.shape[0], *t.shape[1:]], t.dtype) for t in given
+            ]
     except (ValueError, TypeError) as error:
-        raise InvalidArgumentError(f"sample= does not fit the inputs of {functional.name!r}: {error}") from error
+        raise InvalidArgumentError(
+            f"sample= does not fit the inputs of {functional.name!r}: {error}"
+        ) from error
     for spec, wanted in zip(specs, functional.inputs):
         if not tf.TensorShape(wanted.shape).is_compatible_with(spec.shape):
             raise InvalidArgumentError(
-                f"sample= has shape {spec.shape} for the input {wanted.name!r} of {functional.name!r}, which takes "
-                f"{wanted.shape}: give a batch of that shape"
+                f"sample= has shape {spec.shape} for the input {wanted.name!r} of "
+                f"{functional.name!r}, which takes {wanted.shape}: give a batch of that shape"
             )
     return specs
 
 
 def first_batch(sample: Any) -> tuple[Any, ...]:
-    """Return ``(x,)``, ``(x, y)`` or ``(x, y, weights)`` of a batch, or of the first of a data set."""
+    """Return a batch, or the first of a data set, as ``(x,)``, ``(x, y)``, ``(x, y, weights)``."""
     if hasattr(sample, "__next__") or isinstance(sample, tf.data.Dataset):
         sample = next(iter(sample))
     elif isinstance(sample, keras.utils.PyDataset):
@@ -98,19 +119,27 @@ def first_batch(sample: Any) -> tuple[Any, ...]:
 
 
 def targets_in(sample: Any, *, batch_size: int | None = None) -> tuple[Any, ...]:
-    """Return types and shapes of the targets of ``sample``, and of its weights if it has any; none without a sample.
+    """Return types and shapes of the targets of ``sample``, and of its sample weights if any.
 
-    ``batch_size`` takes the place of its own.
+    The result is empty without a sample. ``batch_size`` replaces the batch size of the sample.
     """
-    if sample is None or hasattr(sample, "__next__"):  # an iterator has given its batch to the inputs
+    if sample is None or hasattr(
+        sample, "__next__"
+    ):  # an iterator has given its batch to the inputs
         return ()
 
     def spec(leaf: Any) -> tf.TensorSpec:
         found = batch_spec(leaf)
         rest = found.shape[1:] if found.shape.rank else []
-        return tf.TensorSpec([batch_size, *rest], found.dtype) if batch_size and found.shape.rank else found
+        return (
+            tf.TensorSpec([batch_size, *rest], found.dtype)
+            if batch_size and found.shape.rank
+            else found
+        )
 
-    return keras.tree.map_structure(spec, tuple(part for part in first_batch(sample)[1:] if part is not None))
+    return keras.tree.map_structure(
+        spec, tuple(part for part in first_batch(sample)[1:] if part is not None)
+    )
 
 
 def _placeholder(leaf: Any) -> tf.Tensor:
@@ -120,7 +149,7 @@ def _placeholder(leaf: Any) -> tf.Tensor:
 
 
 def _traced(graph: Graph, inputs: Sequence[tf.TensorSpec]) -> dict[Key, tf.TensorSpec]:
-    """Return the shapes that the calls of ``graph`` have when they are traced, which runs nothing."""
+    """Return the shapes of the values of ``graph``, found by tracing its calls."""
     found: dict[Key, tf.TensorSpec] = {}
     side_outputs = SideOutputs(graph.calls)
 
@@ -128,7 +157,9 @@ def _traced(graph: Graph, inputs: Sequence[tf.TensorSpec]) -> dict[Key, tf.Tenso
         values: Values = dict(zip(graph.inputs, tensors))
         for state in graph.initial_states:
             batch = inputs[0].shape[0]
-            values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=batch))[state.slot]
+            values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=batch))[
+                state.slot
+            ]
 
         def work() -> list[tf.Tensor]:
             for call in graph.calls:
@@ -136,7 +167,9 @@ def _traced(graph: Graph, inputs: Sequence[tf.TensorSpec]) -> dict[Key, tf.Tenso
             return []
 
         side_outputs.gather(work)
-        found.update((key, tf.TensorSpec(value.shape, value.dtype)) for key, value in values.items())
+        found.update(
+            (key, tf.TensorSpec(value.shape, value.dtype)) for key, value in values.items()
+        )
         return []
 
     tf.function(run, autograph=False).get_concrete_function(*inputs)

@@ -43,9 +43,12 @@ def _can_be_stood_for(operation: Any) -> bool:
     return not operation.non_trainable_variables and not adds_loss
 
 
-def isomorphic_layers(sections: Sequence[Sequence[Any]]) -> tuple[tuple[keras.layers.Layer, ...], ...]:
-    """Return, for each layer with weights that is not the same one in all ``sections``, the layer
-    of every section.
+def isomorphic_layers(
+    sections: Sequence[Sequence[Any]],
+) -> tuple[tuple[keras.layers.Layer, ...], ...]:
+    """Return the corresponding layers of all ``sections``, for each place where they differ.
+
+    Layers without weights are left out.
     """
     together = dict.fromkeys(zip(*sections))
     differing = (layers for layers in together if len(set(layers)) > 1)
@@ -54,14 +57,20 @@ def isomorphic_layers(sections: Sequence[Sequence[Any]]) -> tuple[tuple[keras.la
 
 def stacked_weights(groups: Sequence[Sequence[keras.layers.Layer]]) -> list[tf.Tensor]:
     """Return every weight of isomorphic layers, ``(sections, *shape)``."""
-    stacks = []
+    stacks: list[tf.Tensor] = []
     for layers in groups:
-        for weights in zip(*([v.value for v in layer.variables] for layer in layers)):
-            stacks.append(tf.stack(weights))
+        values = [_values_of(layer) for layer in layers]
+        stacks.extend(tf.stack(weights) for weights in zip(*values))
     return stacks
 
 
-def substituted_weights(groups: Sequence[Sequence[keras.layers.Layer]], weights: Sequence[tf.Tensor]) -> Any:
+def _values_of(layer: keras.layers.Layer) -> list[Any]:
+    return [variable.value for variable in layer.variables]
+
+
+def substituted_weights(
+    groups: Sequence[Sequence[keras.layers.Layer]], weights: Sequence[tf.Tensor]
+) -> Any:
     """Return a context in which the first of the layers of each group have ``weights``.
 
     These are one section's share of each stack, ``(1, *shape)``.
@@ -69,6 +78,10 @@ def substituted_weights(groups: Sequence[Sequence[keras.layers.Layer]], weights:
     variables = [variable for layers in groups for variable in layers[0].variables]
     shares = [(v, tf.squeeze(w, axis=0)) for v, w in zip(variables, weights)]
     return keras.StatelessScope(state_mapping=shares)
+
+
+def _attributes_of(layers: Sequence[Any]) -> list[dict[str, Any]]:
+    return [dict(vars(layer)) for layer in layers]
 
 
 @contextmanager
@@ -79,7 +92,7 @@ def sharing_changes(groups: Sequence[Sequence[keras.layers.Layer]]) -> Iterator[
     without contents are given, and those in place of tensors that have no value outside.
     """
     firsts = [layers_in(layers[0]) for layers in groups]
-    before = [[dict(vars(each)) for each in inside] for inside in firsts]
+    before = [_attributes_of(inside) for inside in firsts]
     yield
     for layers, inside, states in zip(groups, firsts, before):
         others = [layers_in(layer) for layer in layers[1:]]

@@ -1,20 +1,25 @@
 """Memory and cost of one layer, measured from the program that it traces to.
 
-A layer is traced with its gradient (``engine.joint``), and what its backward pass reads of its forward pass is told apart as
-XLA does when it fuses (compiled programs showed it; on a CPU, with TensorFlow 2.21):
+A layer is traced with its gradient (``engine.joint``). What its backward pass reads of its forward
+pass is classified as XLA does when it fuses. That was seen in compiled programs, on a CPU, with
+TensorFlow 2.21:
 
-* an operand of a matrix product is an array, and stays until the product of the backward pass has read it;
-* anything else is computed again within the kernel that reads it, from arrays: inputs of the layer, and results of operations
-  that are too dear to repeat (``engine.kinds.CHEAP`` are the others). These stay.
-* in a section fewer stay: there the engine keeps what its own policy says (``engine.passes.min_cut``), of a gelu, for one, the
-  product alone where XLA keeps what follows from it as well, and of a block all that stands within it so.
+* An operand of a matrix product is an array. It stays until the product of the backward pass has
+  read it.
+* Anything else is computed again within the kernel that reads it, from arrays: inputs of the layer,
+  and results of operations that are too dear to repeat (the others are in ``engine.kinds.CHEAP``).
+  These arrays stay.
+* In a section fewer arrays stay, as the engine's own policy decides (``engine.passes.min_cut``). Of
+  a gelu it keeps the product alone, where XLA keeps what follows from it as well.
 
-Convolutions, pooling, softmax and gathers take storage while they run of which their tensors say nothing: it is read from the
-compiled program of the layer alone (``layer_workspace``), and with it how much the program keeps of the above.
+Convolutions, pooling, softmax and gathers take storage while they run that is not in their tensors.
+It is read from the compiled program of the layer alone (``layer_workspace``), together with how
+much the program keeps of the above.
 
-The cost is counted in operations: two for each multiplication and addition of a product or convolution, one for each element
-of everything else; or it is timed. Loops count once, so layers with loops inside are better timed, but for those that are
-cut along time: their steps are counted.
+The cost is counted in operations: two for each multiplication and addition of a product or
+convolution, one for each element of everything else. Or it is timed. Loops count once, so layers
+with loops inside are better timed. Layers that are cut along time are an exception: their steps are
+counted.
 """
 
 from __future__ import annotations
@@ -49,15 +54,21 @@ _FREE = (*SOURCES, *SHAPES, *VIEWS, "Identity")
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One call of a layer.
+    """What one call of a layer keeps, reads and costs.
 
-    ``kept`` are arrays of its own that its backward pass needs, with their bytes, and ``kept_in_section`` those that a section
-    keeps of them. ``reads`` and ``multiplies`` are the numbers of inputs that it computes with, or multiplies by, and ``needs``
-    those of outputs it needs. ``sources`` tells for each output what it is computed from again: its own array (None), or arrays
-    of its own and numbers of inputs. ``sources_in_section`` tell the same of a section, which makes functions again too, such
-    as the sigmoid of a swish. ``workspaces`` are what its own programs hold, of layers that take more than their tensors. If it
-    ``is_cut`` along time in a model with checkpoints, as recurrent layers are, ``kept`` is what it keeps there, and
-    ``workspaces`` tell the rest.
+    Attributes:
+        kept: Bytes of each array of its own that its backward pass needs.
+        kept_in_section: The same for a call that is recomputed in a section.
+        reads: Numbers of the inputs that its backward pass computes with.
+        multiplies: Numbers of the inputs that its backward pass multiplies by.
+        needs: Numbers of the outputs that its backward pass needs.
+        sources: For each output the arrays and inputs that it is computed from again; None for its
+            own array.
+        sources_in_section: The same in a section, which also repeats functions such as a sigmoid.
+        cost: Operations, or seconds if the layer was timed.
+        workspaces: What its compiled programs hold, if that is more than its tensors.
+        is_cut: Whether it is cut along time in a model with checkpoints, as recurrent layers are.
+            Then ``kept`` is what it keeps there, and ``workspaces`` have the rest.
     """
 
     kept: Mapping[int, int]
@@ -73,7 +84,10 @@ class LayerCost:
 
 
 class LayerProfiler:
-    """Measures calls; equal layers on equal shapes are traced once, those of Keras and ours once in a process."""
+    """Measures calls of layers; equal layers on equal shapes are traced once.
+
+    What was measured of layers of Keras and of this package serves the whole process.
+    """
 
     _known_in_process: ClassVar[dict[Any, LayerCost]] = {}
 
@@ -83,7 +97,10 @@ class LayerProfiler:
         self._fingerprints = Fingerprints()
 
     def __call__(self, call: Call) -> LayerCost:
-        """Return what ``call`` needs and costs. Raises UnsupportedError for a layer whose needs have no known size."""
+        """Return what ``call`` needs and costs.
+
+        Raises UnsupportedError for a layer that keeps a value of unknown size.
+        """
         signature = [self._specs[key] for key in call.inputs]
         number = {key: n for n, key in enumerate(call.inputs)}
         equal_in = calls_key([call], number.__getitem__, self._fingerprints.of)
@@ -105,7 +122,9 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         values = dict(zip(call.inputs, tensors))
         training = {"training": True} if takes_training(call.operation) else {}
-        Call(call.operation, call.args, {**call.kwargs, **training}, call.inputs, call.outputs).run(values)
+        Call(call.operation, call.args, {**call.kwargs, **training}, call.inputs, call.outputs).run(
+            values
+        )
         return [values[key] for key in call.outputs]
 
     traced, cuts = _traced_for_xla(run, signature)
@@ -126,7 +145,10 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
     # A result that is a function itself is made again as well, as a softplus is, except where the
     # slope reads it, as that of a tanh does: it is kept, as large as what it follows from.
     sources_in_section = tuple(
-        None if n in needs and sources[n] is None else arrays.sources_of_output(n, CHEAP | ELEMENTWISE) for n in numbers
+        None
+        if n in needs and sources[n] is None
+        else arrays.sources_of_output(n, CHEAP | ELEMENTWISE)
+        for n in numbers
     )
     kept = {**multiplied.kept, **read.kept}
     cut = _NeededArrays()
@@ -141,16 +163,21 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
         needs=needs,
         sources=sources,
         sources_in_section=sources_in_section,
-        cost=least_seconds(tf.function(run, autograph=False), signature) if timed else _operations_with(traced, cuts),
+        cost=least_seconds(tf.function(run, autograph=False), signature)
+        if timed
+        else _operations_with(traced, cuts),
         workspaces=workspaces_of(run, traced, signature, is_cut=bool(cuts)),
         is_cut=bool(cuts),
     )
 
 
-def _traced_for_xla(run: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> tuple[Trace, list[Cut]]:
-    """Return the trace that a section of a compiled step is made of: with what Keras has XLA compile apart written out.
+def _traced_for_xla(
+    run: Callable[..., Any], signature: Sequence[tf.TensorSpec]
+) -> tuple[Trace, list[Cut]]:
+    """Return the trace that a section of a compiled step is made of.
 
-    And the recurrent layers in it, which are cut along time.
+    Functions that Keras has XLA compile on their own are written out in it. The second result are
+    the recurrent layers that are cut along time.
     """
     found: list[Trace] = []
 
@@ -171,7 +198,7 @@ class _NeededArrays:
 
 
 class _Arrays:
-    """What is an array in the compiled program of one layer: its inputs, its outputs, and arrays of its own."""
+    """The arrays in the compiled program of one layer: inputs, outputs, and arrays of its own."""
 
     def __init__(self, traced: Trace, arguments: int, layer: str) -> None:
         self._layer = layer
@@ -190,9 +217,10 @@ class _Arrays:
         elif value.ref() not in self._weights and value.op.type not in SOURCES:
             if value.dtype == tf.variant or value.shape.num_elements() is None:
                 raise UnsupportedError(
-                    f"layer {self._layer!r} keeps {value.name!r} for its backward pass, whose size is only known when it runs, "
-                    f"as in a tf.while_loop, or where a recurrent layer runs by cuDNN (use_cudnn=False): place checkpoints "
-                    f"yourself with checkpointed(model, at=[...])"
+                    f"layer {self._layer!r} keeps {value.name!r} for its backward pass, whose "
+                    "size is only known when it runs, as in a tf.while_loop, or where a "
+                    "recurrent layer runs by cuDNN (use_cudnn=False): place checkpoints yourself "
+                    "with checkpointed(model, at=[...])"
                 )
             needs.kept[id(value)] = value.shape.num_elements() * value.dtype.size
 
@@ -220,7 +248,10 @@ class _Arrays:
 
 
 def _storage_of(tensor: tf.Tensor) -> tf.Tensor:
-    """Return the tensor whose array ``tensor`` is: without copies, and without changes of shape alone."""
+    """Return the tensor that owns the array of ``tensor``.
+
+    It is the tensor before copies and before operations that change the shape alone.
+    """
     value = original(tensor)
     while value.op.type in VIEWS:
         value = original(value.op.inputs[0])
@@ -233,13 +264,17 @@ def _is_large(tensor: tf.Tensor) -> bool:
 
 
 def _operations_with(traced: Trace, cuts: Sequence[Cut]) -> float:
-    """Return the number of arithmetic operations of the forward pass, the steps of what is cut along time included."""
+    """Return the number of arithmetic operations of the forward pass.
+
+    All time steps of layers that are cut along time are counted.
+    """
     return _operations(traced) + sum(cut.steps * _operations(cut.step) for cut in cuts)
 
 
 def _operations(traced: Trace) -> float:
     """Return the number of arithmetic operations of the forward pass."""
-    makers = reachable((t.op for t in traced.outputs), lambda op: (t.op for t in op.inputs))
+    outputs = [t.op for t in traced.outputs]
+    makers = reachable(outputs, lambda operation: [t.op for t in operation.inputs])
     return float(sum(map(_operations_of, makers)))
 
 
@@ -255,10 +290,19 @@ def _operations_of(operation: tf.Operation) -> int:
         return 2 * elements * int(rows[-2] if operation.get_attr("adj_x") else rows[-1])
     if operation.type == "Einsum":
         labels = operation.get_attr("equation").decode().split("->")[0].split(",")
-        sizes = {label: size for text, t in zip(labels, operation.inputs) for label, size in zip(text, t.shape) if size}
+        sizes = {
+            label: size
+            for text, t in zip(labels, operation.inputs)
+            for label, size in zip(text, t.shape)
+            if size
+        }
         return 2 * math.prod(sizes.values())
     if operation.type in CONVOLUTIONS:
         kernel = operation.inputs[1].shape
-        per_output = kernel[:-2].num_elements() if operation.type.startswith("Depthwise") else kernel[:-1].num_elements()
+        per_output = (
+            kernel[:-2].num_elements()
+            if operation.type.startswith("Depthwise")
+            else kernel[:-1].num_elements()
+        )
         return 2 * elements * int(per_output or 0)
     return elements

@@ -1,9 +1,10 @@
-"""The order in which a model lists its layers, and so its weights: that of the model into which checkpoints were put.
+"""The order of the layers and weights of a model: as before checkpoints were inserted.
 
-Keras lists layers by their distance from the outputs, then in the order in which it meets them on its way from the outputs to
-the inputs. A checkpoint in one of two branches would add to the distance of what is in front of it, and layers of the branches
-change places: weights would be loaded, by position, into the layers of another branch. So a checkpoint that was put into a
-model counts no distance. One that the model had counts as any layer, as in Keras.
+Keras lists layers by their distance from the outputs. Layers of one distance follow in the order of
+a walk from the outputs to the inputs. A checkpoint in one of two branches would add to the distance
+of what is in front of it, and layers of the branches would change places: weights would be loaded,
+by position, into the layers of another branch. So an inserted checkpoint adds no distance. One that
+the model had before counts as any layer, as in Keras.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import nodes_of_operation, producing_node
 
 
-def order_ignoring_inserted(operations: Sequence[Any], outputs: Sequence[keras.KerasTensor]) -> list[Any]:
-    """Return the ``operations`` of a functional model in the order of the model without the checkpoints that were inserted.
+def order_ignoring_inserted(
+    operations: Sequence[Any], outputs: Sequence[keras.KerasTensor]
+) -> list[Any]:
+    """Return ``operations`` in the order of the model without inserted checkpoints.
 
-    Such a checkpoint stands behind the layer that it keeps the result of.
+    An inserted checkpoint stands behind the layer whose result it keeps.
     """
     nodes = _nodes_before(outputs)
     met: dict[Any, int] = {}
@@ -39,7 +42,13 @@ def order_ignoring_inserted(operations: Sequence[Any], outputs: Sequence[keras.K
         keeps = None
         if _was_inserted(operation):
             keeps = next(
-                (n.operation for node in nodes_of_operation(operation) for n in node.parent_nodes if n.operation in met), None
+                (
+                    n.operation
+                    for node in nodes_of_operation(operation)
+                    for n in node.parent_nodes
+                    if n.operation in met
+                ),
+                None,
             )
         return -farthest.get(operation, 0), met.get(keeps or operation, -1), keeps is not None
 
@@ -51,7 +60,7 @@ def _was_inserted(operation: Any) -> bool:
 
 
 def _nodes_before(outputs: Sequence[keras.KerasTensor]) -> tuple[list[Any], list[Any]]:
-    """Return the nodes that lead to ``outputs`` in the order in which a walk from there meets them, and leaves them."""
+    """Return the nodes that lead to ``outputs``, in preorder and in postorder of a walk back."""
     met: dict[Any, None] = {}
     left: list[Any] = []
     for output in outputs:
@@ -63,5 +72,8 @@ def _nodes_before(outputs: Sequence[keras.KerasTensor]) -> tuple[list[Any], list
             elif node not in met:
                 met[node] = None
                 stack.append((node, True))
-                stack.extend((producing_node(t), False) for t in reversed(() if node.is_input else node.input_tensors))
+                stack.extend(
+                    (producing_node(t), False)
+                    for t in reversed(() if node.is_input else node.input_tensors)
+                )
     return list(met), left

@@ -35,7 +35,7 @@ _AT_MOST = 4 / 3  # a backward pass costs two forward passes; all that is replay
 
 @dataclass(frozen=True)
 class _OwnStep:
-    """The training step of a compiled model by its own ``train_step``, as ``TrainedStep`` is one."""
+    """The training step of a compiled model by its own ``train_step``, like a ``TrainedStep``."""
 
     model: keras.Model
     data: tuple[Any, ...]
@@ -71,8 +71,8 @@ def plan_layers(
     """
     if sample is None:
         raise InvalidArgumentError(
-            f"{model.name!r}, a {type(model).__name__}, computes by methods of its own: what its step needs is found by "
-            f"compiling it, so give sample=, a batch as it is given to fit"
+            f"{model.name!r}, a {type(model).__name__}, computes by methods of its own: what its "
+            "step needs is found by compiling it, so give sample=, a batch as it is given to fit"
         )
     data = keras.tree.map_structure(batch_spec, first_batch(sample))
     peaks = _peaks(model, data, device)
@@ -110,7 +110,10 @@ def _peaks(model: keras.Model, data: tuple[Any, ...], device: str | None) -> Ste
 
 
 def _first_that_fits(
-    model: keras.Model, budget_bytes: int, compiled: CompiledPeaks, as_candidate: Callable[[Any], Any]
+    model: keras.Model,
+    budget_bytes: int,
+    compiled: CompiledPeaks,
+    as_candidate: Callable[[Any], Any],
 ) -> Sequence[keras.layers.Layer]:
     for layers in _kinds_of(model):
         paths = tuple(layer.path or layer.name for layer in layers)

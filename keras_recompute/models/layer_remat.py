@@ -1,11 +1,12 @@
-"""Layers that are recomputed one by one, wherever they are: in a functional model, in a layer that holds layers, in a subclass.
+"""Recomputes chosen layers one by one, in functional models, inside other layers and in subclasses.
 
-A checkpoint between layers cuts a graph of layers; a model or layer that computes by a method of its own has none. There each
-call of a chosen layer goes through the engine instead: its inputs are kept, and what it computes is made again in the backward
-pass. Source: ``apply_activation_checkpointing`` of PyTorch, which wraps the modules that a function picks.
+A checkpoint between layers cuts a graph of layers. A model or layer with a computation of its own
+has no such graph. There each call of a chosen layer goes through the engine: its inputs are kept,
+and its results are computed again in the backward pass. Source: ``apply_activation_checkpointing``
+of PyTorch, which wraps the modules that a function picks.
 
-The layers are shared with the plain model, so nothing in them is changed for good: while the model trains, and in that thread,
-they have a ``call`` that goes through the engine, and afterwards their own again.
+The layers are shared with the plain model and are not changed for good. While the model trains, and
+only in that thread, their ``call`` goes through the engine. Afterwards they have their own again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ from .shared_copy import copy_sharing_weights
 from .side_outputs import detach_losses
 
 LayerSelector = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
-_CLONED = "_keras_recompute_blocks"  # attribute of a clone's outputs, since Keras hands over nothing else
+_CLONED = (
+    "_keras_recompute_blocks"  # attribute of a clone's outputs, since Keras hands over nothing else
+)
 _numbers = itertools.count()
 _METHODS = ("call", "quantized_call")  # what Keras runs of a layer
 
@@ -56,7 +59,9 @@ class RematLayers:
         self._saves: dict[Any, bool] = {}  # of the layers that were traced, which save memory
         self.is_advised = False  # or it is measured whether they do
         plain = [layer for layer in self.layers if not isinstance(layer, CheckpointedLayer)]
-        self._calls = {(layer, name): self._recomputed(layer, name) for layer in plain for name in _METHODS}
+        self._calls = {
+            (layer, name): self._recomputed(layer, name) for layer in plain for name in _METHODS
+        }
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -66,7 +71,9 @@ class RematLayers:
             if self._users == 1:
                 self._before = {(layer, name): vars(layer).get(name) for layer, name in self._calls}
                 for (layer, name), call in self._calls.items():
-                    vars(layer)[name] = call  # not by setattr: a layer that was built takes no more attributes
+                    vars(layer)[name] = (
+                        call  # not by setattr: a layer that was built takes no more attributes
+                    )
         before, self._here.is_active = getattr(self._here, "is_active", False), True
         try:
             yield
@@ -81,16 +88,16 @@ class RematLayers:
             self._advise()
 
     def _advise(self) -> None:
-        """Warn once where none of the layers saves memory; one that does not is no matter beside others."""
+        """Warn once where none of the layers saves memory."""
         if self.is_advised or not self._saves or any(self._saves.values()):
             return
         self.is_advised = True
         names = [layer.name for layer in self._saves]
         shown = ", ".join([*map(repr, names[:5]), *(["..."] if len(names) > 5 else [])])
         warn_user(
-            f"recomputing {shown} saves no memory: of {len(names)} layers none keeps more for its gradient than what it "
-            f"is given and hands on. Name layers that hold several others, such as blocks, or put checkpoints between "
-            f"layers by every="
+            f"recomputing {shown} saves no memory: of {len(names)} layers none keeps more for its "
+            "gradient than what it is given and hands on. Name layers that hold several others, "
+            "such as blocks, or put checkpoints between layers by every="
         )
 
     def _recomputed(self, layer: keras.layers.Layer, name: str) -> Callable[..., Any]:
@@ -102,7 +109,8 @@ class RematLayers:
             return detach_losses(inner, lambda: plain(*args, **kwargs))
 
         work.__name__ = layer.name
-        # One code for each layer: the engine takes many functions of one code for one that is made at each call.
+        # One code for each layer: the engine takes many functions of one code for one that is made
+        # at each call.
         work.__code__ = work.__code__.replace(co_name=f"{layer.name} {next(_numbers)}")
         recomputed = checkpoint(work, policy=save_replay_sources)
 
@@ -131,9 +139,10 @@ class RematLayers:
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class BlocksModel(SavedAsPlain, CloneObserver, ReplicatedTraining):
-    """What a model of another class has beside it when blocks of it are recomputed; ``recomputed_layers`` names them.
+    """A model that recomputes chosen layers, made of a model of another class.
 
-    Its configuration is that of the model's class, and an entry that says which layers they are.
+    ``recomputed_layers`` names the layers. The configuration is that of the other model's class,
+    with an entry that says which layers they are.
     """
 
     _keras_recompute_blocks: RematLayers | None = None
@@ -167,11 +176,18 @@ class BlocksModel(SavedAsPlain, CloneObserver, ReplicatedTraining):
             return super().train_step(*args, **kwargs)
 
     def _recomputing(self) -> Any:
-        return self._keras_recompute_blocks.active() if self._keras_recompute_blocks else contextlib.nullcontext()
+        return (
+            self._keras_recompute_blocks.active()
+            if self._keras_recompute_blocks
+            else contextlib.nullcontext()
+        )
 
     @classmethod
     def _members_for(cls, plain: Any) -> dict[str, Any]:
-        """Return the ``call`` of a model of this kind: Keras looks at its parameters, so it has those of the model's own."""
+        """Return the ``call`` of a model of this kind, with the parameters of the plain model's.
+
+        Keras looks at the parameters of ``call``.
+        """
 
         @functools.wraps(plain.call)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -182,8 +198,13 @@ class BlocksModel(SavedAsPlain, CloneObserver, ReplicatedTraining):
 
     def get_config(self) -> dict[str, Any]:
         config = self.plain_config()
-        places = {id(layer): number for number, layer in enumerate(layers_in(self, include_self=False))}
-        ours = {"blocks": [places[id(layer)] for layer in self._blocks], "build": self.get_build_config()}
+        places = {
+            id(layer): number for number, layer in enumerate(layers_in(self, include_self=False))
+        }
+        ours = {
+            "blocks": [places[id(layer)] for layer in self._blocks],
+            "build": self.get_build_config(),
+        }
         return {**config, SAVED_AS: {"class": class_config(original_class(type(self))), **ours}}
 
     @classmethod
@@ -200,7 +221,10 @@ class BlocksModel(SavedAsPlain, CloneObserver, ReplicatedTraining):
 
 
 def with_recomputed_layers(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> Any:
-    """Return a model of the class of ``model``, sharing its layers, that recomputes each call of ``layers`` in training."""
+    """Return a model like ``model`` that shares its layers and recomputes some of them.
+
+    Each call of ``layers`` in training is recomputed in the backward pass.
+    """
     new = copy_sharing_weights(model, BlocksModel)
     new._keras_recompute_blocks = RematLayers(layers)
     new.belong_to_strategy_of_weights()
@@ -208,37 +232,63 @@ def with_recomputed_layers(model: keras.Model, layers: Sequence[keras.layers.Lay
 
 
 def select_layers(model: keras.Model, layers: LayerSelector) -> list[keras.layers.Layer]:
-    """Return the layers inside ``model`` that ``layers`` means: a class, a pattern of names or paths, or a function.
+    """Return the layers inside ``model`` that ``layers`` selects.
 
-    Raises InvalidArgumentError where it means none.
+    ``layers`` is a class, a pattern of names or paths, a function of a layer, or several of these.
+    Raises InvalidArgumentError where it selects none.
     """
-    inside = [each for each in layers_in(model, include_self=False) if not isinstance(each, keras.layers.InputLayer)]
+    inside = [
+        each
+        for each in layers_in(model, include_self=False)
+        if not isinstance(each, keras.layers.InputLayer)
+    ]
     inside = list(dict.fromkeys(inside))
     wanted = [layers] if isinstance(layers, (type, str)) or callable(layers) else list(layers)
-    found = [each for each in inside if any(_means(each_wanted, each) for each_wanted in wanted)]
+    found = [each for each in inside if _is_wanted(each, wanted)]
     if not found:
         raise InvalidArgumentError(_none_found(model, layers, wanted, inside))
     return found
+
+
+def _is_wanted(layer: keras.layers.Layer, wanted: Sequence[Any]) -> bool:
+    return any(_means(each, layer) for each in wanted)
 
 
 def _means(wanted: Any, layer: keras.layers.Layer) -> bool:
     if isinstance(wanted, type):
         return isinstance(layer, wanted)
     if isinstance(wanted, str):
-        return fnmatch.fnmatchcase(layer.name, wanted) or fnmatch.fnmatchcase(layer.path or "", wanted)
+        names = (layer.name, layer.path or "")
+        return any(fnmatch.fnmatchcase(name, wanted) for name in names)
     if callable(wanted):
         return bool(wanted(layer))
     raise InvalidArgumentError(
-        f"layers={wanted!r}: give a class of layers, a pattern of names such as 'block_*', several of these, or a function "
-        f"that takes a layer and says whether it is meant"
+        f"layers={wanted!r}: give a class of layers, a pattern of names such as 'block_*', "
+        "several of these, or a function that takes a layer and says whether it is meant"
     )
 
 
-def _none_found(model: keras.Model, layers: Any, wanted: Sequence[Any], inside: Sequence[Any]) -> str:
-    names = list(dict.fromkeys([*(each.name for each in inside), *(type(each).__name__ for each in inside)]))
-    asked = [each.__name__ if isinstance(each, type) else each for each in wanted if isinstance(each, (type, str))]
+def _none_found(
+    model: keras.Model, layers: Any, wanted: Sequence[Any], inside: Sequence[Any]
+) -> str:
+    names_of_layers = [each.name for each in inside]
+    names_of_classes = [type(each).__name__ for each in inside]
+    names = list(dict.fromkeys([*names_of_layers, *names_of_classes]))
+    asked = [
+        each.__name__ if isinstance(each, type) else each
+        for each in wanted
+        if isinstance(each, (type, str))
+    ]
     near = [name for each in asked for name in difflib.get_close_matches(each, names, n=3)]
     shown = ", ".join(map(repr, dict.fromkeys(near or names[:20])))
-    built = "" if model.built else " It is not built yet, and a layer may make its layers only then: give sample=, a batch."
+    built = (
+        ""
+        if model.built
+        else " It is not built yet, and a layer may make its layers only then: give sample=, a "
+        "batch."
+    )
     hint = f"Near are {shown}" if near else f"It has {shown}{', ...' if len(names) > 20 else ''}"
-    return f"layers={layers!r} means no layer of {model.name!r}, a {type(model).__name__}. {hint}.{built}"
+    return (
+        f"layers={layers!r} means no layer of {model.name!r}, a {type(model).__name__}. "
+        f"{hint}.{built}"
+    )

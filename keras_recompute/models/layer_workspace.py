@@ -1,17 +1,17 @@
 """Memory of one layer, read from the program that XLA compiles for the layer alone.
 
-XLA copies images and gradients to bring convolutions into another form, searches through arrays
-to find what pooling chose, and so on. How much that takes depends on the kind, the shapes and the
-version of the compiler, and on whether the operations stand in a section, where some are written
-otherwise (``engine.passes``). A layer with many operations inside keeps fewer arrays than its
-trace has, where XLA fuses further than the trace shows, and more where XLA computes early what
-only the backward pass reads. So both programs are asked: a section's, and the plain model's.
+XLA copies images and gradients to bring convolutions into another form, searches arrays for what
+pooling chose, and so on. How much memory that takes depends on the kind, the shapes and the version
+of the compiler. It also depends on whether the operations stand in a section, where some are
+written otherwise (``engine.passes``). A layer with many operations keeps fewer arrays than its
+trace has, where XLA fuses further than the trace shows. It keeps more where XLA computes early what
+only the backward pass reads. So both programs are compiled: a section's, and the plain model's.
 
-In a model, everything behind a layer runs between its forward and its backward pass. The probe
-puts a turn there: a number that depends on all results, and the gradient of the results depends
-on it. What is held at the turn is what the forward pass hands on to the backward pass. The
-gradient comes out of a product, as behind a layer it does: an array of its own, not a part of
-the first kernel of the backward pass.
+In a model, everything behind a layer runs between its forward and its backward pass. The probe puts
+a turn there: a number that depends on all results, and the gradient of the results depends on it.
+The memory in use at the turn is what the forward pass hands on to the backward pass. The gradient
+comes out of a product, as it does behind a layer: an array of its own, not a part of the first
+kernel of the backward pass.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..liveness import Program, profile
 from ..liveness.program import RESULT, TEMPORARY, Buffer, held_per_step
 from ..op_names import FORWARD, RECOMPUTE
 
-# Kinds of operations that take storage of which their tensors say nothing.
+# Kinds of operations that take storage beside that of their tensors.
 _TOLD_BY_THEIR_PROGRAM = (
     *CONVOLUTIONS,
     *("AvgPool", "AvgPool3D", "GatherV2", "MaxPool", "MaxPool3D"),
@@ -69,7 +69,11 @@ class Workspaces:
 
 
 def workspaces_of(
-    layer: Callable[..., Any], traced: Trace, signature: Sequence[tf.TensorSpec], *, is_cut: bool = False
+    layer: Callable[..., Any],
+    traced: Trace,
+    signature: Sequence[tf.TensorSpec],
+    *,
+    is_cut: bool = False,
 ) -> Workspaces | None:
     """Return what ``layer``, a function of tensors like ``signature``, holds by its programs.
 
@@ -108,14 +112,21 @@ def _turn(results: Sequence[tf.Tensor], mixers: Sequence[tf.Tensor]) -> list[tf.
     with tf.name_scope(_TURN):
         mixers = [tf.stop_gradient(m) for m in mixers]  # their gradient would read the results
         total = tf.add_n([tf.cast(tf.reduce_sum(y), tf.float32) for y in results])
-        # A second sum, of which every term needs the first: what made the results is done.
+        # A second sum whose terms all need the first: what made the results is done.
         turns = [tf.reduce_sum(tf.maximum(m, tf.cast(total, m.dtype))) for m in mixers]
         turn = tf.stop_gradient(tf.add_n([tf.cast(t, tf.float32) for t in turns]))
-        return [tf.matmul(tf.reshape(y, (-1, m.shape[0])), m + tf.cast(turn, m.dtype)) for y, m in zip(results, mixers)]
+        return [
+            tf.matmul(tf.reshape(y, (-1, m.shape[0])), m + tf.cast(turn, m.dtype))
+            for y, m in zip(results, mixers)
+        ]
 
 
 def _step_of(
-    called: Callable[..., Any], given: Sequence[tf.TensorSpec], weights: Sequence[Any], *, inputs: int
+    called: Callable[..., Any],
+    given: Sequence[tf.TensorSpec],
+    weights: Sequence[Any],
+    *,
+    inputs: int,
 ) -> Callable[..., Any]:
     """Return the gradients of ``called`` as a function of what is ``given`` and of gradients."""
     differentiable = [n for n, spec in enumerate(given[:inputs]) if spec.dtype.is_floating]

@@ -1,4 +1,4 @@
-"""A Keras functional model that recomputes what lies between its RecomputationCheckpoint layers."""
+"""``Model``: a Keras functional model that recomputes the sections between its checkpoints."""
 
 from __future__ import annotations
 
@@ -40,20 +40,24 @@ from .replicated_training import ReplicatedTraining
 from .saving_advice import warn_without_savings
 from .side_outputs import append_masks
 
-_OPTIONS = "_keras_recompute_options"  # attribute of a clone's outputs, since Keras hands over nothing else
+# An attribute of a clone's outputs, since Keras hands over nothing else.
+_OPTIONS = "_keras_recompute_options"
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
 class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
     """A functional ``keras.Model`` whose training pass keeps only its checkpoints.
 
-    ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. Where a gradient may be asked, whatever ``training`` is,
-    the sections between ``RecomputationCheckpoint`` layers are recomputed in the backward pass; what lies after the last
-    one is not. Equal sections become one loop. Values and gradients are those of the plain model; dropout and statistics
-    too. Inference is the plain model's: calls outside of a tape, ``evaluate``, ``predict``, ``export``. Of a
-    ``tf.function`` that is not traced under a tape it is not known whether one will be around its call, so it is written
-    with sections; for inference alone call the plain model in it. Warns with a RecomputeWarning where there are
-    checkpoints but none saves memory.
+    ``Model(inputs, outputs)`` takes what ``keras.Model`` takes. Where a gradient may be asked,
+    whatever ``training`` is, the sections between ``RecomputationCheckpoint`` layers are recomputed
+    in the backward pass. What lies after the last checkpoint is not recomputed. Equal sections
+    become one loop. Values and gradients are those of the plain model, and so are dropout and
+    statistics.
+
+    Inference is the plain model's: calls outside of a tape, ``evaluate``, ``predict``, ``export``.
+    A ``tf.function`` that is traced outside of a tape may be called under one later. So it is
+    written with sections; for inference alone call the plain model in it. Warns with a
+    RecomputeWarning where there are checkpoints but none saves memory.
 
     Examples:
         >>> dense = keras.layers.Dense(8, "tanh")
@@ -75,7 +79,9 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         set_operation_order(self, order_ignoring_inserted(self.operations, self.outputs))
-        self._levels, self._scan_layers = max(getattr(t, _OPTIONS, (1, False)) for t in self.outputs)
+        self._levels, self._scan_layers = max(
+            getattr(t, _OPTIONS, (1, False)) for t in self.outputs
+        )
         self._start()
         self._replan()
 
@@ -86,7 +92,7 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
 
     @property
     def plan(self) -> ExecutionPlan:
-        """What the training pass runs: which layers form which section, and which sections share a program."""
+        """What the training pass runs: the layers of each section and the sections of each loop."""
         # Layers that were equal but for their weights may not be so any more.
         if self._scan_layers and self._planned_for != self._attributes.number():
             self._planned_for, self._plan = self._attributes.number(), self._make_plan()
@@ -106,29 +112,36 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
 
     @property
     def recomputation_levels(self) -> int:
-        """How many loops runs of equal sections are nested in: each level takes less memory and one more forward pass.
+        """The number of loops that equal sections are nested in.
 
-        Sections are grouped as their number divides: 32 as 8 groups of 4, a prime number not at all. The last section of a
-        model is not among them, because it is not recomputed.
+        Each level takes less memory and one more forward pass. Sections are grouped as their number
+        divides: 32 as 8 groups of 4, a prime number not at all. The last section of a model is not
+        among them, because it is not recomputed.
         """
         return self._levels
 
     @recomputation_levels.setter
     def recomputation_levels(self, levels: int) -> None:
         if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
-            raise InvalidArgumentError(f"recomputation_levels is {levels!r}: it counts loops, so give a whole number from 1 on")
+            raise InvalidArgumentError(
+                f"recomputation_levels is {levels!r}: it counts loops, so give a whole number "
+                "from 1 on"
+            )
         self._levels = levels
         self._replan()
 
     @property
     def scan_layers(self) -> bool:
-        """Whether sections whose layers differ in nothing but the values of their weights become one loop.
+        """Whether sections whose layers differ only in the values of their weights become one loop.
 
-        So do such blocks inside a section, or in a model without checkpoints: there nothing is recomputed that would not be
-        otherwise, but for functions of elements. The program, the time to compile it, and what the process keeps of it then
-        do not grow with the number of blocks; outside XLA, a step holds their weights once more. Layers are equal if they are
-        of one class and hold the same: attributes by value, functions by their code and what it closes over, what is not known
-        by identity. Those that draw random numbers or keep statistics are not taken.
+        So do such blocks inside a section, or in a model without checkpoints. There nothing more is
+        recomputed, except for elementwise functions. Then the number of blocks has no effect on the
+        size of the program, the time to compile it, and what the process keeps of it. Outside XLA,
+        a step holds their weights once more.
+
+        Layers are equal if they are of one class and hold the same: attributes by value, functions
+        by their code and what it closes over, unknown objects by identity. Layers that draw random
+        numbers or keep statistics are left out.
         """
         return self._scan_layers
 
@@ -146,7 +159,11 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
         self.train_function = None
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "recomputation_levels": self._levels, "scan_layers": self._scan_layers}
+        return {
+            **super().get_config(),
+            "recomputation_levels": self._levels,
+            "scan_layers": self._scan_layers,
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Model:
@@ -170,18 +187,21 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
     def _make_plan(self) -> ExecutionPlan:
         graph = self._graph_to_cut
         plan = self._plan_of(graph)
-        marks = [call for call in graph.calls if isinstance(call.operation, RecomputationCheckpoint)]
+        marks = [
+            call for call in graph.calls if isinstance(call.operation, RecomputationCheckpoint)
+        ]
         if marks and not plan.recomputes:
             warnings.warn(
-                f"{self.name!r} has {len(marks)} RecomputationCheckpoint layer(s), but none saves any memory: a checkpoint "
-                f"needs layers in front of it to recompute, and layers behind it that run before it is needed again",
+                f"{self.name!r} has {len(marks)} RecomputationCheckpoint layer(s), but none saves "
+                "any memory: a checkpoint needs layers in front of it to recompute, and layers "
+                "behind it that run before it is needed again",
                 RecomputeWarning,
                 stacklevel=3,
             )
         return plan
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
-        """Run the model as Keras does; its sections through the engine where a gradient may be asked."""
+        """Run the model as Keras does, by sections where a gradient may be asked."""
         with pass_training(training, self):
             run = written(super().call, target_now())
             return run(inputs, training=training, mask=mask, **kwargs)
@@ -223,7 +243,9 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
         if is_dissolved():
             advise_dissolved(f"the model {self.name!r}")
             return False
-        return not has_tangents([*flat, *(backend_variable(v).handle for v in self.trainable_variables)])
+        return not has_tangents(
+            [*flat, *(backend_variable(v).handle for v in self.trainable_variables)]
+        )
 
     def _run_sections(self, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         plan = self._plan_for(current_training())
@@ -236,8 +258,10 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
             self._is_advised = warn_without_savings(self.name, plan, partitions)
         return outputs
 
-    def _run_sections_eagerly(self, plan: ExecutionPlan, flat: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Run each section as compiled functions, which are kept for the next call like this one."""
+    def _run_sections_eagerly(
+        self, plan: ExecutionPlan, flat: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """Run each section as compiled functions, which are kept for the next call of this kind."""
         tensors, masked = append_masks(flat)
         signature = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
         # Sections do not differentiate by what no tape watches.

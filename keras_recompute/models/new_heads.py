@@ -1,7 +1,7 @@
-"""Functional models that are made of the layers of a checkpointed model, such as a new head on one of its layers.
+"""Warnings about new models on layers of a checkpointed model, such as a new head.
 
-Of a layer Keras knows the first of its calls, ``layer.output``, which is that in the plain model. What is built
-on that runs the plain graph: the checkpoints are not in it, and nothing is recomputed.
+Keras knows the first call of a layer, ``layer.output``, and that is the one in the plain model.
+What is built on it runs the plain graph: the checkpoints are not in it, and nothing is recomputed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _checkpointed: weakref.WeakKeyDictionary[keras.layers.Layer, str] = weakref.Weak
 
 
 def watch_for_new_heads(model: keras.Model) -> None:
-    """Warn once of each plain model that is made of layers of ``model`` from now on, when it trains."""
+    """Warn once about each plain model made of layers of ``model`` later, when it trains."""
     _look_at_new_models()
     for layer in model.layers:
         if layer.variables:
@@ -48,10 +48,11 @@ def _look_at(new: Any) -> None:
             return
         is_said.append(True)
         warnings.warn(
-            f"{model.name!r} runs {len(taken)} layers of {owner!r} without its checkpoints and recomputes nothing: it is "
-            f"built on the outputs of layers, which are those of the plain model. Make the new model recompute by "
-            f"keras_recompute.checkpointed(model, ...), or build it on {owner!r}'s own output by "
-            f"keras_recompute.Model(inputs, outputs)",
+            f"{model.name!r} runs {len(taken)} layers of {owner!r} without its checkpoints and "
+            "recomputes nothing: it is built on the outputs of layers, which are those of the "
+            "plain model. Make the new model recompute by keras_recompute.checkpointed(model, "
+            f"...), or build it on {owner!r}'s own output by keras_recompute.Model(inputs, "
+            "outputs)",
             RecomputeWarning,
             stacklevel=2,
         )

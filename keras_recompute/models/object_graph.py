@@ -190,7 +190,9 @@ class ObjectGraph:
         calls = []
         outer, self._value_number = self._value_number, number_of
         for call in graph.calls:
-            calls.append((self.key(call.operation), self.key((call.args, call.kwargs, call.training))))
+            calls.append(
+                (self.key(call.operation), self.key((call.args, call.kwargs, call.training)))
+            )
             for key in call.outputs:
                 numbers[key] = len(numbers)
         self._value_number = outer
@@ -220,7 +222,8 @@ class ObjectGraph:
         state = None
         if type(value).__module__.split(".")[0] not in _OPAQUE_PACKAGES:
             state = _state(value)
-        # What has no attributes and is not called, such as a sentinel, can only be told by identity.
+        # What has no attributes and is not called, such as a sentinel, can only be told by
+        # identity.
         if state is None or not (state or callable(value)):
             return self._identity(value)
         if not is_of_known_package(type(value)):
@@ -253,7 +256,7 @@ def _of_models() -> frozenset[str]:
 
 
 def _is_container(value: Any) -> bool:
-    """Whether it is a container of Python's, or one of those that Keras puts in its place."""
+    """Whether it is one of Python's containers, or one that Keras puts in its place."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value).__bases__ == (tuple,)  # not of a class with attributes of its own
     is_wrapper = type(value).__module__.split(".")[0] in ("keras", "tensorflow", "collections")

@@ -109,8 +109,10 @@ def _section_key(section: Section, fingerprints: Fingerprints) -> Hashable:
 
 
 def _loop_key(loop: SectionLoop) -> Hashable:
-    """Return what its sections are equal in, which layers are given the weights of others, and
-    which values leave a section.
+    """Return a key that is equal for equal loops.
+
+    It has what the sections are equal in, the layers that are given the weights of others, and the
+    values that leave a section.
     """
     operations = [call.operation for call in loop.calls]
     made = [key for call in loop.calls for key in call.outputs]
@@ -126,7 +128,10 @@ def _rebound(partition: Partition, first: Step, step: Step) -> Partition | None:
     pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(step.calls))))
     both = []
     for one, other in pairs:
-        both += [(backend_variable(a), backend_variable(b)) for a, b in zip(one.variables, other.variables)]
+        both += [
+            (backend_variable(a), backend_variable(b))
+            for a, b in zip(one.variables, other.variables)
+        ]
     variables = {id(a): b for a, b in both}
     handles = {id(a.handle): b.handle for a, b in both}
     trace = partition.joint.trace

@@ -1,9 +1,10 @@
-"""The predicted peak of a model: its layers as a chain of steps, and the cheapest sections of it within a budget.
+"""The predicted peak of a model as a chain of steps, and its cheapest sections within a budget.
 
-The layers of a model in running order are a chain of steps, cut wherever all that ran before leads to one layer. Each step has
-the bytes that cross its border, the bytes that its backward pass needs and its cost, measured by ``measure``. What a Model
-carries out is one replay of each section but the last, so the best such sections within the budget are taken, exactly:
-``planning.single_replay``. ``optimal_plan`` would replay steps more often in less memory, which no Model does.
+The layers of a model in running order are a chain of steps, cut wherever all earlier calls lead to
+one layer. Each step has the bytes that cross its border, the bytes that its backward pass needs and
+its cost, all measured by ``layer_cost``. A Model replays each section but the last once. So the
+best such sections within the budget are taken, exactly: ``planning.single_replay``.
+``optimal_plan`` would replay steps more often in less memory, which no Model does.
 """
 
 from __future__ import annotations
@@ -34,11 +35,15 @@ Sections = tuple[int, ...]  # their first steps
 
 @dataclass(frozen=True)
 class Prediction:
-    """``chain`` is the model in sections; without checkpoints it stands in no section, and needs ``plain_peak_bytes``.
+    """What the plans of a model are predicted to need and to cost.
 
-    ``places`` are the positions of the calls that end a step. ``cut_seconds`` has the calls of recurrent layers, by position,
-    with the cost of their forward pass: cut along time, they run forward once more. Where that is all that is done, a model
-    needs ``cut_peak_bytes``.
+    Attributes:
+        chain: The model in sections.
+        plain_peak_bytes: The peak without checkpoints, where no layer stands in a section.
+        places: Positions of the calls that end a step.
+        cut_seconds: Calls of recurrent layers, by position, with the cost of their forward pass.
+            Cut along time, they run forward once more.
+        cut_peak_bytes: The peak where nothing but that is done.
     """
 
     chain: Chain
@@ -54,7 +59,7 @@ class Prediction:
         return self.outcome(sections).peak_bytes
 
     def outcome(self, sections: Sections) -> Outcome:
-        """Return what these sections cost, each kept whole; a section's input stays as long as it runs."""
+        """Return what these sections cost, each kept whole; its input stays as long as it runs."""
         return simulate(self.chain, section_actions_keeping_inputs(len(self.chain), sections))
 
     def extra_seconds(self, sections: Sections) -> float:
@@ -67,14 +72,16 @@ class Prediction:
         return self.outcome(sections).seconds - self.chain.plain_seconds + cut
 
     def cheapest_sections(self, *, budget_bytes: int) -> Sections:
-        """Return the sections that replay least; of those equally cheap, the ones with the smallest peak.
+        """Return the sections that replay least, and of several such those with the smallest peak.
 
         Raises BudgetTooSmallError, which carries the smallest budget that would do.
         """
         if budget_bytes >= self.plain_peak_bytes:
             return (0,)
         chain = self.chain
-        enough = chain.plain_peak_bytes - chain.fixed_bytes - 1  # less than the whole model as one section
+        enough = (
+            chain.plain_peak_bytes - chain.fixed_bytes - 1
+        )  # less than the whole model as one section
         room = min(budget_bytes - chain.fixed_bytes, enough)
         fitting = partial(single_replay_sections, chain, keeps_inputs=True)
         smallest_room = partial(smallest_room_bytes, chain, keeps_inputs=True)
@@ -82,15 +89,24 @@ class Prediction:
         if sections is None:
             least = max(0, smallest_room(seconds=float("inf"), room_bytes=enough))
             fits = fitting(room_bytes=least) is not None
-            smallest = min(chain.fixed_bytes + least, self.plain_peak_bytes) if fits else self.plain_peak_bytes
-            raise BudgetTooSmallError("any sections", budget_bytes=budget_bytes, smallest_budget_bytes=smallest)
+            smallest = (
+                min(chain.fixed_bytes + least, self.plain_peak_bytes)
+                if fits
+                else self.plain_peak_bytes
+            )
+            raise BudgetTooSmallError(
+                "any sections", budget_bytes=budget_bytes, smallest_budget_bytes=smallest
+            )
         seconds = replay_seconds(chain, sections)
         leanest = fitting(room_bytes=smallest_room(seconds=seconds, room_bytes=room))
         assert leanest is not None  # the room was found by asking just this
         return leanest
 
     def sections_for_all_budgets(self) -> list[Sections]:
-        """Return the cheapest sections for ever smaller budgets, each at most ``_STEP`` of the peak before it."""
+        """Return the cheapest sections for smaller and smaller budgets.
+
+        Each budget is at most ``_STEP`` of the peak before it.
+        """
         found: list[Sections] = []
         fixed_bytes, budget_bytes = self.chain.fixed_bytes, self.plain_peak_bytes
         while True:
@@ -104,14 +120,18 @@ class Prediction:
             if found and sections == found[-1]:
                 return found
             found.append(sections)
-            budget_bytes = fixed_bytes + int((min(self.peak_bytes(sections), budget_bytes) - fixed_bytes) * _STEP)
+            budget_bytes = fixed_bytes + int(
+                (min(self.peak_bytes(sections), budget_bytes) - fixed_bytes) * _STEP
+            )
 
 
-def predict(graph: Graph, specs: Mapping[Key, tf.TensorSpec], *, fixed_bytes: int, timed: bool) -> Prediction:
+def predict(
+    graph: Graph, specs: Mapping[Key, tf.TensorSpec], *, fixed_bytes: int, timed: bool
+) -> Prediction:
     """Measure the calls of ``graph``, whose values have the types and shapes of ``specs``.
 
-    ``fixed_bytes`` are alive whatever the plan. So are results, and their gradients, until the step that makes them has run
-    backward: those of the last step count as its activations.
+    ``fixed_bytes`` are alive whatever the plan. So are results and their gradients, until the
+    step that makes them has run backward. Of the last step they count as its activations.
     """
     places = _places(graph.calls)
     profiler = LayerProfiler(specs, timed=timed)
@@ -120,6 +140,7 @@ def predict(graph: Graph, specs: Mapping[Key, tf.TensorSpec], *, fixed_bytes: in
     section = _held(graph.calls, measured, values, in_section=True)
     plain = _held(graph.calls, measured, values, in_section=False)
     states, activations, plain_activations, cut_activations, costs = [], [], [], [], []
+    working, plain_working, cut_working = [], [], []
     for before, end in pairwise([-1, *places]):
         states.append(values.crossing_bytes(before))
         results_bytes = 2 * values.result_bytes(before, end)
@@ -129,17 +150,20 @@ def predict(graph: Graph, specs: Mapping[Key, tf.TensorSpec], *, fixed_bytes: in
         kept_bytes = results_bytes + values.made_bytes(section.kept, before, end)
         plain_kept_bytes = results_bytes + values.made_bytes(plain.kept, before, end)
         calls = range(before + 1, end + 1)
-        own = min(sum(section.own_bytes[n] for n in calls), sum(plain.own_bytes[n] for n in calls))
-        activations.append(own + kept_bytes)
-        plain_activations.append(sum(plain.own_bytes[n] for n in calls) + plain_kept_bytes)
+        section_own = sum(section.own_bytes[n] for n in calls)
+        plain_own = sum(plain.own_bytes[n] for n in calls)
         cut_own = sum(_cut(measured, section, plain, n).own_bytes[n] for n in calls)
+        activations.append(min(section_own, plain_own) + kept_bytes)
+        plain_activations.append(plain_own + plain_kept_bytes)
         cut_activations.append(cut_own + plain_kept_bytes)
         costs.append(sum(measured[n].cost for n in calls))
-    steps = [range(before + 1, end + 1) for before, end in pairwise([-1, *places])]
+        working.append(max(section.working_bytes[n] for n in calls))
+        plain_working.append(max(plain.working_bytes[n] for n in calls))
+        cut_working.append(max(_cut(measured, section, plain, n).working_bytes[n] for n in calls))
     chain = Chain(
         state_bytes=states,
         activation_bytes=activations,
-        working_bytes=[max(section.working_bytes[n] for n in step) for step in steps],
+        working_bytes=working,
         forward_seconds=costs,
         backward_seconds=[_BACKWARD * cost for cost in costs],
         fixed_bytes=fixed_bytes,
@@ -147,19 +171,21 @@ def predict(graph: Graph, specs: Mapping[Key, tf.TensorSpec], *, fixed_bytes: in
     plain_chain = replace(
         chain,
         activation_bytes=plain_activations,
-        working_bytes=[max(plain.working_bytes[n] for n in step) for step in steps],
+        working_bytes=plain_working,
     )
     cut_peak_bytes = replace(
         chain,
         activation_bytes=cut_activations,
-        working_bytes=[max(_cut(measured, section, plain, n).working_bytes[n] for n in step) for step in steps],
+        working_bytes=cut_working,
     ).plain_peak_bytes
     cut_seconds = {n: needs.cost for n, needs in enumerate(measured) if needs.is_cut}
-    return Prediction(chain, plain_chain.plain_peak_bytes, tuple(places), cut_seconds, cut_peak_bytes)
+    return Prediction(
+        chain, plain_chain.plain_peak_bytes, tuple(places), cut_seconds, cut_peak_bytes
+    )
 
 
 def _places(calls: Sequence[Call]) -> list[int]:
-    """Return the positions of the calls that all calls before them lead to, and the last position of all."""
+    """Return the positions of calls that all earlier calls lead to, and the last position."""
     found = [n for n, needed in enumerate(ancestors(calls)) if needed == (1 << (n + 1)) - 1]
     return [*(n for n in found if n < len(calls) - 1), len(calls) - 1]
 
@@ -176,11 +202,13 @@ class _Values:
 
     def crossing_bytes(self, before: int) -> int:
         """Return the bytes that calls up to ``before`` make and later ones read."""
-        made = (key for key, n in self._made_by.items() if n <= before < self._last_reader.get(key, -1))
+        made = (
+            key for key, n in self._made_by.items() if n <= before < self._last_reader.get(key, -1)
+        )
         return sum(self.bytes_of[key] for key in made if key not in self._lasting)
 
     def made_bytes(self, kept: Set[Key], before: int, end: int) -> int:
-        """Return the bytes of ``kept`` values that are made behind call ``before``, up to ``end``."""
+        """Return the bytes of ``kept`` values made behind call ``before``, up to ``end``."""
         made = (key for key in kept if before < self._made_by.get(key, -1) <= end)
         return sum(self.bytes_of[key] for key in made if key not in self._lasting)
 
@@ -192,7 +220,7 @@ class _Values:
 
 @dataclass(frozen=True)
 class _Held:
-    """``kept`` values stay for the backward pass; of each call bytes of its own, and working bytes."""
+    """The values ``kept`` for the backward pass, and the own and working bytes of calls."""
 
     kept: Set[Key]
     own_bytes: Sequence[int]
@@ -204,7 +232,9 @@ def _cut(measured: Sequence[LayerCost], section: _Held, plain: _Held, number: in
     return section if measured[number].is_cut else plain
 
 
-def _held(calls: Sequence[Call], measured: Sequence[LayerCost], values: _Values, *, in_section: bool) -> _Held:
+def _held(
+    calls: Sequence[Call], measured: Sequence[LayerCost], values: _Values, *, in_section: bool
+) -> _Held:
     """Return what the ``calls`` hold in a section, or in a model without checkpoints.
 
     What a backward pass computes with again is followed, through the calls that make it, to the
@@ -223,7 +253,9 @@ def _held(calls: Sequence[Call], measured: Sequence[LayerCost], values: _Values,
         again.update(call.inputs[i] for i in needs.reads)
         sources_of_outputs = needs.sources_in_section if in_section else needs.sources
         for number, (key, sources) in enumerate(zip(call.outputs, sources_of_outputs)):
-            is_array = sources is None or (not in_section and _is_made_of_several(size[key], sources))
+            is_array = sources is None or (
+                not in_section and _is_made_of_several(size[key], sources)
+            )
             if key in arrays or number in needs.needs or (key in again and is_array):
                 kept.add(key)
             if key in again and not is_array and sources is not None:

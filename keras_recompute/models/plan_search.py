@@ -1,4 +1,4 @@
-"""The plans that there are for a model, and the search for the cheapest one whose compiled program fits."""
+"""The plans of a model, and the search for the cheapest one whose compiled program fits."""
 
 from __future__ import annotations
 
@@ -27,27 +27,34 @@ Known = dict[Any, int]  # by sections, or by the paths of layers
 class MemoryPlan:
     """Where the checkpoints are and what they are predicted to do.
 
-    Peaks are of the training step that ``fit`` runs, in bytes: weights, gradients, what the optimiser keeps, activations; the
-    batch that is fed in is not among them. Of a model that is not compiled the optimiser is SGD; ``method`` says so.
+    Peaks are of the training step that ``fit`` runs, in bytes: weights, gradients, what the
+    optimiser keeps, activations; the batch that is fed in is not among them. Of a model that is not
+    compiled the optimiser is SGD; ``method`` says so.
 
     Attributes:
         checkpoints: Names of the layers behind which they stand.
-        layers: Paths of layers that are recomputed one by one instead: recurrent layers, cut along time, where that is enough;
-            or blocks, where no place for checkpoints was enough, and one layer, such as an encoder, holds most of the
-            activations in the equal blocks inside it.
+        layers: Paths of layers that are recomputed one by one instead: recurrent layers, cut along
+            time, where that is enough; or blocks, where no place for checkpoints was enough, and
+            one layer, such as an encoder, holds most of the activations in the equal blocks inside
+            it.
         budget_bytes: The budget that was given, or the memory of the device.
-        predicted_peak_bytes: The peak with these checkpoints; with blocks in ``layers`` what was compiled.
-        plain_peak_bytes: The peak without any: found like that of the plan where one was, else predicted.
-        time_ratio: The cost of a step over that of a step without checkpoints. Of a model that is no graph of layers, what it
-            is at most: one forward pass more.
-        chain: What was measured, one step per place where a checkpoint could stand; None for a model that is no
-            graph of layers.
-        compiled_peak_bytes: The peak that was found by compiling, or with ``device`` what a run needs there; None where nothing
-            was compiled.
-        measured_peak_bytes: The peak that was measured in the process, without jit, where XLA cannot compile the model.
-        method: How the peak was found: compiled or measured, and with which loss and optimiser; empty for a prediction alone.
+        predicted_peak_bytes: The peak with these checkpoints; with blocks in ``layers`` what was
+            compiled.
+        plain_peak_bytes: The peak without any: found like that of the plan where one was, else
+            predicted.
+        time_ratio: The cost of a step over that of a step without checkpoints. Of a model that is
+            no graph of layers, what it is at most: one forward pass more.
+        chain: What was measured, one step per place where a checkpoint could stand; None for a
+            model that is no graph of layers.
+        compiled_peak_bytes: The peak that was found by compiling, or with ``device`` what a run
+            needs there; None where nothing was compiled.
+        measured_peak_bytes: The peak that was measured in the process, without jit, where XLA
+            cannot compile the model.
+        method: How the peak was found: compiled or measured, and with which loss and optimiser;
+            empty for a prediction alone.
         jit_seconds: What a step takes on this machine with ``jit_compile=True``, and
-        graph_seconds: with ``jit_compile=False``, both without the optimiser; None where nothing was timed.
+        graph_seconds: with ``jit_compile=False``, both without the optimiser; None where nothing
+            was timed.
     """
 
     checkpoints: tuple[str, ...]
@@ -64,19 +71,30 @@ class MemoryPlan:
     method: str = ""
 
     def __str__(self) -> str:
-        where = f"{len(self.checkpoints)} checkpoints" if self.checkpoints else "no checkpoints, the plain model fits"
+        where = (
+            f"{len(self.checkpoints)} checkpoints"
+            if self.checkpoints
+            else "no checkpoints, the plain model fits"
+        )
         if self.layers:
             where = f"{len(self.layers)} layers recomputed one by one"
-        compiled = "" if self.compiled_peak_bytes is None else f", compiled {format_bytes(self.compiled_peak_bytes)}"
+        compiled = (
+            ""
+            if self.compiled_peak_bytes is None
+            else f", compiled {format_bytes(self.compiled_peak_bytes)}"
+        )
         if self.measured_peak_bytes is not None:
             compiled = f", measured in the process {format_bytes(self.measured_peak_bytes)}"
         timed = ""
         if self.jit_seconds is not None and self.graph_seconds is not None:
-            timed = f"; a step takes {self.jit_seconds:.2g} s with jit, {self.graph_seconds:.2g} s without"
+            timed = (
+                f"; a step takes {self.jit_seconds:.2g} s with jit, "
+                f"{self.graph_seconds:.2g} s without"
+            )
         return (
             f"{where}: predicted peak {format_bytes(self.predicted_peak_bytes)}{compiled} within "
-            f"{format_bytes(self.budget_bytes)}, {format_bytes(self.plain_peak_bytes)} without; time x {self.time_ratio:.2f}"
-            f"{timed}{f' ({self.method})' if self.method else ''}"
+            f"{format_bytes(self.budget_bytes)}, {format_bytes(self.plain_peak_bytes)} without; "
+            f"time x {self.time_ratio:.2f}{timed}{f' ({self.method})' if self.method else ''}"
         )
 
 
@@ -113,7 +131,10 @@ class Candidates:
         return checkpointed(self.model, layers=lambda each: each in recurrent), plan
 
     def with_blocks(self, compiled: CompiledPeaks) -> tuple[Model, MemoryPlan] | None:
-        """Return the plan to recompute the equal blocks inside the largest layer, compiled; None if there are none."""
+        """Return the compiled plan that recomputes equal blocks inside the largest layer.
+
+        None if there are none.
+        """
         number, inside = self.largest()
         blocks = _blocks(inside)
         if not blocks:
@@ -121,22 +142,36 @@ class Candidates:
         layers = tuple(block.path or block.name for block in blocks)
         candidate = checkpointed(self.model, layers=lambda each: each in blocks)
         bytes_needed = compiled.peak_bytes(layers, lambda: candidate)
-        plan = self._plan(layers=layers, peak_bytes=bytes_needed, extra_seconds=self.prediction.chain.forward_seconds[number])
+        plan = self._plan(
+            layers=layers,
+            peak_bytes=bytes_needed,
+            extra_seconds=self.prediction.chain.forward_seconds[number],
+        )
         return candidate, compiled.with_peak(plan, bytes_needed)
 
     def largest(self) -> tuple[int, Any]:
-        """Return the step that holds more than half of the activations, and its layer if there are layers inside; else None."""
+        """Return the step with more than half of the activations, and its layer.
+
+        None stands for the layer where there is no such step, or no layers inside to recompute.
+        """
         held = self.prediction.chain.activation_bytes
         number = max(range(len(held)), key=held.__getitem__)
         position = self.prediction.places[number]
         if position in self.prediction.cut_seconds:  # its time steps are what it holds
             return number, None
         layer = self.graph.calls[position].operation
-        is_composite = isinstance(layer, keras.layers.Layer) and layers_in(layer, include_self=False)
+        is_composite = isinstance(layer, keras.layers.Layer) and layers_in(
+            layer, include_self=False
+        )
         return number, layer if is_composite and 2 * max(held) > sum(held) else None
 
     def _plan(
-        self, *, peak_bytes: int, extra_seconds: float, checkpoints: tuple[str, ...] = (), layers: tuple[str, ...] = ()
+        self,
+        *,
+        peak_bytes: int,
+        extra_seconds: float,
+        checkpoints: tuple[str, ...] = (),
+        layers: tuple[str, ...] = (),
     ) -> MemoryPlan:
         chain = self.prediction.chain
         return MemoryPlan(
@@ -151,22 +186,28 @@ class Candidates:
 
 
 class CompiledPeaks:
-    """What the programs of plans need, found once for each.
+    """The peaks of plans whose programs were compiled, each found once.
 
-    ``peaks`` are the ``needed_bytes`` by the programs of the training step; None where the user says what counts.
+    ``needed_bytes`` returns the peak of a model. ``peaks`` has the compiled training steps that it
+    comes from; None where the user gave the function.
     """
 
-    def __init__(self, needed_bytes: Callable[[Model], int], known: Known, peaks: StepPeaks | None = None) -> None:
+    def __init__(
+        self, needed_bytes: Callable[[Model], int], known: Known, peaks: StepPeaks | None = None
+    ) -> None:
         self._needed_bytes, self.known, self._peaks = needed_bytes, known, peaks
 
     def peak_bytes(self, where: Any, candidate: Callable[[], Model]) -> int:
-        """Return what the program needs that recomputes at ``where``, which are sections or paths of layers."""
+        """Return the peak of the program that recomputes at ``where``.
+
+        ``where`` are sections or paths of layers. ``candidate`` makes the model.
+        """
         if where not in self.known:
             self.known[where] = self._needed_bytes(candidate())
         return self.known[where]
 
     def with_peak(self, plan: MemoryPlan, bytes_needed: int) -> MemoryPlan:
-        """Return ``plan`` with what was found to be its peak, and how."""
+        """Return ``plan`` with the peak that was found, and how it was found."""
         if self._peaks is None:
             return replace(plan, compiled_peak_bytes=bytes_needed)
         if self._peaks.refusal is None:
@@ -182,17 +223,21 @@ def cheapest_predicted(candidates: Candidates) -> tuple[Model, MemoryPlan]:
         return candidates.with_time_sections()
     with _naming_what_holds_most(candidates):
         try:
-            return candidates.with_checkpoints(prediction.cheapest_sections(budget_bytes=budget_bytes))
+            return candidates.with_checkpoints(
+                prediction.cheapest_sections(budget_bytes=budget_bytes)
+            )
         except BudgetTooSmallError as refusal:
             smallest = min(refusal.smallest_budget_bytes, cut_bytes)
-            raise BudgetTooSmallError("any plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest) from refusal
+            raise BudgetTooSmallError(
+                "any plan", budget_bytes=budget_bytes, smallest_budget_bytes=smallest
+            ) from refusal
 
 
 def cheapest_verified(candidates: Candidates, compiled: CompiledPeaks) -> tuple[Model, MemoryPlan]:
-    """Return the cheapest plan that was found to fit: the plain model, recurrent layers cut along time if there are any,
-    checkpoints, or blocks inside a layer.
+    """Return the cheapest plan that was found to fit.
 
-    The plain model is asked first. Where it fits nothing is recomputed; where it does not, whatever fits needs less.
+    The plain model is compiled first. Where it fits nothing is recomputed. Where it does not, the
+    plan may be to cut recurrent layers along time, then checkpoints, then blocks inside a layer.
     """
 
     def needed(sections: Sections) -> int:
@@ -220,20 +265,30 @@ def cheapest_verified(candidates: Candidates, compiled: CompiledPeaks) -> tuple[
     return candidate, compiled.with_peak(plan, needed(fitting))
 
 
-def _cheapest_sections(candidates: Candidates, needed: Callable[[Sections], int], known: Known) -> Sections:
-    """Return the first of all options, cheapest first, whose ``needed`` bytes are in the budget, as of all after it.
+def _cheapest_sections(
+    candidates: Candidates, needed: Callable[[Sections], int], known: Known
+) -> Sections:
+    """Return the first of all options, cheapest first, whose ``needed`` bytes are in the budget.
 
-    The search begins with what is predicted to fit and goes on by halves. ``known`` has the needs that were found before, and
-    those found here. Raises BudgetTooSmallError with the smallest budget that was found to do.
+    The options behind it fit too. The search begins with the option that is predicted to fit and
+    goes on by halves. ``known`` has the needs that were found before, and those found here are
+    added. Raises BudgetTooSmallError with the smallest budget that was found to do.
     """
     prediction, budget_bytes = candidates.prediction, candidates.budget_bytes
     options = [sections for sections in prediction.sections_for_all_budgets() if sections != PLAIN]
     if not options:
         raise too_small(budget_bytes, known)
-    enough = min((n for n, s in enumerate(options) if known.get(s, budget_bytes + 1) <= budget_bytes), default=len(options))
-    predicted = (n for n, sections in enumerate(options) if prediction.peak_bytes(sections) <= budget_bytes)
+    enough = min(
+        (n for n, s in enumerate(options) if known.get(s, budget_bytes + 1) <= budget_bytes),
+        default=len(options),
+    )
+    predicted = (
+        n for n, sections in enumerate(options) if prediction.peak_bytes(sections) <= budget_bytes
+    )
     guess = next(predicted, len(options) - 1)
-    chosen = bisect_smallest(enough, lambda n: needed(options[n]) <= budget_bytes, guesses=[guess, guess - 1, guess + 1])
+    chosen = bisect_smallest(
+        enough, lambda n: needed(options[n]) <= budget_bytes, guesses=[guess, guess - 1, guess + 1]
+    )
     if chosen == len(options):
         raise too_small(budget_bytes, known)
     return options[chosen]
@@ -241,34 +296,45 @@ def _cheapest_sections(candidates: Candidates, needed: Callable[[Sections], int]
 
 @contextmanager
 def _naming_what_holds_most(candidates: Candidates) -> Iterator[None]:
-    """Add to a refusal the layer that holds more than half of the activations, if there are layers inside to recompute."""
+    """Add to a refusal the layer that holds more than half of the activations.
+
+    It is added only where there are layers inside to recompute.
+    """
     try:
         yield
     except BudgetTooSmallError as refusal:
         largest = candidates.largest()[1]
         if largest is not None:
             said = (
-                f"{refusal}. Most of the activations are those of the layers inside {largest.name!r}, a "
-                f"{type(largest).__name__}, where a plan puts no checkpoints: checkpointed(model, layers=...) recomputes them "
-                f"one by one"
+                f"{refusal}. Most of the activations are those of the layers inside "
+                f"{largest.name!r}, a {type(largest).__name__}, where a plan puts no checkpoints: "
+                "checkpointed(model, layers=...) recomputes them one by one"
             )
             refusal.args = (said,)
         raise
 
 
 def _blocks(layer: Any) -> list[Any]:
-    """Return the layers inside ``layer`` of the class that has several instances there, and most layers in each."""
+    """Return the equal layers inside ``layer`` that hold the most layers each.
+
+    They are all instances of one class, and at least two.
+    """
     by_class: dict[type, list[Any]] = {}
     for each in dict.fromkeys(layers_in(layer, include_self=False) if layer is not None else ()):
         by_class.setdefault(type(each), []).append(each)
-    several = [alike for alike in by_class.values() if len(alike) > 1 and len(layers_in(alike[0])) > 1]
+    several = [
+        alike for alike in by_class.values() if len(alike) > 1 and len(layers_in(alike[0])) > 1
+    ]
     return max(several, key=lambda alike: len(layers_in(alike[0])), default=[])
 
 
 def too_small(budget_bytes: int, known: Known) -> BudgetTooSmallError:
-    """Return the refusal that names the least that was found to do, which may be what the plain model needs."""
+    """Return the refusal with the smallest peak that was found, which may be the plain model's."""
     smallest = min(known.values())
     what = "any plan that was compiled"
     if smallest == known.get(PLAIN):
-        what = "the plain model, which needs no more than any plan with recomputation that was compiled,"
+        what = (
+            "the plain model, which needs no more than any plan with recomputation that was "
+            "compiled,"
+        )
     return BudgetTooSmallError(what, budget_bytes=budget_bytes, smallest_budget_bytes=smallest)

@@ -1,4 +1,4 @@
-"""``plan``: checkpoints for a Keras model chosen by a memory budget, predicted and then proved by compiling."""
+"""``plan``: choose checkpoints for a Keras model by a memory budget, verified by compiling."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ from .layer_cost import spec_bytes
 from .layer_plan import plan_layers
 from .model import Model
 from .peak_prediction import predict
-from .plan_search import Candidates, CompiledPeaks, Known, MemoryPlan, cheapest_predicted, cheapest_verified
+from .plan_search import (
+    Candidates,
+    CompiledPeaks,
+    Known,
+    MemoryPlan,
+    cheapest_predicted,
+    cheapest_verified,
+)
 from .step_peak import StepPeaks
 from .step_time import step_seconds
 from .trained_step import trained_step
@@ -41,44 +48,53 @@ def plan(
     needed_bytes: Callable[[Model], int] | None = None,
     device: str | None = None,
 ) -> tuple[Model, MemoryPlan]:
-    """Return ``model`` with checkpoints so that training needs at most ``memory_budget``, and the plan.
+    """Return ``model`` with checkpoints so that training fits ``memory_budget``, and the plan.
 
-    The two models share layers and weights, and the result is not compiled. The cheapest plan that fits is taken; a larger
-    budget never costs more. A prediction is no proof: compilers keep more or less than it says (docs/choosing.md). So a few
-    plans are compiled by XLA, and the one that is returned was found to fit. That takes as long as that many first steps. What
-    is compiled is the step that ``fit`` runs, with the optimizer that the model is compiled with, else SGD, and with its loss
-    where ``sample`` has targets, else half the sum of the squares of its outputs; ``plan.method`` says which. The plain model
-    is compiled first: where it fits it is what comes back, without checkpoints, and no plan needs more.
+    The two models share layers and weights, and the result is not compiled. The cheapest plan that
+    fits is taken; a larger budget never costs more.
 
-    Where XLA lacks an operation of the model, as of RandomZoom, the step is measured in the process instead: it runs without
-    jit, twice for each plan, and all variables keep their values.
+    A prediction is no proof: compilers keep more or less than it says (docs/choosing.md). So a few
+    plans are compiled by XLA, and the one that is returned was found to fit. That takes as long as
+    that many first steps. What is compiled is the step that ``fit`` runs. Its optimizer is the one
+    that the model is compiled with, else SGD. Its loss is the model's where ``sample`` has targets,
+    else half the sum of the squares of its outputs; ``plan.method`` says which. The plain model is
+    compiled first. Where it fits it is returned without checkpoints, and no plan needs more.
 
-    Where no place for checkpoints is enough, and one layer holds more than half of the activations in equal blocks inside it,
-    as the encoder of a vision transformer does, the plan is to recompute these blocks one by one, if that fits when compiled.
+    Where XLA lacks an operation of the model, such as RandomZoom, the step is measured in the
+    process instead: it runs without jit, twice for each plan, and all variables keep their values.
+
+    Where no place for checkpoints is enough, equal blocks inside one layer are recomputed one by
+    one, if that fits when compiled. The layer must hold more than half of the activations in them,
+    as the encoder of a vision transformer does.
 
     Args:
-        model: What ``checkpointed`` takes for ``every``, without checkpoints. Or a model whose ``call`` is its own, such as one
-            with a ``train_step``, and a ``sample``: then the plan is which kind of layer inside is recomputed call by call, as
-            by ``checkpointed(layers=)``, and the step that is compiled is its own.
-        memory_budget: A number of bytes, or a text such as ``"128MiB"``; ``"device"`` is all that ``device`` has.
-        batch_size: Sequences or images of a batch. It may be left out where the inputs have a fixed one.
-        sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them), by which open sizes are fixed: of
-            the batch, where ``batch_size`` is not given, and of sequences.
-        timed: Compare costs by running each layer, and not by operation counts. And say of the result what a step takes here,
-            with jit and without: which is faster depends on the layers (docs/choosing.md). The weights stay as they are.
+        model: What ``checkpointed`` takes for ``every``, without checkpoints. Or a model whose
+            ``call`` is its own, such as one with a ``train_step``, and a ``sample``. Then the plan
+            says which kind of layer inside is recomputed call by call, as by
+            ``checkpointed(layers=)``, and the step that is compiled is its own.
+        memory_budget: A number of bytes, or a text such as ``"128MiB"``; ``"device"`` is all that
+            ``device`` has.
+        batch_size: Sequences or images of a batch. It may be left out where the inputs have a fixed
+            one.
+        sample: A batch as it is given to ``fit`` (``x``, ``(x, y)``, or a data set of them). It
+            fixes open sizes: of the batch, where ``batch_size`` is not given, and of sequences.
+        timed: Compare costs by running each layer, and not by operation counts. The plan then has
+            the time of a step on this machine, with jit and without: which is faster depends on the
+            layers (docs/choosing.md). The weights stay as they are.
         prove: False: the prediction alone decides.
         needed_bytes: A proof of your own: it is given a model and returns what its program needs.
-        device: A name of ``kr.liveness.devices()``, such as ``"h100"``: plans are compiled for that device, which need not be
-            here, and what is compared with the budget is all that a run needs there, the batch included. ``"local"`` is the
-            first GPU that is here, or this machine.
+        device: A name of ``kr.liveness.devices()``, such as ``"h100"``. Plans are compiled for that
+            device, which need not be here. All that a run needs there is compared with the budget,
+            the batch included. ``"local"`` is the first GPU that is here, or this machine.
 
     Returns:
         What ``checkpointed`` returns, and a ``MemoryPlan``.
 
     Raises:
         BudgetTooSmallError: No plan fits; it has the smallest budget that would do.
-        InvalidArgumentError: A model of another kind, one that has checkpoints already or no trainable weights, a size that
-            stays unknown, a sample that does not fit, or an unknown device.
+        InvalidArgumentError: A model of another kind, one that has checkpoints already or no
+            trainable weights, a size that stays unknown, a sample that does not fit, or an unknown
+            device.
         DeviceError: The compiler of ``device`` is not installed, or refuses the program.
         UnsupportedError: A layer cannot be measured.
 
@@ -97,16 +113,24 @@ def plan(
         if not prove or timed:
             option = "timed=True" if timed else "prove=False"
             raise InvalidArgumentError(
-                f"{option} is for a model that runs a graph of layers: {model.name!r}, a {type(model).__name__}, is planned by "
-                f"compiling its training step"
+                f"{option} is for a model that runs a graph of layers: {model.name!r}, a "
+                f"{type(model).__name__}, is planned by compiling its training step"
             )
         device_name = target.name if target else None
-        return plan_layers(model, budget_bytes=budget_bytes, sample=sample, needed_bytes=needed_bytes, device=device_name)
+        return plan_layers(
+            model,
+            budget_bytes=budget_bytes,
+            sample=sample,
+            needed_bytes=needed_bytes,
+            device=device_name,
+        )
     functional = functional_model(model)
     check_trainable(model)
     graph = graph_of(functional)
     if any(isinstance(call.operation, RecomputationCheckpoint) for call in graph.calls):
-        raise InvalidArgumentError(f"{model.name!r} has RecomputationCheckpoint layers already: plan a model without any")
+        raise InvalidArgumentError(
+            f"{model.name!r} has RecomputationCheckpoint layers already: plan a model without any"
+        )
     specs = value_specs(functional, graph, batch_size=batch_size, sample=sample)
     optimizer_bytes = _optimizer_bytes(model)
     fixed_bytes = _size(model.variables) + _size(model.trainable_variables) + optimizer_bytes
@@ -120,10 +144,19 @@ def plan(
     elif prove:
         structured = keras.tree.pack_sequence_as(functional.input, inputs)
         step = trained_step(model, structured, targets_in(sample, batch_size=inputs[0].shape[0]))
-        peaks = StepPeaks(step, target.name if target else None, expected_bytes=prediction.plain_peak_bytes)
+        peaks = StepPeaks(
+            step, target.name if target else None, expected_bytes=prediction.plain_peak_bytes
+        )
         # With another optimiser or loss, or layers frozen, programs need something else.
         loss = repr(model.loss) if step.targets else None
-        now = inputs, fixed_bytes, target and target.name, type(step.optimizer), repr(step.targets), loss
+        now = (
+            inputs,
+            fixed_bytes,
+            target and target.name,
+            type(step.optimizer),
+            repr(step.targets),
+            loss,
+        )
         known = _compiled.setdefault(model, {}).setdefault(now, {})
         candidate, found = cheapest_verified(candidates, CompiledPeaks(peaks.of, known, peaks))
     else:
@@ -146,7 +179,8 @@ def _target(device: str | None, *, is_proved: bool) -> Device | None:
         return None
     if not is_proved:
         raise InvalidArgumentError(
-            f"device={device!r} is where plans are proved, by its own compiler: leave out prove=False and needed_bytes="
+            f"device={device!r} is where plans are proved, by its own compiler: leave out "
+            "prove=False and needed_bytes="
         )
     return device_named(device)
 
@@ -155,7 +189,9 @@ def _budget_bytes(memory_budget: int | str, target: Device | None) -> int:
     if memory_budget != "device":
         return parse_bytes(memory_budget)
     if target is None:
-        raise InvalidArgumentError('memory_budget="device" is of which device? Give device=, such as "h100" or "local"')
+        raise InvalidArgumentError(
+            'memory_budget="device" is of which device? Give device=, such as "h100" or "local"'
+        )
     return target.memory_bytes
 
 

@@ -1,6 +1,7 @@
-"""Finding repeated runs of calls in a section, as the blocks of a deep model are: one loop can run all of them.
+"""Finds repeated calls in a section, such as the blocks of a deep model, so that a loop runs them.
 
-Nothing is recomputed in such a loop that is not without it; what the gradient reads is stored turn by turn.
+Such a loop recomputes nothing more than the calls without it. What the gradient reads is stored for
+each iteration.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from .sections import Section, sections_of_groups
 _LONGEST = 256  # calls in one block
 
 
-def inner_loops(graph: Graph, fingerprints: Fingerprints | None = None) -> tuple[Section | SectionLoop, ...]:
+def inner_loops(
+    graph: Graph, fingerprints: Fingerprints | None = None
+) -> tuple[Section | SectionLoop, ...]:
     """Return the calls of ``graph`` with isomorphic blocks that repeat themselves as loops.
 
-    Empty where there are none. ``fingerprints`` are those that are known already.
+    Empty where there are none. ``fingerprints`` may have known ones.
     """
     known = Fingerprints() if fingerprints is None else fingerprints
     blocks = sections_of_groups(graph, _groups(graph.calls, known))
@@ -31,7 +34,7 @@ def inner_loops(graph: Graph, fingerprints: Fingerprints | None = None) -> tuple
 
 
 def _groups(calls: Sequence[Call], known: Fingerprints) -> list[list[Call]]:
-    """Return ``calls`` in groups, in order: the turns of what repeats itself, and what lies before, between and behind."""
+    """Return ``calls`` in groups, in order: iterations of a repetition, and the calls around it."""
     found = _longest_repetition(calls, known)
     if found is None:
         return [list(calls)] if calls else []
@@ -48,7 +51,10 @@ class _Repetition:
 
 
 def _longest_repetition(calls: Sequence[Call], known: Fingerprints) -> _Repetition | None:
-    """Return the repetition that covers the most calls; of those the one with the shortest period, cut where least crosses."""
+    """Return the repetition that covers the most calls.
+
+    Of several such it has the shortest period, and is cut where the fewest bytes cross.
+    """
     kinds = _numbered_kinds(calls, known)
     best: _Repetition | None = None
     for period in range(1, min(len(kinds) // 2, _LONGEST) + 1):
@@ -60,7 +66,11 @@ def _longest_repetition(calls: Sequence[Call], known: Fingerprints) -> _Repetiti
             count = equal // period + 1
             if count > 1 and (best is None or count * period > best.count * best.period):
                 starts = range(n - equal - period, n - count * period + 1)
-                best = _Repetition(min(starts, key=lambda s: bytes_crossing((1 << s + period) - 1, calls)), period, count)
+                best = _Repetition(
+                    min(starts, key=lambda s: bytes_crossing((1 << s + period) - 1, calls)),
+                    period,
+                    count,
+                )
             equal = 0
     return best
 

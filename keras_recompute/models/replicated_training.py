@@ -1,11 +1,12 @@
-"""Training on several replicas, on one machine or several, by ``tf.distribute``: compiled all the same.
+"""Training on several replicas by ``tf.distribute``, on one or more machines, in compiled programs.
 
-XLA has no collectives on a CPU, so a step that sums gradients over replicas cannot be compiled as a whole. Here each replica
-compiles what it does alone: the forward pass, the backward pass, and the metrics. The optimizer's part, which sums the
-gradients, follows outside.
+XLA has no collectives on a CPU, so a step that sums gradients over replicas cannot be compiled as a
+whole. Here each replica compiles what it does alone: the forward pass, the backward pass, and the
+metrics. The optimizer's part, which sums the gradients, follows outside.
 
-A replica's loss is the mean over its own samples. Where a batch does not divide, gradients are weighted by the numbers of
-samples, so that their sum is that of the whole batch; a replica that has no sample computes nothing.
+A replica's loss is the mean over its own samples. Where a batch does not divide, gradients are
+weighted by the numbers of samples, so that their sum is that of the whole batch. A replica without
+samples computes nothing.
 """
 
 from __future__ import annotations
@@ -29,19 +30,21 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _signed_as(plain: Callable[..., Any]) -> Callable[[_Method], _Method]:
-    """Return a decorator of a method that takes what ``plain`` takes, and says so to those who ask."""
+    """Return a decorator that gives a method the signature of ``plain``."""
 
     def sign(method: _Method) -> _Method:
-        setattr(method, "__signature__", inspect.signature(plain))  # noqa: B010  # no attribute that functions are known to have
+        # mypy knows no such attribute of functions.
+        setattr(method, "__signature__", inspect.signature(plain))  # noqa: B010
         return method
 
     return sign
 
 
 class ReplicatedTraining(ReplicatedSteps, _Model):
-    """Goes in front of a model's class: it trains under ``MirroredStrategy`` and ``MultiWorkerMirroredStrategy``.
+    """A base class of models that train under ``MirroredStrategy`` and its multi-worker kind.
 
-    Source: TensorFlow's guide to distributed training with Keras, for what a global batch and a replica's share of it are.
+    It stands before the model's class. Source: TensorFlow's guide to distributed training with
+    Keras, for what a global batch and a replica's share of it are.
     """
 
     _compiled_a_part = False
@@ -54,13 +57,15 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
 
     @_signed_as(keras.Model.fit)
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Train as Keras does. Of several processes the first alone writes the files of Keras's callbacks.
+        """Train as Keras does; with several processes only the first writes the callbacks' files.
 
         Raises InvalidArgumentError where processes have different numbers of batches.
         """
         given = inspect.signature(super().fit).bind(x, y, *args, **kwargs)
         if "callbacks" in given.arguments:
-            given.arguments["callbacks"] = callbacks_of_worker(given.arguments["callbacks"], self.distribute_strategy)
+            given.arguments["callbacks"] = callbacks_of_worker(
+                given.arguments["callbacks"], self.distribute_strategy
+            )
         return super().fit(*given.args, **given.kwargs)
 
     def check_training(self, count: int | None) -> None:
@@ -68,9 +73,10 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         compiled = [self.optimizer, *(variable.value for variable in self.metrics_variables)]
         if any(strategy_of(each) is not strategy for each in compiled if each is not None):
             raise InvalidArgumentError(
-                f"{self.name!r} was compiled outside the scope of the {type(strategy).__name__} in which its weights were "
-                f"made, or with an optimizer or a metric from outside, so it would not train on all replicas: make these, "
-                f"and call compile, inside strategy.scope()"
+                f"{self.name!r} was compiled outside the scope of the {type(strategy).__name__} "
+                "in which its weights were made, or with an optimizer or a metric from outside, "
+                "so it would not train on all replicas: make these, and call compile, inside "
+                "strategy.scope()"
             )
         if worker_number(strategy) is not None:
             advice = "Give each the same data: TensorFlow takes the share of a worker out of it"
@@ -84,14 +90,21 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
             results = strategy.run(step, args=(data,))
             if self.jit_compile and not self._compiled_a_part:
                 warnings.warn(
-                    f"jit_compile=True compiles nothing of {self.name!r} on several replicas: its class has a training step of "
-                    f"its own, which sums gradients somewhere. Let it call super().train_step(data), which compiles its part",
+                    f"jit_compile=True compiles nothing of {self.name!r} on several replicas: its "
+                    "class has a training step of its own, which sums gradients somewhere. Let "
+                    "it call super().train_step(data), which compiles its part",
                     RecomputeWarning,
                     stacklevel=2,
                 )
-            return tf.nest.map_structure(lambda value: strategy.reduce("MEAN", value, axis=None), results)
+            return tf.nest.map_structure(
+                lambda value: strategy.reduce("MEAN", value, axis=None), results
+            )
 
-        return on_all if self.run_eagerly else tf.function(on_all, reduce_retracing=True, autograph=False)
+        return (
+            on_all
+            if self.run_eagerly
+            else tf.function(on_all, reduce_retracing=True, autograph=False)
+        )
 
     def train_step(self, data: Any) -> Any:
         """Train on one batch, or on a replica's part of it."""
@@ -112,7 +125,7 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         return logs
 
     def compiled_step(self, data: Any) -> Any:
-        """Do what is one compiled program of a training step: all of it, or on several replicas what each does alone."""
+        """Do the compiled part of a training step: all of it, or a replica's part of it."""
         strategy = self.distribute_strategy
         if strategy.num_replicas_in_sync == 1:
             return self.train_step(data)
@@ -123,7 +136,7 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         return logs, [gradients for gradients, _ in applied]
 
     def _held_back(self, data: Any) -> tuple[Any, list[Any]]:
-        """Return what the training step of the model's class returns, and what its optimizer was to apply and did not."""
+        """Return the results of the training step, and what its optimizer did not yet apply."""
         applied: list[Any] = []
 
         def apply(gradients: Any, trainable_variables: Any = None) -> None:
@@ -136,10 +149,10 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
             del self.optimizer.__dict__["apply"]
 
     def _update(self, gradients: list[Any], variables: Any) -> None:
-        """Sum ``gradients`` over the replicas and apply the optimizer to the sums, once for all replicas.
+        """Sum ``gradients`` over the replicas, and apply the optimizer to the sums once.
 
-        Keras applies it on each, which sums what is clipped already, and in branches, as for loss scales and accumulated
-        gradients, not at all.
+        Keras applies it on each replica. That would sum gradients that are clipped already. It
+        would sum nothing inside branches, such as those for loss scales and accumulated gradients.
         """
         context = tf.distribute.get_replica_context()
         there = [number for number, gradient in enumerate(gradients) if gradient is not None]
@@ -149,16 +162,22 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
             on_first = [strategy.experimental_local_results(value)[0] for value in sums]
             found = dict(zip(there, on_first))
             with leave_strategy_scopes():
-                self.optimizer.apply([found.get(number) for number in range(len(gradients))], variables)
+                self.optimizer.apply(
+                    [found.get(number) for number in range(len(gradients))], variables
+                )
 
         context.merge_call(apply, args=(sums,))
 
     def test_step(self, data: Any) -> Any:
         """Evaluate one batch, or a replica's part of it."""
-        return self._compiled(super().test_step, data) if _is_one_of_several() else super().test_step(data)
+        return (
+            self._compiled(super().test_step, data)
+            if _is_one_of_several()
+            else super().test_step(data)
+        )
 
     def _compiled(self, part: Callable[[Any], Any], data: Any) -> Any:
-        """Return ``part(data)``, which a program of its own computes if there is a sample; otherwise zeros in its shapes."""
+        """Return ``part(data)`` from a compiled program; zeros in its shapes without samples."""
         self._compiled_a_part = True
         if self.run_eagerly:
             return part(data)
@@ -183,7 +202,7 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         return tf.nest.pack_sequence_as(like, [found.get(n) for n in range(len(leaves))])
 
     def _share(self, samples: tf.Tensor) -> tf.Tensor | None:
-        """Return the number of ``samples`` of this replica over the mean of all; None where losses are sums."""
+        """Return this replica's ``samples`` over the mean of all; None where losses are sums."""
         losses = keras.tree.flatten(self.loss)
         if any(getattr(loss, "reduction", "mean") in ("sum", None, "none") for loss in losses):
             return None
@@ -205,7 +224,9 @@ def _scaled(gradient: Any, factor: tf.Tensor | None) -> Any:
     if gradient is None or factor is None:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(_scaled(gradient.values, factor), gradient.indices, gradient.dense_shape)
+        return tf.IndexedSlices(
+            _scaled(gradient.values, factor), gradient.indices, gradient.dense_shape
+        )
     return gradient * tf.cast(factor, gradient.dtype)
 
 

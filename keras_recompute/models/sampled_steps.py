@@ -1,8 +1,8 @@
-"""What a sample batch is for where layers are recomputed one by one: building the model, comparing its step.
+"""Builds models on a sample batch, and compares their steps with and without recomputed layers.
 
 A model with a ``train_step`` of its own may have no ``call``; its step is what builds it, as in
-``fit``. Chosen layers are shared between the model and the one made of it, so the step of the one is
-that of the other run while they are active.
+``fit``. Chosen layers are shared between the model and the one made of it. So the step of the new
+model is the step of the old one while these layers are active.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Batch = tuple[Any, ...]
 
 
 def batch_of(sample: Any) -> Batch:
-    """Return ``sample``, data as ``fit`` takes them or a data set of such, as one batch of specs."""
+    """Return ``sample``, data as ``fit`` takes them or a data set, as one batch of specs."""
     if hasattr(sample, "__next__") or isinstance(sample, tf.data.Dataset):
         sample = next(iter(sample))
     elif isinstance(sample, keras.utils.PyDataset):
@@ -40,7 +40,9 @@ def batch_of(sample: Any) -> Batch:
 def _spec(leaf: Any) -> tf.TensorSpec:
     if isinstance(leaf, tf.TensorSpec):
         return leaf
-    array = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
+    array = (
+        leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf)
+    )
     dtype = tf.as_dtype(array.dtype)
     is_double = dtype.is_floating and not isinstance(leaf, tf.Tensor)
     return tf.TensorSpec(array.shape, keras.config.floatx() if is_double else dtype)
@@ -52,21 +54,23 @@ def is_whole(layer: keras.layers.Layer) -> bool:
 
 
 def require_whole(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> None:
-    """Raise InvalidArgumentError where ``layers`` of a ``model`` that was never called have no weights."""
+    """Raise InvalidArgumentError where ``layers`` of a ``model`` never called have no weights."""
     if model.built or (layers and all(map(is_whole, layers))):
         return
     how = (
-        "compile it as for fit, and give sample=, a batch as it is given to fit, on which its train_step makes them"
+        "compile it as for fit, and give sample=, a batch as it is given to fit, on which its "
+        "train_step makes them"
         if has_own_train_step(model)
         else "give sample=, a batch as it is given to fit, or call it on data first"
     )
     raise InvalidArgumentError(
-        f"{model.name!r} is not built: its layers are made, or make their weights, when it first runs. So {how}"
+        f"{model.name!r} is not built: its layers are made, or make their weights, when it first "
+        f"runs. So {how}"
     )
 
 
 def build_on(model: keras.Model, batch: Batch) -> None:
-    """Have ``model`` make its layers and weights for ``batch``, as ``fit`` would; nothing is trained.
+    """Have ``model`` make its layers and weights for ``batch``, as ``fit`` would, without training.
 
     Raises InvalidArgumentError where it cannot be built so.
     """
@@ -82,13 +86,13 @@ def build_on(model: keras.Model, batch: Batch) -> None:
     except (RuntimeError, ValueError, NotImplementedError) as error:
         if not model.built:
             raise InvalidArgumentError(
-                f"{model.name!r} could not be built on sample=: {error}. Give a batch as it is given to fit, or call "
-                f"the model on data first"
+                f"{model.name!r} could not be built on sample=: {error}. Give a batch as it is "
+                "given to fit, or call the model on data first"
             ) from error
 
 
 def warn_unless_blocks_save(model: keras.Model, blocks: RematLayers, batch: Batch) -> None:
-    """Compile a training step of ``model`` with and without ``blocks``, and warn where it takes no less with."""
+    """Compile a step of ``model`` with and without ``blocks``, and warn if they save nothing."""
     plain_needed = _peak_bytes(model, batch)
     blocks.is_advised = True
     with blocks.active():
@@ -97,9 +101,10 @@ def warn_unless_blocks_save(model: keras.Model, blocks: RematLayers, batch: Batc
         return
     shapes = ", ".join(f"{spec.dtype.name}{spec.shape}" for spec in tf.nest.flatten(batch))
     warn_user(
-        f"a compiled training step of {model.name!r} takes {format_bytes(needed)} with {len(blocks.layers)} layers "
-        f"recomputed and {format_bytes(plain_needed)} without, on {shapes}: what each of them keeps is no more than "
-        f"what is handed on. Name layers that hold more, take larger batches, or train the plain model."
+        f"a compiled training step of {model.name!r} takes {format_bytes(needed)} with "
+        f"{len(blocks.layers)} layers recomputed and {format_bytes(plain_needed)} without, on "
+        f"{shapes}: what each of them keeps is no more than what is handed on. Name layers that "
+        "hold more, take larger batches, or train the plain model."
     )
 
 
@@ -114,6 +119,6 @@ def _peak_bytes(model: keras.Model, batch: Batch) -> int:
 def _require_compiled(model: keras.Model) -> None:
     if not getattr(model, "compiled", False):
         raise InvalidArgumentError(
-            f"{model.name!r} has a train_step of its own and is not compiled, so no step of it can be made for sample=: "
-            f"call {model.name}.compile(...) before, as for fit"
+            f"{model.name!r} has a train_step of its own and is not compiled, so no step of it "
+            f"can be made for sample=: call {model.name}.compile(...) before, as for fit"
         )

@@ -1,8 +1,8 @@
-"""Warnings about checkpoints of a model between which nothing is kept that could be recomputed.
+"""Warnings about checkpoints of a model that save no memory.
 
-What a section saves is known once it is traced, so a training step that is traced anyway tells it:
-nothing is compiled or run for it. Whether the peak of the whole step falls is more than that says;
-``step_peak`` measures it on a sample.
+What a section saves is known once it is traced. So a training step that is traced anyway says it,
+and nothing is compiled or run for it. It does not say whether the peak of the whole step falls;
+``step_peak`` measures that on a sample.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Finding consecutive sections that are equal, so that they can share one program.
+"""Finds consecutive sections that are equal, so that one loop can run them.
 
 Two sections are equal if they call equal operations with the same arguments in the same order,
-wired in the same way, and differ at most in where they slice their input (``TimeSlice`` layers of
-equal length). In what operations must be equal is a ``Level``: they are the same objects, or
-isomorphic (see ``fingerprint``). Seen from a loop over equal sections, each value from outside plays
-one role in all of them: handed on by the section before, a slice that moves on by its own length,
-or shared by all. The weights of isomorphic layers, stacked, are one more input, of which each
-section takes its share.
+wired in the same way. They may differ in where they slice their input (``TimeSlice`` layers of
+equal length). A ``Level`` says in what operations must be equal: they are the same objects, or
+isomorphic (see ``fingerprint``).
+
+Seen from the loop, each value from outside has one role in all sections: carried from the section
+before, a slice that moves on by its own length, or shared by all. The stacked weights of isomorphic
+layers are one more input, and each section takes its slice.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ from .sections import Section
 class SectionLoop:
     """``count`` equal sections as one loop.
 
-    ``calls`` is what one section does (the first one's, without its slices). ``arguments`` are the values that the loop is
-    given, ``parameters`` the keys under which the section's calls know them, ``roles`` how they go together. ``returns``
-    are the keys of a section's outputs, ``requests`` what the loop gives back, and ``results`` what each of them stands
-    for: one value, or one per section, each with the keys under which it is known. ``isomorphic`` has, for each layer with
-    weights of its own, that layer of every section. ``key`` is what the sections are equal in.
+    ``calls`` is what one section does (the first one's, without its slices). ``arguments`` are the
+    values that the loop is given, ``parameters`` the keys under which the section's calls know
+    them, ``roles`` how they go together. ``returns`` are the keys of a section's outputs,
+    ``requests`` what the loop gives back, and ``results`` what each of them stands
+    for: one value, or one per section, each with the keys under which it is known. ``isomorphic``
+    has, for each layer with weights of its own, that layer of every section. ``key`` is what the
+    sections are equal in.
     """
 
     sections: tuple[Section, ...]
@@ -52,7 +55,7 @@ class SectionLoop:
 
     @property
     def recomputed(self) -> bool:
-        """Whether the backward pass replays its sections, or finds what it reads stored turn by turn."""
+        """Whether the backward pass replays the sections, or reads what each has stored."""
         return self.sections[0].recomputed
 
     @property
@@ -63,7 +66,7 @@ class SectionLoop:
 
 @dataclass(frozen=True)
 class Concatenation:
-    """``Concatenate`` after some of its inputs have become one, joined by the loop that made them."""
+    """``Concatenate`` after the loop that made some of its inputs has joined these into one."""
 
     axis: int
 
@@ -73,7 +76,7 @@ class Concatenation:
 
 @dataclass(frozen=True)
 class _Slot:
-    """A value that a section takes from outside: itself, or a slice of ``length`` steps from ``start``."""
+    """A value from outside of a section, or a slice of it: ``length`` steps from ``start``."""
 
     key: Key
     parameter: Key
@@ -91,10 +94,17 @@ class _SectionPattern:
             for call in section.calls
             if isinstance(call.operation, TimeSlice) and call.inputs[0] in section.inputs
         }
-        # A checkpoint passes values on. It ends all sections but the last, which is no less equal for that.
-        marks = [call for call in section.calls if isinstance(call.operation, RecomputationCheckpoint)]
-        self.passed_on = {after: before for call in marks for before, after in zip(call.inputs, call.outputs)}
-        self.calls = tuple(call for call in section.calls if call.outputs[0] not in slices and call not in marks)
+        # A checkpoint passes values on. It ends all sections but the last, which is no less equal
+        # for that.
+        marks = [
+            call for call in section.calls if isinstance(call.operation, RecomputationCheckpoint)
+        ]
+        self.passed_on = {
+            after: before for call in marks for before, after in zip(call.inputs, call.outputs)
+        }
+        self.calls = tuple(
+            call for call in section.calls if call.outputs[0] not in slices and call not in marks
+        )
         self.made = [key for call in self.calls for key in call.outputs]
         number = {key: ("made", i) for i, key in enumerate(self.made)}
         self.slots: list[_Slot] = []
@@ -108,8 +118,16 @@ class _SectionPattern:
         self.can_repeat = bool(self.calls) and not any(key in slices for key in section.outputs)
         self.key = calls_key(self.calls, number.__getitem__, fingerprint_of)
 
+    @property
+    def operations(self) -> list[Any]:
+        """What the calls of the section call, in running order."""
+        return [call.operation for call in self.calls]
+
     def position(self, key: Key) -> int | None:
-        """Return which of the values that the section makes ``key`` is, directly or through a checkpoint."""
+        """Return the number of ``key`` among the values that the section makes.
+
+        A value behind a checkpoint counts as the one before it.
+        """
         key = self.passed_on.get(key, key)
         return self.made.index(key) if key in self.made else None
 
@@ -119,7 +137,7 @@ class _SectionPattern:
         return (key, *(after for after, before in self.passed_on.items() if before == key))
 
     def with_joined(self, absorbed: set[Key]) -> _SectionPattern:
-        """Return the shape of the section without its inputs ``absorbed`` by a loop before it: itself where it has none."""
+        """Return the pattern of the section without inputs that an earlier loop ``absorbed``."""
         section = _with_joined(self.section, absorbed)
         return self if section is self.section else _SectionPattern(section, self._fingerprint_of)
 
@@ -127,7 +145,9 @@ class _SectionPattern:
 def _slot(key: Key, call: Call | None) -> _Slot:
     if call is None:
         return _Slot(key, key)
-    return _Slot(call.inputs[0], key, call.operation.start, call.operation.stop - call.operation.start)
+    return _Slot(
+        call.inputs[0], key, call.operation.start, call.operation.stop - call.operation.start
+    )
 
 
 def find_loops(
@@ -139,7 +159,7 @@ def find_loops(
 ) -> list[Section | SectionLoop]:
     """Return ``sections`` with every two or more equal consecutive ones as a SectionLoop.
 
-    ``level`` says in what they must be equal. ``fingerprints`` are those that are known already.
+    ``level`` says in what they must be equal. ``fingerprints`` may have known ones.
     """
     known = Fingerprints() if fingerprints is None else fingerprints
 
@@ -169,19 +189,31 @@ def find_loops(
 
 
 def _with_joined(section: Section, absorbed: set[Key]) -> Section:
-    """Return ``section`` without the ``absorbed`` inputs of its concatenations: the one before them is now the whole."""
+    """Return ``section`` with concatenations of the joined value, not of ``absorbed`` inputs."""
     if not absorbed.intersection(section.inputs):
         return section
-    calls = tuple(_of_the_whole(call, absorbed) if absorbed.intersection(call.inputs) else call for call in section.calls)
+    calls = tuple(
+        _of_the_whole(call, absorbed) if absorbed.intersection(call.inputs) else call
+        for call in section.calls
+    )
     inputs = tuple(key for key in section.inputs if key not in absorbed)
     # To put pieces together has no residuals: there is nothing to recompute.
-    recomputed = section.recomputed and not all(isinstance(call.operation, Concatenation) for call in calls)
+    recomputed = section.recomputed and not all(
+        isinstance(call.operation, Concatenation) for call in calls
+    )
     return Section(calls, inputs, section.outputs, recomputed)
 
 
 def _of_the_whole(call: Call, absorbed: set[Key]) -> Call:
     keys = tuple(key for key in call.inputs if key not in absorbed)
-    return Call(Concatenation(call.operation.axis), ([Ref(key) for key in keys],), {}, keys, call.outputs, call.stage)
+    return Call(
+        Concatenation(call.operation.axis),
+        ([Ref(key) for key in keys],),
+        {},
+        keys,
+        call.outputs,
+        call.stage,
+    )
 
 
 def _longest(shapes: Sequence[_SectionPattern]) -> tuple[int, tuple[Role, ...]]:
@@ -199,11 +231,16 @@ def _longest(shapes: Sequence[_SectionPattern]) -> tuple[int, tuple[Role, ...]]:
 def _roles(shapes: Sequence[_SectionPattern]) -> tuple[Role, ...] | None:
     """Return the role of each slot if all ``shapes`` are equal, else None."""
     head = shapes[0]
-    are_equal = (s.section.recomputed == head.section.recomputed and s.key == head.key for s in shapes)
-    if not all(are_equal) or not all(s.can_repeat and len(s.slots) == len(head.slots) for s in shapes):
+    are_equal = (
+        s.section.recomputed == head.section.recomputed and s.key == head.key for s in shapes
+    )
+    if not all(are_equal):
+        return None
+    if not all(s.can_repeat and len(s.slots) == len(head.slots) for s in shapes):
         return None
     roles = [_role(i, shapes) for i in range(len(head.slots))]
-    return None if any(role is None for role in roles) else tuple(role for role in roles if role is not None)
+    known = tuple(role for role in roles if role is not None)
+    return known if len(known) == len(roles) else None
 
 
 def _role(slot: int, shapes: Sequence[_SectionPattern]) -> Role | None:
@@ -212,20 +249,30 @@ def _role(slot: int, shapes: Sequence[_SectionPattern]) -> Role | None:
     if all(s.key == first.key for s in slots):
         if first.length is None or first.start is None:
             return Shared() if all(s.length is None for s in slots) else None
-        moves_on = all(s.length == first.length and s.start == first.start + n * first.length for n, s in enumerate(slots))
+        moves_on = all(
+            s.length == first.length and s.start == first.start + n * first.length
+            for n, s in enumerate(slots)
+        )
         return Sliced(axis=1, start=first.start, length=first.length) if moves_on else None
-    handed_on = {before.position(after.slots[slot].key) for before, after in zip(shapes, shapes[1:])}
+    handed_on = {
+        before.position(after.slots[slot].key) for before, after in zip(shapes, shapes[1:])
+    }
     output = handed_on.pop()
-    return Carried(output) if not handed_on and output is not None and first.length is None else None
+    return (
+        Carried(output) if not handed_on and output is not None and first.length is None else None
+    )
 
 
-def _run(shapes: Sequence[_SectionPattern], roles: Sequence[Role], after: Sequence[Section], graph: Graph) -> SectionLoop:
+def _run(
+    shapes: Sequence[_SectionPattern], roles: Sequence[Role], after: Sequence[Section], graph: Graph
+) -> SectionLoop:
     head = shapes[0]
     carried = [role.output for role in roles if isinstance(role, Carried)]
     read_after = [call for section in after for call in section.calls]
     wanted = {key for call in read_after for key in call.inputs} | set(graph.outputs)
 
-    requests: list[tuple[int, int | None, bool]] = []  # position in ``made``, axis, whether only the last is wanted
+    # The position in ``made``, the axis, and whether only the last is wanted.
+    requests: list[tuple[int, int | None, bool]] = []
     results: list[tuple[tuple[Key, ...], ...]] = []
     for position in range(len(head.made)):
         keys = tuple(shape.keys_at(position) for shape in shapes)
@@ -241,30 +288,50 @@ def _run(shapes: Sequence[_SectionPattern], roles: Sequence[Role], after: Sequen
 
     positions = sorted({*carried, *(position for position, _, _ in requests)})
     at = {position: i for i, position in enumerate(positions)}
+    arguments = tuple(slot.key for slot in head.slots)
+    parameters = tuple(slot.parameter for slot in head.slots)
+    # In a loop, numbers count what a section returns, not all that it makes.
+    loop_roles = tuple(
+        Carried(at[role.output]) if isinstance(role, Carried) else role for role in roles
+    )
+    loop_requests = tuple(
+        Last(at[p]) if is_last else Joined(at[p], axis) for p, axis, is_last in requests
+    )
+    returns = tuple(head.made[position] for position in positions)
+    operations = [shape.operations for shape in shapes]
     return SectionLoop(
         sections=tuple(shape.section for shape in shapes),
         calls=head.calls,
-        arguments=tuple(slot.key for slot in head.slots),
-        parameters=tuple(slot.parameter for slot in head.slots),
-        roles=tuple(Carried(at[role.output]) if isinstance(role, Carried) else role for role in roles),
-        returns=tuple(head.made[position] for position in positions),
-        requests=tuple(Last(at[p]) if is_last else Joined(at[p], axis) for p, axis, is_last in requests),
+        arguments=arguments,
+        parameters=parameters,
+        roles=loop_roles,
+        returns=returns,
+        requests=loop_requests,
         results=tuple(results),
         key=head.key,
-        isomorphic=isomorphic_layers([[call.operation for call in shape.calls] for shape in shapes]),
+        isomorphic=isomorphic_layers(operations),
     )
 
 
-def _concatenation_axis(keys: Sequence[Sequence[Key]], calls: Sequence[Call], graph: Graph) -> int | None:
-    """Return the axis along which the values ``keys`` are concatenated, in order, by the only call that reads them."""
+def _concatenation_axis(
+    keys: Sequence[Sequence[Key]], calls: Sequence[Call], graph: Graph
+) -> int | None:
+    """Return the axis along which the values ``keys`` are concatenated by their only reader."""
     names = {key for known_as in keys for key in known_as}
     readers = [call for call in calls if names.intersection(call.inputs)]
     if len(readers) != 1 or names.intersection(graph.outputs):
         return None
     (reader,) = readers
-    if not isinstance(reader.operation, (keras.layers.Concatenate, Concatenation)) or reader.operation.axis < 1:
+    if (
+        not isinstance(reader.operation, (keras.layers.Concatenate, Concatenation))
+        or reader.operation.axis < 1
+    ):
         return None
     firsts = tuple(known_as[0] for known_as in keys)
     begin = reader.inputs.index(firsts[0]) if firsts[0] in reader.inputs else len(reader.inputs)
     in_order = reader.inputs[begin : begin + len(keys)] == firsts
-    return reader.operation.axis if in_order and sum(key in names for key in reader.inputs) == len(keys) else None
+    return (
+        reader.operation.axis
+        if in_order and sum(key in names for key in reader.inputs) == len(keys)
+        else None
+    )

@@ -1,13 +1,15 @@
-"""A model cut at its RecomputationCheckpoint layers.
+"""Cuts a model at its RecomputationCheckpoint layers.
 
-Checkpoints are taken in running order. A call belongs to the section of the first checkpoint that it leads to; calls
-that lead to none come after the last one (but see ``Call.stays_with_producer``). Values that cross from one section to a later
-one are kept, whether they go through a checkpoint or skip past it.
+Checkpoints are taken in running order. A call belongs to the section of the first checkpoint that
+it leads to. Calls that lead to none come after the last one (but see ``Call.stays_with_producer``).
+Values that cross from one section to a later one are kept, whether they go through a checkpoint or
+skip past it.
 
-What comes after the last checkpoint is not recomputed, because back-propagation starts there: replaying it at once
-saves nothing. A pipeline stage that is not the last has other stages in between, so its last section is recomputed too.
-From such a last section the calls that gather values of earlier sections (a concatenation of all sections' outputs) are
-split off, so that they do not make it differ from the sections before it.
+What comes after the last checkpoint is not recomputed, because back-propagation starts there:
+replaying it at once saves nothing. A pipeline stage that is not the last has other stages in
+between, so its last section is recomputed too. Some calls in it gather values of earlier sections,
+such as a concatenation of all outputs. They are split off, so that this section stays equal to
+those before it.
 """
 
 from __future__ import annotations
@@ -22,10 +24,17 @@ from .call_graph import Call, Graph, Key, ancestors
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """Calls that run together. ``inputs`` come from outside, ``outputs`` are read outside; ``recomputed`` in between.
+    """Calls that run together, with the values that they read and hand on.
 
-    ``escaping`` are outputs that are read behind the graph alone, of which it is not known that they are kept.
-    ``inner_steps`` are the steps of the section where parts of it are loops (see ``repeated_blocks``).
+    Attributes:
+        calls: The calls, in running order.
+        inputs: Values from outside.
+        outputs: Values that are read outside.
+        recomputed: Whether the values in between are recomputed.
+        escaping: Outputs that are read behind the graph alone. It is not known whether they are
+            kept.
+        inner_steps: The steps of the section, where parts of it are loops (see
+            ``repeated_blocks``).
     """
 
     calls: tuple[Call, ...]
@@ -42,7 +51,10 @@ class Section:
 
     @property
     def at_hand(self) -> tuple[int, ...]:
-        """The numbers of the outputs that are kept until the backward pass in any case: all but those ``escaping``."""
+        """The numbers of the outputs that are always kept until the backward pass.
+
+        These are all but the ``escaping`` ones.
+        """
         return tuple(number for number, key in enumerate(self.outputs) if key not in self.escaping)
 
 
@@ -52,14 +64,20 @@ def as_one_section(graph: Graph) -> tuple[Section, ...]:
 
 
 def sections_of_groups(graph: Graph, groups: Iterable[Sequence[Call]]) -> tuple[Section, ...]:
-    """Return ``groups`` of the calls of ``graph``, in running order, as sections in which nothing is recomputed."""
+    """Return ``groups`` of the calls of ``graph`` as sections that are not recomputed.
+
+    The groups are in running order.
+    """
     return tuple(_with_borders([(list(calls), False) for calls in groups], graph))
 
 
-def split_at_checkpoints(graph: Graph, *, replays_end: bool = False, keeps_results: bool = True) -> tuple[Section, ...]:
-    """Return the sections of ``graph`` in running order. With ``replays_end`` the last one is recomputed too.
+def split_at_checkpoints(
+    graph: Graph, *, replays_end: bool = False, keeps_results: bool = True
+) -> tuple[Section, ...]:
+    """Return the sections of ``graph`` in running order.
 
-    Without ``keeps_results`` a value is not kept for the reason that it is gathered with others behind all sections.
+    With ``replays_end`` the last one is recomputed too. Without ``keeps_results`` values are not
+    kept just because they are gathered with others behind all sections.
     """
     groups = list(_split(graph.calls, is_last=not replays_end))
     sections = _with_borders(groups, graph)
@@ -74,9 +92,12 @@ def split_at_checkpoints(graph: Graph, *, replays_end: bool = False, keeps_resul
 
 def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call], bool]]:
     read = {key for call in calls for key in call.inputs}
-    # A checkpoint on nothing but outputs of the stage has nothing behind it that would need recomputing later.
+    # A checkpoint on nothing but outputs of the stage has nothing behind it that would need
+    # recomputing later.
     checkpoints = [
-        call for call in calls if isinstance(call.operation, RecomputationCheckpoint) and read.intersection(call.outputs)
+        call
+        for call in calls
+        if isinstance(call.operation, RecomputationCheckpoint) and read.intersection(call.outputs)
     ]
     remaining = list(calls)
     kept: set[Key] = set()
@@ -84,7 +105,9 @@ def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call]
         needed = ancestors(remaining)[remaining.index(checkpoint)]
         leading = {call for number, call in enumerate(remaining) if needed >> number & 1}
         for call in remaining:
-            if call.stays_with_producer and any(set(call.inputs).intersection(maker.outputs) for maker in leading):
+            if call.stays_with_producer and any(
+                set(call.inputs).intersection(maker.outputs) for maker in leading
+            ):
                 leading.add(call)
         remaining = [call for call in remaining if call not in leading]
         # A checkpoint on the inputs of the stage has nothing in front of it to recompute.
@@ -109,7 +132,9 @@ def _with_borders(groups: Iterable[tuple[list[Call], bool]], graph: Graph) -> It
     groups = [(calls, recomputed) for calls, recomputed in groups if calls]
     for number, (calls, recomputed) in enumerate(groups):
         made = {key for call in calls for key in call.outputs}
-        later = {key for after, _ in groups[number + 1 :] for call in after for key in call.inputs} | set(graph.outputs)
+        later = {
+            key for after, _ in groups[number + 1 :] for call in after for key in call.inputs
+        } | set(graph.outputs)
         inputs = dict.fromkeys(key for call in calls for key in call.inputs if key not in made)
         outputs = [key for call in calls for key in call.outputs if key in later]
         yield Section(tuple(calls), tuple(inputs), tuple(outputs), recomputed)

@@ -1,9 +1,10 @@
-"""A model beside a model: an object of the same class that shares layers, weights and attributes, and trains on its own.
+"""Copies of models that share layers, weights and attributes, but train on their own.
 
-KerasHub's backbones and tasks are functional models whose classes add methods: ``generate``, a preprocessor, a configuration
-of their own. Such a model is made again without running its ``__init__``, from its graph and its attributes, as an object of a
-class that derives from both a class of ours and that of the model. It has a state of training of its own (compiled or not,
-optimizer, history), so the model itself stays as it was.
+KerasHub's backbones and tasks are functional models whose classes add methods: ``generate``, a
+preprocessor, a configuration of their own. Such a model is copied without running its ``__init__``,
+from its graph and its attributes. The class of the copy derives from both a class of this package
+and that of the model. The copy has a state of training of its own (compiled or not, optimizer,
+history), so the model itself stays as it was.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from ..seams.keras.construction import copy_without_constructor
 
 
 def copy_sharing_weights(model: keras.Model, ours: type) -> Any:
-    """Return a model that is an ``ours`` and of the class of ``model``, with its layers, weights and attributes.
+    """Return a copy of ``model`` of its class and of the class ``ours``.
 
-    ``model`` is functional, or built. The result is not compiled.
+    It shares layers, weights and attributes with ``model``, which is functional, or built. The
+    result is not compiled.
     """
-    return copy_without_constructor(model, mixed_class(original_class(type(model)), ours), without=OURS)
+    return copy_without_constructor(
+        model, mixed_class(original_class(type(model)), ours), without=OURS
+    )

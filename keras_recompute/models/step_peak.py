@@ -1,7 +1,7 @@
 """The peak of the training step of a model: read from XLA's program, or measured in the process.
 
 XLA compiles the whole step that ``fit`` runs, with the optimizer: gradients that wait for their
-update count, and those that are used at once do not. Where XLA lacks an operation, as of
+update count, and gradients that are used at once do not. Where XLA lacks an operation, as of
 RandomZoom, the step is run twice without jit, as ``fit`` runs it then, and the process is
 measured; variables keep their values.
 """
@@ -26,7 +26,7 @@ _MORE = 1.05  # of what a process was measured to take, to be called more
 
 @dataclass
 class StepPeaks:
-    """Finds the peaks of the ``step`` of a model and of those that share its layers.
+    """Finds the peaks of the ``step`` of a model and of models that share its layers.
 
     Attributes:
         step: A ``TrainedStep``, or what has ``specs``, ``of`` and a ``description`` as well.
@@ -67,7 +67,9 @@ class StepPeaks:
             return f"compiled: {self.step.description}"
         lacking = f"XLA has no {self.refusal.operation}"
         of_layer = f" of {self.refusal.layer!r}" if self.refusal.layer else ""
-        return f"measured in the process without jit, as {lacking}{of_layer}: {self.step.description}"
+        return (
+            f"measured in the process without jit, as {lacking}{of_layer}: {self.step.description}"
+        )
 
     def _compiled(self, candidate: Any) -> int:
         named = self.layers_of or candidate
@@ -80,15 +82,24 @@ class StepPeaks:
     def _measured(self, candidate: Any) -> int:
         function = tf.function(self.step.of(candidate), jit_compile=False, autograph=False)
         concrete = function.get_concrete_function(*self.step.specs)
-        found, _ = run_and_measure(function, tuple(self.step.specs), {}, concrete.variables, reserved_bytes=self.expected_bytes)
+        found, _ = run_and_measure(
+            function,
+            tuple(self.step.specs),
+            {},
+            concrete.variables,
+            reserved_bytes=self.expected_bytes,
+        )
         if found is None:
             raise UnsupportedError(
-                f"{self.refusal} And this system does not tell what a process holds: plan by prove=False, or give needed_bytes="
+                f"{self.refusal} And this system does not tell what a process holds: plan by "
+                "prove=False, or give needed_bytes="
             ) from self.refusal
         return found + sum(_bytes_of(variable) for variable in concrete.variables)
 
 
-def compiled_step(step: Any, candidate: Any, *, device: str | None = None, layers_of: Any = None) -> Program:
+def compiled_step(
+    step: Any, candidate: Any, *, device: str | None = None, layers_of: Any = None
+) -> Program:
     """Return the record of the ``step`` that trains ``candidate``, compiled by XLA."""
     function = tf.function(step.of(candidate), jit_compile=True, autograph=False)
     specs = step.specs
@@ -106,7 +117,9 @@ def _bytes_of(variable: Any) -> int:
     return int(variable.shape.num_elements() or 0) * tf.as_dtype(variable.dtype).size
 
 
-def warn_unless_less(checkpointed: keras.Model, plain: keras.Model, inputs: Any, targets: tuple[Any, ...] = ()) -> None:
+def warn_unless_less(
+    checkpointed: keras.Model, plain: keras.Model, inputs: Any, targets: tuple[Any, ...] = ()
+) -> None:
     """Warn where a step of ``checkpointed`` takes no less memory than one of ``plain``.
 
     Both are compiled on ``inputs``, a nest of types and shapes. Or they are measured in the

@@ -1,4 +1,4 @@
-"""What a training step of a model takes on this machine, with and without jit, and a function of tensors."""
+"""Measures what a training step of a model takes on this machine, with and without jit."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ _RUNS = 3
 
 
 def step_seconds(model: keras.Model, specs: Sequence[tf.TensorSpec], *, jit: bool) -> float:
-    """Return the ``least_seconds`` of passes forward and backward on inputs like ``specs``, flat, which ``model`` takes.
+    """Return the time of passes forward and backward of ``model`` on inputs like ``specs``.
 
-    What the passes change, such as statistics and the state of random generators, is as before afterwards.
+    ``specs`` are flat, and the time is that of ``least_seconds``. What the passes change, such as
+    statistics and the state of random generators, is restored.
     """
     with preserving_values(model.non_trainable_variables):
-        return least_seconds(tf.function(_training_pass(model), jit_compile=jit, autograph=False), specs)
+        return least_seconds(
+            tf.function(_training_pass(model), jit_compile=jit, autograph=False), specs
+        )
 
 
 def _training_pass(model: keras.Model) -> Callable[..., Any]:
-    """Return the function of flat inputs that returns a loss of ``model`` and its gradients of all weights."""
+    """Return a function of flat inputs to a loss of ``model`` and the gradients of all weights."""
     variables = [v.value for v in model.trainable_variables]
 
     def run(*inputs: tf.Tensor) -> Any:
@@ -38,7 +41,10 @@ def _training_pass(model: keras.Model) -> Callable[..., Any]:
 
 
 def least_seconds(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> float:
-    """Return the shortest of three runs of a ``tf.function`` on zeros like ``specs``, after one that traces it."""
+    """Return the shortest of three runs of a ``tf.function`` on zeros like ``specs``.
+
+    One run before them traces it.
+    """
     inputs = zeros_for_specs(list(specs))
     taken = []
     for _ in range(1 + _RUNS):

@@ -1,7 +1,8 @@
-"""Graphs of models as data: models inside are inlined, and checkpoints are put in, without calling any layer.
+"""Inlines submodels and inserts checkpoints in the graph of a model, without calling any layer.
 
-A model inside a model is one call of the graph, and a checkpoint behind it would replay all of it at once. Inlined, its layers
-stand in the graph as if they had been written there: a classifier on a backbone is then a chain as the backbone is.
+A model inside a model is one call of the graph, and a checkpoint behind it would replay all of it
+at once. Inlined, its layers stand in the graph as if they had been written there. A classifier on a
+backbone is then a chain like the backbone.
 """
 
 from __future__ import annotations
@@ -18,12 +19,18 @@ from ..seams.keras.graph import runs_plain_graph as runs_keras_graph
 from ..seams.keras.layers import is_in_remat_scope, mask_of
 from .call_graph import Call, Graph, InitialState, Key, Ref, read_graph
 
-_OF_OURS = (f"{__package__}.model", f"{__package__}.checkpoint_placement")  # models that run the graph, by sections
+_OF_OURS = (
+    f"{__package__}.model",
+    f"{__package__}.checkpoint_placement",
+)  # models that run the graph, by sections
 
 
 @dataclass(frozen=True, eq=False)
 class InputAdapter:
-    """What a functional model does to its inputs before its first layer: their types and ranks, as a list."""
+    """What a functional model does to the types and ranks of its inputs before its first layer.
+
+    It returns the inputs as a list.
+    """
 
     model: keras.Model
 
@@ -37,12 +44,12 @@ class InputAdapter:
 
 
 def runs_its_graph(model: Any) -> bool:
-    """Whether ``model`` is functional and computes what its graph of layers says, not what a method of its class does."""
+    """Whether ``model`` is functional and runs its graph of layers, not a method of its class."""
     return runs_keras_graph(model, ours=_OF_OURS)
 
 
 def inline_submodels(model: keras.Model) -> Graph:
-    """Return the graph of a functional ``model`` with the models in it inlined, and those in them."""
+    """Return the graph of a functional ``model`` with all models inside it inlined."""
     graph = read_graph(model)
     masked = masked_values(model)
     calls: list[Call] = []
@@ -51,7 +58,9 @@ def inline_submodels(model: keras.Model) -> Graph:
         if not _is_inlined(call, masked):
             calls.append(call)
             continue
-        put, ranks_inside = inlined_calls(call, inline_submodels(call.operation), InputAdapter(call.operation))
+        put, ranks_inside = inlined_calls(
+            call, inline_submodels(call.operation), InputAdapter(call.operation)
+        )
         calls += put
         ranks.update(ranks_inside)
     return replace(graph, calls=tuple(calls), ranks=ranks)
@@ -59,27 +68,41 @@ def inline_submodels(model: keras.Model) -> Graph:
 
 def masked_values(model: keras.Model) -> set[Key]:
     """Return the values in the graph of a functional ``model`` that carry a mask."""
-    return {id(t) for node in nodes_of(model) for t in (*node.input_tensors, *node.outputs) if mask_of(t) is not None}
+    return {
+        id(t)
+        for node in nodes_of(model)
+        for t in (*node.input_tensors, *node.outputs)
+        if mask_of(t) is not None
+    }
 
 
 def can_inline(call: Call, functional: keras.Model, masked: set[Key]) -> bool:
-    """Whether the layers of ``functional`` can stand in place of the ``call`` of a model that runs it: nothing is done to it
-    or by it as a whole. ``masked`` are the values that carry a mask where the call is.
+    """Whether the layers of ``functional`` can stand in place of the ``call`` that runs it.
+
+    They can if nothing is done to the model or by it as a whole. ``masked`` are the values that
+    carry a mask where the call is.
     """
     model = call.operation
-    # Keras hangs the masks of a model's inputs on its outputs.
-    if masked.intersection(call.inputs) or model.activity_regularizer is not None or is_in_remat_scope(model):
+    # Keras attaches the masks of a model's inputs to its outputs.
+    if (
+        masked.intersection(call.inputs)
+        or model.activity_regularizer is not None
+        or is_in_remat_scope(model)
+    ):
         return False
     given = [value for value in keras.tree.flatten(call.kwargs) if value is not None]
-    outputs, inputs = [id(t) for t in functional.outputs], {id(t) for t in functional.inputs}
-    leave_once = len(set(outputs)) == len(outputs) and not inputs.intersection(outputs)
+    outputs = list(map(id, functional.outputs))
+    is_distinct = len(set(outputs)) == len(outputs)
+    leave_once = is_distinct and not set(map(id, functional.inputs)).intersection(outputs)
     return leave_once and len(call.args) == 1 and not given
 
 
-def inlined_calls(call: Call, inside: Graph, adapter: InputAdapter | None) -> tuple[list[Call], dict[Key, int]]:
-    """Return the calls ``inside`` the model that ``call`` calls as they stand in its place, and the ranks of their values.
+def inlined_calls(
+    call: Call, inside: Graph, adapter: InputAdapter | None
+) -> tuple[list[Call], dict[Key, int]]:
+    """Return the calls ``inside`` the called model as they replace ``call``, and their ranks.
 
-    Without an ``adapter`` they read what ``call`` reads as it is.
+    Without an ``adapter`` they read what ``call`` reads as it is. Ranks are those of their values.
     """
     use = call.outputs[0]  # no other call has it
     places = dict(zip(inside.outputs, call.outputs))
@@ -93,12 +116,14 @@ def inlined_calls(call: Call, inside: Graph, adapter: InputAdapter | None) -> tu
     if call.training is not None:  # it counts for all layers inside
         calls = [replace(each, training=call.training) for each in calls]
     if adapter is not None:
-        calls.insert(0, Call(adapter, call.args, {}, call.inputs, tuple(map(renamed, inside.inputs))))
+        calls.insert(
+            0, Call(adapter, call.args, {}, call.inputs, tuple(map(renamed, inside.inputs)))
+        )
     return calls, {renamed(key): rank for key, rank in inside.ranks.items()}
 
 
 def insert_checkpoints(graph: Graph, positions: Collection[int]) -> Graph:
-    """Return ``graph`` with a checkpoint after each of the calls at ``positions``, counted from 0."""
+    """Return ``graph`` with checkpoints after the calls at ``positions``, counted from 0."""
     calls: list[Call] = []
     kept: dict[Key, Key] = {}
 
@@ -106,14 +131,22 @@ def insert_checkpoints(graph: Graph, positions: Collection[int]) -> Graph:
         return kept.get(key, key)
 
     for number, call in enumerate(graph.calls):
-        calls.append(replace(call, inputs=tuple(map(renamed, call.inputs)), **_filled(call, renamed)))
+        calls.append(
+            replace(call, inputs=tuple(map(renamed, call.inputs)), **_filled(call, renamed))
+        )
         if number in positions:
             outputs = tuple(("kept", key) for key in call.outputs)
-            mark = RecomputationCheckpoint(was_inserted=True, name=f"{call.operation.name}_checkpoint")
-            calls.append(Call(mark, ([Ref(key) for key in call.outputs],), {}, call.outputs, outputs))
+            mark = RecomputationCheckpoint(
+                was_inserted=True, name=f"{call.operation.name}_checkpoint"
+            )
+            calls.append(
+                Call(mark, ([Ref(key) for key in call.outputs],), {}, call.outputs, outputs)
+            )
             kept.update(zip(call.outputs, outputs))
     ranks = {**graph.ranks, **{after: graph.ranks.get(before, 0) for before, after in kept.items()}}
-    return replace(graph, outputs=tuple(map(renamed, graph.outputs)), calls=tuple(calls), ranks=ranks)
+    return replace(
+        graph, outputs=tuple(map(renamed, graph.outputs)), calls=tuple(calls), ranks=ranks
+    )
 
 
 def _is_inlined(call: Call, masked: set[Key]) -> bool:
@@ -128,7 +161,10 @@ def _filled(call: Call, renamed: Any) -> dict[str, Any]:
     def leaf(value: Any) -> Any:
         return Ref(renamed(value.key)) if isinstance(value, Ref) else value
 
-    return {"args": keras.tree.map_structure(leaf, call.args), "kwargs": keras.tree.map_structure(leaf, call.kwargs)}
+    return {
+        "args": keras.tree.map_structure(leaf, call.args),
+        "kwargs": keras.tree.map_structure(leaf, call.kwargs),
+    }
 
 
 def _renamed(call: Call, renamed: Any) -> Call:

@@ -1,10 +1,11 @@
-"""Work on single timesteps moves in front of the concatenation of timesteps.
+"""Moves work on single timesteps in front of the concatenation of timesteps.
 
     Dense(Concatenate(y0, y1, ...)) = Concatenate(Dense(y0), Dense(y1), ...)
 
-for a layer that treats every timestep alone. Each section then does its own share, and neither the sections' outputs nor
-their gradients need to exist whole: what is concatenated is what comes after the layer. Values and gradients stay the
-same, up to the order of additions in the gradient of the layer's weights.
+This holds for a layer that treats every timestep alone. Then each section does its own share, and
+neither the outputs of the sections nor their gradients need to exist whole. What is concatenated is
+what comes after the layer. Values and gradients stay the same, up to the order of additions in the
+gradient of the layer's weights.
 """
 
 from __future__ import annotations
@@ -15,22 +16,38 @@ import keras
 
 from .call_graph import Call, Graph, Ref
 
-_PER_TIMESTEP = (keras.layers.Dense, keras.layers.Activation, keras.layers.LayerNormalization, keras.layers.ReLU)
+_PER_TIMESTEP = (
+    keras.layers.Dense,
+    keras.layers.Activation,
+    keras.layers.LayerNormalization,
+    keras.layers.ReLU,
+)
 
 
 def commute_concat(graph: Graph) -> Graph:
-    """Return ``graph`` with layers that act on single timesteps moved in front of concatenations of timesteps."""
+    """Return ``graph`` with layers on single timesteps moved before concatenations of timesteps."""
     calls = list(graph.calls)
     position = 0
     while position < len(calls):
-        reader = _only_reader(calls, calls[position], graph) if _joins_timesteps(calls[position], graph) else None
+        reader = (
+            _only_reader(calls, calls[position], graph)
+            if _joins_timesteps(calls[position], graph)
+            else None
+        )
         if reader is None:
             position += 1
             continue
         concatenation = calls[position]
         pieces = [_on_piece(reader, key, calls) for key in concatenation.inputs]
         keys = tuple(piece.outputs[0] for piece in pieces)
-        joined = Call(concatenation.operation, ([Ref(key) for key in keys],), {}, keys, reader.outputs, concatenation.stage)
+        joined = Call(
+            concatenation.operation,
+            ([Ref(key) for key in keys],),
+            {},
+            keys,
+            reader.outputs,
+            concatenation.stage,
+        )
         calls = [call for call in calls if call is not reader]
         calls[position : position + 1] = [*pieces, joined]
         position += len(pieces)
@@ -38,14 +55,21 @@ def commute_concat(graph: Graph) -> Graph:
 
 
 def _joins_timesteps(call: Call, graph: Graph) -> bool:
-    """Whether ``call`` concatenates sequences ``(batch, time, ...)`` along time; without time, axis 1 is the features."""
-    if not isinstance(call.operation, keras.layers.Concatenate) or call.operation.axis != 1 or len(call.inputs) < 2:
+    """Whether ``call`` concatenates sequences ``(batch, time, ...)`` along time.
+
+    In values without time, axis 1 is the features.
+    """
+    if (
+        not isinstance(call.operation, keras.layers.Concatenate)
+        or call.operation.axis != 1
+        or len(call.inputs) < 2
+    ):
         return False
     return graph.ranks.get(call.outputs[0], 0) >= 3
 
 
 def _only_reader(calls: list[Call], call: Call, graph: Graph) -> Call | None:
-    """Return the call that alone reads the result of ``call``, if it acts on single timesteps of it."""
+    """Return the only call that reads the result of ``call``, if it acts on single timesteps."""
     (result,) = call.outputs
     readers = [other for other in calls if result in other.inputs]
     if len(readers) != 1 or result in graph.outputs:
@@ -57,9 +81,13 @@ def _only_reader(calls: list[Call], call: Call, graph: Graph) -> Call | None:
     # Normalising over the timesteps would see other numbers in a piece than in the whole.
     if isinstance(layer, keras.layers.LayerNormalization) and layer.axis not in (-1, [-1]):
         return None
-    # Keras's own activations act on elements or along the last axis; any other function may do anything.
+    # Keras's own activations act on elements or along the last axis; any other function may do
+    # anything.
     function = getattr(layer, "activation", None)
-    if function is not None and getattr(keras.activations, getattr(function, "__name__", ""), None) is not function:
+    if (
+        function is not None
+        and getattr(keras.activations, getattr(function, "__name__", ""), None) is not function
+    ):
         return None
     return reader
 

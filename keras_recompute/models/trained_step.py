@@ -1,8 +1,8 @@
 """The training step that ``fit`` runs, as a function, for a model and all that share its layers.
 
-It is the step of the model as it is compiled: its loss and metrics, where a sample has targets
-for them, its optimizer, with clipping, loss scaling and gradient accumulation. What is not known is stood in
-for, and ``description`` says so.
+It is the step of the model as it is compiled: its loss and metrics, where a sample has targets for
+them, its optimizer, with clipping, loss scaling and gradient accumulation. Unknown parts are
+replaced by defaults, which ``description`` names.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class TrainedStep:
 
         return training_step
 
-    def _loss(self, candidate: keras.Model, inputs: Any, outputs: Any, targets: Sequence[Any]) -> Any:
+    def _loss(
+        self, candidate: keras.Model, inputs: Any, outputs: Any, targets: Sequence[Any]
+    ) -> Any:
         if targets:
             y, weights = (*targets, None)[:2]
             loss = self.model.compute_loss(x=inputs, y=y, y_pred=outputs, sample_weight=weights)
@@ -97,8 +99,8 @@ def loss_of_squares(model: keras.Model, outputs: Any) -> tf.Tensor:
 def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ()) -> TrainedStep:
     """Return the step by which ``fit`` trains ``model``; its optimizer is built if it was not.
 
-    ``inputs`` is a nest of types and shapes. ``targets`` are nests of tensors, arrays or specs,
-    of which a model that is not compiled makes no use.
+    ``inputs`` is a nest of types and shapes. ``targets`` are nests of tensors, arrays or specs. A
+    model that is not compiled makes no use of them.
     """
     compiled = getattr(model, "optimizer", None) is not None
     targets = targets if compiled and getattr(model, "loss", None) is not None else ()

@@ -1,4 +1,4 @@
-"""What each of several processes does of ``fit``: who writes the files of callbacks, and that all have as many batches."""
+"""The part of each worker in ``fit``: which one writes files, and that all have as many batches."""
 
 from __future__ import annotations
 
@@ -16,25 +16,39 @@ _WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.ca
 
 
 def callbacks_of_worker(callbacks: Any, strategy: tf.distribute.Strategy) -> Any:
-    """Return ``callbacks``, as ``fit`` takes them, as this process of the ``strategy`` is to call them."""
+    """Return the ``callbacks`` that this process of ``strategy`` is to call.
+
+    ``callbacks`` are in any form that ``fit`` takes.
+    """
     number = worker_number(strategy)
     if number is None or callbacks is None or isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks
     given: Sequence[Any] = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
-    backed_up = [AtomicBackup(c, writes=number == 0) if type(c) is keras.callbacks.BackupAndRestore else c for c in given]
+    backed_up = [
+        AtomicBackup(c, writes=number == 0) if type(c) is keras.callbacks.BackupAndRestore else c
+        for c in given
+    ]
     return backed_up if number == 0 else [c for c in backed_up if not isinstance(c, _WRITERS)]
 
 
 def worker_number(strategy: tf.distribute.Strategy) -> int | None:
-    """Return the number of this process among those of ``strategy``, the chief's being 0; None where there is one process."""
+    """Return the number of this process in ``strategy``, 0 for the chief; None if it is alone."""
     resolver = strategy.cluster_resolver
-    return task_number(resolver) if resolver is not None and len(training_tasks(resolver)) > 1 else None
+    return (
+        task_number(resolver)
+        if resolver is not None and len(training_tasks(resolver)) > 1
+        else None
+    )
 
 
-def require_equal_counts(strategy: tf.distribute.Strategy, count: int | None, what_to_do: str) -> None:
-    """Raise InvalidArgumentError in all processes of ``strategy`` unless each has the same ``count`` of batches."""
+def require_equal_counts(
+    strategy: tf.distribute.Strategy, count: int | None, what_to_do: str
+) -> None:
+    """Raise InvalidArgumentError in all processes unless all have the same ``count`` of batches."""
     own = strategy.run(lambda: tf.constant([-1 if count is None else count], tf.int64))
     counts = strategy.gather(own, axis=0).numpy().tolist()
     if len(set(counts)) > 1:
         said = ", ".join("unknown" if each < 0 else str(each) for each in counts)
-        raise InvalidArgumentError(f"the workers, in their order, have different numbers of batches: {said}. {what_to_do}")
+        raise InvalidArgumentError(
+            f"the workers, in their order, have different numbers of batches: {said}. {what_to_do}"
+        )

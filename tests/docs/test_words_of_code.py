@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[2] / "keras_recompute"
 # '' are the modules directly in the package.
 ROOMS = (
     *("", "compat", "distribute", "example", "ipu", "layers"),
-    *("liveness", "planning", "report", "seams"),
+    *("liveness", "models", "planning", "report", "seams"),
 )
 WORDS_AT_MOST = 25
 # Names that were replaced by nouns of the field: see the history of the module in their place.
