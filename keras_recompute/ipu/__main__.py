@@ -37,6 +37,7 @@ def main(arguments: list[str], *, program: str = "python3 -m keras_recompute.ipu
         return 2
     script = arguments[0]
     try:
+        # Auditing hooks see the script as they do under python3.
         with io.open_code(os.path.abspath(script)) as file:
             source = file.read()
     except (OSError, ValueError) as error:  # ValueError: of a character that no name can have
@@ -46,8 +47,9 @@ def main(arguments: list[str], *, program: str = "python3 -m keras_recompute.ipu
         )
         return 2
     if install():
-        _install_in_children()
+        _install_in_subprocesses()
     if not getattr(sys.flags, "safe_path", False):
+        # python3 puts the script's folder there, unless it runs in safe mode.
         sys.path[0] = os.path.dirname(os.path.realpath(script))
     sys.argv = arguments
     # The name that python3 itself gives to a script: its full path since Python 3.9.
@@ -60,14 +62,14 @@ def main(arguments: list[str], *, program: str = "python3 -m keras_recompute.ipu
     except BaseException as error:
         # Shown as python3 would, without the frames of this file, and then raised in silence for
         # the exit code.
-        error.__traceback__ = _of_the_script(error.__traceback__)
+        error.__traceback__ = _without_own_frames(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
         sys.excepthook = lambda *_: None
         raise
     return 0
 
 
-def _install_in_children() -> None:
+def _install_in_subprocesses() -> None:
     """Put ``subprocess_hook`` on PYTHONPATH, where the script's Python processes find it."""
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "subprocess_hook")
     given = os.environ.get("PYTHONPATH", "")
@@ -86,7 +88,7 @@ def _run(code: CodeType, name: str) -> None:
     exec(code, vars(module))
 
 
-def _of_the_script(traceback: TracebackType | None) -> TracebackType | None:
+def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
     """Return ``traceback`` without the leading frames of this file."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
         traceback = traceback.tb_next

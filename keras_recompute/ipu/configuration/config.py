@@ -100,6 +100,7 @@ def configure_ipu_system(
             "the IPU configuration in force is reset, because a different one is applied"
         )
         reset_ipu_configuration()
+    # A script may change its object later without applying it again.
     _in_force[:] = [copy.deepcopy(config)]
 
 

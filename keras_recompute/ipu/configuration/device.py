@@ -49,6 +49,7 @@ def replicas_on(ipus: int, used: int) -> int:
     the device has fewer IPUs than ``used``, there is one replica: all stages run on this machine in
     any case. Raises ValueError if no number divides. Source: Graphcore, replication.
     """
+    # Devices of 1, 2, 4, 8 or 16 IPUs exist, so a replica may take more than it uses.
     taken = next((n for n in (used, 1 << (used - 1).bit_length()) if ipus % n == 0), None)
     if taken is None and ipus > used:
         raise ValueError(

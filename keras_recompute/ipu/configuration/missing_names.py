@@ -124,6 +124,7 @@ def why_missing(name: str) -> str:
         (to + name[len(prefix) :] for prefix, to in _SHORT if name.startswith(prefix)), name
     )
     parts = short.split(".")
+    # The longest matching entry applies, as it is the most specific.
     entries = (MISSING.get(".".join(parts[:end])) for end in range(len(parts), 0, -1))
     return (
         f"{name} is not provided on stock TensorFlow: "

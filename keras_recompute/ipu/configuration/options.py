@@ -90,6 +90,7 @@ class Option:
 
 
 def _is_selection(value: Any) -> bool:
+    # isinstance would accept bools.
     return type(value) is int or (
         type(value) in (list, tuple) and all(type(item) is int for item in value)
     )

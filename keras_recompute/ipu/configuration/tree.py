@@ -59,6 +59,7 @@ class AttributeMetadata:
 
         True is not an int here, and an int is not a float.
         """
+        # isinstance would accept True for an int.
         fits = self._option.fits or (lambda given: type(given) is type(self._option.default))
         if not fits(value):
             raise TypeError(
@@ -88,6 +89,7 @@ class Category:
                     copy.deepcopy(option.default),
                     AttributeMetadata(option),
                 )
+        # __setattr__ accepts options only.
         vars(self).update(_path=path, _values=values, _metadata=metadata)
 
     def __getattr__(self, name: str) -> Any:

@@ -41,6 +41,7 @@ def _save(
             f"save_weights({path!r}, overwrite=False): the file is there: remove it, or take "
             "another name"
         )
+    # It is in the same file system as the file, which os.replace requires.
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:
         written = os.path.join(folder, f"named{_ENDING}")
         plain(model, written, **kwargs)
@@ -55,16 +56,17 @@ def _load(plain: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kw
         path.endswith(_OF_KERAS_3)
         or not os.path.exists(path)
         or not h5py.is_hdf5(path)
-        or _is_keras_2_s(path)
+        or _is_keras2_file(path)
     ):
         return plain(model, filepath, *args, **kwargs)
     with tempfile.TemporaryDirectory() as folder:
         named = os.path.join(folder, f"named{_ENDING}")
+        # Keras reads the format from the name.
         os.symlink(os.path.abspath(path), named)
         return plain(model, named, *args, **kwargs)
 
 
-def _is_keras_2_s(path: str) -> bool:
+def _is_keras2_file(path: str) -> bool:
     """Return whether Keras 2 wrote the file at ``path``."""
     with h5py.File(path, "r") as file:
         return "layer_names" in file.attrs or "model_weights" in file

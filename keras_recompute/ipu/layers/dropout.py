@@ -23,7 +23,7 @@ def dropout_seed_pair(seed: Any, who: str) -> tuple[int, int] | None:
     return first, second
 
 
-def kept_and_scaled(shape: Any, dtype: Any, rate: float, seed: tuple[int, int]) -> tf.Tensor:
+def dropout_mask(shape: Any, dtype: Any, rate: float, seed: tuple[int, int]) -> tf.Tensor:
     """Return the dropout mask of ``seed``: 0 with probability ``rate``, else ``1 / (1 - rate)``."""
     drawn = tf.random.stateless_uniform(shape, seed)
     return tf.cast(drawn >= rate, dtype) * tf.cast(1 / (1 - rate), dtype)
@@ -75,7 +75,7 @@ class Dropout(keras.layers.Layer):
                 inputs, self.rate, noise_shape=self.noise_shape, seed=self._generator
             )
         shape = tf.shape(inputs) if self.noise_shape is None else self.noise_shape
-        return inputs * kept_and_scaled(shape, inputs.dtype, self.rate, self.seed)
+        return inputs * dropout_mask(shape, inputs.dtype, self.rate, self.seed)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the shape of the inputs."""

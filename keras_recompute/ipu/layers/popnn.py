@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ...errors import UnsupportedError
 from ...layers.recurrent import GRU, LSTM
-from .dropout import dropout_seed_pair, kept_and_scaled
+from .dropout import dropout_mask, dropout_seed_pair
 
 ACTIVATIONS = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
 RECURRENT_ACTIVATIONS = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
@@ -67,6 +67,7 @@ def _activation_name(layer: str, argument: str, value: Any, accepted: tuple[str,
     """
     name = value
     if callable(value):
+        # Scripts pass Keras 3's hard_sigmoid, and mean popnn's.
         known = {**_FUNCTIONS, "hard_sigmoid": keras.activations.hard_sigmoid}
         name = next((name for name, function in known.items() if function is value), None)
     if name not in accepted:
@@ -74,7 +75,7 @@ def _activation_name(layer: str, argument: str, value: Any, accepted: tuple[str,
     return str(name)
 
 
-def _of_keras(initializer: Any) -> Any:
+def _keras_initializer(initializer: Any) -> Any:
     """Return the Keras equivalent of a TensorFlow initializer, such as ``tf.constant_initializer``.
 
     It is the one that Keras reads from the initializer's config.
@@ -100,6 +101,7 @@ class _Popnn(keras.layers.RNN):
             type(self).__name__,
             keras.layers.LSTM if isinstance(self, LSTM) else keras.layers.GRU,
         )
+        # Positional arguments are in the order of Keras's layer.
         kwargs.update(zip(list(inspect.signature(keras_layer).parameters)[1:], args))
         for argument, wanted in _ONLY.items():
             if kwargs.get(argument, wanted) != wanted:
@@ -129,7 +131,7 @@ class _Popnn(keras.layers.RNN):
         if kwargs.get("bias_initializer", "zeros") is None:
             kwargs["bias_initializer"] = "zeros"
         for argument in ("kernel_initializer", "recurrent_initializer", "bias_initializer"):
-            kwargs[argument] = _of_keras(kwargs.get(argument, "zeros"))
+            kwargs[argument] = _keras_initializer(kwargs.get(argument, "zeros"))
         tuning = {argument: kwargs.pop(argument, None) for argument in _TUNING}
         tuning["partials_dtype"] = tf.as_dtype(tuning["partials_dtype"] or tf.float32).name
         # Set before Keras's constructor, which reads the config.
@@ -218,7 +220,7 @@ class _Popnn(keras.layers.RNN):
             if self._dropout_pair is None:
                 kept = self.cell.get_dropout_mask(first)
             else:
-                kept = kept_and_scaled(
+                kept = dropout_mask(
                     tf.shape(first), sequences.dtype, self.dropout, self._dropout_pair
                 )
             sequences = sequences * kept[:, None, :]

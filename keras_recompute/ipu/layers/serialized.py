@@ -89,6 +89,7 @@ class Embedding(keras.layers.Layer):
         )
         for first in range(0, self.input_dim, rows):
             here = (numbers >= first) & (numbers < first + rows)
+            # Indices outside this part look up its first row, which is masked out below.
             piece = tf.gather(table[first : first + rows], tf.where(here, numbers - first, 0))
             found += tf.where(here[..., None], piece, 0)
         return found

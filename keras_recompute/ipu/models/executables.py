@@ -116,7 +116,9 @@ class Executables(Settings):
                             losses, norms = update(gradients, loss)
                     self.training_record.add(losses, norms, log, schedule, accumulation.steps)
                 return (
-                    self.get_metrics_result() if logs is None else self._noted(logs, replicas.count)
+                    self.get_metrics_result()
+                    if logs is None
+                    else self._store_logs(logs, replicas.count)
                 )
 
             self.train_function = train
@@ -138,7 +140,7 @@ class Executables(Settings):
 
             def test(iterator: Iterator[Any]) -> Any:
                 feed = next_of_all(iterator, self.steps_per_execution, replicas.runs)
-                return self._noted(
+                return self._store_logs(
                     self._run(execution, feed, pipeline, replicas.count), replicas.count
                 )
 
@@ -293,6 +295,7 @@ class Executables(Settings):
             or not replicas.has_all_metrics
         ):
             replicas = Replicas(self, count, together)
+            # Keras must not track its variables as the model's.
             object.__setattr__(self, "_replicas", replicas)
             self._execution = None
         return replicas
@@ -316,7 +319,7 @@ class Executables(Settings):
             )
         return int(size)
 
-    def _noted(self, logs: Any, replicas: int) -> Any:
+    def _store_logs(self, logs: Any, replicas: int) -> Any:
         """Store the metrics of several replicas for ``get_metrics_result``; return them."""
         if replicas > 1:
             self._logs_of_replicas = logs

@@ -110,8 +110,9 @@ class IpuModelMixin(Executables):
             steps = steps_of_each(
                 given.get("validation_steps") or known_steps(validation, size), replicas
             )
+            # It raises before training begins instead of at the first validation.
             steps_that_fit(self.steps_per_execution, steps)
-        return super().fit(**self._dealt(given, replicas, "steps_per_epoch"))
+        return super().fit(**self._sharded_arguments(given, replicas, "steps_per_epoch"))
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return loss and metrics; data and steps are as for ``fit``."""
@@ -119,7 +120,7 @@ class IpuModelMixin(Executables):
         size, steps = given.get("batch_size"), given.get("steps")
         if not is_within_fit(given):
             replicas = self._prepare(Task.EVALUATE, x, size, steps)
-            return super().evaluate(**self._dealt(given, replicas, "steps"))
+            return super().evaluate(**self._sharded_arguments(given, replicas, "steps"))
         self.equalize_replicas()
         # This call comes from fit, which has checked the data and continues with its own steps.
         in_training = self.steps_per_execution
@@ -134,9 +135,11 @@ class IpuModelMixin(Executables):
         """Return the predictions for all microbatches; data and steps are as for ``fit``."""
         given = bound_arguments(super().predict, x, *args, **kwargs)
         replicas = self._prepare(Task.PREDICT, x, given.get("batch_size"), given.get("steps"))
-        return super().predict(**self._dealt(given, replicas, "steps"))
+        return super().predict(**self._sharded_arguments(given, replicas, "steps"))
 
-    def _dealt(self, given: dict[str, Any], replicas: int, steps_name: str) -> dict[str, Any]:
+    def _sharded_arguments(
+        self, given: dict[str, Any], replicas: int, steps_name: str
+    ) -> dict[str, Any]:
         """Return the arguments as Keras gets them.
 
         With several replicas the model is built here, for the microbatch of one.
@@ -170,6 +173,8 @@ class IpuModelMixin(Executables):
         spec = batch_spec(x, batch_size)
         if spec != self._batch_spec:
             self._batch_spec = spec
+            # The user's call is traced for one shape of data, so another shape needs other
+            # programs.
             if self._call_is_given:
                 self._forget_programs()
         replicas = self.replica_count(task)

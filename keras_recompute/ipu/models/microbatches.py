@@ -77,6 +77,7 @@ def known_steps(x: Any, batch_size: int | None) -> int | None:
             )
         return cardinality if cardinality >= 0 else None
     first = _first(x)
+    # Rounded up, because the last batch may be partial. 32 is Keras's default.
     return None if first is None else -(-first.shape[0] // (batch_size or 32))
 
 
@@ -85,9 +86,13 @@ def batch_spec(x: Any, batch_size: int | None) -> Any:
     if isinstance(x, tf.data.Dataset):
         element = x.element_spec
         spec = element[0] if isinstance(element, tuple) else element
-        return tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape, single(s.dtype)), spec)
+        return tf.nest.map_structure(
+            lambda s: tf.TensorSpec(s.shape, single_precision(s.dtype)), spec
+        )
     return tf.nest.map_structure(
-        lambda a: tf.TensorSpec((batch_size or 32, *np.shape(a)[1:]), single(tf.as_dtype(a.dtype))),
+        lambda a: tf.TensorSpec(
+            (batch_size or 32, *np.shape(a)[1:]), single_precision(tf.as_dtype(a.dtype))
+        ),
         x,
     )
 
@@ -114,7 +119,7 @@ def steps_that_fit(steps_per_execution: int, steps: int | None) -> int:
     return steps_per_execution
 
 
-def stacked(microbatches: list[Any]) -> Any:
+def stack_microbatches(microbatches: list[Any]) -> Any:
     """Return ``microbatches``, nests of one structure, stacked leaf by leaf.
 
     Double precision becomes single. Raises ValueError if shapes differ.
@@ -131,7 +136,7 @@ def stacked(microbatches: list[Any]) -> Any:
                 f"microbatches need one fixed shape, but have {sorted(shapes)}: use "
                 "drop_remainder=True"
             )
-        return tf.cast(tf.stack(parts), single(parts[0].dtype))
+        return tf.cast(tf.stack(parts), single_precision(parts[0].dtype))
 
     return tf.nest.map_structure(stack, *microbatches)
 
@@ -142,6 +147,6 @@ def _first(x: Any) -> Any:
     return first if hasattr(first, "shape") else None
 
 
-def single(dtype: tf.DType) -> tf.DType:
+def single_precision(dtype: tf.DType) -> tf.DType:
     """Return ``dtype``, or float32 for float64."""
     return tf.float32 if dtype == tf.float64 else dtype

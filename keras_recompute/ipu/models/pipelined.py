@@ -40,7 +40,7 @@ _BUILT_FIRST = (
 )
 
 
-class _Assigned(IpuModelMixin):
+class _StageAssignment(IpuModelMixin):
     """The stage assignment methods of models whose layer calls are known."""
 
     _kind = OF_FUNCTIONAL
@@ -90,7 +90,7 @@ class _Assigned(IpuModelMixin):
 
     def _places(self) -> list[StagedCall]:
         """Return the model's calls in running order."""
-        return staged_calls(self._listed())
+        return staged_calls(self._functional_of_calls())
 
     def _assign(self, stages: tuple[Any, ...]) -> None:
         # Keras's own __setattr__ would wrap the tuple.
@@ -98,7 +98,7 @@ class _Assigned(IpuModelMixin):
         object.__setattr__(self, "assigned_stages", stages)
         self._forget_programs()
 
-    def _listed(self) -> keras.Model:
+    def _functional_of_calls(self) -> keras.Model:
         """Return the functional model whose calls are listed."""
         functional = self.functional_of(Task.TRAIN)
         if functional is None:
@@ -110,7 +110,7 @@ class _Assigned(IpuModelMixin):
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class PipelinedModel(_Assigned, Model):
+class PipelinedModel(_StageAssignment, Model):
     """A functional model made in an IPUStrategy's scope.
 
     It is a pipeline if calls are in ``PipelineStage`` contexts, or were assigned to stages by
@@ -135,7 +135,7 @@ class PipelinedModel(_Assigned, Model):
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
-class PipelinedSequential(_Assigned, keras.Sequential):
+class PipelinedSequential(_StageAssignment, keras.Sequential):
     """A sequential model made in an IPUStrategy's scope."""
 
     _kind = OF_SEQUENTIAL
@@ -166,7 +166,7 @@ class PipelinedSequential(_Assigned, keras.Sequential):
         return functional
 
 
-class PipelinedSubclass(_Assigned):
+class PipelinedSubclass(_StageAssignment):
     """A model with its own ``call``, made in an IPUStrategy's scope.
 
     ``call`` runs once on symbolic inputs, for each shape of the data, to record which layers it
@@ -199,16 +199,16 @@ class PipelinedSubclass(_Assigned):
         if self._batch_spec is None:
             raise ValueError(f"the model {self.name!r} {_BUILT_FIRST}")
         is_training = task is Task.TRAIN
-        return self._called_symbolically(self._batch_spec, is_training)
+        return self._symbolic_call(self._batch_spec, is_training)
 
     def functional_like(self, inputs: Any, is_training: bool) -> keras.Model | None:
         """Return ``call`` as a functional model for the symbolic ``inputs`` of an outer model.
 
         None as for ``functional_of``.
         """
-        return self._called_symbolically(keras.tree.map_structure(_spec_of, inputs), is_training)
+        return self._symbolic_call(keras.tree.map_structure(_spec_of, inputs), is_training)
 
-    def _called_symbolically(self, specs: Any, is_training: bool) -> keras.Model | None:
+    def _symbolic_call(self, specs: Any, is_training: bool) -> keras.Model | None:
         """Return ``call`` as a functional model for inputs like ``specs``, traced once for each."""
         key = (repr(specs), is_training)
         if key not in self._functionals:
@@ -240,6 +240,7 @@ class PipelinedSubclass(_Assigned):
             if PipelineStage.times_entered == before and all(
                 assigned_stage(layer) is None for layer in layers
             ):
+                # Without stages it need not be a pipeline, and TensorFlow traces the call itself.
                 return None
             raise UnsupportedError(
                 f"the call of {type(self).__name__!r} has pipeline stages, but cannot be run on "

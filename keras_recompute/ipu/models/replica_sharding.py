@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...seams.keras.training import split_all_for_validation
-from .microbatches import known_steps, single, stacked
+from .microbatches import known_steps, single_precision, stack_microbatches
 
 
 def steps_of_each(microbatches: int | None, replicas: int) -> int | None:
@@ -51,11 +51,13 @@ def shard(
     """
     steps_then = None if steps is None else steps // replicas
     if isinstance(data[0], tf.data.Dataset):
+        # A Keras step then takes one microbatch for every replica.
         dealt_out = data[0].batch(replicas, drop_remainder=True)
-        return (_merged(dealt_out), *data[1:]), batch_size, steps_then
+        return (_merge_replica_axis(dealt_out), *data[1:]), batch_size, steps_then
     count = known_steps(data[0], batch_size)
     if count is None:
         return data, batch_size, steps
+    # Rows that do not fill a step of all replicas are dropped.
     rows = count // replicas * replicas * (batch_size or 32)
     trimmed = tuple(
         None if part is None else keras.tree.map_structure(lambda a: a[:rows], part)
@@ -99,14 +101,14 @@ def next_of_all(iterator: Iterator[Any], count: int, replicas: int) -> Any:
 def of_all(steps: list[Any], replicas: int) -> Any:
     """Return the microbatches of Keras's ``steps``, replica by replica, stacked on a new axis."""
     if replicas == 1:
-        return stacked(steps)
+        return stack_microbatches(steps)
     for leaf in tf.nest.flatten(steps[0]):
         if leaf.shape[0] is None or leaf.shape[0] % replicas:
             raise ValueError(
                 f"a batch of {leaf.shape[0]} samples cannot be dealt to {replicas} replicas: give "
                 "as many microbatches"
             )
-    return stacked(
+    return stack_microbatches(
         [
             tf.nest.map_structure(lambda t, r=r: tf.split(t, replicas)[r], step)
             for r in range(replicas)
@@ -124,9 +126,11 @@ def example_batch(data: tuple[Any, ...], batch_size: int | None) -> tuple[Any, .
 
     def one(part: Any) -> Any:
         if isinstance(part, tf.TensorSpec):
-            return keras.KerasTensor(part.shape, single(part.dtype).name)
+            return keras.KerasTensor(part.shape, single_precision(part.dtype).name)
         shape = np.shape(part)[1:] or (1,)  # Keras makes columns of vectors
-        return keras.KerasTensor((batch_size or 32, *shape), single(tf.as_dtype(part.dtype)).name)
+        return keras.KerasTensor(
+            (batch_size or 32, *shape), single_precision(tf.as_dtype(part.dtype)).name
+        )
 
     return tuple(None if part is None else keras.tree.map_structure(one, part) for part in given)
 
@@ -145,7 +149,7 @@ def log_effective_batch(batch: int, steps: int, replicas: int) -> None:
 _DATA = ("x", "y", "sample_weight")
 
 
-def _merged(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def _merge_replica_axis(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return ``dataset`` with its first two axes, replica and sample, merged."""
 
     def merged(*element: Any) -> Any:

@@ -36,20 +36,22 @@ class IPUStrategy:
     ) -> None:
         del cpu_device, enable_dataset_iterators
         self.ipu_device, self._extends = ipu_device, enable_keras_extensions
-        self._has_said = False
+        self._has_warned = False
 
     @contextmanager
     def scope(self) -> Iterator[IPUStrategy]:
         """Enter the strategy."""
 
         def make(plain_new: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
+            # Keras decides by the arguments whether the model is functional, so its own
+            # constructor runs first.
             made = plain_new(cls, *args, **kwargs)
             if isinstance(made, IpuModelMixin):
                 return made
             if cls is keras.Model and type(made) is cls:
-                return made  # neither functional nor a class of the user's: there is nothing to run
-            # Keras's applications and what it loads are made by this class, which hands no
-            # arguments on.
+                return made  # neither functional nor subclassed: it has no layers to run
+            # Keras constructs its applications and the models that it loads by Functional, without
+            # arguments here.
             is_functional = issubclass(cls, Functional) or any(
                 isinstance(leaf, keras.KerasTensor) for leaf in keras.tree.flatten((args, kwargs))
             )
@@ -72,7 +74,7 @@ class IPUStrategy:
         """
         kwargs = kwargs or {}
         _require_single_precision((args, kwargs), "an argument")
-        self._say_that_it_runs_once()
+        self._warn_of_one_replica()
         if not tf.executing_eagerly():
             results = fn(*args, **kwargs)
         elif isinstance(fn, tf.types.experimental.PolymorphicFunction):
@@ -85,11 +87,11 @@ class IPUStrategy:
         _require_single_precision(results, "a result")
         return results
 
-    def _say_that_it_runs_once(self) -> None:
+    def _warn_of_one_replica(self) -> None:
         """Warn once if an IPU would run the function in several replicas."""
         ipus = max(config.devices())
-        if ipus > 1 and not self._has_said:
-            self._has_said = True
+        if ipus > 1 and not self._has_warned:
+            self._has_warned = True
             logging.getLogger(__name__).warning(
                 "%d IPUs are configured, but a function given to IPUStrategy.run has one "
                 "replica: it runs once. fit, evaluate and predict of a Keras model have as many "

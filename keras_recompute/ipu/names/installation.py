@@ -75,7 +75,7 @@ NAMES = {
     "pva": "reports.pva",
 }
 # Packages that belong to the SDK; if they are not installed, an error explains the alternative.
-_BESIDE = ("horovod", "popdist")
+_SDK_PACKAGES = ("horovod", "popdist")
 _WITHOUT_TENSORFLOW = ("pva",)
 _AWAITED = ("tensorflow", "keras")
 _ABSENT = object()
@@ -108,6 +108,7 @@ def install() -> bool:
         )
         return False
     _finders.append(_Finder())
+    # The default finders would fail on submodules of TensorFlow that are not on disk.
     sys.meta_path.insert(0, _finders[0])
     try:
         if "tensorflow" in sys.modules:
@@ -124,6 +125,7 @@ def uninstall() -> None:
         sys.meta_path.remove(_finders.pop())
     _adapted.close()
     while _undo:
+        # The last change is undone first, because names may have been set twice.
         owner, name, before = _undo.pop()
         if before is _ABSENT:
             delattr(owner, name)
@@ -160,6 +162,7 @@ def _make(name: str) -> ModuleType:
     It is entered in ``sys.modules`` and in its package.
     """
     module = ModuleType(name, f"{name}, provided by keras_recompute.ipu on stock TensorFlow.")
+    # A path, even an empty one, makes it a package whose modules can be imported.
     module.__path__ = []
     ours = NAMES[name]
     if ours is not None:
@@ -196,24 +199,25 @@ class _Finder(MetaPathFinder):
         Graphcore's that is not provided.
         """
         if fullname in _AWAITED:
-            return self._then_names(fullname)
+            return self._spec_with_names(fullname)
         if fullname not in NAMES:
             is_absent = fullname.rpartition(".")[0] in NAMES or (
-                fullname in _BESIDE and not self._spec_of_others(fullname)
+                fullname in _SDK_PACKAGES and not self._spec_of_others(fullname)
             )
             if is_absent:
                 raise AbsentModuleError(why_missing(fullname))
             return None
+        # Our modules import TensorFlow. Loading it first creates all names at once.
         if fullname not in _WITHOUT_TENSORFLOW:
             importlib.import_module("tensorflow")
         module = sys.modules[fullname] if fullname in _made else _make(fullname)
-        return importlib.util.spec_from_loader(fullname, _Made(module), is_package=True)
+        return importlib.util.spec_from_loader(fullname, _ExistingModule(module), is_package=True)
 
-    def _then_names(self, awaited: str) -> Any:
+    def _spec_with_names(self, awaited: str) -> Any:
         """Return the spec of module ``awaited``, which creates the names after loading it."""
         spec = self._spec_of_others(awaited)
         if spec is not None:
-            spec.loader = _ThenNames(spec.loader)
+            spec.loader = _NamesAfterLoading(spec.loader)
         return spec
 
     def _spec_of_others(self, name: str) -> Any:
@@ -229,7 +233,7 @@ class _Finder(MetaPathFinder):
         return None
 
 
-class _Made(Loader):
+class _ExistingModule(Loader):
     """Loads a module that already exists."""
 
     def __init__(self, module: ModuleType) -> None:
@@ -242,7 +246,7 @@ class _Made(Loader):
         """Do nothing: the module has its contents."""
 
 
-class _ThenNames(Loader):
+class _NamesAfterLoading(Loader):
     """Loads TensorFlow or Keras, then creates the names.
 
     Our modules need both, and either may load the other. So the one whose loading began last

@@ -21,6 +21,7 @@ def gelu(x: Any, name: str | None = None) -> tf.Tensor:
         name: Has no effect.
     """
     del name
+    # popnn has the tanh form only.
     return tf.nn.gelu(x, approximate=True)
 
 

@@ -60,6 +60,7 @@ def reset_ipu_seed(
             f"reset_ipu_seed(seed={seed!r}): a whole number was expected, not {type(seed).__name__}"
         )
     seed_replicas(identically=bool(experimental_identical_replicas))
+    # Keras accepts seeds of 32 bits.
     keras.utils.set_random_seed(seed & 0xFFFFFFFF)
     # Keras has no list of its generators: only the layers that draw refer to them.
     generators: list[Any] = [

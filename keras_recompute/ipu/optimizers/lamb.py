@@ -114,6 +114,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         of_weights, of_update = (keras.ops.sqrt(keras.ops.sum(x * x)) for x in (weights, update))
         if self.weight_norm_clip is not None:
             of_weights = keras.ops.minimum(of_weights, self.weight_norm_clip)
+        # The inner where below keeps the unused branch from dividing by zero.
         is_ratio = keras.ops.logical_and(of_weights > 0, of_update > 0)
         return keras.ops.where(
             is_ratio, of_weights / keras.ops.where(of_update > 0, of_update, 1), 1

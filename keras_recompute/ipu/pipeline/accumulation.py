@@ -141,6 +141,7 @@ def accumulated_gradients(
 
 def repeat(body: Any, first: tf.Tensor, count: int, *state: Any) -> Any:
     """Run ``body(i, *state)`` for ``count`` values of i, starting at ``first``."""
+    # A loop of one iteration only costs compile time.
     if count == 1:
         return body(first, *state)
     return tf.while_loop(

@@ -31,7 +31,7 @@ from ...seams.keras.layers import backend_variable, mutable_state
 from ..configuration.refusals import refuse
 
 # Consecutive multiples are far apart as 32-bit words (Fibonacci hashing: Knuth, volume 3, 6.4).
-_APART = 0x9E3779B9
+_SEED_STRIDE = 0x9E3779B9
 
 
 class Running(NamedTuple):
@@ -99,7 +99,7 @@ class Replicas:
                 "experimental_identical_replicas",
                 f"{self.together} replicas with common statistics",
             )
-        self._copies = [tf.Variable(self._repeated(v), trainable=False) for v in self._kept]
+        self._copies = [tf.Variable(self._copies_of(v), trainable=False) for v in self._kept]
         for _ in range(self.together - 1):
             lane = [tf.Variable(v.read_value(), trainable=False) for v in self._metrics]
             self._lanes.append(lane)
@@ -125,12 +125,12 @@ class Replicas:
         An IPU does so when another program is loaded.
         """
         for variable, copy in zip(self._kept, self._copies):
-            copy.assign(self._repeated(variable))
+            copy.assign(self._copies_of(variable))
 
     def equalize_metrics(self) -> None:
         """Give all replicas the values of the model's metrics, after a reset."""
         for variable, copy in zip(self._metrics, self._copies[len(self._statistics) :]):
-            copy.assign(self._repeated(variable))
+            copy.assign(self._copies_of(variable))
 
     def each(self, run: Callable[..., Sequence[Any]], *state: Any) -> Any:
         """Return ``state`` after ``run(r, *state)`` for each run r of replicas.
@@ -141,6 +141,7 @@ class Replicas:
             with self._running(are_equal=True):
                 return run(tf.constant(0), *state)
         pieces = [Pieces(self.runs, tuple(copy.shape[1:]), copy.dtype) for copy in self._copies]
+        # Every replica derives its seeds from the values before the first run.
         bases = [seed.read_value() for seed, _ in self._seeds]
         copies = [copy.read_value() for copy in self._copies]
         # The host may have changed the variables of replica 0.
@@ -152,15 +153,16 @@ class Replicas:
         def one_run(
             r: tf.Tensor, stores: list[Any], ends: list[tf.Tensor], state: Any
         ) -> tuple[Any, ...]:
-            self._put_in_place([p.get(store, r) for p, store in zip(pieces, stores)])
+            self._load_state([p.get(store, r) for p, store in zip(pieces, stores)])
             for base, (seed, is_common) in zip(bases, self._seeds):
-                apart = tf.cast(r, seed.dtype) * (0 if is_common else _APART)
-                seed.assign(tf.stack([base[0] + apart, base[1]]))
+                offset = tf.cast(r, seed.dtype) * (0 if is_common else _SEED_STRIDE)
+                seed.assign(tf.stack([base[0] + offset, base[1]]))
             with self._running(are_equal=False):
                 state = tuple(run(r, *state))
             stores = [
-                p.put(store, r, rows) for p, store, rows in zip(pieces, stores, self._taken())
+                p.put(store, r, rows) for p, store, rows in zip(pieces, stores, self._state())
             ]
+            # The host sees replica 0, so the seeds after its run are kept.
             ends = [
                 tf.where(r == 0, seed.read_value(), end)
                 for (seed, _), end in zip(self._seeds, ends)
@@ -190,7 +192,7 @@ class Replicas:
             yield list(joined)
             return
         for number in range(self.together):
-            with self._in_place(number):
+            with self._with_metrics_of(number):
                 yield [tf.nest.map_structure(partial(self._share, number), nest) for nest in joined]
 
     def _share(self, number: int, joined: tf.Tensor | None) -> tf.Tensor | None:
@@ -226,7 +228,7 @@ class Replicas:
             found.append(self.model.get_metrics_result())
         return found[::-1]
 
-    def _put_in_place(self, rows: list[tf.Tensor]) -> None:
+    def _load_state(self, rows: list[tf.Tensor]) -> None:
         """Load the state of a run's replicas."""
         for v, row in zip(self._kept, rows):
             v.assign(row[0])
@@ -234,7 +236,7 @@ class Replicas:
             for v, row in zip(lane, rows[len(self._statistics) :]):
                 v.assign(row[number])
 
-    def _taken(self) -> list[tf.Tensor]:
+    def _state(self) -> list[tf.Tensor]:
         """Return the state of a run's replicas."""
         of_metrics = []
         for column in zip(self._metrics, *self._lanes):
@@ -242,7 +244,7 @@ class Replicas:
         return [*(v.read_value()[None] for v in self._statistics), *of_metrics]
 
     @contextmanager
-    def _in_place(self, number: int) -> Iterator[None]:
+    def _with_metrics_of(self, number: int) -> Iterator[None]:
         """Load the metrics of replica ``number`` of the run until the context ends."""
         if number == 0:
             yield
@@ -255,7 +257,7 @@ class Replicas:
             own.assign(v.read_value())
             v.assign(first)
 
-    def _repeated(self, variable: tf.Variable) -> tf.Tensor:
+    def _copies_of(self, variable: tf.Variable) -> tf.Tensor:
         """Return the value of ``variable`` for every run, and of a metric for every replica."""
         is_metric = any(variable is v for v in self._metrics)
         rows = (self.runs, self.together if is_metric else 1)

@@ -22,7 +22,7 @@ def evaluate_microbatches(
     """
 
     def microbatch(m: tf.Tensor) -> tuple[tf.Tensor]:
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(_taken(feed, m))
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(_microbatch(feed, m))
         y_pred = model(x, training=False)
         parts = (x, y, y_pred, sample_weight)
         record_each(model, parts, replicas, losses_of_each(model, parts, replicas, training=False))
@@ -34,9 +34,9 @@ def evaluate_microbatches(
 def prediction_specs(model: keras.Model, feed: Any) -> Any:
     """Return the nest of specs of the prediction for one microbatch of ``feed``."""
     data = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape[1:], t.dtype), feed)
-    traced = tf.function(
-        lambda data: _predicted(model, data), autograph=False
-    ).get_concrete_function(data)
+    traced = tf.function(lambda data: _predict(model, data), autograph=False).get_concrete_function(
+        data
+    )
     return tf.nest.map_structure(
         lambda t: tf.TensorSpec(t.shape, t.dtype), traced.structured_outputs
     )
@@ -52,7 +52,7 @@ def predict_microbatches(
     pieces = [Pieces(count, tuple(spec.shape), spec.dtype) for spec in tf.nest.flatten(specs)]
 
     def microbatch(m: tf.Tensor, stores: list[Any]) -> tuple[Any, ...]:
-        found = tf.nest.flatten(_predicted(model, _taken(feed, m)))
+        found = tf.nest.flatten(_predict(model, _microbatch(feed, m)))
         return m + 1, [
             p.put(store, m - first, value) for p, store, value in zip(pieces, stores, found)
         ]
@@ -61,12 +61,12 @@ def predict_microbatches(
     return [p.whole(store) for p, store in zip(pieces, stores)]
 
 
-def _predicted(model: keras.Model, data: Any) -> Any:
+def _predict(model: keras.Model, data: Any) -> Any:
     """Return the prediction for a microbatch."""
     x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
     return model(x, training=False)
 
 
-def _taken(feed: Any, m: tf.Tensor) -> Any:
+def _microbatch(feed: Any, m: tf.Tensor) -> Any:
     """Return microbatch ``m``."""
     return tf.nest.map_structure(lambda t: t[m], feed)

@@ -73,15 +73,16 @@ class PipelineLoop:
         slots = self._slots(variables)
         # Under Sequential a position always has a microbatch. XLA must not know that, because it
         # would remove the branches that separate the positions.
-        around = _Around(self, feed, first, variables, always=tf.logical_not(never([feed[0]])))
+        inputs = _LoopInputs(self, feed, first, variables, always=tf.logical_not(never([feed[0]])))
 
         def turn(t: tf.Tensor, state: _State) -> tuple[tf.Tensor, _State]:
-            work = _Turn(around, t, state)
+            work = _Turn(inputs, t, state)
             for position in self.schedule.turn:
                 work.take(position)
             return t + 1, work.state(state["waiting"])
 
         start = self._initial_state(variables, slots)
+        # The last position lags behind the first, so there are more turns than microbatches.
         turns = self.schedule.turns(self.microbatches)
         _, end = tf.while_loop(
             lambda t, _: t < turns, turn, (tf.constant(0), start), parallel_iterations=1
@@ -160,7 +161,7 @@ _State = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class _Around:
+class _LoopInputs:
     """The loop-invariant values that the turns read."""
 
     loop: PipelineLoop
@@ -176,8 +177,8 @@ class _Turn:
     ``take`` emits a position, and ``state`` is the loop's state after it.
     """
 
-    def __init__(self, around: _Around, t: tf.Tensor, state: _State) -> None:
-        self._around, self._loop, self._t = around, around.loop, t
+    def __init__(self, inputs: _LoopInputs, t: tf.Tensor, state: _State) -> None:
+        self._inputs, self._loop, self._t = inputs, inputs.loop, t
         self._count, self._log = state["count"], state["log"]
         self._waiting = dict(state["waiting"])
         self._rings, self._sums, self._reports = (
@@ -205,7 +206,7 @@ class _Turn:
 
     def _forward(self, s: int, m: tf.Tensor, position: int) -> None:
         """Emit the forward pass of stage ``s`` over microbatch ``m``."""
-        stage, number, feed = self._loop.stages[s], self._around.first + m, self._around.feed
+        stage, number, feed = self._loop.stages[s], self._inputs.first + m, self._inputs.feed
         received = self._waiting.get((_HANDED_ON, s - 1), [])
 
         def work() -> list[tf.Tensor]:
@@ -223,11 +224,11 @@ class _Turn:
         self, s: int, m: tf.Tensor, received: Sequence[tf.Tensor], saved: Sequence[tf.Tensor]
     ) -> None:
         """Store what the backward pass of stage ``s`` needs of microbatch ``m``."""
-        stash, stage, number = self._loop.stashes[s], self._loop.stages[s], self._around.first + m
+        stash, stage, number = self._loop.stashes[s], self._loop.stages[s], self._inputs.first + m
         if not stash.depth:
             self._waiting[_KEPT, s] = [*received, *saved]
             return
-        kept = [*received, *(self._around.feed[n][number] for n in stage.kept_data), *saved]
+        kept = [*received, *(self._inputs.feed[n][number] for n in stage.kept_data), *saved]
         # The count is never negative, so this adds 0. It makes the write depend on the earlier
         # reads of the ring, which XLA would otherwise copy.
         self._rings[s] = stash.put(self._rings[s], kept, m + tf.minimum(self._count, 0))
@@ -236,6 +237,7 @@ class _Turn:
         """Collect the outputs of the last stage."""
         pieces, place = self._loop.reports, tf.clip_by_value(m, 0, self._loop.microbatches - 1)
         reported = outputs[len(outputs) - len(pieces) :]
+        # Without a microbatch the slot gets its own value back.
         there = self._is_there(m)
         self._reports = [
             p.put(store, place, tf.where(there, value, p.get(store, place)))
@@ -249,7 +251,7 @@ class _Turn:
 
         def work() -> list[tf.Tensor]:
             with tf.name_scope(backward_scope(f"stage-{s}")):
-                feed, number = list(self._around.feed), self._around.first + m
+                feed, number = list(self._inputs.feed), self._inputs.first + m
                 kept = iter(waiting)
                 if stash.depth:
                     of_data = range(
@@ -286,7 +288,7 @@ class _Turn:
     def _accumulate(self, s: int, m: tf.Tensor, gradients: Sequence[tf.Tensor]) -> None:
         """Add the gradients of stage ``s`` to their accumulators."""
         reduction = self._loop.reduction
-        number = {v.ref(): n for n, v in enumerate(self._around.variables)}
+        number = {v.ref(): n for n, v in enumerate(self._inputs.variables)}
         slots = []
         for variable, gradient in zip(self._loop.stages[s].variables, gradients):
             if variable.ref() not in number:
@@ -320,4 +322,4 @@ class _Turn:
 
     def _is_there(self, m: tf.Tensor) -> tf.Tensor:
         """Return whether microbatch ``m`` exists."""
-        return self._around.always & (m >= 0) & (m < self._loop.microbatches)
+        return self._inputs.always & (m >= 0) & (m < self._loop.microbatches)

@@ -78,6 +78,7 @@ class ModelStages:
 
         Called in a graph under construction.
         """
+        # Losses of an earlier trace would belong to another graph.
         for layer in layers_in(self.model):
             remove_losses(layer, losses_of(layer))  # as Keras does when a model is called
         found: list[StageProgram] = []

@@ -41,10 +41,10 @@ def update_of_all(
     @tf.function(autograph=False)
     def update(gradients: Sequence[tf.Tensor], loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         with tf.name_scope(update_scope()):
-            gradients = _put_together(
+            gradients = _reduce_over_processes(
                 strategy, gradients, "SUM" if accumulation.reduction is Reduction.SUM else "MEAN"
             )
-            (loss,) = _put_together(strategy, [loss], "MEAN")
+            (loss,) = _reduce_over_processes(strategy, [loss], "MEAN")
             norm = tf.linalg.global_norm(gradients)
             model.optimizer.apply(gradients, model.trainable_variables)
         return loss[None], norm[None]
@@ -62,7 +62,7 @@ def with_metrics_of_all(
     variables = model.metrics_variables
     own = [tf.identity(variable.value) for variable in variables]
     try:
-        for variable, total in zip(variables, _put_together(strategy, own, "SUM")):
+        for variable, total in zip(variables, _reduce_over_processes(strategy, own, "SUM")):
             variable.assign(total)
         return read()
     finally:
@@ -70,13 +70,14 @@ def with_metrics_of_all(
             variable.assign(value)
 
 
-def _put_together(
+def _reduce_over_processes(
     strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor], how: str
 ) -> list[tf.Tensor]:
     """Return each of ``tensors`` reduced over all processes, with one collective per type."""
     found: dict[int, tf.Tensor] = {}
     # Every process must run the collectives in the same order, so a set will not do.
     for dtype in dict.fromkeys(t.dtype for t in tensors):
+        # A collective has a fixed cost, so tensors of one type share one.
         numbers = [number for number, t in enumerate(tensors) if t.dtype == dtype]
         joined = tf.concat([tf.reshape(tensors[number], [-1]) for number in numbers], 0)
         joined = strategy.reduce(how, joined, axis=None)

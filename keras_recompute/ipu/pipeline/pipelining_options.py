@@ -152,6 +152,7 @@ class PipelineOptions:
             )
         if trains and self.effective_mode not in MODES[self.schedule]:
             can = " or ".join(mode.name for mode in MODES[self.schedule])
+            # A script may catch the error that Graphcore's API raises, which is TensorFlow's.
             raise tf.errors.UnimplementedError(
                 None,
                 None,

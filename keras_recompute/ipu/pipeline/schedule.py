@@ -57,6 +57,7 @@ class Schedule:
     @property
     def turn(self) -> tuple[int, ...]:
         """The positions in the order in which they run within one turn."""
+        # Of positions at the same time the later one runs first: its microbatch is older.
         return tuple(sorted(range(self.positions), key=lambda j: (j % self.period, -j)))
 
     def lag(self, position: int) -> int:

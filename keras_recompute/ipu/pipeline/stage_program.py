@@ -211,6 +211,7 @@ def forward_only(work: Work, received: Sequence[tf.TensorSpec], data: Any) -> St
     """
     traced = _traced(work, received, data)
     none = (None,) * len(traced.differentiable)
+    # A joint graph without gradients stands for inference.
     joint = Joint(traced, (None,) * len(traced.outputs), none, frozenset(), {})
     return StageProgram(
         partition(joint, save_nothing), len(received), len(tf.nest.flatten(data)), (), ()

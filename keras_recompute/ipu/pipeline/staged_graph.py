@@ -132,6 +132,7 @@ def stage_graphs(graph: Graph, count: int) -> tuple[Graph, ...]:
     for s in range(count):
         calls = tuple(call for call in graph.calls if (call.stage or 0) == s)
         later = {key for call in graph.calls if (call.stage or 0) > s for key in call.inputs}
+        # The model's outputs are needed after the last stage.
         later |= set(graph.outputs)
         leaving = tuple(key for key, stage in made_in.items() if stage <= s and key in later)
         outputs = leaving if s < count - 1 else graph.outputs
@@ -204,6 +205,7 @@ def _cannot_be_cut(call: Call) -> UnsupportedError:
 def _entrance(call: Call, node: Any, inner: keras.Model) -> Entrance | None:
     """Return the model's conversion of its inputs; None if its layers take them as they are."""
     given, wanted = node.input_tensors, inner.inputs
+    # Other structures are flattened by the model before its layers run.
     is_flat = isinstance(call.args[0], Ref) or (
         isinstance(call.args[0], list) and isinstance(inner.input, list)
     )

@@ -35,6 +35,7 @@ class Stash:
     @property
     def total_bytes(self) -> int:
         """The size of all values that are kept at once."""
+        # One slot more than the depth: for the microbatch that the backward pass reads.
         return (self.depth + 1) * self.bytes_per_microbatch
 
     def empty(self) -> list[tf.Tensor]:

@@ -39,6 +39,7 @@ def run_with_queues(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
     One that uses queues runs without XLA and is not reported as a program.
     """
+    # An iterator is a resource of the host, which XLA cannot use.
     uses_iterator = any(
         isinstance(leaf, tf.data.Iterator) for leaf in tf.nest.flatten((args, kwargs))
     )

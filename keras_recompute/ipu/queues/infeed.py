@@ -54,6 +54,7 @@ class IPUInfeedQueue:
         """Start the queue at the dataset's first element."""
         self._require_alive()
         self._iterator = iter(self._dataset)
+        # A graph needs an operation to run, although nothing is left to do.
         return tf.no_op() if not tf.executing_eagerly() else None
 
     @property

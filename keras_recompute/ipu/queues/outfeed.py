@@ -62,6 +62,7 @@ class IPUOutfeedQueue:
         """
         self._require_alive()
         flat = [tf.convert_to_tensor(t) for t in tf.nest.flatten(tensors)]
+        # Structures are compared and stored without their tensors.
         template = tf.nest.map_structure(lambda _: 0, tensors)
         if self._structure is not None:
             try:
@@ -75,6 +76,7 @@ class IPUOutfeedQueue:
             self._put(*flat)
             return None
         require_host("IPUOutfeedQueue.enqueue")
+        # The results go to a Python list, also from inside a loop of the graph.
         return tf.py_function(self._put, flat, [])
 
     def dequeue(self, wait_for_completion: bool = False) -> Any:

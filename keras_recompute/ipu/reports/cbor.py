@@ -29,6 +29,7 @@ def _head(major: int, number: int) -> bytes:
     """Return the initial bytes of major type ``major`` with its argument (section 3)."""
     if number < 24:
         return bytes([major << 5 | number])
+    # The values 24 to 27 announce an argument of 1, 2, 4 or 8 bytes.
     for more, size in ((24, 1), (25, 2), (26, 4), (27, 8)):
         if number < 1 << 8 * size:
             return bytes([major << 5 | more]) + number.to_bytes(size, "big")

@@ -36,6 +36,7 @@ def new_folder(directory: PathLike) -> Path:
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
+            # The name is taken by a report of the same microsecond: a later time gives another.
             if folder.is_dir():
                 continue
             raise

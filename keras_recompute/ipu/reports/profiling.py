@@ -30,6 +30,7 @@ from .auto_report import AutoReport
 from .folder import new_folder, write_debug, write_details, write_framework
 from .tile_estimate import Placement, TileEstimate
 
+# The keys are weak, so that reported functions can be freed.
 _seen: WeakKeyDictionary[Any, dict[Any, _Compiled]] = WeakKeyDictionary()
 
 
@@ -86,6 +87,7 @@ def run_reported(
             compiled, placement, getattr(model, "name", None), options, device, replicas
         )
         known[key] = _Compiled(folder, placement)
+    # The time includes waiting for the results, which is what reading them does.
     begin = time.perf_counter()
     results = function(*arguments, **keywords)
     tf.nest.map_structure(

@@ -92,6 +92,7 @@ class TileEstimate:
         ipu, number = divmod(tile, self.profile.target.tiles_per_ipu)
         if number >= self.compute_tiles:
             return 0
+        # The first tiles hold one byte more, so that the sum is exact.
         each, rest = divmod(by_ipu[ipu], self.compute_tiles)
         return each + (number < rest)
 
