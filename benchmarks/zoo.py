@@ -1,14 +1,15 @@
 """Models that nobody here wrote: ``python3 benchmarks/zoo.py`` trains one of every family and writes ``docs/zoo.md``.
 
-Each model runs in a process of its own, with random weights; nothing is downloaded. One step is a loss (the mean square of
-all outputs) and the gradients of all weights, of the plain Keras model, of ``checkpointed(model, every=round(sqrt(layers)))``
-or, where its blocks stand inside one layer, of these blocks by name, and of the leanest plan of ``kr.plan``: with and without
-jit in float32, and without jit in float64. Compared are loss and gradients (beside them stands how far those of the plain
-model with jit are from its own in float64, unless it draws random numbers), temporaries of the compiled program (without the
-gradients that it hands back), the least seconds per step of some that take turns, and those of the first one, which traces
-and compiles. KerasHub's models need ``pip install keras-hub``;
-without it their rows say so. ``--only NAME`` runs one model and keeps the other rows; ``--memory`` compiles alone, which a busy
-machine does as well, and ``--times`` runs alone, in float32: both keep the other figures of the rows.
+Each model runs in a process of its own, with random weights; nothing is downloaded. Memory is that of a whole training step,
+the squares of all outputs as the loss, and the update with SGD or with Adam: the temporaries of the compiled program, of the
+plain model with that of XLA's two schedulers with which it takes less. For values and seconds one step is a loss (the mean
+square of all outputs) and the gradients of all weights, of the plain Keras model, of ``checkpointed(model,
+every=round(sqrt(layers)))`` or, where its blocks stand inside one layer, of these blocks by name, and of the leanest plan of
+``kr.plan``: with and without jit in float32, and without jit in float64. Compared are loss and gradients (beside them stands
+how far those of the plain model with jit are from its own in float64, unless it draws random numbers), the least seconds per
+step of some that take turns, and those of the first one, which traces and compiles. KerasHub's models need ``pip install
+keras-hub``; without it their rows say so. ``--only NAME`` runs one model and keeps the other rows; ``--memory`` compiles
+alone, which a busy machine does as well, and ``--times`` runs alone, in float32: both keep the other figures of the rows.
 
 Bars are 0.6 of the plain temporaries for ``every=`` and 0.45 for the leanest plan. Where one is missed, the table says what
 holds it: the largest temporary at the peak, its share of all of them then, and the phase, operation and layer that made it.
@@ -38,10 +39,14 @@ MIB = 2**20
 STEPS = 6
 
 COLUMNS = (
-    "model | layers, every | difference, float32 (plain's rounding) / float64 | temporaries, MiB: plain / every / leanest plan "
+    "model | layers, every | difference, float32 (plain's rounding) / float64 "
+    "| temporaries with SGD, MiB: plain / every / leanest plan | with Adam "
     "| s per step, jit: plain, every, ratio | without jit: plain, every, ratio | first step, jit: plain, every, ratio "
     "| predicted over compiled: plain / plan | what holds it, where above the bars"
 )
+OPTIMIZERS = ("sgd", "adam")
+# XLA's other scheduler on a CPU: a plain model may take less with it.
+LOW_MEMORY = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 BARS = {"every": 0.6, "plan": 0.45}  # of the plain temporaries
 
 
@@ -119,7 +124,7 @@ def place(model: Any, name: str) -> dict[str, Any]:
 
 
 def memory(name: str) -> dict[str, Any]:
-    """Return of the row of one model what is read from compiled programs."""
+    """Return of the row of one model what is read from compiled training steps, with SGD and with Adam."""
     import keras
     import tensorflow as tf
 
@@ -129,32 +134,58 @@ def memory(name: str) -> dict[str, Any]:
     from keras_recompute.planning import BudgetTooSmallError
 
     model, inputs = build(name)
-    specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
-    step = trained_step(model, keras.tree.pack_sequence_as(model.input, specs))
-    records = [compiled_step(step, model), compiled_step(step, kr.checkpointed(model, **place(model, name)))]
-    plain_peak_bytes = records[0].peak_bytes
-    row: dict[str, Any] = {}
-
-    def needed_bytes(candidate: Any) -> int:
-        records.append(compiled_step(step, candidate))
-        return records[-1].peak_bytes
-
+    specs = keras.tree.pack_sequence_as(model.input, [tf.TensorSpec(v.shape, v.dtype) for v in inputs])
     sample = keras.tree.pack_sequence_as(model.input, inputs)
-    how = {"sample": sample, "needed_bytes": needed_bytes}
-    try:
-        plain = kr.plan(model, memory_budget="1024GiB", sample=sample, prove=False)[1]
-        kr.plan(model, memory_budget=1, **how)
-    except BudgetTooSmallError as refusal:
-        plan = kr.plan(model, memory_budget=refusal.smallest_budget_bytes, **how)[1]
-        row["predicted"] = [plain.predicted_peak_bytes / plain_peak_bytes, plan.predicted_peak_bytes / plan.compiled_peak_bytes]
-    except Exception as error:  # said in the table
-        row["plan"] = f"{type(error).__name__}: {error}"
-    leanest = min(records[2:], key=lambda record: record.peak_bytes, default=None)
-    shown = [*records[:2], *([leanest] if leanest else [])]
-    row["temporaries"] = [temporaries(record) for record in shown]
-    row["holders"] = [holder(record) for record in shown]
-    row["peaks"] = [record.peak_bytes for record in shown]
+    candidates = [model, kr.checkpointed(model, **place(model, name))]
+    row: dict[str, Any] = {"temporaries": {}}
+    for optimizer in OPTIMIZERS:
+        model.compile(optimizer)
+        step = trained_step(model, specs)
+        records = [compiled_step(step, candidate) for candidate in candidates]
+        if len(candidates) == 2:  # the leanest plan is looked for once
+            row["peaks"] = [record.peak_bytes for record in records]
+            tried: list[Any] = []
+
+            def needed_bytes(candidate: Any, step: Any = step, tried: list[Any] = tried) -> int:
+                tried.append((compiled_step(step, candidate), candidate))
+                return tried[-1][0].peak_bytes
+
+            how = {"sample": sample, "needed_bytes": needed_bytes}
+            try:
+                plain = kr.plan(model, memory_budget="1024GiB", sample=sample, prove=False)[1]
+                kr.plan(model, memory_budget=1, **how)
+            except BudgetTooSmallError as refusal:
+                plan = kr.plan(model, memory_budget=refusal.smallest_budget_bytes, **how)[1]
+                row["predicted"] = [
+                    plain.predicted_peak_bytes / row["peaks"][0],
+                    plan.predicted_peak_bytes / plan.compiled_peak_bytes,
+                ]
+            except Exception as error:  # said in the table
+                row["plan"] = f"{type(error).__name__}: {error}"
+            if tried:
+                record, candidate = min(tried, key=lambda each: each[0].peak_bytes)
+                records.append(record)
+                candidates.append(candidate)
+            row["holders"] = [holder(record) for record in records]
+        row["temporaries"][optimizer] = [temporaries(record) for record in records]
     return row
+
+
+def plain_memory(name: str) -> dict[str, Any]:
+    """Return the temporaries of the plain model's steps."""
+    import keras
+    import tensorflow as tf
+
+    from keras_recompute.models.step_peak import compiled_step
+    from keras_recompute.models.trained_step import trained_step
+
+    model, inputs = build(name)
+    specs = keras.tree.pack_sequence_as(model.input, [tf.TensorSpec(v.shape, v.dtype) for v in inputs])
+    found = {}
+    for optimizer in OPTIMIZERS:
+        model.compile(optimizer)
+        found[optimizer] = temporaries(compiled_step(trained_step(model, specs), model))
+    return {"low_memory": found}
 
 
 def times(name: str) -> dict[str, Any]:
@@ -219,9 +250,15 @@ def page(rows: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def lowest(row: dict[str, Any], optimizer: str) -> list[int]:
+    """Return the temporaries of a row, the plain model's under the scheduler with which it takes less."""
+    plain, *ours = row["temporaries"][optimizer]
+    return [min(plain, row.get("low_memory", {}).get(optimizer, plain)), *ours]
+
+
 def held_by(row: dict[str, Any]) -> str:
     """Return what holds the temporaries of a row that misses a bar; nothing for one that was measured without."""
-    plain, *ours = row["temporaries"]
+    plain, *ours = lowest(row, "sgd")
     said = []
     for (how, bar), needed, found in zip(BARS.items(), ours, row.get("holders", [])[1:]):
         if needed > bar * plain:
@@ -236,13 +273,13 @@ def _line(name: str, row: dict[str, Any]) -> str:
 
     largest = max(row["jit"]["difference"], row["graph"]["difference"])
     rounding = f" ({row['rounding']:.0e})" if "rounding" in row else ""
-    temporaries = " / ".join(f"{value / MIB:.1f}" for value in row["temporaries"])
+    temporaries = [" / ".join(f"{v / MIB:.1f}" for v in lowest(row, each)) for each in OPTIMIZERS]
     predicted = " / ".join(f"{value:.2f}" for value in row["predicted"]) if "predicted" in row else row.get("plan", "")[:80]
     cells: list[Callable[[], str] | str] = [
         name,
         f"{row['layers']}, {BLOCKS.get(name, row['every'])}",
         f"{largest:.0e}{rounding} / {row['float64']:.0e}",
-        temporaries,
+        *temporaries,
         pair(row["jit"]["step"]),
         pair(row["graph"]["step"]),
         pair(row["jit"]["first"]),
@@ -252,6 +289,15 @@ def _line(name: str, row: dict[str, Any]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
+def run_alone(name: str, part: str | None, **environment: str) -> dict[str, Any]:
+    """Return what this program says of one model in a process of its own."""
+    command = [sys.executable, __file__, "--one", name, *([f"--{part}"] if part else [])]
+    env = {**os.environ, **environment}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
+    said = (done.stderr.strip().splitlines() or [""])[-1]
+    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": said[:300]}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Measure models and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -259,26 +305,31 @@ def main(argv: list[str] | None = None) -> int:
     part = parser.add_mutually_exclusive_group()
     for name, what in {"memory": "compile", "times": "run in float32"}.items():
         part.add_argument(f"--{name}", dest="part", action="store_const", const=name, help=f"{what} alone; other figures stay")
+    part.add_argument("--plain-memory", dest="part", action="store_const", const="plain-memory", help=argparse.SUPPRESS)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.one:
         warnings.simplefilter("ignore")
-        print(json.dumps({"memory": memory, "times": times, None: measure}[options.part](options.one)))
+        parts = {"memory": memory, "plain-memory": plain_memory, "times": times, None: measure}
+        print(json.dumps(parts[options.part](options.one)))
         return 0
     rows = json.loads(RESULTS.read_text()) if (options.only or options.part) and RESULTS.exists() else {}
     names = options.only or [*IMAGES, *HUB]
     for name in [n for n in names if "jit" in rows.get(n, {})] if options.part else names:
-        command = [sys.executable, __file__, "--one", name, *([f"--{options.part}"] if options.part else [])]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        said = (done.stderr.strip().splitlines() or [""])[-1]
-        found = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": said[:300]}
+        found = run_alone(name, options.part)
+        if options.part != "times" and "error" not in found:
+            found.update(run_alone(name, "plain-memory", XLA_FLAGS=LOW_MEMORY))
         if options.part and "error" in found:
             print(f"{name}: {found['error']}", flush=True)
             continue
         rows[name] = {**rows.get(name, {}), **found} if options.part else found
-        print(_line(name, rows[name]) if "error" not in rows[name] else f"{name}: {said}", flush=True)
+        print(_line(name, rows[name]) if "error" not in rows[name] else f"{name}: {found['error']}", flush=True)
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-        PAGE.write_text(page(rows))
+    before = [name for name, row in rows.items() if not isinstance(row.get("temporaries", {}), dict)]
+    if before:
+        print(f"{PAGE.name} is not written: {len(before)} rows are of gradients alone. Run --memory for all of them.")
+        return 1
+    PAGE.write_text(page(rows))
     return 0
 
 

@@ -165,10 +165,10 @@ def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
     if not tokens or _is_vectorised():
         return list(tensors)
     if backend_now() == GPU:
-        floating = [t for t in tensors if t.dtype.is_floating]
-        if not floating:
-            return list(tensors)
-        passed = iter(_reading(*_behind_a_barrier(floating, tokens)[::-1]))
+        # Nobody reads the tokens behind the barrier, so that XLA forgets them: copies need not wait
+        # there, only be others than they are.
+        floating, _ = _behind_a_barrier([t for t in tensors if t.dtype.is_floating], tokens)
+        passed = iter(floating)
         return [next(passed) if t.dtype.is_floating else t for t in tensors]
     is_never = never(tokens)
     if backend_now() == TPU:
