@@ -79,9 +79,8 @@ class Prediction:
         if budget_bytes >= self.plain_peak_bytes:
             return (0,)
         chain = self.chain
-        enough = (
-            chain.plain_peak_bytes - chain.fixed_bytes - 1
-        )  # less than the whole model as one section
+        # Less than the whole model as one section.
+        enough = chain.plain_peak_bytes - chain.fixed_bytes - 1
         room = min(budget_bytes - chain.fixed_bytes, enough)
         fitting = partial(single_replay_sections, chain, keeps_inputs=True)
         smallest_room = partial(smallest_room_bytes, chain, keeps_inputs=True)

@@ -166,7 +166,7 @@ DIFFERENT = {
     "layer in a model in a layer": lambda n: Holder(n + 1.0),
     "weights tied inside": lambda n: Tied(n == 1),
     "variable of TensorFlow": lambda n: Scale(tf.Variable(n + 1.0, trainable=False)),
-}  # fmt: skip
+}
 # The same with nothing that differs.
 EQUAL = {
     "factory": lambda _: dense(factory(2.0)),
@@ -186,7 +186,7 @@ EQUAL = {
     "layer in a model in a layer": lambda _: Holder(2.0),
     "weights tied inside": lambda _: Tied(True),
     "attention": lambda _: SelfAttention(),
-}  # fmt: skip
+}
 
 
 class SelfAttention(keras.layers.Layer):

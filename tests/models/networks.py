@@ -1,4 +1,6 @@
-"""Functional models with checkpoints. Each is built with any Model class, so that keras.Model gives the plain twin."""
+"""Functional models with checkpoints. Each is built with any Model class, so that keras.Model gives
+the plain twin.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def recurrent(
     head: Callable[[Any], Any] | None = None,
     **arguments,
 ):
-    """The published example's network: equal sections of one recurrent layer, the state marked between them."""
+    """The published example's network: equal sections of one recurrent layer, the state marked
+    between them.
+    """
     inputs = keras.Input((length, FEATURES))
     layer = cell(UNITS, return_sequences=True, return_state=True, **arguments)
     lengths = lengths or [length // (checkpoints + 1)] * (checkpoints + 1)
@@ -51,7 +55,11 @@ def recurrent(
         begin += steps
         if number + 1 < len(lengths):
             state = mark(state)
-    whole = keras.layers.Concatenate(axis=1)(order(outputs)) if len(outputs) > 1 and not last_only else outputs[-1]
+    whole = (
+        keras.layers.Concatenate(axis=1)(order(outputs))
+        if len(outputs) > 1 and not last_only
+        else outputs[-1]
+    )
     return Model(inputs, (head or keras.layers.Dense(2))(whole))
 
 
@@ -84,7 +92,9 @@ def skips(Model):
 def several(Model):
     """Two inputs, three outputs: one from the middle, one that is marked, one at the end."""
     left, right = keras.Input((FEATURES,), name="left"), keras.Input((FEATURES,), name="right")
-    x = keras.layers.Add()([keras.layers.Dense(UNITS)(left), keras.layers.Dense(UNITS, activation="tanh")(right)])
+    x = keras.layers.Add()(
+        [keras.layers.Dense(UNITS)(left), keras.layers.Dense(UNITS, activation="tanh")(right)]
+    )
     middle = keras.layers.Dense(2, name="middle")(x)
     marked = mark(keras.layers.Dense(UNITS, activation="tanh")(x))
     end = keras.layers.Dense(1, name="end")(keras.layers.Dense(UNITS, activation="relu")(marked))
@@ -111,7 +121,9 @@ def nested_checkpoints(Model):
 
 
 def masked(Model):
-    """The mask of an embedding goes through checkpoints to Keras's own recurrent layer and to the loss."""
+    """The mask of an embedding goes through checkpoints to Keras's own recurrent layer and to the
+    loss.
+    """
     inputs = keras.Input((LENGTH,), dtype="int32")
     x = mark(keras.layers.Embedding(7, FEATURES, mask_zero=True)(inputs))
     x = mark(keras.layers.LSTM(UNITS, return_sequences=True)(x))
@@ -130,7 +142,8 @@ def with_dropout(Model):
 def with_batch_norm(Model):
     inputs = x = keras.Input((FEATURES,))
     for _ in range(3):
-        x = keras.layers.Dense(UNITS, use_bias=False)(x)  # the norm takes a bias away again: its gradient is rounding
+        # The norm takes a bias away again: its gradient is rounding.
+        x = keras.layers.Dense(UNITS, use_bias=False)(x)
         x = mark(keras.layers.Activation("tanh")(keras.layers.BatchNormalization(momentum=0.9)(x)))
     return Model(inputs, keras.layers.Dense(1)(x))
 
@@ -144,7 +157,9 @@ def convolutional(Model):
 
 def normalised_head(x):
     """Layers that act on single timesteps: they move in front of the concatenation."""
-    return keras.layers.Dense(2)(keras.layers.Activation("tanh")(keras.layers.LayerNormalization()(x)))
+    return keras.layers.Dense(2)(
+        keras.layers.Activation("tanh")(keras.layers.LayerNormalization()(x))
+    )
 
 
 def reverse(outputs: list) -> list:
@@ -174,17 +189,24 @@ NETWORKS = {
     "given first state": Network(lambda Model: recurrent(Model, first_state=True), SEQUENCES),
     "last output only": Network(lambda Model: recurrent(Model, last_only=True), SEQUENCES),
     "outputs in another order": Network(lambda Model: recurrent(Model, order=reverse), SEQUENCES),
-    "an output twice": Network(lambda Model: recurrent(Model, order=first_again, head=over_time), SEQUENCES),
+    "an output twice": Network(
+        lambda Model: recurrent(Model, order=first_again, head=over_time), SEQUENCES
+    ),
     "per-timestep head": Network(lambda Model: recurrent(Model, head=normalised_head), SEQUENCES),
     "keras lstm": Network(lambda Model: recurrent(Model, cell=keras.layers.LSTM), SEQUENCES),
-    "recurrent dropout of inputs": Network(lambda Model: recurrent(Model, dropout=0.3, seed=5), SEQUENCES),
+    "recurrent dropout of inputs": Network(
+        lambda Model: recurrent(Model, dropout=0.3, seed=5), SEQUENCES
+    ),
     "dense chain": Network(dense_chain),
     "shared dense": Network(shared_dense),
     "skips": Network(skips, SQUARE),
     "several": Network(several, (numbers(6, FEATURES), numbers(6, FEATURES, seed=1))),
     "nested": Network(nested, SQUARE),
     "nested checkpoints": Network(nested_checkpoints),
-    "masked": Network(masked, (np.array([[1, 2, 3, 4, 5, 6, 1, 2], [3, 2, 1, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]]),)),
+    "masked": Network(
+        masked,
+        (np.array([[1, 2, 3, 4, 5, 6, 1, 2], [3, 2, 1, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]]),),
+    ),
     "dropout": Network(with_dropout, (numbers(6, 32),)),
     "batch norm": Network(with_batch_norm),
     "convolutional": Network(convolutional, (numbers(2, 6, 6, 2),)),

@@ -1,8 +1,9 @@
-"""Peak memory of whole networks, plain and with a checkpoint every root of n layers: compiled, and predicted from residuals.
+"""Peak memory of whole networks, plain and with a checkpoint every root of n layers: compiled, and
+predicted from residuals.
 
-Run as a program, because XLA reads its options once per process: ``python3 -m tests.models.peaks mlp resnet transformer``
-prints a JSON object per network; with ``--predict ours`` or ``plain`` as first arguments the rows of that model alone are
-counted, which takes a fifth of the time less.
+Run as a program, because XLA reads its options once per process: ``python3 -m tests.models.peaks
+mlp resnet transformer`` prints a JSON object per network; with ``--predict ours`` or ``plain`` as
+first arguments the rows of that model alone are counted, which takes a fifth of the time less.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def residual_blocks(x, count):
     for _ in range(count):
         y = x
         for _ in range(2):
-            y = layers.Conv2D(x.shape[-1], 3, padding="same")(layers.ReLU()(layers.BatchNormalization()(y)))
+            y = layers.Conv2D(x.shape[-1], 3, padding="same")(
+                layers.ReLU()(layers.BatchNormalization()(y))
+            )
         x = layers.Add()([x, y])
     return x
 
@@ -80,14 +83,18 @@ def kept(function, *arguments) -> int:
 
 
 def predicted(model) -> int:
-    """Return the bytes at the peak: at the end of the forward pass, or when one of the sections has been replayed.
+    """Return the bytes at the peak: at the end of the forward pass, or when one of the sections has
+    been replayed.
 
-    Then the states up to the section are there, the gradient of its result, as large as the result, and its residuals.
+    Then the states up to the section are there, the gradient of its result, as large as the result,
+    and its residuals.
     """
     first = np.zeros(model.inputs[0].shape, np.float32)
     peaks = [kept(lambda x: tf.reduce_mean(model(x, training=True) ** 2), first)]
     if isinstance(model, kr.Model):
-        tensors = {id(t): t for op in model.operations for node in op._inbound_nodes for t in node.outputs}
+        tensors = {
+            id(t): t for op in model.operations for node in op._inbound_nodes for t in node.outputs
+        }
         states = 0
         for section in model.plan.steps:
             if not section.recomputed:
@@ -100,12 +107,17 @@ def predicted(model) -> int:
                 return [values[key] for key in section.outputs]
 
             states += sum(4 * int(np.prod(tensors[key].shape)) for key in section.outputs)
-            peaks.append(states + kept(run, *(np.zeros(tensors[key].shape, np.float32) for key in section.inputs)))
+            peaks.append(
+                states
+                + kept(run, *(np.zeros(tensors[key].shape, np.float32) for key in section.inputs))
+            )
     return max(peaks)
 
 
 def figures(build, predict=("plain", "ours")) -> dict[str, float]:
-    """Return the peaks of the plain model and of that with checkpoints, and for those in ``predict`` what the rows say."""
+    """Return the peaks of the plain model and of that with checkpoints, and for those in
+    ``predict`` what the rows say.
+    """
     plain = build()
     count = sum(not isinstance(layer, layers.InputLayer) for layer in plain.layers)
     ours = kr.checkpointed(plain, every=round(count**0.5))

@@ -1,4 +1,6 @@
-"""A model and its plain twin, with the same weights and the same random state, and what they must agree in."""
+"""A model and its plain twin, with the same weights and the same random state, and what they must
+agree in.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,16 @@ from keras_recompute.models.model import Model
 
 
 def model_pair(build: Callable[[Any], Any]) -> tuple[keras.Model, keras.Model]:
-    """Return ``build(keras_recompute Model)`` and ``build(keras.Model)``, equal in everything else."""
+    """Return ``build(keras_recompute Model)`` and ``build(keras.Model)``, equal in everything
+    else.
+    """
     made = []
     for model_class in (Model, keras.Model):
         keras.utils.set_random_seed(1)
         model = build(model_class)
-        weights = [w + 0.1 * np.cos(np.arange(w.size)).reshape(w.shape) for w in model.get_weights()]
+        weights = [
+            w + 0.1 * np.cos(np.arange(w.size)).reshape(w.shape) for w in model.get_weights()
+        ]
         model.set_weights(weights)  # a bias of zeros would hide what goes wrong with it
         made.append(model)
     assert type(made[0]) is Model
@@ -26,8 +32,12 @@ def model_pair(build: Callable[[Any], Any]) -> tuple[keras.Model, keras.Model]:
     return made[0], made[1]
 
 
-def training_pass(model: keras.Model, arrays: Sequence[np.ndarray], *, mode: str) -> dict[str, np.ndarray]:
-    """Return outputs, gradients of inputs and weights, and the other variables afterwards. ``mode``: eager, graph, jit."""
+def training_pass(
+    model: keras.Model, arrays: Sequence[np.ndarray], *, mode: str
+) -> dict[str, np.ndarray]:
+    """Return outputs, gradients of inputs and weights, and the other variables afterwards.
+    ``mode``: eager, graph, jit.
+    """
     inputs = [tf.convert_to_tensor(a) for a in arrays]
     variables = [v.value for v in model.trainable_variables]
 
@@ -35,36 +45,59 @@ def training_pass(model: keras.Model, arrays: Sequence[np.ndarray], *, mode: str
         floating = [t for t in inputs if t.dtype.is_floating]
         with tf.GradientTape() as tape:
             tape.watch(floating)
-            outputs = keras.tree.flatten(model(inputs if len(inputs) > 1 else inputs[0], training=True))
-            loss = tf.add_n([tf.reduce_sum(tf.cast(y, tf.float32) * weights_like(y, n)) for n, y in enumerate(outputs)])
+            outputs = keras.tree.flatten(
+                model(inputs if len(inputs) > 1 else inputs[0], training=True)
+            )
+            loss = tf.add_n(
+                [
+                    tf.reduce_sum(tf.cast(y, tf.float32) * weights_like(y, n))
+                    for n, y in enumerate(outputs)
+                ]
+            )
         gradients = tape.gradient(loss, [*floating, *variables], unconnected_gradients="zero")
         return outputs, [tf.convert_to_tensor(g) for g in gradients]
 
-    function = run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
+    function = (
+        run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
+    )
     outputs, gradients = function(*inputs)
     names = [f"d input {n}" for n in range(len(gradients) - len(variables))] + [
         f"d {v.path}" for v in model.trainable_variables
     ]
     found = {f"output {n}": y for n, y in enumerate(outputs)}
-    found.update((f"{name} ({n})", g) for n, (name, g) in enumerate(zip(names, gradients, strict=True)))
-    found.update((f"{v.path} afterwards ({n})", v.value) for n, v in enumerate(model.non_trainable_variables))
+    found.update(
+        (f"{name} ({n})", g) for n, (name, g) in enumerate(zip(names, gradients, strict=True))
+    )
+    found.update(
+        (f"{v.path} afterwards ({n})", v.value) for n, v in enumerate(model.non_trainable_variables)
+    )
     return {name: tf.cast(t, tf.float64).numpy() for name, t in found.items()}
 
 
 def weights_like(y: tf.Tensor, n: int) -> tf.Tensor:
-    return tf.constant(np.cos(np.arange(np.prod(y.shape)) * (n + 1.0)).reshape(y.shape.as_list()), tf.float32)
+    return tf.constant(
+        np.cos(np.arange(np.prod(y.shape)) * (n + 1.0)).reshape(y.shape.as_list()), tf.float32
+    )
 
 
 def assert_agree(
-    ours: dict[str, np.ndarray], plain: dict[str, np.ndarray], tolerance: float = 1e-5, *, least_scale: float = 1e-3
+    ours: dict[str, np.ndarray],
+    plain: dict[str, np.ndarray],
+    tolerance: float = 1e-5,
+    *,
+    least_scale: float = 1e-3,
 ) -> None:
-    """Assert that all results lie within ``tolerance`` of the plain model's largest result of that kind.
+    """Assert that all results lie within ``tolerance`` of the plain model's largest result of that
+    kind.
 
-    Results smaller than ``least_scale``, which may be nothing but rounding, are measured by that instead.
+    Results smaller than ``least_scale``, which may be nothing but rounding, are measured by that
+    instead.
     """
     assert len(ours) == len(plain)
     for (name, a), (plain_name, b) in zip(ours.items(), plain.items(), strict=True):
         assert a.shape == b.shape, f"{name}: {a.shape} against {b.shape}"
         scale = max(np.abs(b).max(initial=0.0), least_scale)
         off = np.abs(a - b).max(initial=0.0) / scale
-        assert off <= tolerance, f"{name} (plain: {plain_name}) is off by {off:.2g} of its largest element"
+        assert off <= tolerance, (
+            f"{name} (plain: {plain_name}) is off by {off:.2g} of its largest element"
+        )

@@ -1,4 +1,6 @@
-"""Keras's own callbacks do to a ``Model``, and to a model on the stand-in, what they do to Keras's."""
+"""Keras's own callbacks do to a ``Model``, and to a model on the stand-in, what they do to
+Keras's.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,18 @@ from keras_recompute.errors import RecomputeError
 
 KINDS = ("checkpointed", pytest.param("stand-in", marks=pytest.mark.long))
 RANDOM = np.random.default_rng(0)
-X, Y = RANDOM.normal(size=(32, 8)).astype(np.float32), RANDOM.normal(size=(32, 1)).astype(np.float32)
+X, Y = (
+    RANDOM.normal(size=(32, 8)).astype(np.float32),
+    RANDOM.normal(size=(32, 1)).astype(np.float32),
+)
 OPTIONS = {"batch_size": 8, "shuffle": False, "verbose": 0}
 
 
 @contextlib.contextmanager
 def made(kind, rate=0.1):
-    """Give a compiled model of a kind, from the same weights each time, inside the scope that it needs."""
+    """Give a compiled model of a kind, from the same weights each time, inside the scope that it
+    needs.
+    """
     keras.utils.set_random_seed(1)
     scope = contextlib.nullcontext()
     if kind == "stand-in":
@@ -39,7 +46,9 @@ def made(kind, rate=0.1):
         x = keras.layers.Dense(16, "tanh", name="first")(inputs)
         if kind == "checkpointed":
             x = kr.RecomputationCheckpoint()(x)
-        model = (kr.Model if kind == "checkpointed" else keras.Model)(inputs, keras.layers.Dense(1, name="last")(x))
+        model = (kr.Model if kind == "checkpointed" else keras.Model)(
+            inputs, keras.layers.Dense(1, name="last")(x)
+        )
         model.compile(keras.optimizers.Adam(rate), "mse", jit_compile=True)
         yield model
 
@@ -74,7 +83,9 @@ def test_backup_and_restore_goes_on_where_training_broke_off(kind, expected, tmp
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["best.keras", pytest.param("best.weights.h5", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["best.keras", pytest.param("best.weights.h5", marks=pytest.mark.long)]
+)
 def test_model_checkpoint_keeps_the_best_epoch(kind, name, expected, tmp_path):
     path = tmp_path / name
     kept = keras.callbacks.ModelCheckpoint(
@@ -122,7 +133,9 @@ def test_a_schedule_sets_the_rate_and_the_log_has_every_epoch(kind, tmp_path):
         found = losses(model.fit(X, Y, epochs=3, callbacks=callbacks, **OPTIONS))
         assert float(model.optimizer.learning_rate) == pytest.approx(0.1 / 4)
     with made("plain") as plain:
-        by_hand = [keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2 if epoch else rate)]
+        by_hand = [
+            keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2 if epoch else rate)
+        ]
         theirs = losses(plain.fit(X, Y, epochs=3, callbacks=by_hand, **OPTIONS))
     np.testing.assert_allclose(found, theirs, rtol=1e-5)
     with open(tmp_path / "log.csv", newline="") as file:

@@ -1,4 +1,6 @@
-"""A model that exists, with checkpoints put into it: where they stand, what is shared, what is refused."""
+"""A model that exists, with checkpoints put into it: where they stand, what is shared, what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +29,42 @@ def chain(depth: int = 9) -> keras.Model:
 
 
 def sections(model: kr.Model) -> list[list[str]]:
-    """Return the names of the layers of each section, without checkpoints; last what is not recomputed."""
+    """Return the names of the layers of each section, without checkpoints; last what is not
+    recomputed.
+    """
     marks = kr.RecomputationCheckpoint
-    return [[c.operation.name for c in s.calls if not isinstance(c.operation, marks)] for s in model.plan.steps]
+    return [
+        [c.operation.name for c in s.calls if not isinstance(c.operation, marks)]
+        for s in model.plan.steps
+    ]
 
 
 def test_every_n_layers_of_a_chain():
     names = [f"d{n}" for n in range(9)]
     assert sections(kr.checkpointed(chain(), every=3)) == [names[:3], names[3:6], names[6:]]
-    assert sections(kr.checkpointed(chain(), every=4)) == [names[:4], names[4:]], "behind d7 one layer would be left"
+    assert sections(kr.checkpointed(chain(), every=4)) == [names[:4], names[4:]], (
+        "behind d7 one layer would be left"
+    )
     assert sections(kr.checkpointed(chain(), every=1)) == [[name] for name in names]
 
 
 def test_at_named_layers():
     model = kr.checkpointed(chain(5), at=["d1", "d3"])
     assert sections(model) == [["d0", "d1"], ["d2", "d3"], ["d4"]]
-    assert [layer.name for layer in model.layers if "checkpoint" in layer.name] == ["d1_checkpoint", "d3_checkpoint"]
+    assert [layer.name for layer in model.layers if "checkpoint" in layer.name] == [
+        "d1_checkpoint",
+        "d3_checkpoint",
+    ]
     again = kr.checkpointed(kr.checkpointed(chain(5), at="d1"), at="d1")
-    assert len({layer.name for layer in again.layers}) == len(again.layers) == 8, "two checkpoints of different names"
+    assert len({layer.name for layer in again.layers}) == len(again.layers) == 8, (
+        "two checkpoints of different names"
+    )
 
 
 def test_a_residual_block_is_not_cut_where_two_values_would_be_kept():
-    """Three blocks of three layers behind a first layer: any cut inside a block keeps the way around it too."""
+    """Three blocks of three layers behind a first layer: any cut inside a block keeps the way
+    around it too.
+    """
     inputs = keras.Input((UNITS,))
     x = keras.layers.Dense(UNITS, name="first")(inputs)
     for n in range(3):
@@ -56,7 +72,9 @@ def test_a_residual_block_is_not_cut_where_two_values_would_be_kept():
         x = keras.layers.Add(name=f"add{n}")([x, keras.layers.Dense(UNITS, name=f"out{n}")(y)])
     model = kr.checkpointed(keras.Model(inputs, x), every=3)
     blocks = [[f"in{n}", f"out{n}", f"add{n}"] for n in range(3)]
-    assert sections(model) == [["first", *blocks[0]], *blocks[1:]], "the first three layers end inside a block"
+    assert sections(model) == [["first", *blocks[0]], *blocks[1:]], (
+        "the first three layers end inside a block"
+    )
 
 
 def test_two_towers_are_cut_one_by_one():
@@ -67,9 +85,13 @@ def test_two_towers_are_cut_one_by_one():
         for n in range(4):
             x = keras.layers.Dense(UNITS, "tanh", name=f"{side}{n}")(x)
         ends.append(x)
-    model = kr.checkpointed(keras.Model(inputs, keras.layers.Concatenate(name="join")(ends)), every=2)
+    model = kr.checkpointed(
+        keras.Model(inputs, keras.layers.Concatenate(name="join")(ends)), every=2
+    )
     *found, last = sections(model)
-    assert sorted(found) == [[f"{side}{n}", f"{side}{n + 1}"] for side in ("left", "right") for n in (0, 2)]
+    assert sorted(found) == [
+        [f"{side}{n}", f"{side}{n + 1}"] for side in ("left", "right") for n in (0, 2)
+    ]
     assert last == ["join"]
 
 
@@ -87,7 +109,12 @@ def test_a_layer_used_again_is_marked_at_each_use_and_the_sections_are_one_loop(
 
 @pytest.mark.parametrize(
     "name",
-    [*(pytest.param(name, marks=pytest.mark.long) for name in ("masked", "keras lstm")), "nested", "batch norm", "skips"],
+    [
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("masked", "keras lstm")),
+        "nested",
+        "batch norm",
+        "skips",
+    ],
 )
 def test_the_numbers_are_those_of_the_plain_model(name):
     network = NETWORKS[name]
@@ -100,7 +127,10 @@ def test_the_numbers_are_those_of_the_plain_model(name):
         warnings.simplefilter("ignore", RecomputeWarning)
         ours = kr.checkpointed(base, every=1)
     assert ours.plan.recomputes
-    assert_agree(training_pass(ours, network.arrays, mode="graph"), training_pass(plain, network.arrays, mode="graph"))
+    assert_agree(
+        training_pass(ours, network.arrays, mode="graph"),
+        training_pass(plain, network.arrays, mode="graph"),
+    )
 
 
 def test_inputs_and_outputs_keep_their_names_and_order():
@@ -124,7 +154,9 @@ def test_layers_and_weights_are_shared_with_a_sequential_model(tmp_path):
     model.compile("sgd", "mse", jit_compile=False)
     x, y = numbers(4, FEATURES), numbers(4, 3)
     model.fit(x, y, verbose=0)
-    assert all(np.any(a != b) for a, b in zip(before, plain.get_weights(), strict=True)), "training one trains the other"
+    assert all(np.any(a != b) for a, b in zip(before, plain.get_weights(), strict=True)), (
+        "training one trains the other"
+    )
     np.testing.assert_array_equal(model(x), plain(x))
 
     model.save(tmp_path / "model.keras")
@@ -162,15 +194,30 @@ def with_call() -> WithCall:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: kr.checkpointed(chain()), "'chain' has no RecomputationCheckpoint layers, and neither"),
-        (lambda: kr.checkpointed(chain(), every=2, at=["d0"]), r"every=2 and at=\['d0'\] were both given"),
-        (lambda: kr.checkpointed(chain(2), at=["d0", "d7"]), "'chain' has no layer 'd7' .* Its layers are 'd0', 'd1'$"),
+        (
+            lambda: kr.checkpointed(chain()),
+            "'chain' has no RecomputationCheckpoint layers, and neither",
+        ),
+        (
+            lambda: kr.checkpointed(chain(), every=2, at=["d0"]),
+            r"every=2 and at=\['d0'\] were both given",
+        ),
+        (
+            lambda: kr.checkpointed(chain(2), at=["d0", "d7"]),
+            "'chain' has no layer 'd7' .* Its layers are 'd0', 'd1'$",
+        ),
         (lambda: kr.checkpointed(chain(), at=[]), "at=.*give the names of layers"),
         (lambda: kr.checkpointed(chain(), at=[3]), r"at=\[3\]"),
         (lambda: kr.checkpointed(chain(), every=0), "every=0: it counts layers"),
         (lambda: kr.checkpointed(chain(), every=True), "every=True"),
-        (lambda: kr.checkpointed(chain(), every=9), "every=9 leaves no place .* has 9 layers: .* such as 3$"),
-        (lambda: kr.checkpointed(with_call(), every=2), "'mine' is a WithCall, whose call .* checkpointed\\(model, layers="),
+        (
+            lambda: kr.checkpointed(chain(), every=9),
+            "every=9 leaves no place .* has 9 layers: .* such as 3$",
+        ),
+        (
+            lambda: kr.checkpointed(with_call(), every=2),
+            "'mine' is a WithCall, whose call .* checkpointed\\(model, layers=",
+        ),
         (lambda: kr.checkpointed(chain(12), at="d11x"), r"no layer 'd11x' .* Did you mean 'd11'"),
         (lambda: kr.checkpointed(tuple, every=2), "is no Keras model"),
     ],
@@ -180,9 +227,12 @@ def test_what_is_refused(call, message):
         call()
 
 
-@pytest.mark.parametrize(("batch", "saves"), [(1, False), pytest.param(1024, True, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("batch", "saves"), [(1, False), pytest.param(1024, True, marks=pytest.mark.long)]
+)
 def test_a_sample_shows_whether_memory_is_saved(batch, saves):
-    """Eight layers of 128 x 128 weights, 64 KiB each: a batch of one row has activations of half a KiB.
+    """Eight layers of 128 x 128 weights, 64 KiB each: a batch of one row has activations of half a
+    KiB.
 
     Without hoisting, with which one such activation is saved: 529,025 bytes instead of 529,536.
     """
@@ -193,12 +243,18 @@ def test_a_sample_shows_whether_memory_is_saved(batch, saves):
     with warnings.catch_warnings(record=True) as caught, leaving_out("hoisting"):
         warnings.simplefilter("always", RecomputeWarning)
         kr.checkpointed(model, every=2)
-        ours = kr.checkpointed(model, every=2, sample=(np.zeros((batch, 128)), np.zeros((batch, 128))))
+        ours = kr.checkpointed(
+            model, every=2, sample=(np.zeros((batch, 128)), np.zeros((batch, 128)))
+        )
     assert ours.plan.recomputes
     said = [str(each.message) for each in caught if each.category is RecomputeWarning]
     assert len(said) == (not saves)
     for message in said:
-        assert re.search(r"of 'weighty' takes [\d.]+ KiB with these .* and [\d.]+ KiB without, on float32\(1, 128\)", message)
+        assert re.search(
+            r"of 'weighty' takes [\d.]+ KiB with these .* and [\d.]+ KiB without, "
+            r"on float32\(1, 128\)",
+            message,
+        )
 
 
 def test_a_sample_that_does_not_fit_is_refused():

@@ -1,6 +1,7 @@
 """Where a model is cut, which sections are equal, and what a run of them gives back: exactly.
 
-Looks at the plan: a model cut in another place computes the same numbers, and takes more memory only where it is large.
+Looks at the plan: a model cut in another place computes the same numbers, and takes more memory
+only where it is large.
 """
 
 from __future__ import annotations
@@ -10,15 +11,12 @@ import warnings
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_recompute.engine.outline import Carried, Joined, Last, Shared, Sliced
 from keras_recompute.errors import RecomputeWarning
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
 from keras_recompute.layers.recurrent import GRU, LSTM
 from keras_recompute.layers.time_slice import TimeSlice
-from keras_recompute.liveness import profile
-from keras_recompute.liveness.program import held_per_step
 from keras_recompute.models.model import Model
 from keras_recompute.models.section_loops import SectionLoop
 
@@ -38,12 +36,19 @@ from .networks import (
 
 def layers_of(step) -> list[str]:
     calls = step.calls
-    return [type(call.operation).__name__ for call in calls if type(call.operation).__name__ != "RecomputationCheckpoint"]
+    return [
+        type(call.operation).__name__
+        for call in calls
+        if type(call.operation).__name__ != "RecomputationCheckpoint"
+    ]
 
 
 def shape_of(plan) -> list[tuple[str, int, list[str]]]:
     """Return for each step its name, the number of sections and the layers of one of them."""
-    return [(name, len(s.sections) if isinstance(s, SectionLoop) else 1, layers_of(s)) for name, s in plan.named_steps]
+    return [
+        (name, len(s.sections) if isinstance(s, SectionLoop) else 1, layers_of(s))
+        for name, s in plan.named_steps
+    ]
 
 
 def test_a_chain_is_cut_at_its_checkpoints():
@@ -67,7 +72,9 @@ def test_outputs_of_the_model_are_kept():
     (section, rest) = model.plan.steps
     assert section.recomputed
     assert not rest.recomputed
-    assert len(section.outputs) == 2, "what is marked, and the sum that the output in the middle is made of"
+    assert len(section.outputs) == 2, (
+        "what is marked, and the sum that the output in the middle is made of"
+    )
     assert model.plan.graph.outputs == tuple(id(t) for t in model.outputs)
 
 
@@ -76,21 +83,36 @@ def test_outputs_of_the_model_are_kept():
 def test_equal_recurrent_sections_are_one_run(cell, checkpoints):
     plan = recurrent(Model, checkpoints, cell=cell, length=8).plan
     name, count, layers = shape_of(plan)[0]
-    assert count == checkpoints, "all sections but the last, behind the last checkpoint, which is not recomputed"
-    assert layers == [cell.__name__, "Dense"], "the loop slices, and the head treats every timestep alone"
+    assert count == checkpoints, (
+        "all sections but the last, behind the last checkpoint, which is not recomputed"
+    )
+    assert layers == [cell.__name__, "Dense"], (
+        "the loop slices, and the head treats every timestep alone"
+    )
     assert name == f"sections-0-{checkpoints - 1}"
     (run, *_) = plan.steps
     states = 1 if cell is GRU else 2
     length = 8 // (checkpoints + 1)
-    assert run.roles == (Sliced(axis=1, start=0, length=length), *(Carried(n) for n in range(states)))
+    assert run.roles == (
+        Sliced(axis=1, start=0, length=length),
+        *(Carried(n) for n in range(states)),
+    )
     assert [type(r) for r in run.requests if isinstance(r, Last)] == [Last] * states
-    assert [r.axis for r in run.requests if isinstance(r, Joined)] == [1], "the outputs are joined where the loop makes them"
+    assert [r.axis for r in run.requests if isinstance(r, Joined)] == [1], (
+        "the outputs are joined where the loop makes them"
+    )
 
 
 def test_uneven_lengths_are_a_run_for_each_length():
     plan = recurrent(Model, lengths=[2, 2, 1, 1, 1, 1]).plan
-    assert [(name, count) for name, count, _ in shape_of(plan) if name] == [("sections-0-1", 2), ("sections-2-4", 3)]
-    assert [run.roles[0] for run in plan.steps if isinstance(run, SectionLoop)] == [Sliced(1, 0, 2), Sliced(1, 4, 1)]
+    assert [(name, count) for name, count, _ in shape_of(plan) if name] == [
+        ("sections-0-1", 2),
+        ("sections-2-4", 3),
+    ]
+    assert [run.roles[0] for run in plan.steps if isinstance(run, SectionLoop)] == [
+        Sliced(1, 0, 2),
+        Sliced(1, 4, 1),
+    ]
 
 
 def test_a_gap_between_slices_parts_a_run():
@@ -103,7 +125,10 @@ def test_a_gap_between_slices_parts_a_run():
         state = mark(state)
     last = layer(inputs[:, 9:], initial_state=state)[0]
     model = Model(inputs, keras.layers.Concatenate(axis=1)([*outputs, last]))
-    assert [(name, count) for name, count, _ in shape_of(model.plan) if name] == [("sections-0-1", 2), ("sections-2-3", 2)]
+    assert [(name, count) for name, count, _ in shape_of(model.plan) if name] == [
+        ("sections-0-1", 2),
+        ("sections-2-3", 2),
+    ]
 
 
 def test_last_outputs_alone_are_not_collected():
@@ -121,8 +146,16 @@ def test_a_section_that_makes_the_first_state_stands_apart():
 def test_a_layer_for_single_timesteps_moves_into_the_sections():
     (run, rest) = recurrent(Model, 3, head=normalised_head).plan.steps
     assert layers_of(run) == ["LSTM", "LayerNormalization", "Activation", "Dense"]
-    # the last section, which is not recomputed, does its own share; then there is nothing left to do to the whole
-    assert layers_of(rest) == ["TimeSlice", "LSTM", "LayerNormalization", "Activation", "Dense", "Concatenation"]
+    # the last section, which is not recomputed, does its own share; then there is nothing left to
+    # do to the whole
+    assert layers_of(rest) == [
+        "TimeSlice",
+        "LSTM",
+        "LayerNormalization",
+        "Activation",
+        "Dense",
+        "Concatenation",
+    ]
 
 
 def over_time(x):
@@ -145,7 +178,15 @@ class DenseOverTime(keras.layers.Dense):
         lambda: keras.layers.Dense(2, activation=over_time),
         lambda: DenseOverTime(2),
     ],
-    ids=["norm", "batch norm", "convolution", "softmax", "activation", "activation of a layer", "subclass"],
+    ids=[
+        "norm",
+        "batch norm",
+        "convolution",
+        "softmax",
+        "activation",
+        "activation of a layer",
+        "subclass",
+    ],
 )
 def test_a_layer_that_mixes_timesteps_stays_behind_them(head):
     (run, *_) = recurrent(Model, 3, head=head()).plan.steps
@@ -178,7 +219,11 @@ def test_a_value_that_all_sections_read_is_shared():
     add, first = keras.layers.Add(), x
     for _ in range(3):
         x = mark(add([gate(x), first]))
-    run = next(step for step in Model(inputs, keras.layers.Dense(1)(x)).plan.steps if isinstance(step, SectionLoop))
+    run = next(
+        step
+        for step in Model(inputs, keras.layers.Dense(1)(x)).plan.steps
+        if isinstance(step, SectionLoop)
+    )
     assert set(run.roles) == {Carried(0), Shared()}
 
 
@@ -207,80 +252,11 @@ def test_checkpoints_that_save_nothing_are_said(where):
     inputs = keras.Input((3,))
     dense = keras.layers.Dense(1)
     outputs = dense(mark(inputs)) if where == "on the input" else mark(dense(inputs))
-    with pytest.warns(RecomputeWarning, match=r"'useless' has 1 RecomputationCheckpoint layer\(s\), but none saves any memory"):
+    with pytest.warns(
+        RecomputeWarning,
+        match=r"'useless' has 1 RecomputationCheckpoint layer\(s\), but none saves any memory",
+    ):
         Model(inputs, outputs, name="useless")
-
-
-def training_step(model):
-    variables = [v.value for v in model.trainable_variables]
-
-    def step(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(model(x, training=True) ** 2)
-        return tape.gradient(loss, variables)
-
-    return step
-
-
-@pytest.fixture(scope="module")
-def compiled():
-    """Programs of one training step over 64 steps, for several numbers of checkpoints."""
-    return {
-        checkpoints: profile(
-            training_step(recurrent(Model, checkpoints, length=64)), tf.TensorSpec((16, 64, FEATURES)), input_feed=["x"]
-        )
-        for checkpoints in (0, 3, 7)
-    }
-
-
-@pytest.mark.long
-def test_the_program_does_not_grow_with_the_number_of_checkpoints(compiled):
-    """Sections are one loop. What is ordered in it depends on sizes, a few instructions; one section more would be hundreds."""
-    assert compiled[3].program_instructions is not None
-    assert compiled[7].program_instructions == pytest.approx(compiled[3].program_instructions, rel=0.03)
-    assert compiled[3].program_steps == compiled[7].program_steps
-
-
-def temporary_bytes(inputs, outputs):
-    program = profile(training_step(Model(inputs, outputs)), tf.TensorSpec(inputs.shape), input_feed=["x"])
-    return max(held_per_step(program.buffers, ("temporary",), program.program_steps))
-
-
-def test_behind_the_last_checkpoint_what_was_read_is_freed():
-    """A branch would hold all that it is given until it ends."""
-    inputs = keras.Input((16,), batch_size=2048)
-    x = mark(keras.layers.Dense(16, "tanh")(inputs))
-    for units in (64, *16 * [16]):
-        x = keras.layers.Dense(units, "tanh")(x)
-    # The state at the checkpoint, sixteen small arrays, a large one; one more while the loss is computed. When the large layer
-    # is differentiated, with the most in hand, the small ones are gone.
-    small, large = 2048 * 16 * 4, 2048 * 64 * 4
-    assert temporary_bytes(inputs, x) <= small + 16 * small + large + small
-
-
-@pytest.mark.long
-def test_behind_the_last_checkpoint_gradients_are_not_held_beside_copies_of_them():
-    """XLA transposes gradients of kernels, and would do that last, when it hands them out, and hold both arrays until then."""
-    inputs = x = keras.Input((4, 4, 64), batch_size=2)
-    for number in range(6):
-        x = keras.layers.Conv2D(64, 3, padding="same", activation="relu")(mark(x) if number == 1 else x)
-    # One at a time; results are counted apart. All arrays of the pass together take as much as one kernel.
-    kernel = 3 * 3 * 64 * 64 * 4
-    assert temporary_bytes(inputs, x) <= 1.5 * kernel
-
-
-def test_the_memory_falls_with_the_number_of_checkpoints(compiled):
-    peaks = {k: program.not_always_live_peak_bytes for k, program in compiled.items()}
-    # Gates, cells and outputs of 64 steps: 64 * 16 * (4 + 1 + 1) * 4 elements of 4 bytes; a quarter of it in 4 sections.
-    activations = 64 * 16 * 6 * UNITS * 4
-    assert peaks[0] >= activations * 0.8
-    assert peaks[3] < 0.7 * peaks[0], peaks
-    assert peaks[7] < peaks[3], peaks
-
-
-def test_sections_have_their_names_in_the_compiled_program(compiled):
-    named = {(step.phase, step.section) for step in compiled[7].steps if step.section}
-    assert {("forward", "sections-0-6"), ("recompute", "sections-0-6"), ("backward", "sections-0-6")} <= named
 
 
 X = np.ones((2, 8, FEATURES), "float32")
@@ -296,7 +272,9 @@ def test_save_and_load(tmp_path):
     assert type(loaded) is Model
     assert shape_of(loaded.plan) == shape_of(model.plan)
     np.testing.assert_array_equal(loaded(X), model(X))
-    histories = [m.fit(X, np.ones((2, 8, 2)), epochs=2, verbose=0).history["loss"] for m in (model, loaded)]
+    histories = [
+        m.fit(X, np.ones((2, 8, 2)), epochs=2, verbose=0).history["loss"] for m in (model, loaded)
+    ]
     np.testing.assert_allclose(*histories, rtol=1e-6)
 
 
@@ -311,27 +289,6 @@ def test_clone_model():
     assert clone.recomputation_levels == 1
     model.recomputation_levels = 2
     assert keras.models.clone_model(model).recomputation_levels == 2
-
-
-@pytest.mark.parametrize(
-    ("cell", "arrays", "sections", "steps"), [(LSTM, 4 + 4, 8, 32), pytest.param(GRU, 3 + 4, 4, 128, marks=pytest.mark.long)]
-)
-def test_behind_the_last_checkpoint_a_loop_holds_what_it_does_in_sections(cell, arrays, sections, steps):
-    """Of a section its inputs, gates and their gradients; a GRU's have one for the state's part of the candidate too."""
-    batch, features, units = 8, 64, 32
-    inputs = keras.Input((sections * steps, features), batch_size=batch)
-    layer, state, outputs = cell(units, return_sequences=True, return_state=True), None, []
-    for begin in range(0, sections * steps, steps):
-        y, *state = layer(TimeSlice(begin, begin + steps)(inputs), initial_state=state)
-        state = mark(state) if len(outputs) < sections - 1 else state
-        outputs.append(y)
-    x = keras.layers.Dense(1)(keras.layers.Concatenate(axis=1)(outputs))
-    whole = batch * sections * steps * units * 4
-    section = batch * steps * (features + arrays * units) * 4
-    # XLA projects the inputs of the last section early: they depend on no section before it.
-    projected = batch * steps * (4 if cell is LSTM else 3) * units * 4
-    # States and weights take a little.
-    assert temporary_bytes(inputs, x) <= whole + section + projected + 32 * 1024
 
 
 class Deep(Model):

@@ -1,4 +1,6 @@
-"""Models and functions are exported as Keras's and TensorFlow's own are: without recomputation, or with their gradients."""
+"""Models and functions are exported as Keras's and TensorFlow's own are: without recomputation, or
+with their gradients.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tensorflow.python.framework import ops
 
 import keras_recompute as kr
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*TF Lite.*:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore:.*TF Lite.*:UserWarning"
+)
 
 X = np.random.default_rng(0).normal(size=(2, 6, 4)).astype(np.float32)
 
@@ -29,7 +33,9 @@ def network():
 
 def layer_model(layer):
     inputs = keras.Input((6, 4))
-    return keras.Model(inputs, layer(inputs, inputs) if isinstance(layer, kr.MultiHeadAttention) else layer(inputs))
+    return keras.Model(
+        inputs, layer(inputs, inputs) if isinstance(layer, kr.MultiHeadAttention) else layer(inputs)
+    )
 
 
 MODELS = {
@@ -61,9 +67,16 @@ def test_an_exported_model(tmp_path, kind):
 def test_nothing_of_recomputation_is_exported_for_inference(tmp_path):
     network().export(tmp_path, verbose=False)
     saved = tf.saved_model.load(tmp_path).signatures["serving_default"].graph.as_graph_def()
-    nodes = [*saved.node, *(node for function in saved.library.function for node in function.node_def)]
+    nodes = [
+        *saved.node,
+        *(node for function in saved.library.function for node in function.node_def),
+    ]
     assert len(nodes) > 20
-    assert not [n.name for n in nodes if "recomput" in f"{n.name} {n.op} {n.attr['_gradient_op_type'].s}".lower()]
+    assert not [
+        n.name
+        for n in nodes
+        if "recomput" in f"{n.name} {n.op} {n.attr['_gradient_op_type'].s}".lower()
+    ]
 
 
 weight = tf.Variable([2.0, 3.0])
@@ -82,7 +95,11 @@ def body(x):
 
 
 def looped(x):
-    return tf.sin(tf.exp(tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y * weight)), (0, x))[1]))
+    return tf.sin(
+        tf.exp(
+            tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y * weight)), (0, x))[1]
+        )
+    )
 
 
 class Functions(tf.Module):
@@ -129,10 +146,14 @@ print(json.dumps([found, "keras_recompute" in sys.modules]))
 def test_what_another_process_loads_has_its_gradients(tmp_path):
     functions = Functions()
     tf.saved_model.save(functions, tmp_path)
-    given = {name: X if name == "training_pass" else np.array([0.1, 0.2], np.float32) for name in NAMES}
+    given = {
+        name: X if name == "training_pass" else np.array([0.1, 0.2], np.float32) for name in NAMES
+    }
     wanted = {name: gradient(getattr(functions, name), x) for name, x in given.items()}
     arguments = [str(tmp_path), json.dumps({name: x.tolist() for name, x in given.items()})]
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, *arguments], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     found, has_us = json.loads(done.stdout)
     assert not has_us
@@ -151,7 +172,9 @@ def test_saved_without_gradients_an_error_says_so(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("imports", ["import keras, keras_recompute", "import keras_recompute, keras"])
+@pytest.mark.parametrize(
+    "imports", ["import keras, keras_recompute", "import keras_recompute, keras"]
+)
 def test_a_keras_file_in_another_process(tmp_path, imports):
     model = network()
     model.save(tmp_path / "model.keras")
@@ -162,16 +185,23 @@ def test_a_keras_file_in_another_process(tmp_path, imports):
         "assert type(model) is kr.Model and model.plan.recomputes; "
         "np.save(sys.argv[1] + '/y.npy', model.predict(np.load(sys.argv[1] + '/x.npy'), verbose=0))"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
-    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), model.predict(X, verbose=0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "y.npy"), model.predict(X, verbose=0), rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.long
 def test_a_model_for_small_devices():
     model = network()
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
+    converter.target_spec.supported_ops = [
+        tf.lite.OpsSet.TFLITE_BUILTINS,
+        tf.lite.OpsSet.SELECT_TF_OPS,
+    ]
     converter._experimental_lower_tensor_list_ops = False  # as for Keras's own LSTM
     assert converter.convert()[4:8] == b"TFL3"  # the mark of the format
 
@@ -179,7 +209,11 @@ def test_a_model_for_small_devices():
 @pytest.mark.long
 def test_gradients_leave_the_registry_with_their_graphs():
     def ours():
-        return [n for n in ops.gradient_registry.list() if n.startswith(("KerasRecompute", "GradientByHand"))]
+        return [
+            n
+            for n in ops.gradient_registry.list()
+            if n.startswith(("KerasRecompute", "GradientByHand"))
+        ]
 
     gc.collect()
     before = len(ours())

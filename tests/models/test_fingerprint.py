@@ -35,7 +35,9 @@ def models(make, *, checkpoints):
         x = kr.RecomputationCheckpoint()(x) if checkpoints else x
     model = kr.Model(inputs, keras.layers.Dense(1)(x))
     for n, variable in enumerate(model.trainable_variables):
-        variable.assign(0.5 * np.cos(np.arange(np.prod(variable.shape)) + n).reshape(variable.shape))
+        variable.assign(
+            0.5 * np.cos(np.arange(np.prod(variable.shape)) + n).reshape(variable.shape)
+        )
     model.scan_layers = True
     return model, keras.Model(model.inputs, model.outputs)
 
@@ -74,7 +76,11 @@ def test_layers_that_hold_the_same_are_equal(name):
 
 MODES = pytest.mark.parametrize(
     "mode",
-    ["graph", pytest.param("eager", marks=pytest.mark.long), pytest.param("jit", marks=pytest.mark.long)],
+    [
+        "graph",
+        pytest.param("eager", marks=pytest.mark.long),
+        pytest.param("jit", marks=pytest.mark.long),
+    ],
 )
 CHECKPOINTS = pytest.mark.parametrize(
     "checkpoints", [True, pytest.param(False, marks=pytest.mark.long)], ids=["checkpoints", "none"]

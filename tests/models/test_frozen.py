@@ -1,8 +1,9 @@
-"""Frozen weights: no product is computed for their gradients, and who asks for these gets what plain Keras gives.
+"""Frozen weights: no product is computed for their gradients, and who asks for these gets what
+plain Keras gives.
 
-Counted are the matrix products of the compiled training step. Eight dense layers have 8 products forward, a product for the
-gradient of each kernel, and one for that of what each layer but the first reads: 23. With ``every=2`` the first layer of each
-of three sections is replayed.
+Counted are the matrix products of the compiled training step. Eight dense layers have 8 products
+forward, a product for the gradient of each kernel, and one for that of what each layer but the
+first reads: 23. With ``every=2`` the first layer of each of three sections is replayed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def dense(*frozen: str, lora: bool = False) -> keras.Model:
 
 
 def towers() -> keras.Model:
-    """A frozen tower of four layers, and one that is trained, which reads it four times through frozen layers."""
+    """A frozen tower of four layers, and one that is trained, which reads it four times through
+    frozen layers.
+    """
     inputs = a = b = keras.Input((WIDTH,))
     for n in range(4):
         b = L.Dense(WIDTH, "tanh", trainable=False, name=f"frozen_{n}")(b)
@@ -51,14 +54,19 @@ def towers() -> keras.Model:
 def sequence(*, frozen: bool) -> kr.Model:
     """One loop over equal sections of two layers."""
     inputs = keras.Input((1, WIDTH))
-    shared = [L.Dense(WIDTH, "tanh", name="shared_0"), L.Dense(WIDTH, "tanh", trainable=not frozen, name="shared_1")]
+    shared = [
+        L.Dense(WIDTH, "tanh", name="shared_0"),
+        L.Dense(WIDTH, "tanh", trainable=not frozen, name="shared_1"),
+    ]
     x = L.Dense(WIDTH, name="first")(inputs)
     for _ in range(6):
         x = kr.RecomputationCheckpoint()(shared[1](shared[0](x)))
     return kr.Model(inputs, L.Dense(1, name="end")(x))
 
 
-def step_of(model: keras.Model, weights: list[keras.Variable]) -> Callable[[tf.Tensor], list[tf.Tensor]]:
+def step_of(
+    model: keras.Model, weights: list[keras.Variable]
+) -> Callable[[tf.Tensor], list[tf.Tensor]]:
     def step(x):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(model(x, training=True) ** 2)
@@ -81,12 +89,15 @@ def products(model: keras.Model) -> int:
         # Of each frozen kernel the gradient's product less.
         (lambda: dense("layer_3", "layer_4"), 21, 3),
         (lambda: dense(*INSIDE), 19, 3),
-        # A layer in front of the first that is trained has no gradient at all: two kernels, and what two layers read.
+        # A layer in front of the first that is trained has no gradient at all: two kernels, and
+        # what two layers read.
         (lambda: dense("layer_0", "layer_1"), 19, 2),
-        # The kernel is K + A B: one more product forward and two more backward, for A and B. A B is replayed for each layer.
-        # The way back ends at A, and waits for the gradient of the data: the first section is like the others.
+        # The kernel is K + A B: one more product forward and two more backward, for A and B. A B is
+        # replayed for each layer. The way back ends at A, and waits for the gradient of the data:
+        # the first section is like the others.
         (lambda: dense(lora=True), 23 + 8 * 3, 3 + 6 + 1),
-        # 12 forward; backward 4 for kernels and 3 for what the trained layers read. Three trained layers are replayed.
+        # 12 forward; backward 4 for kernels and 3 for what the trained layers read. Three trained
+        # layers are replayed.
         (towers, 19, 3),
     ],
     ids=["nothing", "two", "two sections", "front", "lora", "towers"],
@@ -99,14 +110,18 @@ def test_frozen_kernels_cost_no_product(build, plain, replayed):
 
 @pytest.mark.long
 def test_frozen_kernels_cost_no_product_in_a_loop():
-    """One in the body, and one in the section in front of the loop, which has the first layer as well."""
+    """One in the body, and one in the section in front of the loop, which has the first layer as
+    well.
+    """
     assert products(sequence(frozen=False)) - products(sequence(frozen=True)) == 2
 
 
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.parametrize("every", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_who_asks_for_the_gradients_of_frozen_weights_gets_them(every, jit):
-    """Keras freezes a variable by itself: TensorFlow's, which was made before, is watched all the same."""
+    """Keras freezes a variable by itself: TensorFlow's, which was made before, is watched all the
+    same.
+    """
     plain, base = dense(*INSIDE), dense(*INSIDE)
     ours = kr.checkpointed(base, every=every)
     expected = tf.function(step_of(plain, plain.weights), jit_compile=jit)(X)
@@ -134,7 +149,9 @@ def test_a_variable_that_was_made_frozen_has_a_gradient_if_it_is_watched(mode, w
             found = tape.gradient(loss, scale)
             return tf.constant(0.0) if found is None else found
 
-        return (step if mode == "eager" else tf.function(step, jit_compile=mode == "jit"))(tf.constant(X))
+        return (step if mode == "eager" else tf.function(step, jit_compile=mode == "jit"))(
+            tf.constant(X)
+        )
 
     inputs = keras.Input((WIDTH,))
     scaling = Scale()
@@ -143,7 +160,9 @@ def test_a_variable_that_was_made_frozen_has_a_gradient_if_it_is_watched(mode, w
     scale = scaling.scale.value
     expected = gradient(model)
     assert (expected.shape != ()) is watched
-    np.testing.assert_allclose(gradient(kr.checkpointed(model, every=3)), expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        gradient(kr.checkpointed(model, every=3)), expected, rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.long

@@ -1,4 +1,6 @@
-"""Recomputation follows the tape: where a gradient may be asked, whatever ``training`` is, and nowhere else."""
+"""Recomputation follows the tape: where a gradient may be asked, whatever ``training`` is, and
+nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ WAYS = {
 
 
 def replays(graph):
-    """Return how often parts of a graph, or of its functions, are recomputed: by names, for they alone tell."""
+    """Return how often parts of a graph, or of its functions, are recomputed: by names, for they
+    alone tell.
+    """
     definition = graph.as_graph_def()
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
     return sum("recomputation.backward" in node.name for node in nodes)
@@ -110,7 +114,9 @@ def test_gradients_in_a_graph_are_recomputed(way, training):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_tape_around_a_function_finds_recomputation(way):
-    """TensorFlow differentiates the function as a whole when a tape asks; it may have been traced long before."""
+    """TensorFlow differentiates the function as a whole when a tape asks; it may have been traced
+    long before.
+    """
     ours, plain = WAYS[way](network()), network()
     for model in (ours, plain):
         model.called = tf.function(lambda x, model=model: model(x, training=False))
@@ -192,7 +198,9 @@ def test_inference_is_the_plain_program(way):
         trainer.compile("sgd", jit_compile=False)
         trainer.evaluate(X, verbose=0)
         trainer.predict(X, verbose=0)
-        kinds = {name: sorted(op.type for op in graph.get_operations()) for name, graph in graphs.items()}
+        kinds = {
+            name: sorted(op.type for op in graph.get_operations()) for name, graph in graphs.items()
+        }
         found.append(kinds)
     assert set(found[0]) == {"test", "predict"}
     assert found[0] == found[1]
@@ -242,7 +250,12 @@ def marked(model_class):
 
 def sequential(_):
     return keras.Sequential(
-        [keras.Input((FEATURES,)), keras.layers.Dense(4), kr.RecomputationCheckpoint(), keras.layers.Dense(4)]
+        [
+            keras.Input((FEATURES,)),
+            keras.layers.Dense(4),
+            kr.RecomputationCheckpoint(),
+            keras.layers.Dense(4),
+        ]
     )
 
 

@@ -1,4 +1,6 @@
-"""Weights after updates by each of Keras's optimizers: heads without a loss, embeddings, tied and frozen weights."""
+"""Weights after updates by each of Keras's optimizers: heads without a loss, embeddings, tied and
+frozen weights.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class TiedOutput(L.Layer):
 
 
 def network():
-    """A trunk with an embedding that is used twice, and three heads, the last of which has two layers."""
+    """A trunk with an embedding that is used twice, and three heads, the last of which has two
+    layers.
+    """
     keras.utils.set_random_seed(1)
     ids = keras.Input((5,), dtype="int32", name="ids")
     embedding = L.Embedding(12, 6, name="embedding")
@@ -104,8 +108,11 @@ def assert_same_weights(ours, plain, atol):
     assert max(off.values()) <= atol, f"weights differ from plain Keras's: {off}"
 
 
-# Keras warns of variables without gradients; the plain model and ours do so alike, which another test holds.
-pytestmark = pytest.mark.filterwarnings("ignore:Gradients do not exist", "ignore::keras_recompute.errors.RecomputeWarning")
+# Keras warns of variables without gradients; the plain model and ours do so alike, which another
+# test holds.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Gradients do not exist", "ignore::keras_recompute.errors.RecomputeWarning"
+)
 
 
 def some(names, quick):
@@ -165,7 +172,9 @@ def test_blocks_with_tables_of_their_own_are_no_loop_of_stacked_tables(mode):
         ids = keras.Input((5,), dtype="int32")
         x = L.Embedding(12, 6, name="first")(ids)
         for n in range(4):
-            x = L.Dense(6, "tanh", name=f"dense_{n}")(x + L.Embedding(12, 6, name=f"table_{n}")(ids))
+            x = L.Dense(6, "tanh", name=f"dense_{n}")(
+                x + L.Embedding(12, 6, name=f"table_{n}")(ids)
+            )
         pooled = L.GlobalAveragePooling1D()(x)
         return keras.Model(ids, {name: L.Dense(2, name=name)(pooled) for name in TARGETS})
 

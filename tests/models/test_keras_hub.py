@@ -1,4 +1,6 @@
-"""KerasHub's backbones and tasks, tiny and with random weights: they train as their plain twins, and stay what they are."""
+"""KerasHub's backbones and tasks, tiny and with random weights: they train as their plain twins,
+and stay what they are.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,12 @@ def gpt2() -> keras.Model:
 
 def llama() -> keras.Model:
     return keras_hub.models.LlamaBackbone(
-        vocabulary_size=WORDS, num_layers=3, num_query_heads=2, num_key_value_heads=1, hidden_dim=8, intermediate_dim=16
+        vocabulary_size=WORDS,
+        num_layers=3,
+        num_query_heads=2,
+        num_key_value_heads=1,
+        hidden_dim=8,
+        intermediate_dim=16,
     )
 
 
@@ -61,7 +68,12 @@ def image_classifier() -> keras.Model:
 NEXT = np.random.default_rng(1).integers(0, WORDS, (4, LENGTH))
 CROSS_ENTROPY = {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
 CASES = {
-    "bert": (bert, SEGMENTS, {"sequence_output": np.ones((4, LENGTH, 8)), "pooled_output": np.ones((4, 8))}, {"loss": "mse"}),
+    "bert": (
+        bert,
+        SEGMENTS,
+        {"sequence_output": np.ones((4, LENGTH, 8)), "pooled_output": np.ones((4, 8))},
+        {"loss": "mse"},
+    ),
     "llama": (llama, TEXT, np.ones((4, LENGTH, 8)), {"loss": "mse"}),
     "text classifier": (classifier, SEGMENTS, np.array([0, 2, 1, 1]), CROSS_ENTROPY),
     "language model": (language_model, TEXT, NEXT, CROSS_ENTROPY),
@@ -80,7 +92,8 @@ def model_pair(build) -> tuple[keras.Model, keras.Model]:
 def trained(model: keras.Model, x, y, loss: dict, *, jit: bool) -> list[float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # KerasHub's
-        # Not Adam: it divides gradients that are nothing but rounding, as those of a bias of keys are, by their size.
+        # Not Adam: it divides gradients that are nothing but rounding, as those of a bias of keys
+        # are, by their size.
         model.compile(keras.optimizers.SGD(0.1), **loss, jit_compile=jit)
         return model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
 
@@ -91,14 +104,21 @@ def assert_same_weights(ours: keras.Model, plain: keras.Model) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=a.path)
 
 
-@pytest.mark.parametrize(("case", "jit"), [*((case, False) for case in CASES if case != "llama"), ("text classifier", True)])
+@pytest.mark.parametrize(
+    ("case", "jit"),
+    [*((case, False) for case in CASES if case != "llama"), ("text classifier", True)],
+)
 def test_it_trains_as_the_plain_one(case, jit):
     build, x, y, loss = CASES[case]
     plain, base = model_pair(build)
     ours = kr.checkpointed(base, every=1)
     assert isinstance(ours, type(base))
-    assert sum(step.recomputed for step in ours.plan.steps) >= 2, "the layers of the backbone are cut, not the backbone"
-    np.testing.assert_allclose(trained(ours, x, y, loss, jit=jit), trained(plain, x, y, loss, jit=jit), rtol=1e-5)
+    assert sum(step.recomputed for step in ours.plan.steps) >= 2, (
+        "the layers of the backbone are cut, not the backbone"
+    )
+    np.testing.assert_allclose(
+        trained(ours, x, y, loss, jit=jit), trained(plain, x, y, loss, jit=jit), rtol=1e-5
+    )
     assert_same_weights(ours, plain)
 
 
@@ -109,13 +129,19 @@ def test_a_language_model_generates_and_keeps_its_config():
     assert ours.preprocessor is None
     for model in (ours, plain):
         model.compile(sampler="greedy")
-    prompt = {"token_ids": TOKENS[:, :LENGTH], "padding_mask": np.arange(LENGTH) < np.full((4, 1), 3)}
-    np.testing.assert_array_equal(
-        ours.generate(prompt, stop_token_ids=None)["token_ids"], plain.generate(prompt, stop_token_ids=None)["token_ids"]
-    )
-    assert {k: v for k, v in ours.get_config().items() if k not in ("keras_recompute", "name", "backbone")} == {
-        "preprocessor": None
+    prompt = {
+        "token_ids": TOKENS[:, :LENGTH],
+        "padding_mask": np.arange(LENGTH) < np.full((4, 1), 3),
     }
+    np.testing.assert_array_equal(
+        ours.generate(prompt, stop_token_ids=None)["token_ids"],
+        plain.generate(prompt, stop_token_ids=None)["token_ids"],
+    )
+    assert {
+        k: v
+        for k, v in ours.get_config().items()
+        if k not in ("keras_recompute", "name", "backbone")
+    } == {"preprocessor": None}
 
 
 def test_a_saved_task_comes_back_with_its_checkpoints(tmp_path):
@@ -124,8 +150,12 @@ def test_a_saved_task_comes_back_with_its_checkpoints(tmp_path):
     ours.save(tmp_path / "task.keras")
     back = keras.saving.load_model(tmp_path / "task.keras")
     assert isinstance(back, keras_hub.models.BertTextClassifier)
-    assert [len(step.calls) for step in back.plan.steps] == [len(step.calls) for step in ours.plan.steps]
-    np.testing.assert_allclose(back.predict(SEGMENTS, verbose=0), ours.predict(SEGMENTS, verbose=0), rtol=1e-6)
+    assert [len(step.calls) for step in back.plan.steps] == [
+        len(step.calls) for step in ours.plan.steps
+    ]
+    np.testing.assert_allclose(
+        back.predict(SEGMENTS, verbose=0), ours.predict(SEGMENTS, verbose=0), rtol=1e-6
+    )
     ours.save_weights(tmp_path / "task.weights.h5")
     base.load_weights(tmp_path / "task.weights.h5")
 
@@ -150,7 +180,9 @@ def test_loops_over_the_blocks_of_llama_whose_config_fails():
     ours.scan_layers = True
     assert any(isinstance(step, SectionLoop) for step in ours.plan.steps)
     _, x, y, loss = CASES["llama"]
-    np.testing.assert_allclose(trained(ours, x, y, loss, jit=True), trained(plain, x, y, loss, jit=True), rtol=1e-5)
+    np.testing.assert_allclose(
+        trained(ours, x, y, loss, jit=True), trained(plain, x, y, loss, jit=True), rtol=1e-5
+    )
     assert_same_weights(ours, plain)
 
 
@@ -160,7 +192,9 @@ def test_the_blocks_inside_one_layer_are_reached(tmp_path):
     ours = kr.checkpointed(base, layers="transformer_block_*")
     assert len(ours.recomputed_layers) == 2
     _, x, y, loss = CASES["image classifier"]
-    np.testing.assert_allclose(trained(ours, x, y, loss, jit=False), trained(plain, x, y, loss, jit=False), rtol=1e-5)
+    np.testing.assert_allclose(
+        trained(ours, x, y, loss, jit=False), trained(plain, x, y, loss, jit=False), rtol=1e-5
+    )
     assert_same_weights(ours, plain)
     ours.save(tmp_path / "task.keras")
     back = keras.saving.load_model(tmp_path / "task.keras", compile=False)

@@ -1,4 +1,6 @@
-"""Keras's other ways to train a model: weights of samples and classes, single batches, metrics, steps of one's own."""
+"""Keras's other ways to train a model: weights of samples and classes, single batches, metrics,
+steps of one's own.
+"""
 
 from __future__ import annotations
 
@@ -56,23 +58,43 @@ def assert_same_weights(models):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.parametrize("eager", [pytest.param(False, marks=pytest.mark.long), True], ids=["graph", "eager"])
+@pytest.mark.parametrize(
+    "eager", [pytest.param(False, marks=pytest.mark.long), True], ids=["graph", "eager"]
+)
 def test_sample_weights_class_weights_and_metrics(eager):
-    """Also the metric, the count and the added losses of layers inside sections: each moves once per step."""
+    """Also the metric, the count and the added losses of layers inside sections: each moves once
+    per step.
+    """
     models = [compiled(model, run_eagerly=eager) for model in model_pair(classifier)]
     histories = []
     for model in models:
-        weighted = model.fit(X, CLASSES, batch_size=4, sample_weight=np.linspace(0, 2, 8), shuffle=False, verbose=0).history
-        by_class = model.fit(X, CLASSES, batch_size=4, class_weight={0: 1.0, 1: 3.0, 2: 0.5}, shuffle=False, verbose=0).history
+        weighted = model.fit(
+            X, CLASSES, batch_size=4, sample_weight=np.linspace(0, 2, 8), shuffle=False, verbose=0
+        ).history
+        by_class = model.fit(
+            X,
+            CLASSES,
+            batch_size=4,
+            class_weight={0: 1.0, 1: 3.0, 2: 0.5},
+            shuffle=False,
+            verbose=0,
+        ).history
         histories.append([*weighted.values(), *by_class.values()])
         assert set(weighted) >= {"loss", "accuracy", "sparse_categorical_accuracy"}
     np.testing.assert_allclose(*histories, rtol=1e-5)
     assert_same_weights(models)
     for model in models:
         counters = [layer for layer in model.layers if isinstance(layer, CountsCalls)]
-        assert [float(layer.calls) for layer in counters] == pytest.approx([4.1, 4.1]), "two batches, twice; twins begin at 0.1"
-        assert [float(layer.mean.count) for layer in counters] == [2.0, 2.0], "Keras resets metrics before each epoch"
-    ours, plain = ([float(c.mean.result()) for c in model.layers if isinstance(c, CountsCalls)] for model in models)
+        assert [float(layer.calls) for layer in counters] == pytest.approx([4.1, 4.1]), (
+            "two batches, twice; twins begin at 0.1"
+        )
+        assert [float(layer.mean.count) for layer in counters] == [2.0, 2.0], (
+            "Keras resets metrics before each epoch"
+        )
+    ours, plain = (
+        [float(c.mean.result()) for c in model.layers if isinstance(c, CountsCalls)]
+        for model in models
+    )
     assert ours == pytest.approx(plain, rel=1e-4)
 
 
@@ -97,7 +119,10 @@ class Stepping:
             loss = self.compute_loss(x, y, self(x, training=True)) + 0.01 * tf.add_n(
                 [tf.reduce_sum(v.value**2) for v in self.trainable_variables]
             )
-        self.optimizer.apply(tape.gradient(loss, [v.value for v in self.trainable_variables]), self.trainable_variables)
+        self.optimizer.apply(
+            tape.gradient(loss, [v.value for v in self.trainable_variables]),
+            self.trainable_variables,
+        )
         return {"loss": loss}
 
 
@@ -114,23 +139,37 @@ def test_a_training_step_of_one_s_own_in_a_subclass():
     for model_class in (OursStepping, PlainStepping):
         keras.utils.set_random_seed(1)
         models.append(classifier(model_class, dropout=0.0))
-        models[-1].compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy", jit_compile=False)
-        losses.append(models[-1].fit(X, CLASSES, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"])
+        models[-1].compile(
+            keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy", jit_compile=False
+        )
+        losses.append(
+            models[-1]
+            .fit(X, CLASSES, batch_size=4, epochs=2, shuffle=False, verbose=0)
+            .history["loss"]
+        )
     assert models[0].plan.recomputes
     np.testing.assert_allclose(*losses, rtol=1e-5)
     assert_same_weights(models)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "policy", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.long)]
+)
 def test_fit_in_mixed_precision(policy):
-    """Loss scaling, which float16 needs, is the optimizer's: the scale moves as in the plain model."""
+    """Loss scaling, which float16 needs, is the optimizer's: the scale moves as in the plain
+    model.
+    """
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(policy)
     try:
         losses, scales = [], []
         for model in model_pair(shared_dense):
             model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
-            losses.append(model.fit(X, np.ones((8, 1)), batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"])
+            losses.append(
+                model.fit(
+                    X, np.ones((8, 1)), batch_size=4, epochs=2, shuffle=False, verbose=0
+                ).history["loss"]
+            )
             scales.append(getattr(model.optimizer, "dynamic_scale", None))
         np.testing.assert_allclose(*losses, rtol=1e-2)
         assert (scales[0] is None) == (policy == "mixed_bfloat16")

@@ -32,7 +32,14 @@ def test_two_branches_with_a_checkpoint_in_one():
     model = branches()
     ours = checkpointed(model, at=["a2"])
     assert names(ours) == names(model)
-    assert names(model)[1:-1] == ["a1", "a2", "b1", "a3", "b2"]  # by their distance from the outputs
+    # By their distance from the outputs.
+    assert names(model)[1:-1] == [
+        "a1",
+        "a2",
+        "b1",
+        "a3",
+        "b2",
+    ]
     order = [layer.name for layer in ours.layers]
     assert order.index("a2_checkpoint") == order.index("a2") + 1
 
@@ -42,7 +49,9 @@ def test_checkpoints_that_a_model_had_count_as_in_keras():
     a = dense("a3")(dense("a2")(RecomputationCheckpoint()(dense("a1")(inputs))))
     b = dense("b2")(dense("b1")(inputs))
     model = keras.Model(inputs, keras.layers.Add()([a, b]))
-    assert [layer.name for layer in checkpointed(model).layers] == [layer.name for layer in model.layers]
+    assert [layer.name for layer in checkpointed(model).layers] == [
+        layer.name for layer in model.layers
+    ]
     assert names(checkpointed(model, at=["b1"])) == names(model)
 
 
@@ -71,7 +80,9 @@ def test_weights_go_both_ways(tmp_path):
 
 
 def model_of(steps, has_two_outputs):
-    """Return a model of dense layers, one of them shared, and sums, in which any value may be read again later."""
+    """Return a model of dense layers, one of them shared, and sums, in which any value may be read
+    again later.
+    """
     inputs, shared = keras.Input((4,)), dense()
     values = [inputs]
     for kind, *backwards in steps:
@@ -83,7 +94,9 @@ def model_of(steps, has_two_outputs):
     return keras.Model(inputs, [values[-1], values[-2]] if has_two_outputs else values[-1])
 
 
-STEP = st.tuples(st.sampled_from(["dense", "dense", "shared", "sum"]), st.integers(1, 4), st.integers(1, 4))
+STEP = st.tuples(
+    st.sampled_from(["dense", "dense", "shared", "sum"]), st.integers(1, 4), st.integers(1, 4)
+)
 
 
 @pytest.mark.long

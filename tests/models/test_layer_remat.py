@@ -1,4 +1,6 @@
-"""Layers recomputed one by one, wherever they are: chosen by class, name or function; the numbers are the plain model's."""
+"""Layers recomputed one by one, wherever they are: chosen by class, name or function; the numbers
+are the plain model's.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ class Block(keras.layers.Layer):
     def __init__(self, seed=0, **kwargs):
         super().__init__(**kwargs)
         self.seed = seed
-        self.up = keras.layers.Dense(2 * UNITS, activation="tanh", name="up", activity_regularizer=keras.regularizers.L2(0.01))
+        self.up = keras.layers.Dense(
+            2 * UNITS,
+            activation="tanh",
+            name="up",
+            activity_regularizer=keras.regularizers.L2(0.01),
+        )
         self.norm = keras.layers.BatchNormalization(name="norm", momentum=0.5)
         self.dropout = keras.layers.Dropout(0.3, seed=seed)
         self.down = keras.layers.Dense(UNITS, name="down")
@@ -35,7 +42,9 @@ class Block(keras.layers.Layer):
         self.down.build((*shape[:-1], 2 * UNITS))
 
     def call(self, x, training=None):
-        return x + self.down(self.dropout(self.norm(self.up(x), training=training), training=training))
+        return x + self.down(
+            self.dropout(self.norm(self.up(x), training=training), training=training)
+        )
 
     def get_config(self):
         return {**super().get_config(), "seed": self.seed}
@@ -102,7 +111,9 @@ def model_pair(name: str) -> tuple[keras.Model, keras.Model]:
 
 
 def fitted(model: keras.Model, mode: str) -> list[float]:
-    model.compile(keras.optimizers.SGD(0.05), "mse", jit_compile=mode == "jit", run_eagerly=mode == "eager")
+    model.compile(
+        keras.optimizers.SGD(0.05), "mse", jit_compile=mode == "jit", run_eagerly=mode == "eager"
+    )
     return model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
 
 
@@ -123,7 +134,9 @@ def test_it_trains_as_the_plain_model(name, mode):
     for a, b in zip(ours.weights, plain.weights, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=a.path)
     assert not base.compiled
-    assert not any({"call", "quantized_call"} & set(vars(layer)) for layer in base._flatten_layers()), "nothing is left behind"
+    assert not any(
+        {"call", "quantized_call"} & set(vars(layer)) for layer in base._flatten_layers()
+    ), "nothing is left behind"
 
 
 def replays(model: keras.Model) -> int:
@@ -135,10 +148,15 @@ def replays(model: keras.Model) -> int:
             loss = tf.reduce_sum(model(x, training=True))
         return tape.gradient(loss, [v.value for v in model.trainable_variables])
 
-    return sum(op.type == "Tanh" for op in gradients.get_concrete_function(tf.TensorSpec(X.shape)).graph.get_operations())
+    return sum(
+        op.type == "Tanh"
+        for op in gradients.get_concrete_function(tf.TensorSpec(X.shape)).graph.get_operations()
+    )
 
 
-@pytest.fixture(scope="module", params=["subclassed", pytest.param("functional", marks=pytest.mark.long)])
+@pytest.fixture(
+    scope="module", params=["subclassed", pytest.param("functional", marks=pytest.mark.long)]
+)
 def plain(request):
     return BUILDERS[request.param]()
 
@@ -157,14 +175,20 @@ def plain(request):
 )
 def test_what_is_chosen_is_replayed_once(plain, layers, count):
     ours = kr.checkpointed(plain, layers=layers)
-    assert replays(ours) == 3 + count, "of layers in each other the outermost is recomputed, and what is inside once"
+    assert replays(ours) == 3 + count, (
+        "of layers in each other the outermost is recomputed, and what is inside once"
+    )
     assert replays(plain) == 3
 
 
 def test_names_of_the_layers_that_are_recomputed():
     *_, base = model_pair("subclassed")
     ours = kr.checkpointed(base, layers="block_*")
-    assert sorted(path.split("/")[-1] for path in ours.recomputed_layers) == ["block_0", "block_1", "block_2"]
+    assert sorted(path.split("/")[-1] for path in ours.recomputed_layers) == [
+        "block_0",
+        "block_1",
+        "block_2",
+    ]
 
 
 @pytest.mark.long
@@ -182,7 +206,9 @@ def test_it_is_saved_and_loaded(name, tmp_path):
     ours.save_weights(tmp_path / "ours.weights.h5")
     uncompiled = model_pair(name)[0]
     uncompiled.load_weights(tmp_path / "ours.weights.h5", skip_mismatch=False)
-    np.testing.assert_allclose(uncompiled.predict(X, verbose=0), ours.predict(X, verbose=0), rtol=1e-6)
+    np.testing.assert_allclose(
+        uncompiled.predict(X, verbose=0), ours.predict(X, verbose=0), rtol=1e-6
+    )
     plain.save_weights(tmp_path / "plain.weights.h5")
     kr.checkpointed(uncompiled, layers=Block).load_weights(tmp_path / "plain.weights.h5")
 
@@ -212,16 +238,23 @@ def test_a_clone_that_cannot_recompute_is_refused():
             super().__init__(inputs, x, **kwargs)
 
     ours = kr.checkpointed(Deep(2, name="deep"), layers=Block)
-    with pytest.raises(UnsupportedError, match=r"clone_model of 'deep' would not recompute '.*block_0': .* of a Deep,"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"clone_model of 'deep' would not recompute '.*block_0': .* of a Deep,",
+    ):
         keras.models.clone_model(ours)
 
     def fewer(layer):
         return keras.layers.Dense(UNITS) if isinstance(layer, Encoder) else layer
 
     inputs = keras.Input((UNITS,))
-    ours = kr.checkpointed(keras.Model(inputs, Encoder(name="trunk")(inputs), name="mine"), layers="block_0")
+    ours = kr.checkpointed(
+        keras.Model(inputs, Encoder(name="trunk")(inputs), name="mine"), layers="block_0"
+    )
     with pytest.raises(
-        UnsupportedError, match=r"recompute '.*block_0': the layer taken for 'trunk', .* 0 layers inside in place of 15"
+        UnsupportedError,
+        match=r"recompute '.*block_0': the layer taken for 'trunk', .* 0 layers inside in place of "
+        "15",
     ):
         keras.models.clone_model(ours, clone_function=fewer)
 
@@ -230,8 +263,9 @@ def test_a_clone_that_cannot_recompute_is_refused():
 def test_masks_go_in_and_out():
     """A recurrent layer and a dense one, chosen: the mask of the embedding reaches the loss.
 
-    Both keep something that can be made again. Of a dense layer without an activation that depends on Keras: of those that
-    multiply without a change of shape the gradient reads nothing but its input, and a warning says so.
+    Both keep something that can be made again. Of a dense layer without an activation that depends
+    on Keras: of those that multiply without a change of shape the gradient reads nothing but its
+    input, and a warning says so.
     """
     losses = []
     for choose in (False, True):
@@ -279,9 +313,18 @@ def test_a_training_step_of_its_own_is_recomputed():
             "means no layer of 'mine', a Subclassed. It has 'dense",
         ),
         (lambda: kr.checkpointed(subclassed(), layers=lambda _: False), "means no layer of 'mine'"),
-        (lambda: kr.checkpointed(subclassed(), layers=[3]), "layers=3: give a class of layers, a pattern"),
-        (lambda: kr.checkpointed(subclassed(), layers=Block, every=2), "every=2 and layers=.* were both given"),
-        (lambda: kr.checkpointed(Subclassed(name="new"), layers=Block), "'new' is not built: .* call it on data"),
+        (
+            lambda: kr.checkpointed(subclassed(), layers=[3]),
+            "layers=3: give a class of layers, a pattern",
+        ),
+        (
+            lambda: kr.checkpointed(subclassed(), layers=Block, every=2),
+            "every=2 and layers=.* were both given",
+        ),
+        (
+            lambda: kr.checkpointed(Subclassed(name="new"), layers=Block),
+            "'new' is not built: .* call it on data",
+        ),
         (lambda: kr.checkpointed(3, layers=Block), "3 is no Keras model"),
     ],
 )

@@ -1,4 +1,6 @@
-"""A layer leaves a tensor in an attribute during its call: fine as long as nobody outside of its section uses it."""
+"""A layer leaves a tensor in an attribute during its call: fine as long as nobody outside of its
+section uses it.
+"""
 
 from __future__ import annotations
 
@@ -48,40 +50,63 @@ def build(*, reads: bool = False) -> tuple[keras.Model, Leaves]:
 
 
 def fitted(model: keras.Model, mode: str) -> list[float]:
-    model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=mode == "jit", run_eagerly=mode == "eager")
+    model.compile(
+        keras.optimizers.SGD(0.1), "mse", jit_compile=mode == "jit", run_eagerly=mode == "eager"
+    )
     return model.fit(X, X[:, :2], epochs=2, verbose=0).history["loss"]
 
 
 OURS = {"at": "between_0", "layers": "leaves"}
 
 
-@pytest.mark.parametrize("mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "jit"))])
+@pytest.mark.parametrize(
+    "mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "jit"))]
+)
 @pytest.mark.parametrize("by", OURS)
 def test_what_nobody_uses_is_no_mistake(by, mode):
     """But who uses it then is told the layer, the attribute and the tensor, however it is used."""
     model, leaves = build()
     expected = fitted(build()[0], mode)
-    np.testing.assert_allclose(fitted(kr.checkpointed(model, **{by: OURS[by]}), mode), expected, rtol=1e-5)
-    message = r"'leaves' left the tensor '.*Tanh.*', float32\(.*6\), in its attribute '{}', but .* is recomputed: .* Return it"
-    for use in (tf.reduce_sum, lambda t: t * 2.0, lambda t: X + t, lambda t: t.shape, np.asarray, lambda t: t[0]):
+    np.testing.assert_allclose(
+        fitted(kr.checkpointed(model, **{by: OURS[by]}), mode), expected, rtol=1e-5
+    )
+    message = (
+        r"'leaves' left the tensor '.*Tanh.*', float32\(.*6\), in its attribute '{}', but .* is "
+        r"recomputed: .* Return it"
+    )
+    for use in (
+        tf.reduce_sum,
+        lambda t: t * 2.0,
+        lambda t: X + t,
+        lambda t: t.shape,
+        np.asarray,
+        lambda t: t[0],
+    ):
         with pytest.raises(UnsupportedError, match=message.format("last")):
             use(leaves.last)
     with pytest.raises(UnsupportedError, match=message.format("all")):
         tf.reduce_sum(leaves.all[-1])
     assert not hasattr(leaves.last, "numpy")
     model(X)
-    assert leaves.last.shape == (4, 6), "a call outside of training leaves what it computes, as ever"
+    assert leaves.last.shape == (4, 6), (
+        "a call outside of training leaves what it computes, as ever"
+    )
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
 @pytest.mark.parametrize("by", OURS)
 def test_a_layer_behind_the_section_cannot_use_it(by, mode):
     ours = kr.checkpointed(build(reads=True)[0], **{by: OURS[by]})
-    with pytest.raises(UnsupportedError, match=r"'leaves' left the tensor .* in its attribute 'last'"):
+    with pytest.raises(
+        UnsupportedError, match=r"'leaves' left the tensor .* in its attribute 'last'"
+    ):
         fitted(ours, mode)
 
 
 @pytest.mark.long
 def test_a_layer_of_the_same_section_can_use_it():
-    losses = [fitted(model, "graph") for model in (build(reads=True)[0], kr.checkpointed(build(reads=True)[0], at="reads"))]
+    losses = [
+        fitted(model, "graph")
+        for model in (build(reads=True)[0], kr.checkpointed(build(reads=True)[0], at="reads"))
+    ]
     np.testing.assert_allclose(*losses, rtol=1e-5)

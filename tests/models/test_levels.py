@@ -1,4 +1,6 @@
-"""Sections nested in loops of loops: equal results, less memory, and a setting that is saved with the model."""
+"""Sections nested in loops of loops: equal results, less memory, and a setting that is saved with
+the model.
+"""
 
 import keras
 import numpy as np
@@ -12,7 +14,9 @@ from keras_recompute.liveness import profile
 STEPS, FEATURES, UNITS, BATCH = 64, 6, 5, 3
 
 
-def network(layer, sections, *, levels=1, steps=STEPS, units=UNITS, batch=BATCH, return_sequences=True):
+def network(
+    layer, sections, *, levels=1, steps=STEPS, units=UNITS, batch=BATCH, return_sequences=True
+):
     keras.utils.set_random_seed(3)
     inputs = keras.Input((steps, FEATURES), batch_size=batch)
     recurrent = layer(units, return_sequences=return_sequences, return_state=True)
@@ -21,7 +25,11 @@ def network(layer, sections, *, levels=1, steps=STEPS, units=UNITS, batch=BATCH,
         y, *state = recurrent(kr.TimeSlice(begin, begin + length)(inputs), initial_state=state)
         state = kr.RecomputationCheckpoint()(state)
         outputs.append(y)
-    x = keras.layers.Concatenate(axis=1)(outputs) if return_sequences else keras.layers.Average()(outputs)
+    x = (
+        keras.layers.Concatenate(axis=1)(outputs)
+        if return_sequences
+        else keras.layers.Average()(outputs)
+    )
     model = kr.Model(inputs, keras.layers.Dense(1)(x))
     model.recomputation_levels = levels
     return model
@@ -51,7 +59,8 @@ def gradients(model, jit):
     ids=["lstm-jit-joined", "lstm-joined", "gru-jit-stacked"],
 )
 def test_levels_change_no_value_and_no_gradient(layer, jit, return_sequences, several):
-    expected = gradients(network(layer, 16, return_sequences=return_sequences), jit)  # 15 recomputed: 5 x 3
+    # Of the sections 15 are recomputed: 5 x 3.
+    expected = gradients(network(layer, 16, return_sequences=return_sequences), jit)
     for levels in several:
         found = gradients(network(layer, 16, levels=levels, return_sequences=return_sequences), jit)
         for a, b in zip(found, expected):

@@ -1,4 +1,6 @@
-"""New models made of the layers of a checkpointed one: they say that they recompute nothing, and the remedy works."""
+"""New models made of the layers of a checkpointed one: they say that they recompute nothing, and
+the remedy works.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def train(model, times=1):
 
 
 @pytest.mark.parametrize("way", ["every", pytest.param("layers", marks=pytest.mark.long)])
-@pytest.mark.parametrize("head", ["get_layer", *(pytest.param(head, marks=pytest.mark.long) for head in ("layers", "list"))])
+@pytest.mark.parametrize(
+    "head",
+    ["get_layer", *(pytest.param(head, marks=pytest.mark.long) for head in ("layers", "list"))],
+)
 def test_a_new_head_on_layers_says_once_that_it_recomputes_nothing(way, head):
     model = WAYS[way](network())
     new = HEADS[head](model)

@@ -1,4 +1,6 @@
-"""Derivatives of derivatives through recomputed sections, against Keras's own layers without checkpoints."""
+"""Derivatives of derivatives through recomputed sections, against Keras's own layers without
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,16 @@ X = SEQUENCES[0]
 
 def computed(run, x, mode):
     """Return the gradients that ``run`` makes of ``x`` in eager code, a graph or under jit."""
-    function = run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
+    function = (
+        run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
+    )
     return [np.asarray(tf.convert_to_tensor(g)) for g in function(tf.constant(x))]
 
 
 def penalty(model, x, mode):
-    """Return the gradient of the squared norm of a gradient, as a gradient penalty has it, for the input and all weights."""
+    """Return the gradient of the squared norm of a gradient, as a gradient penalty has it, for the
+    input and all weights.
+    """
     variables = [v.value for v in model.trainable_variables]
 
     def run(x):
@@ -45,7 +51,8 @@ def penalty(model, x, mode):
 def assert_close(ours, plain):
     assert any(np.abs(g).max() > 1e-3 for g in plain)
     for a, b in zip(ours, plain, strict=True):
-        # A sum of terms near 1 that cancel, as the last bias's 0.0018, keeps the rounding of its terms: some 6e-8 each.
+        # A sum of terms near 1 that cancel, as the last bias's 0.0018, keeps the rounding of its
+        # terms: some 6e-8 each.
         np.testing.assert_allclose(a, b, atol=2e-5 * max(np.abs(b).max(), 1e-2))
 
 
@@ -62,13 +69,17 @@ def test_second_derivatives_through_a_loop_of_fused_sections():
 
 @pytest.mark.long
 def test_second_derivatives_through_levels_of_loops_in_eager_code():
-    ours, plain = model_pair(lambda model_class: recurrent(model_class, 4, cell=keras.layers.SimpleRNN, length=5))
+    ours, plain = model_pair(
+        lambda model_class: recurrent(model_class, 4, cell=keras.layers.SimpleRNN, length=5)
+    )
     ours.recomputation_levels = 2
     assert_close(penalty(ours, X[:, :5], "eager"), penalty(plain, X[:, :5], "graph"))
 
 
 @pytest.mark.parametrize(
-    "build", [pytest.param(dense_chain, marks=pytest.mark.long), shared_dense], ids=lambda build: build.__name__
+    "build",
+    [pytest.param(dense_chain, marks=pytest.mark.long), shared_dense],
+    ids=lambda build: build.__name__,
 )
 def test_second_derivatives_through_other_sections(build):
     ours, plain = model_pair(build)
@@ -103,7 +114,9 @@ def test_third_derivatives_through_sections(mode):
 
 
 def test_second_derivatives_see_the_one_dropout_mask():
-    """Outputs are linear in the input where no mask hides it, so the mask shows in every derivative."""
+    """Outputs are linear in the input where no mask hides it, so the mask shows in every
+    derivative.
+    """
     ours, _ = model_pair(with_dropout)
     x = tf.constant(np.ones((2, 32), np.float32))
 
@@ -130,7 +143,9 @@ def test_second_derivatives_see_the_one_dropout_mask():
 
 @pytest.mark.long
 def test_traces_of_a_model_leave_nothing_behind():
-    """tf.custom_gradient would keep an entry of TensorFlow's registry for each use, and with it the graph."""
+    """tf.custom_gradient would keep an entry of TensorFlow's registry for each use, and with it the
+    graph.
+    """
     model = recurrent(Model, 2, cell=GRU, length=3)
 
     def trace():
@@ -139,7 +154,9 @@ def test_traces_of_a_model_leave_nothing_behind():
 
     def alive():
         gc.collect()
-        return sum(isinstance(o, FuncGraph) for o in gc.get_objects()), len(ops.gradient_registry.list())
+        return sum(isinstance(o, FuncGraph) for o in gc.get_objects()), len(
+            ops.gradient_registry.list()
+        )
 
     trace()
     before = alive()

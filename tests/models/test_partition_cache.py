@@ -1,6 +1,8 @@
-"""Sections that are alike share one trace: the values, gradients and statistics of each are its own, and so are its names.
+"""Sections that are alike share one trace: the values, gradients and statistics of each are its
+own, and so are its names.
 
-Looks at what is traced: a trace too many shows in neither values nor the compiled program, only in time.
+Looks at what is traced: a trace too many shows in neither values nor the compiled program, only in
+time.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ def traced(monkeypatch):
     """The numbers of calls of the sections that were traced."""
     found = []
     plain = execution._partition
-    monkeypatch.setattr(execution, "_partition", lambda step, *rest: found.append(len(step.calls)) or plain(step, *rest))
+    monkeypatch.setattr(
+        execution,
+        "_partition",
+        lambda step, *rest: found.append(len(step.calls)) or plain(step, *rest),
+    )
     return found
 
 
@@ -49,17 +55,28 @@ def results(model, state, *, jit):
             loss = tf.reduce_sum(tf.square(model(x, training=True)))
         return loss, tape.gradient(loss, variables)
 
-    loss, gradients = step(tf.constant(np.random.default_rng(0).normal(size=(16, model.inputs[0].shape[-1])), tf.float32))
+    loss, gradients = step(
+        tf.constant(
+            np.random.default_rng(0).normal(size=(16, model.inputs[0].shape[-1])), tf.float32
+        )
+    )
     return [loss.numpy(), *(g.numpy() for g in gradients), *(v.numpy() for v in model.variables)]
 
 
 @pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_values_gradients_and_statistics_are_those_of_the_plain_model(traced, jit):
-    """Five sections of a dense layer, normalisation, dropout and a checkpoint are one trace, what is behind them another."""
+    """Five sections of a dense layer, normalisation, dropout and a checkpoint are one trace, what
+    is behind them another.
+    """
     model = blocks()
     rng = np.random.default_rng(1)
-    state = [v.numpy() + (0.1 * rng.normal(size=v.shape) if "seed" not in v.path else 0) for v in model.variables]
-    state = [np.abs(s) if v.path.endswith("variance") else s for v, s in zip(model.variables, state)]
+    state = [
+        v.numpy() + (0.1 * rng.normal(size=v.shape) if "seed" not in v.path else 0)
+        for v in model.variables
+    ]
+    state = [
+        np.abs(s) if v.path.endswith("variance") else s for v, s in zip(model.variables, state)
+    ]
     ours = kr.checkpointed(model, at=[f"drop_{number}" for number in range(5)])
     found, wanted = results(ours, state, jit=jit), results(model, state, jit=jit)
     assert len(traced) == 2
@@ -74,7 +91,11 @@ def test_the_program_names_the_layers_of_each_section():
     ours.compile("sgd", "mse")
     record = profile(ours, tf.TensorSpec((512, 8)), tf.TensorSpec((512, 2)))
     numbers = {
-        section: {buffer.layer.rpartition("_")[2] for buffer in record.buffers if buffer.section == section and buffer.layer}
+        section: {
+            buffer.layer.rpartition("_")[2]
+            for buffer in record.buffers
+            if buffer.section == section and buffer.layer
+        }
         for section in ("section-0", "section-1", "section-2")
     }
     assert numbers == {"section-0": {"0"}, "section-1": {"1"}, "section-2": {"2"}}
@@ -101,7 +122,9 @@ def test_sections_that_are_wired_otherwise_are_not_alike(traced):
     model = keras.Model(inputs, LAYERS.Dense(2)(x))
     ours = kr.checkpointed(model, at=["mixed_0", "mixed_1", "mixed_2"])
     state = [v.numpy() for v in model.variables]
-    for found, wanted in zip(results(ours, state, jit=False), results(model, state, jit=False), strict=True):
+    for found, wanted in zip(
+        results(ours, state, jit=False), results(model, state, jit=False), strict=True
+    ):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     assert len(traced) == 3
 
@@ -113,7 +136,9 @@ def stacked(count=6, width=4):
     x = LAYERS.Dense(width, name="first")(inputs)
     for number in range(count):
         y = LAYERS.LayerNormalization(name=f"norm_{number}")(x)
-        x = LAYERS.Add(name=f"add_{number}")([x, LAYERS.Dense(width, activation="tanh", name=f"dense_{number}")(y)])
+        x = LAYERS.Add(name=f"add_{number}")(
+            [x, LAYERS.Dense(width, activation="tanh", name=f"dense_{number}")(y)]
+        )
     return keras.Model(inputs, LAYERS.Dense(2, name="head")(x))
 
 
@@ -127,10 +152,13 @@ def in_loops(model):
 
 @pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_loops_in_several_sections_share_the_trace_of_a_block(traced, jit):
-    """The first and the last of three sections have one more layer each, so that there are three loops over blocks of three
-    layers."""
+    """The first and the last of three sections have one more layer each, so that there are three
+    loops over blocks of three layers.
+    """
     model = stacked()
-    state = [v.numpy() + 0.1 * np.random.default_rng(1).normal(size=v.shape) for v in model.variables]
+    state = [
+        v.numpy() + 0.1 * np.random.default_rng(1).normal(size=v.shape) for v in model.variables
+    ]
     found, wanted = results(in_loops(model), state, jit=jit), results(model, state, jit=jit)
     assert traced == [8, 3, 7, 7]  # each section with its checkpoint, and a block within the first
     for a, b in zip(found, wanted, strict=True):
@@ -154,4 +182,5 @@ def test_the_program_names_the_layers_of_each_loop():
     ours.compile("sgd", "mse")
     record = profile(ours, tf.TensorSpec((16, 64)), tf.TensorSpec((16, 2)))
     layers = {buffer.layer for buffer in record.buffers if buffer.layer}
-    assert {"dense_0", "dense_2", "dense_4"} <= layers, layers  # one block of each loop stands for all of it
+    # One block of each loop stands for all of it.
+    assert {"dense_0", "dense_2", "dense_4"} <= layers, layers

@@ -1,4 +1,6 @@
-"""The saving is real for whole networks, and the rows of residuals say how large it is. See ``peaks`` for the networks."""
+"""The saving is real for whole networks, and the rows of residuals say how large it is. See
+``peaks`` for the networks.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,21 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.long  # test_execution_plan.py and engine/test_memory.py hold small networks to it
-# XLA reads its options once per process: the order that importing this package asks for, and XLA's own.
+# ``test_execution_plan`` and engine/test_memory.py hold small networks to it.
+pytestmark = pytest.mark.long
+# XLA reads its options once per process: the order that importing this package asks for, and XLA's
+# own.
 ORDERS = {"low memory": "false", "concurrency": "true"}
 NETWORKS = {"low memory": ["mlp", "resnet", "transformer"], "concurrency": ["mlp"]}
-# Plain networks are ordered by XLA alone: in its low memory order a dense one takes twice its residuals, because the
-# gradients of all weights come last, and a convolutional one half of them, computed again from few.
+# Plain networks are ordered by XLA alone: in its low memory order a dense one takes twice its
+# residuals, because the gradients of all weights come last, and a convolutional one half of them,
+# computed again from few.
 PREDICTED = {"low memory": "ours", "concurrency": "plain"}
 EACH = pytest.mark.parametrize(
-    ("order", "network"), [(order, name) for order in ORDERS for name in NETWORKS[order]], indirect=["order"], scope="module"
+    ("order", "network"),
+    [(order, name) for order in ORDERS for name in NETWORKS[order]],
+    indirect=["order"],
+    scope="module",
 )
 
 
@@ -31,9 +39,21 @@ def order(request) -> str:
 def figures(order) -> dict[str, dict[str, float]]:
     option = f"--xla_cpu_enable_concurrency_optimized_scheduler={ORDERS[order]}"
     flags = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {option}"}  # the last one counts
-    command = [sys.executable, "-m", "tests.models.peaks", "--predict", PREDICTED[order], *NETWORKS[order]]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.models.peaks",
+        "--predict",
+        PREDICTED[order],
+        *NETWORKS[order],
+    ]
     done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], env={**os.environ, **flags}, capture_output=True, text=True, check=True
+        command,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, **flags},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     return {line["network"]: line for line in lines}

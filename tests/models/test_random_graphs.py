@@ -1,6 +1,8 @@
-"""Any functional graph, with checkpoints anywhere and under any policy, has the numbers of its plain twin.
+"""Any functional graph, with checkpoints anywhere and under any policy, has the numbers of its
+plain twin.
 
-A longer search: ``KERAS_RECOMPUTE_EXAMPLES=5000 python3 -m pytest tests/models/test_random_graphs.py``.
+A longer search: ``KERAS_RECOMPUTE_EXAMPLES=5000 python3 -m pytest
+tests/models/test_random_graphs.py``.
 """
 
 from __future__ import annotations
@@ -67,8 +69,13 @@ LAYERS = {
 }
 # Recurrent layers and attention are traced for long, so the others come eight times as often.
 SLOW = ("lstm", "gru", "fused lstm", "fused gru", "attention")
-KINDS = [*SLOW, *8 * [kind for kind in LAYERS if kind not in SLOW], *3 * [f"shared {n}" for n in range(SHARED)]]
-# One step of a recipe: what is done, to which of the values made so far (counted from the latest), and whether it is marked.
+KINDS = [
+    *SLOW,
+    *8 * [kind for kind in LAYERS if kind not in SLOW],
+    *3 * [f"shared {n}" for n in range(SHARED)],
+]
+# One step of a recipe: what is done, to which of the values made so far (counted from the latest),
+# and whether it is marked.
 STEPS = st.tuples(st.sampled_from(KINDS), st.integers(0, 3), st.integers(0, 3), st.booleans())
 # From 3 to 12 layers, more often few: tracing is what takes the time.
 LENGTHS = st.sampled_from([*[3] * 10, *[4] * 4, 5, 6, 8, 12])
@@ -101,10 +108,14 @@ def build(recipe, model_class):
     made = [layers.Embedding(WORDS, WIDTH)(inputs) if of_words else inputs]
     for number, (kind, first, second, is_marked) in enumerate(steps):
         a, b = made[-1 - first % len(made)], made[-1 - second % len(made)]
-        value = shared[int(kind[-1])](a) if kind.startswith("shared") else LAYERS[kind](a, b, number)
+        value = (
+            shared[int(kind[-1])](a) if kind.startswith("shared") else LAYERS[kind](a, b, number)
+        )
         made.append(mark(value) if is_marked else value)
     # a weight behind everything, so that there is something to differentiate
-    return model_class(inputs, [layers.Dense(2)(made[-1]), *(made[-1 - n % len(made)] for n in output_numbers)])
+    return model_class(
+        inputs, [layers.Dense(2)(made[-1]), *(made[-1 - n % len(made)] for n in output_numbers)]
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -122,27 +133,38 @@ def _unoptimised():
     deadline=None,
     derandomize=EXAMPLES == CI_EXAMPLES,
     database=None,
-    phases=[Phase.generate] if EXAMPLES == CI_EXAMPLES else tuple(Phase),  # shrinking takes longer than all examples
+    phases=[Phase.generate]
+    if EXAMPLES == CI_EXAMPLES
+    else tuple(Phase),  # shrinking takes longer than all examples
     suppress_health_check=list(HealthCheck),
 )
 @given(RECIPES, st.sampled_from([*["none"] * len(POLICIES), *POLICIES]), MODES)
 def test_a_random_graph_agrees_with_its_plain_twin(recipe, policy, mode):
-    x = np.arange(BATCH * TIME).reshape(BATCH, TIME) % WORDS if recipe[1] else numbers(BATCH, TIME, WIDTH)
-    # The twins share their layers, because to make them takes longer than all else. So state is put back in between.
+    x = (
+        np.arange(BATCH * TIME).reshape(BATCH, TIME) % WORDS
+        if recipe[1]
+        else numbers(BATCH, TIME, WIDTH)
+    )
+    # The twins share their layers, because to make them takes longer than all else. So state is put
+    # back in between.
     plain = build(recipe, keras.Model)
     for v in plain.trainable_variables:
         v.assign(v + 0.1 * np.cos(np.arange(np.prod(v.shape))).reshape(v.shape))  # no bias is zero
     before = [v.numpy() for v in plain.variables]
-    # Compiled programs draw other random numbers, so then both are compiled. Norms magnify the last digit, and leave
-    # nothing but that of the gradient of a bias in front of them: 1.2e-4 on a processor that rounds otherwise.
+    # Compiled programs draw other random numbers, so then both are compiled. Norms magnify the last
+    # digit, and leave nothing but that of the gradient of a bias in front of them: 1.2e-4 on a
+    # processor that rounds otherwise.
     expected = training_pass(plain, [x], mode="jit" if mode == "jit" else "eager")
     for v, value in zip(plain.variables, before, strict=True):
         v.assign(value)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RecomputeWarning)  # many of these checkpoints save nothing, as they should say
+        # Many of these checkpoints save nothing, as they should say.
+        warnings.simplefilter("ignore", RecomputeWarning)
         ours = Model(plain.inputs, plain.outputs)
         if POLICIES[policy] is not None:
             has_names = any(isinstance(layer, Named) for layer in ours.layers)
-            ours = checkpoint(ours, policy=POLICIES[policy if has_names or policy not in BY_NAME else "matmuls"])
+            ours = checkpoint(
+                ours, policy=POLICIES[policy if has_names or policy not in BY_NAME else "matmuls"]
+            )
         found = training_pass(ours, [x], mode=mode)
     assert_agree(found, expected, 3e-4, least_scale=0.1)

@@ -1,4 +1,6 @@
-"""Keras's recurrent layers in models with checkpoints: cut along time, they train as in the plain model in less memory."""
+"""Keras's recurrent layers in models with checkpoints: cut along time, they train as in the plain
+model in less memory.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,12 @@ def trained(network, cut, mode):
     return np.array(losses), model.get_weights()
 
 
-ALL = [(network, name, mode) for network in NETWORKS for name in CUTS for mode in ("eager", "graph", "jit")]
+ALL = [
+    (network, name, mode)
+    for network in NETWORKS
+    for name in CUTS
+    for mode in ("eager", "graph", "jit")
+]
 
 
 @pytest.mark.long
@@ -145,14 +152,17 @@ def temporary_bytes(model):
 def test_the_compiled_step_keeps_a_state_per_section(kind):
     plain = long_model(kind)
     whole = temporary_bytes(plain)
-    # The inputs of the layer, (8, 256, 8), and their gradient are 64 KiB each; the steps were what was kept.
+    # The inputs of the layer, (8, 256, 8), and their gradient are 64 KiB each; the steps were what
+    # was kept.
     for cut in ({"at": ["embedding"]}, {"at": ["layer"]}, {"layers": "layer"}):
         assert temporary_bytes(kr.checkpointed(plain, **cut)) < whole / 4.5, cut
 
 
 @pytest.mark.long
 def test_without_jit_the_process_takes_less():
-    """Inputs are 2 MiB, results and their gradient 4 each; all steps as well take 51, a section 14."""
+    """Inputs are 2 MiB, results and their gradient 4 each; all steps as well take 51, a section
+    14.
+    """
     rng = np.random.default_rng(0)
     x = tf.constant(rng.normal(size=(64, LONG, 32)), tf.float32)
     inputs = keras.Input(x.shape[1:])
@@ -170,15 +180,20 @@ def test_without_jit_the_process_takes_less():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["LSTM", pytest.param("Bidirectional", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "kind", ["LSTM", pytest.param("Bidirectional", marks=pytest.mark.exhaustive)]
+)
 def test_a_plan_cuts_recurrent_layers_along_time(kind):
     plain = long_model(kind)
     ours, plan = kr.plan(plain, memory_budget="1MiB", batch_size=8, prove=False)
     assert plan.layers == ours.recomputed_layers == ("layer",)
-    assert plan.time_ratio > 1.2  # nearly all of the work is that of the layer, and a third of that is done twice
+    # Nearly all of the work is that of the layer, and a third of that is done twice.
+    assert plan.time_ratio > 1.2
     (batch,) = (tf.TensorSpec((8, LONG), tf.int32),)
     step = trained_step(plain, batch)
-    assert plan.predicted_peak_bytes == pytest.approx(compiled_step(step, ours).peak_bytes, rel=0.15)
+    assert plan.predicted_peak_bytes == pytest.approx(
+        compiled_step(step, ours).peak_bytes, rel=0.15
+    )
     assert plan.plain_peak_bytes == pytest.approx(compiled_step(step, plain).peak_bytes, rel=0.25)
     with pytest.raises(kr.planning.BudgetTooSmallError) as refusal:
         kr.plan(plain, memory_budget=1, batch_size=8, prove=False)

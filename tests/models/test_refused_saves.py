@@ -60,7 +60,11 @@ def test_a_model_is_refused_as_the_plain_one(tmp_path):
     plain = TakesAModel(network())
     plain(X)
     ours = kr.checkpointed(plain, layers=keras.layers.Dense)
-    for save in (lambda model: model.save(tmp_path / "m.keras"), pickle.dumps, keras.models.clone_model):
+    for save in (
+        lambda model: model.save(tmp_path / "m.keras"),
+        pickle.dumps,
+        keras.models.clone_model,
+    ):
         wanted = message_of(lambda: save(plain))  # noqa: B023
         assert wanted[0] is NotImplementedError
         assert message_of(lambda: save(ours)) == wanted  # noqa: B023
@@ -84,8 +88,12 @@ def test_a_model_that_keras_saves_and_cannot_load_is_refused(tmp_path, kind):
     plain(X)
     plain.save(tmp_path / "plain.keras")
     with pytest.raises(TypeError):
-        keras.saving.load_model(tmp_path / "plain.keras", custom_objects={type(plain).__name__: type(plain)})
+        keras.saving.load_model(
+            tmp_path / "plain.keras", custom_objects={type(plain).__name__: type(plain)}
+        )
     ours = kr.checkpointed(plain, **options)
     for save in (lambda: ours.save(tmp_path / "ours.keras"), lambda: pickle.dumps(ours)):
-        with pytest.raises(UnsupportedError, match=r"cannot be saved .* Give the class a get_config"):
+        with pytest.raises(
+            UnsupportedError, match=r"cannot be saved .* Give the class a get_config"
+        ):
             save()

@@ -1,4 +1,6 @@
-"""Blocks that repeat themselves inside a section, or in a model without checkpoints, become a loop with ``scan_layers``."""
+"""Blocks that repeat themselves inside a section, or in a model without checkpoints, become a loop
+with ``scan_layers``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,16 @@ from keras_recompute.models.section_loops import SectionLoop
 from .test_scan_layers import JIT, X, assert_equal_to_plain, block, loss_and_gradients, made
 
 
-def model_of(blocks, checkpoint_after=(), *, scan=True, one_block=block, kind=kr.Model, before=None, after=None):
+def model_of(
+    blocks,
+    checkpoint_after=(),
+    *,
+    scan=True,
+    one_block=block,
+    kind=kr.Model,
+    before=None,
+    after=None,
+):
     x = inputs = keras.Input(X.shape[1:], batch_size=len(X))
     x = before(x) if before else x
     for number in range(blocks):
@@ -27,16 +38,28 @@ def model_of(blocks, checkpoint_after=(), *, scan=True, one_block=block, kind=kr
 
 
 def steps_of(model):
-    """Return the lengths of what a model consists of: (turns, calls) of a loop, calls of what stands alone."""
+    """Return the lengths of what a model consists of: (turns, calls) of a loop, calls of what
+    stands alone.
+    """
     found = inner_loops(read_graph(model))
-    return [(len(s.sections), len(s.calls)) if isinstance(s, SectionLoop) else len(s.calls) for s in found]
+    return [
+        (len(s.sections), len(s.calls)) if isinstance(s, SectionLoop) else len(s.calls)
+        for s in found
+    ]
 
 
 def test_the_longest_repetition_is_found_and_cut_where_one_value_crosses():
     assert steps_of(model_of(4)) == [(4, 4)]
-    assert steps_of(model_of(3, before=keras.layers.Dense(4), after=keras.layers.Dense(4))) == [1, (3, 4), 1]
-    # Adding something in front of the blocks looks like the end of a block, behind which two values cross.
-    assert steps_of(model_of(3, before=lambda x: keras.layers.Add()([x, x]), one_block=pre_normalised)) == [1, (3, 4)]
+    assert steps_of(model_of(3, before=keras.layers.Dense(4), after=keras.layers.Dense(4))) == [
+        1,
+        (3, 4),
+        1,
+    ]
+    # Adding something in front of the blocks looks like the end of a block, behind which two values
+    # cross.
+    assert steps_of(
+        model_of(3, before=lambda x: keras.layers.Add()([x, x]), one_block=pre_normalised)
+    ) == [1, (3, 4)]
     assert steps_of(model_of(1)) == []
 
 
@@ -48,8 +71,20 @@ def pre_normalised(x):
 
 def test_what_differs_or_changes_variables_does_not_repeat():
     sizes = iter((5, 6, 7))
-    assert steps_of(model_of(3, one_block=lambda x: keras.layers.Dense(4)(keras.layers.Dense(next(sizes))(x)))) == []
-    assert steps_of(model_of(3, one_block=lambda x: keras.layers.Dropout(0.5)(keras.layers.Dense(4)(x)))) == []
+    assert (
+        steps_of(
+            model_of(
+                3, one_block=lambda x: keras.layers.Dense(4)(keras.layers.Dense(next(sizes))(x))
+            )
+        )
+        == []
+    )
+    assert (
+        steps_of(
+            model_of(3, one_block=lambda x: keras.layers.Dropout(0.5)(keras.layers.Dense(4)(x)))
+        )
+        == []
+    )
 
 
 def test_two_kinds_of_blocks_become_two_loops():
@@ -63,7 +98,9 @@ def test_two_kinds_of_blocks_become_two_loops():
 
 @JIT
 @pytest.mark.parametrize(
-    "checkpoint_after", [(), pytest.param((1, 3), marks=pytest.mark.long), (2,)], ids=["no checkpoints", "two", "one"]
+    "checkpoint_after",
+    [(), pytest.param((1, 3), marks=pytest.mark.long), (2,)],
+    ids=["no checkpoints", "two", "one"],
 )
 @pytest.mark.parametrize("one_block", [pytest.param(block, marks=pytest.mark.long), pre_normalised])
 def test_gradients_are_those_of_the_plain_model(checkpoint_after, one_block, jit):
@@ -101,9 +138,11 @@ def test_a_step_keeps_no_more_and_its_program_does_not_grow_with_the_blocks():
         model = model_of(blocks, scan=scan)
         return profile(lambda x: loss_and_gradients(model, x), tf.TensorSpec(X.shape))
 
-    # Each block more has weights to be read and gradients to be handed out, a few instructions each.
+    # Each block more has weights to be read and gradients to be handed out, a few instructions
+    # each.
     per_block, plain_per_block = (
-        (program(5, scan).program_instructions - program(3, scan).program_instructions) / 2 for scan in (True, False)
+        (program(5, scan).program_instructions - program(3, scan).program_instructions) / 2
+        for scan in (True, False)
     )
     assert per_block < plain_per_block / 2, (per_block, plain_per_block)
 

@@ -1,4 +1,6 @@
-"""On a TPU the section behind the last checkpoint runs in the loop of the equal ones before it, where there are many."""
+"""On a TPU the section behind the last checkpoint runs in the loop of the equal ones before it,
+where there are many.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def step_of(model: keras.Model):
 
 
 def loops(model: keras.Model, backend: str = TPU) -> int:
-    """Return the number of loops in a step, bodies aside: what they are worth the compiler of a TPU tells, where it is."""
+    """Return the number of loops in a step, bodies aside: what they are worth the compiler of a TPU
+    tells, where it is.
+    """
     with tracing_for(backend):
         graph = step_of(model).get_concrete_function(tf.TensorSpec((2, 32, 3))).graph
     return [operation.type for operation in graph.get_operations()].count("StatelessWhile")
@@ -73,13 +77,18 @@ def test_values_and_gradients_are_those_of_keras(end):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-ROLLED, WITH_A_TURN_BEHIND = 2, 4  # over the sections, forward and backward; and over the steps of the section behind them
+# Over the sections, forward and backward; and over the steps of the section behind them.
+ROLLED, WITH_A_TURN_BEHIND = (
+    2,
+    4,
+)
 
 
 @pytest.mark.long
 def test_the_last_section_joins_the_others_on_a_tpu():
     assert loops(network(16)) == ROLLED
-    assert loops(network(16), CPU) == WITH_A_TURN_BEHIND - 1  # the backward one behind stands in a branch
+    # The backward one behind stands in a branch.
+    assert loops(network(16), CPU) == WITH_A_TURN_BEHIND - 1
     with leaving_out("rerolling"):
         assert loops(network(16)) == WITH_A_TURN_BEHIND
 

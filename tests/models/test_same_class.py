@@ -1,4 +1,6 @@
-"""Models of a class of their own, and models with models inside: the result is of that class, and trains as the plain one."""
+"""Models of a class of their own, and models with models inside: the result is of that class, and
+trains as the plain one.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,14 @@ X, Y = {"features": numbers(8, FEATURES)}, numbers(8, 2, seed=1)
 
 @keras.saving.register_keras_serializable(package="tests.same_class")
 class Backbone(keras.Model):
-    """A chain of dense layers, as KerasHub writes its backbones: arguments, attributes, and a graph."""
+    """A chain of dense layers, as KerasHub writes its backbones: arguments, attributes, and a
+    graph.
+    """
 
     def __init__(self, depth: int = 6, **kwargs):
-        self.blocks = [keras.layers.Dense(UNITS, activation="tanh", name=f"block_{n}") for n in range(depth)]
+        self.blocks = [
+            keras.layers.Dense(UNITS, activation="tanh", name=f"block_{n}") for n in range(depth)
+        ]
         inputs = x = keras.Input((FEATURES,), name="features")
         for block in self.blocks:
             x = block(x)
@@ -61,7 +67,11 @@ class Task(keras.Model):
         return super().train_step(data)
 
     def get_config(self):
-        return {"backbone": keras.layers.serialize(self.backbone), "preprocessor": self.preprocessor, "name": self.name}
+        return {
+            "backbone": keras.layers.serialize(self.backbone),
+            "preprocessor": self.preprocessor,
+            "name": self.name,
+        }
 
     @classmethod
     def from_config(cls, config):
@@ -78,14 +88,18 @@ class Stepping(keras.Model):
 def stepping() -> keras.Model:
     backbone = Backbone(4)
     inputs = keras.Input((FEATURES,), name="features")
-    return Stepping({"features": inputs}, keras.layers.Dense(2)(backbone({"features": inputs})["last"]))
+    return Stepping(
+        {"features": inputs}, keras.layers.Dense(2)(backbone({"features": inputs})["last"])
+    )
 
 
 def functional() -> keras.Model:
     """Two models inside each other, called with a list, in front of a head."""
     inner = Backbone(3)
     inputs = keras.Input((FEATURES,))
-    middle = keras.Model([inputs], keras.layers.Dense(UNITS)(inner({"features": inputs})["last"]), name="middle")
+    middle = keras.Model(
+        [inputs], keras.layers.Dense(UNITS)(inner({"features": inputs})["last"]), name="middle"
+    )
     inputs = keras.Input((FEATURES,), name="features")
     return keras.Model({"features": inputs}, keras.layers.Dense(2)(middle([inputs])), name="whole")
 
@@ -110,7 +124,10 @@ def pair(name: str) -> tuple[keras.Model, keras.Model]:
     [
         *(pytest.param(name, "jit", marks=pytest.mark.long) for name in ("task", "functional")),
         ("task", "eager"),
-        *(pytest.param(name, "graph", marks=pytest.mark.long) for name in ("stepping", "functional")),
+        *(
+            pytest.param(name, "graph", marks=pytest.mark.long)
+            for name in ("stepping", "functional")
+        ),
     ],
 )
 def test_it_trains_as_the_plain_model(name, mode):
@@ -122,8 +139,12 @@ def test_it_trains_as_the_plain_model(name, mode):
     assert len([step for step in ours.plan.steps if step.recomputed]) >= 2
     losses = []
     for model in (plain, ours):
-        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=mode == "jit", run_eagerly=mode == "eager")
-        losses.append(model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"])
+        model.compile(
+            keras.optimizers.SGD(0.1), "mse", jit_compile=mode == "jit", run_eagerly=mode == "eager"
+        )
+        losses.append(
+            model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
+        )
     np.testing.assert_allclose(*losses, rtol=1e-5)
     for a, b in zip(ours.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -133,9 +154,12 @@ def test_the_layers_inside_a_model_are_counted_and_cut():
     *_, base = pair("task")
     ours = kr.checkpointed(base, every=3)
     found = [
-        [call.operation.name for call in step.calls if not isinstance(call.operation, InputAdapter)] for step in ours.plan.steps
+        [call.operation.name for call in step.calls if not isinstance(call.operation, InputAdapter)]
+        for step in ours.plan.steps
     ]
-    assert found[0][:2] == ["block_0", "block_1"], "the first of the three is the entrance of the backbone"
+    assert found[0][:2] == ["block_0", "block_1"], (
+        "the first of the three is the entrance of the backbone"
+    )
     assert found[0][-1] == "block_1_checkpoint"
     assert found[-1][-1] == "head"
 
@@ -176,13 +200,18 @@ def test_it_goes_on_after_saving_in_this_process_and_in_another(tmp_path):
     np.testing.assert_array_equal(back.predict(X, verbose=0), expected)
     back.save(tmp_path / "again.keras")
     code = (
-        "import sys; sys.path.insert(0, '.'); import tests.models.test_same_class, keras, numpy as np;"
-        f"model = keras.saving.load_model({str(tmp_path / 'again.keras')!r});"
-        "model.fit(tests.models.test_same_class.X, np.zeros((8, 2)), verbose=0);"
-        "print(type(model).__name__, model.plan.recomputes)"
+        "import sys; sys.path.insert(0, '.'); import tests.models.test_same_class, keras, numpy "
+        "as np;model = "
+        f"keras.saving.load_model({str(tmp_path / 'again.keras')!r});"
+        "model.fit(tests.models.test_same_class.X, "
+        "np.zeros((8, 2)), verbose=0);print(type(model).__name__, model.plan.recomputes)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
     )
     assert done.stdout.split() == ["Task", "True"]
 
@@ -240,7 +269,9 @@ def test_a_model_with_checkpoints_is_the_backbone_of_a_task():
 def test_further_checkpoints_join_those_there():
     _, base = pair("task")
     once = kr.checkpointed(base, at=["backbone"])
-    assert [len(s.calls) for s in once.plan.steps] == [2, 1], "at= names a model inside as one layer"
+    assert [len(s.calls) for s in once.plan.steps] == [2, 1], (
+        "at= names a model inside as one layer"
+    )
     first = kr.checkpointed(base, every=5)
     both = kr.checkpointed(first, every=2)
     assert len(both.plan.steps) > len(first.plan.steps)
@@ -250,6 +281,7 @@ def test_further_checkpoints_join_those_there():
 def test_a_name_inside_a_model_says_where_it_is():
     _, base = pair("task")
     with pytest.raises(
-        InvalidArgumentError, match=r"'block_1' is a layer inside 'backbone', a Backbone in 'task.*layers=.block_1'"
+        InvalidArgumentError,
+        match=r"'block_1' is a layer inside 'backbone', a Backbone in 'task.*layers=.block_1'",
     ):
         kr.checkpointed(base, at=["block_1"])

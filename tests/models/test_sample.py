@@ -13,13 +13,19 @@ from keras_recompute.models.input_specs import value_specs
 from keras_recompute.models.submodel_inlining import inline_submodels
 
 LENGTH = 6
-PREDICTED = {"prove": False} if "prove" in kr.plan.__kwdefaults__ else {}  # nothing needs to be compiled here
+# Nothing needs to be compiled here.
+PREDICTED = {"prove": False} if "prove" in kr.plan.__kwdefaults__ else {}
 A, B = np.zeros((4, LENGTH), "int64"), np.zeros((4, LENGTH, 2))
 
 
 def open_lengths() -> keras.Model:
-    """Two inputs of unknown length, and a model inside that says less of its input than it is given."""
-    words, features = keras.Input((None,), name="words", dtype="int32"), keras.Input((None, 2), name="features")
+    """Two inputs of unknown length, and a model inside that says less of its input than it is
+    given.
+    """
+    words, features = (
+        keras.Input((None,), name="words", dtype="int32"),
+        keras.Input((None, 2), name="features"),
+    )
     x = keras.layers.Embedding(5, 2)(words)
     inner_inputs = keras.Input((None, None))
     inner = keras.Model(inner_inputs, keras.layers.Activation("tanh")(inner_inputs))
@@ -35,7 +41,9 @@ BATCHES = {
     "specs": {"words": tf.TensorSpec(A.shape, tf.int32), "features": tf.TensorSpec(B.shape)},
     "x and y": ({"words": A, "features": B}, np.zeros(4)),
     "weights too": ({"words": A, "features": B}, np.zeros(4), np.ones(4)),
-    "data set": tf.data.Dataset.from_tensor_slices(({"words": A, "features": B}, np.zeros(4))).batch(4),
+    "data set": tf.data.Dataset.from_tensor_slices(
+        ({"words": A, "features": B}, np.zeros(4))
+    ).batch(4),
     "generator": iter([({"words": A, "features": B}, np.zeros(4))]),
 }
 
@@ -45,7 +53,10 @@ def test_a_batch_says_all_sizes(batch):
     model = open_lengths()
     graph = inline_submodels(model)
     specs = value_specs(model, graph, batch_size=None, sample=BATCHES[batch])
-    assert [specs[key] for key in graph.inputs] == [tf.TensorSpec((4, LENGTH, 2)), tf.TensorSpec((4, LENGTH), tf.int32)]
+    assert [specs[key] for key in graph.inputs] == [
+        tf.TensorSpec((4, LENGTH, 2)),
+        tf.TensorSpec((4, LENGTH), tf.int32),
+    ]
     tanh = next(call for call in graph.calls if isinstance(call.operation, keras.layers.Activation))
     assert specs[tanh.outputs[0]].shape == (4, LENGTH, 4), "inside the model its sizes are open"
     assert specs[graph.outputs[0]].shape == (4, LENGTH, 8)
@@ -54,7 +65,9 @@ def test_a_batch_says_all_sizes(batch):
 def test_the_batch_size_that_is_given_counts():
     model = open_lengths()
     graph = inline_submodels(model)
-    assert value_specs(model, graph, batch_size=32, sample=BATCHES["x"])[graph.outputs[0]].shape == (32, LENGTH, 8)
+    assert value_specs(model, graph, batch_size=32, sample=BATCHES["x"])[
+        graph.outputs[0]
+    ].shape == (32, LENGTH, 8)
 
 
 def test_a_plan_for_a_batch():
@@ -63,7 +76,9 @@ def test_a_plan_for_a_batch():
     longer = {"words": np.zeros((4, 64 * LENGTH)), "features": np.zeros((4, 64 * LENGTH, 2))}
     long = kr.plan(model, memory_budget="1GiB", sample=longer, **PREDICTED)[1]
     assert long.plain_peak_bytes > 10 * plain.plain_peak_bytes
-    ours, found = kr.plan(model, memory_budget=int(long.plain_peak_bytes * 0.8), sample=longer, **PREDICTED)
+    ours, found = kr.plan(
+        model, memory_budget=int(long.plain_peak_bytes * 0.8), sample=longer, **PREDICTED
+    )
     assert found.checkpoints
     assert ours.plan.recomputes
 
@@ -71,9 +86,15 @@ def test_a_plan_for_a_batch():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 4}, r"'.*' in 'open' has dimensions of unknown size, \(4, None.*\): .* sample=, a batch"),
+        (
+            {"batch_size": 4},
+            r"'.*' in 'open' has dimensions of unknown size, \(4, None.*\): .* sample=, a batch",
+        ),
         ({}, "batch_size is None: .* or give sample="),
-        ({"sample": A}, "sample= has 1 arrays, and 'open' takes '.*', '.*': give the inputs as to fit"),
+        (
+            {"sample": A},
+            "sample= has 1 arrays, and 'open' takes '.*', '.*': give the inputs as to fit",
+        ),
         ({"sample": {"words": A, "features": A}}, "sample= does not fit the inputs of 'open'.*"),
         (
             {"sample": {"words": A, "features": np.zeros((4, 6, 3))}},
@@ -89,5 +110,8 @@ def test_what_is_refused(options, message):
 def test_a_frozen_model_has_no_plan():
     model = open_lengths()
     model.trainable = False
-    with pytest.raises(InvalidArgumentError, match=r"'open' has no trainable weights, .* set layer.trainable = True"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"'open' has no trainable weights, .* set layer.trainable = True",
+    ):
         kr.plan(model, memory_budget="1MiB", sample=BATCHES["x"])

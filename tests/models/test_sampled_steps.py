@@ -1,4 +1,6 @@
-"""``checkpointed(layers=)`` of models that were never called, and with ``sample=``: built, and compared, as fit does."""
+"""``checkpointed(layers=)`` of models that were never called, and with ``sample=``: built, and
+compared, as fit does.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,10 @@ def test_a_trainer_of_built_networks_needs_no_call():
 
 
 def test_a_trainer_without_weights_says_what_to_do():
-    with pytest.raises(InvalidArgumentError, match=r"'trainer.*' is not built: .* compile it as for fit, and give sample="):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"'trainer.*' is not built: .* compile it as for fit, and give sample=",
+    ):
         kr.checkpointed(Trainer(), layers="block_*")
     with pytest.raises(InvalidArgumentError, match=r"not compiled, .*\.compile\("):
         kr.checkpointed(Trainer(), layers="block_*", sample=X)
@@ -85,13 +90,17 @@ def test_a_trainer_is_built_on_a_sample_and_compared():
 def test_a_sample_shows_that_nothing_is_saved():
     """One row: activations of half a KiB beside weights of 64 KiB."""
     model = keras.Sequential([keras.Input((128,)), *(keras.layers.Dense(128) for _ in range(3))])
-    with pytest.warns(RecomputeWarning, match=r"takes \S+ \S+ with 3 layers recomputed and \S+ \S+ without") as caught:
+    with pytest.warns(
+        RecomputeWarning, match=r"takes \S+ \S+ with 3 layers recomputed and \S+ \S+ without"
+    ) as caught:
         kr.checkpointed(model, layers=keras.layers.Dense, sample=np.ones((1, 128)))
     assert len(caught) == 1, "the measured figures say it, and nothing else"
 
 
 def test_layers_that_save_nothing_say_so_once():
-    model = keras.Sequential([keras.Input((FEATURES,)), *(keras.layers.Dense(FEATURES) for _ in range(3))])
+    model = keras.Sequential(
+        [keras.Input((FEATURES,)), *(keras.layers.Dense(FEATURES) for _ in range(3))]
+    )
     ours = kr.checkpointed(model, layers=keras.layers.Dense)
     ours.compile("sgd", "mse", jit_compile=False)
     with pytest.warns(RecomputeWarning, match="saves no memory: of 3 layers none") as caught:
@@ -116,7 +125,11 @@ def test_a_frozen_model_takes_checkpoints():
     model.trainable = False
     x = tf.constant(X[:4])
     found = []
-    for each in (model, kr.checkpointed(model, every=2), kr.checkpointed(model, layers=keras.layers.Dense)):
+    for each in (
+        model,
+        kr.checkpointed(model, every=2),
+        kr.checkpointed(model, layers=keras.layers.Dense),
+    ):
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = each(x, training=False)
@@ -129,7 +142,9 @@ def test_a_frozen_model_takes_checkpoints():
 def test_one_layer_has_no_place_for_a_checkpoint(every):
     inputs = keras.Input((2,))
     model = keras.Model(inputs, keras.layers.Dense(2)(inputs), name="one")
-    with pytest.raises(InvalidArgumentError, match=r"'one', which has 1 layer: .* train it as it is") as raised:
+    with pytest.raises(
+        InvalidArgumentError, match=r"'one', which has 1 layer: .* train it as it is"
+    ) as raised:
         kr.checkpointed(model, every=every)
     assert "smaller number" not in str(raised.value)
 

@@ -32,7 +32,10 @@ class Block(keras.layers.Layer):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.dense, self.norm = keras.layers.Dense(6, "gelu"), keras.layers.BatchNormalization(momentum=0.5)
+        self.dense, self.norm = (
+            keras.layers.Dense(6, "gelu"),
+            keras.layers.BatchNormalization(momentum=0.5),
+        )
 
     def call(self, x, training=None):
         y = self.norm(self.dense(x), training=training)
@@ -101,7 +104,9 @@ def base(row, column):
     if column == "sequential":
         return keras.Sequential([keras.Input((6,)), *layers_of(row)], name="net")
     if column == "functional":
-        return (kr.Model if row == "checkpoint layers" else keras.Model)(*chained(layers_of(row)), name="net")
+        return (kr.Model if row == "checkpoint layers" else keras.Model)(
+            *chained(layers_of(row)), name="net"
+        )
     if column == "own constructor":
         return OwnConstructor(row, name="net")
     model = OwnCall(row, name="net")
@@ -170,7 +175,10 @@ def train(model):
 
 
 def recomputes(graph):
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    nodes = [
+        *graph.node,
+        *(node for function in graph.library.function for node in function.node_def),
+    ]
     return any("recomputation.backward" in node.name for node in nodes)
 
 
@@ -194,7 +202,9 @@ def model_of(row, column):
 
 ROWS = ("checkpoint layers", "every=", "at=", "layers=", "decorated", "wrapped")
 COLUMNS = ("functional", "sequential", "own constructor", "own call")
-CELLS = [(row, column) for row in ROWS for column in COLUMNS if column != "own call" or row in ROWS[3:]]
+CELLS = [
+    (row, column) for row in ROWS for column in COLUMNS if column != "own call" or row in ROWS[3:]
+]
 # Keras makes the clone by its own class, where the constructor is not Keras's.
 REFUSED = {(row, "own constructor", "clone") for row in ROWS[:4]}
 QUICK = {
@@ -209,7 +219,9 @@ QUICK = {
     ("wrapped", "own call", "pickle"),
 }
 TABLE = [
-    pytest.param(row, column, operation, marks=() if (row, column, operation) in QUICK else pytest.mark.long)
+    pytest.param(
+        row, column, operation, marks=() if (row, column, operation) in QUICK else pytest.mark.long
+    )
     for row, column in CELLS
     for operation in OPERATIONS
 ]

@@ -1,4 +1,6 @@
-"""Checkpoints between which nothing is recomputed say so when they train, and those that save do not."""
+"""Checkpoints between which nothing is recomputed say so when they train, and those that save do
+not.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,11 @@ def said(model, times=1, **options):
 
 @pytest.mark.parametrize(
     "make",
-    [linear, pytest.param(relus, marks=pytest.mark.long), pytest.param(convolutions, marks=pytest.mark.long)],
+    [
+        linear,
+        pytest.param(relus, marks=pytest.mark.long),
+        pytest.param(convolutions, marks=pytest.mark.long),
+    ],
 )
 def test_checkpoints_that_recompute_nothing_say_so_once(make):
     ours = kr.checkpointed(make(), every=1)
@@ -85,7 +91,10 @@ SAVING = {
 }
 
 
-@pytest.mark.parametrize("name", [name if name == "gelu" else pytest.param(name, marks=pytest.mark.long) for name in SAVING])
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "gelu" else pytest.param(name, marks=pytest.mark.long) for name in SAVING],
+)
 def test_checkpoints_that_save_are_not_spoken_of(name):
     make, every = SAVING[name]
     assert not said(kr.checkpointed(make(), every=every))
@@ -150,7 +159,9 @@ def traffic():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("make", "size", "every"), [(captcha, 32, 3), (video, 128, 1), (traffic, 64, 2)])
+@pytest.mark.parametrize(
+    ("make", "size", "every"), [(captcha, 32, 3), (video, 128, 1), (traffic, 64, 2)]
+)
 def test_networks_around_recurrent_layers_take_less_without_jit(make, size, every):
     model = make()
     x = keras.tree.map_structure(lambda t: np.ones((size, *t.shape[1:]), t.dtype), model.input)

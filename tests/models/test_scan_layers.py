@@ -1,4 +1,6 @@
-"""``Model.scan_layers``: sections of twin layers as one loop, with the gradients of the plain model."""
+"""``Model.scan_layers``: sections of twin layers as one loop, with the gradients of the plain
+model.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.liveness import profile
 
 X = np.random.default_rng(0).standard_normal((2, 5, 4)).astype("float32")
-JIT = pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
+JIT = pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"]
+)
 
 
 def block(x):
@@ -54,7 +58,9 @@ def loss_and_gradients(model, x):
 
 def assert_equal_to_plain(model, plain, jit):
     function = tf.function(loss_and_gradients, jit_compile=jit, autograph=False)
-    for n, (a, b) in enumerate(zip(function(model, tf.constant(X)), loss_and_gradients(plain, tf.constant(X)), strict=True)):
+    for n, (a, b) in enumerate(
+        zip(function(model, tf.constant(X)), loss_and_gradients(plain, tf.constant(X)), strict=True)
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4, err_msg=f"result {n}")
 
 
@@ -75,13 +81,18 @@ def test_in_mixed_precision_the_first_section_takes_another_type_than_the_others
     try:
         model, plain = build(), build(kind=keras.Model)
         found, expected = (
-            tf.function(loss_and_gradients, jit_compile=jit, autograph=False)(m, tf.constant(X)) for m in (model, plain)
+            tf.function(loss_and_gradients, jit_compile=jit, autograph=False)(m, tf.constant(X))
+            for m in (model, plain)
         )
     finally:
         keras.config.set_dtype_policy(before)
     # One gradient, of the bias of the keys, is zero but for rounding.
-    for n, (a, b) in enumerate(zip(*([tf.cast(t, tf.float32) for t in ts] for ts in (found, expected)), strict=True)):
-        np.testing.assert_allclose(a, b, rtol=0, atol=0.01 + 0.08 * np.abs(b).max(), err_msg=f"result {n}")
+    for n, (a, b) in enumerate(
+        zip(*([tf.cast(t, tf.float32) for t in ts] for ts in (found, expected)), strict=True)
+    ):
+        np.testing.assert_allclose(
+            a, b, rtol=0, atol=0.01 + 0.08 * np.abs(b).max(), err_msg=f"result {n}"
+        )
 
 
 @pytest.mark.long
@@ -94,7 +105,11 @@ def test_eager_and_higher_derivatives():
         return tape.gradient(slope, x)
 
     model, plain = build(3), build(3, kind=keras.Model)
-    for a, b in zip(loss_and_gradients(model, tf.constant(X)), loss_and_gradients(plain, tf.constant(X)), strict=True):
+    for a, b in zip(
+        loss_and_gradients(model, tf.constant(X)),
+        loss_and_gradients(plain, tf.constant(X)),
+        strict=True,
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(curvature(model), curvature(plain), rtol=1e-3, atol=1e-3)
 
@@ -163,9 +178,15 @@ def test_without_it_nothing_changes():
 def test_the_program_does_not_grow_with_the_number_of_sections():
     def instructions(blocks, scan):
         model = build(
-            blocks, lambda x: keras.layers.Dense(4, activation="gelu")(keras.layers.LayerNormalization()(x)), scan=scan
+            blocks,
+            lambda x: keras.layers.Dense(4, activation="gelu")(
+                keras.layers.LayerNormalization()(x)
+            ),
+            scan=scan,
         )
-        step = tf.function(lambda x: loss_and_gradients(model, x), jit_compile=True, autograph=False)
+        step = tf.function(
+            lambda x: loss_and_gradients(model, x), jit_compile=True, autograph=False
+        )
         return len(profile(step, tf.constant(X)).steps)
 
     grows, stays = ([instructions(blocks, scan) for blocks in (3, 6)] for scan in (False, True))

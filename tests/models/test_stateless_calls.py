@@ -1,4 +1,6 @@
-"""Keras's stateless calls of models that recompute: losses, statistics and seeds come back as from the plain model."""
+"""Keras's stateless calls of models that recompute: losses, statistics and seeds come back as from
+the plain model.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,12 @@ def trained(model, mode):
     def step(trained, others):
         with tf.GradientTape() as tape:
             tape.watch(trained)
-            outputs, others, added = model.stateless_call(trained, others, X, training=True, return_losses=True)
-            loss, _ = model.stateless_compute_loss(trained, others, [], x=X, y=Y, y_pred=outputs, training=True)
+            outputs, others, added = model.stateless_call(
+                trained, others, X, training=True, return_losses=True
+            )
+            loss, _ = model.stateless_compute_loss(
+                trained, others, [], x=X, y=Y, y_pred=outputs, training=True
+            )
             total = loss + tf.add_n(added)
         gradients = tape.gradient(total, trained)
         # Keras has no stateless updates on TensorFlow.
@@ -68,8 +74,12 @@ def trained(model, mode):
     return [np.asarray(value) for value in tf.nest.flatten([found, values])]
 
 
-@pytest.mark.parametrize("way", [way if way == "every" else pytest.param(way, marks=pytest.mark.long) for way in WAYS])
-@pytest.mark.parametrize("mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "jit"))])
+@pytest.mark.parametrize(
+    "way", [way if way == "every" else pytest.param(way, marks=pytest.mark.long) for way in WAYS]
+)
+@pytest.mark.parametrize(
+    "mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "jit"))]
+)
 def test_stateless_steps_are_the_plain_model_s(way, mode):
     plain, ours = network(), WAYS[way](network())
     before = [weight.numpy() for weight in ours.weights]
@@ -96,7 +106,10 @@ def test_variables_may_stand_for_their_values(way, training):
 
 def test_without_losses_none_are_collected():
     model = kr.checkpointed(network(), every=2)
-    values = [[v.value for v in group] for group in (model.trainable_variables, model.non_trainable_variables)]
+    values = [
+        [v.value for v in group]
+        for group in (model.trainable_variables, model.non_trainable_variables)
+    ]
     with tf.GradientTape():
         assert len(model.stateless_call(*values, X, training=True)) == 2
     assert not any(layer._losses for layer in model.layers)

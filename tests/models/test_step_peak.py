@@ -1,4 +1,6 @@
-"""What a plan is proved by: the training step that ``fit`` runs, compiled or measured, and predictions of it."""
+"""What a plan is proved by: the training step that ``fit`` runs, compiled or measured, and
+predictions of it.
+"""
 
 from __future__ import annotations
 
@@ -44,17 +46,26 @@ def test_what_stands_in_for_optimizer_and_loss_is_said():
 
 
 def test_the_plain_model_is_asked_first_and_no_refusal_names_more():
-    """Recomputation that only costs memory: what a user's measure says, and what a plan makes of it."""
+    """Recomputation that only costs memory: what a user's measure says, and what a plan makes of
+    it.
+    """
     model = dense(12)
 
     def dearer(candidate):
-        return 1000 + sum(isinstance(layer, kr.RecomputationCheckpoint) for layer in candidate.layers)
+        return 1000 + sum(
+            isinstance(layer, kr.RecomputationCheckpoint) for layer in candidate.layers
+        )
 
     _, found = plan(model, memory_budget=1000, batch_size=BATCH, needed_bytes=dearer)
-    assert (found.checkpoints, found.compiled_peak_bytes, found.plain_peak_bytes) == ((), 1000, 1000)
+    assert (found.checkpoints, found.compiled_peak_bytes, found.plain_peak_bytes) == (
+        (),
+        1000,
+        1000,
+    )
     assert str(found).startswith("no checkpoints, the plain model fits: ")
     with pytest.raises(
-        BudgetTooSmallError, match=r"too small for the plain model, which needs no more than any plan"
+        BudgetTooSmallError,
+        match=r"too small for the plain model, which needs no more than any plan",
     ) as refusal:
         plan(model, memory_budget=999, batch_size=BATCH, needed_bytes=dearer)
     assert refusal.value.smallest_budget_bytes == 1000
@@ -77,7 +88,10 @@ def test_a_model_that_xla_cannot_compile_is_measured():
     assert found.compiled_peak_bytes is None
     assert found.jit_seconds is None
     assert 4 * 2**20 < found.measured_peak_bytes < 24 * 2**20
-    assert "measured in the process without jit, as XLA has no ImageProjectiveTransformV3 of 'zoom'" in str(found)
+    assert (
+        "measured in the process without jit, as XLA has no ImageProjectiveTransformV3 of 'zoom'"
+        in str(found)
+    )
     for now, then in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(now, then)
 
@@ -102,16 +116,22 @@ class OwnStep(keras.Model):
 
 @pytest.mark.long
 def test_a_model_with_a_step_of_its_own_is_planned_by_kinds_of_layers():
-    """Six blocks that keep several arrays each of 1024 rows of 128: recomputed, one block's are there at a time."""
+    """Six blocks that keep several arrays each of 1024 rows of 128: recomputed, one block's are
+    there at a time.
+    """
     sample = np.zeros((1024, 32), np.float32)
     model = OwnStep(encoder())
-    with pytest.raises(InvalidArgumentError, match=r"computes by methods of its own: .* give sample="):
+    with pytest.raises(
+        InvalidArgumentError, match=r"computes by methods of its own: .* give sample="
+    ):
         plan_and_prove(model, memory_budget="1GiB", batch_size=1024)
     model.compile("sgd", jit_compile=True)
     model(sample[:1])
     plain = plan_and_prove(model, memory_budget="1GiB", sample=sample)[1]
     assert (plain.layers, plain.chain) == ((), None)
-    planned, found = plan_and_prove(model, memory_budget=plain.compiled_peak_bytes // 2, sample=sample)
+    planned, found = plan_and_prove(
+        model, memory_budget=plain.compiled_peak_bytes // 2, sample=sample
+    )
     assert "compiled: its own training step" in str(found)
     assert len(found.layers) == 6
     planned.compile("sgd", jit_compile=True)
@@ -142,7 +162,9 @@ def convolutions(activation, count=8):
     ],
 )
 def test_the_prediction_of_a_convolution_with_its_activation(activation, kept):
-    """Read from the layer's own program at the turn: earlier what shares storage with a result was taken for nothing kept."""
+    """Read from the layer's own program at the turn: earlier what shares storage with a result was
+    taken for nothing kept.
+    """
     model = convolutions(activation)
     model.compile("sgd", "mse", jit_compile=True)
     found = plan(model, memory_budget="1GiB", batch_size=BATCH)[1]
@@ -168,7 +190,9 @@ def test_what_xla_lacks_is_one_line_that_names_the_layer():
 
 @pytest.mark.long
 def test_a_step_without_jit_is_measured_in_the_process():
-    """Twelve gelus on 16384 rows of 64, 4 MiB an array; recomputed, those of three are there at a time."""
+    """Twelve gelus on 16384 rows of 64, 4 MiB an array; recomputed, those of three are there at a
+    time.
+    """
     deep = x = keras.Input((64,))
     for _ in range(12):
         x = LAYERS.Dense(64, activation="gelu")(x)
@@ -190,9 +214,13 @@ def test_more_without_jit_than_the_plain_model_is_said_with_both_figures(monkeyp
     model = dense(6)
     model.compile("sgd", "mse", jit_compile=False)
     sample = np.zeros((BATCH, 8)), np.zeros((BATCH, 1))
-    figures = iter([52 * 2**20, 39 * 2**20, 40 * 2**20, 39 * 2**20])  # the second pair is within what a measurement tells
+    # The second pair is within what a measurement tells.
+    figures = iter([52 * 2**20, 39 * 2**20, 40 * 2**20, 39 * 2**20])
     monkeypatch.setattr(StepPeaks, "_measured", lambda *_: next(figures))
-    says = r"takes 52.0 MiB with these checkpoints and 39.0 MiB without, .* \(measured in the process without jit: "
+    says = (
+        r"takes 52.0 MiB with these checkpoints and 39.0 MiB without, .* "
+        r"\(measured in the process without jit: "
+    )
     with pytest.warns(kr.errors.RecomputeWarning, match=says):
         kr.checkpointed(model, every=2, sample=sample)
     kr.checkpointed(model, every=2, sample=sample)  # a warning would be an error

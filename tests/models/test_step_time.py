@@ -31,7 +31,9 @@ def test_a_step_is_timed_with_jit_and_without_and_leaves_the_model_as_it_was():
     assert SeesItsCompiler.seen == {False, True}
     assert 0 < found.jit_seconds < 10
     assert 0 < found.graph_seconds < 10
-    assert str(found).endswith(f"a step takes {found.jit_seconds:.2g} s with jit, {found.graph_seconds:.2g} s without")
+    assert str(found).endswith(
+        f"a step takes {found.jit_seconds:.2g} s with jit, {found.graph_seconds:.2g} s without"
+    )
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
     untimed = kr.plan(model, prove=False, memory_budget="1GiB", batch_size=4)[1]

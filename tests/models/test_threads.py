@@ -13,7 +13,9 @@ import keras_recompute as kr
 def test_a_model_that_threads_call_first():
     x = inputs = keras.Input((8,))
     for _ in range(3):
-        x = kr.RecomputationCheckpoint()(keras.layers.Dense(8, "gelu")(keras.layers.Dense(8, "tanh")(x)))
+        x = kr.RecomputationCheckpoint()(
+            keras.layers.Dense(8, "gelu")(keras.layers.Dense(8, "tanh")(x))
+        )
     model = kr.Model(inputs, keras.layers.Dense(1)(x))
     plain = keras.Model(model.inputs, model.outputs)
     data = tf.random.stateless_normal((8, 4, 8), (1, 2))

@@ -57,7 +57,8 @@ def trained_plainly(name, mode):
 @pytest.mark.parametrize(("name", "mode"), quick_first({("SimSiam", "eager"), ("Frozen", "graph")}))
 def test_it_trains_as_the_plain_one(name, mode):
     losses, weights = trained(name, with_checkpoints, mode)
-    expected_losses, expected_weights = trained_plainly(name, "jit" if mode == "jit" else "eager")  # XLA draws other numbers
+    # XLA draws other numbers.
+    expected_losses, expected_weights = trained_plainly(name, "jit" if mode == "jit" else "eager")
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-4, atol=1e-6)
     assert losses[-1] != losses[0]
     assert len(weights) == len(expected_weights) > 0

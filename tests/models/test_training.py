@@ -1,4 +1,6 @@
-"""A model with checkpoints trains to the same numbers as its plain twin: outputs, gradients, state, losses, weights."""
+"""A model with checkpoints trains to the same numbers as its plain twin: outputs, gradients, state,
+losses, weights.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,14 @@ def plain_pass(name, mode="graph"):
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        *(pytest.param(name, "graph", marks=pytest.mark.long if name in LONG else ()) for name in NETWORKS),
-        *(pytest.param(name, "jit", marks=() if name == WITH_JIT[0] else pytest.mark.long) for name in WITH_JIT),
+        *(
+            pytest.param(name, "graph", marks=pytest.mark.long if name in LONG else ())
+            for name in NETWORKS
+        ),
+        *(
+            pytest.param(name, "jit", marks=() if name == WITH_JIT[0] else pytest.mark.long)
+            for name in WITH_JIT
+        ),
         *((name, "eager") for name in EAGER),
     ],
 )
@@ -51,16 +59,23 @@ def test_outputs_gradients_and_state(name, mode):
     ours, _ = model_pair(network.build)
     assert ours.plan.recomputes, "this model recomputes nothing: the test would prove nothing"
     # Under jit the random algorithms of the backends differ, so both are compiled.
-    expected = plain_pass(name, mode if name in ("dropout", "recurrent dropout of inputs") else "graph")
+    expected = plain_pass(
+        name, mode if name in ("dropout", "recurrent dropout of inputs") else "graph"
+    )
     assert_agree(training_pass(ours, network.arrays, mode=mode), expected)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in NETWORKS])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in NETWORKS],
+)
 def test_inference_is_the_plain_model_s(name):
     network = NETWORKS[name]
     ours, plain = model_pair(network.build)
     arrays = network.arrays if len(network.arrays) > 1 else network.arrays[0]
-    for a, b in zip(keras.tree.flatten(ours(arrays)), keras.tree.flatten(plain(arrays)), strict=True):
+    for a, b in zip(
+        keras.tree.flatten(ours(arrays)), keras.tree.flatten(plain(arrays)), strict=True
+    ):
         np.testing.assert_array_equal(a, b)
 
 
@@ -73,32 +88,45 @@ def test_inference_is_the_plain_model_s(name):
         pytest.param("masked", {"jit_compile": False}, marks=pytest.mark.long),
         pytest.param("masked", {"run_eagerly": True}, marks=pytest.mark.long),
         pytest.param("batch norm", {"jit_compile": False}, marks=pytest.mark.long),
-        pytest.param("shared dense", {"jit_compile": True, "steps_per_execution": 2}, marks=pytest.mark.long),
+        pytest.param(
+            "shared dense", {"jit_compile": True, "steps_per_execution": 2}, marks=pytest.mark.long
+        ),
     ],
     ids=str,
 )
 def test_fit(name, compile_options):
-    """Losses of three epochs and the weights after them; without jit the last batch of each epoch is a smaller one."""
+    """Losses of three epochs and the weights after them; without jit the last batch of each epoch
+    is a smaller one.
+    """
     network = NETWORKS[name]
     arrays = [np.concatenate([a, a[::-1], a])[:9] for a in network.arrays]
     losses, weights = [], []
     for model in model_pair(network.build):
-        target = np.cos(np.arange(9 * np.prod(model.output_shape[1:]))).reshape(9, *model.output_shape[1:])
-        # With Adam, Keras squares the rows of an embedding's sparse gradient one by one; ours is a sum already.
+        target = np.cos(np.arange(9 * np.prod(model.output_shape[1:]))).reshape(
+            9, *model.output_shape[1:]
+        )
+        # With Adam, Keras squares the rows of an embedding's sparse gradient one by one; ours is a
+        # sum already.
         optimizer = keras.optimizers.SGD(0.3) if name == "masked" else keras.optimizers.Adam(0.05)
         model.compile(optimizer, "mse", metrics=["mae"], **compile_options)
         batch_size = 3 if compile_options.get("jit_compile") else 4
-        history = model.fit(arrays[0], target, batch_size=batch_size, epochs=3, shuffle=False, verbose=0)
+        history = model.fit(
+            arrays[0], target, batch_size=batch_size, epochs=3, shuffle=False, verbose=0
+        )
         losses.append([*history.history["loss"], *history.history["mae"]])
         weights.append(model.get_weights())
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
-    assert losses[1][0] != pytest.approx(losses[1][2], rel=1e-3), "nothing was learnt: the test would prove nothing"
+    assert losses[1][0] != pytest.approx(losses[1][2], rel=1e-3), (
+        "nothing was learnt: the test would prove nothing"
+    )
     for a, b in zip(*weights, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("policy", "mode"), [("mixed_bfloat16", "graph"), ("mixed_float16", "jit")])
+@pytest.mark.parametrize(
+    ("policy", "mode"), [("mixed_bfloat16", "graph"), ("mixed_float16", "jit")]
+)
 def test_mixed_precision(policy, mode):
     tolerance = 2e-2 if policy == "mixed_float16" else 8e-2
     before = keras.config.dtype_policy()
@@ -112,7 +140,11 @@ def test_mixed_precision(policy, mode):
             tolerance,
         )
         ours, plain = model_pair(recurrent)
-        assert_agree(training_pass(ours, SEQUENCES, mode=mode), training_pass(plain, SEQUENCES, mode="graph"), tolerance)
+        assert_agree(
+            training_pass(ours, SEQUENCES, mode=mode),
+            training_pass(plain, SEQUENCES, mode="graph"),
+            tolerance,
+        )
     finally:
         keras.config.set_dtype_policy(before)
 
@@ -125,7 +157,14 @@ def test_loss_scaling_of_mixed_float16():
         losses = []
         for model in model_pair(dense_chain):
             model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
-            history = model.fit(numbers(8, FEATURES), np.ones((8, 1)), batch_size=4, epochs=2, shuffle=False, verbose=0)
+            history = model.fit(
+                numbers(8, FEATURES),
+                np.ones((8, 1)),
+                batch_size=4,
+                epochs=2,
+                shuffle=False,
+                verbose=0,
+            )
             losses.append(history.history["loss"])
         np.testing.assert_allclose(losses[0], losses[1], rtol=1e-2)
     finally:
@@ -134,7 +173,9 @@ def test_loss_scaling_of_mixed_float16():
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
 def test_the_dropout_masks_of_forward_and_backward_are_the_same(mode):
-    """Where an output is zero because of the last mask, so is the gradient of what the mask hid, and nowhere else."""
+    """Where an output is zero because of the last mask, so is the gradient of what the mask hid,
+    and nowhere else.
+    """
     inputs = keras.Input((64,))
     x = keras.layers.Dropout(0.5, seed=3)(inputs * 1.0)
     x = mark(x)
@@ -147,7 +188,9 @@ def test_the_dropout_masks_of_forward_and_backward_are_the_same(mode):
             y = model(x, training=True)
         return y, tape.gradient(y, x)
 
-    function = run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
+    function = (
+        run if mode == "eager" else tf.function(run, jit_compile=mode == "jit", autograph=False)
+    )
     y, gradient = function(tf.ones((8, 64)))
     np.testing.assert_array_equal(y, gradient)
     assert 0.3 < (y.numpy() == 0).mean() < 0.7
@@ -172,7 +215,10 @@ def test_the_model_s_training_wins_over_a_layer_s_as_in_keras():
         return Model(inputs, keras.layers.Dense(3)(x))
 
     ours, plain = model_pair(build)
-    assert_agree(training_pass(ours, (numbers(4, 32),), mode="graph"), training_pass(plain, (numbers(4, 32),), mode="graph"))
+    assert_agree(
+        training_pass(ours, (numbers(4, 32),), mode="graph"),
+        training_pass(plain, (numbers(4, 32),), mode="graph"),
+    )
 
 
 def test_a_frozen_layer_has_no_gradient_and_keeps_its_weights():
@@ -203,9 +249,13 @@ def test_a_frozen_layer_has_no_gradient_and_keeps_its_weights():
 )
 def test_regularisers_and_added_losses_count_once(build, options):
     losses = []
-    for model in model_pair(lambda Model: build(Model, kernel_regularizer="l2", activity_regularizer="l1")):
+    for model in model_pair(
+        lambda Model: build(Model, kernel_regularizer="l2", activity_regularizer="l1")
+    ):
         model.compile(keras.optimizers.SGD(0.1), "mse", **options)
-        losses.append(model.fit(numbers(4, FEATURES), np.ones((4, 1)), epochs=2, verbose=0).history["loss"])
+        losses.append(
+            model.fit(numbers(4, FEATURES), np.ones((4, 1)), epochs=2, verbose=0).history["loss"]
+        )
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
@@ -216,9 +266,15 @@ def test_sample_weights_and_class_outputs():
 
     losses = []
     for model in model_pair(lambda Model: recurrent(Model, last_only=True, head=head)):
-        model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy", jit_compile=False)
+        model.compile(
+            keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy", jit_compile=False
+        )
         history = model.fit(
-            SEQUENCES[0], np.array([0, 1, 2, 1]), sample_weight=np.array([1.0, 0.0, 2.0, 1.0]), epochs=2, verbose=0
+            SEQUENCES[0],
+            np.array([0, 1, 2, 1]),
+            sample_weight=np.array([1.0, 0.0, 2.0, 1.0]),
+            epochs=2,
+            verbose=0,
         )
         losses.append(history.history["loss"])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
@@ -231,7 +287,9 @@ def test_evaluate_and_predict():
     for model in (ours, plain):
         model.compile("sgd", "mse")
     np.testing.assert_allclose(ours.predict(x, verbose=0), plain.predict(x, verbose=0), atol=1e-6)
-    assert ours.evaluate(x, y, verbose=0) == pytest.approx(plain.evaluate(x, y, verbose=0), rel=1e-6)
+    assert ours.evaluate(x, y, verbose=0) == pytest.approx(
+        plain.evaluate(x, y, verbose=0), rel=1e-6
+    )
 
 
 def test_a_custom_training_loop():
@@ -244,7 +302,9 @@ def test_a_custom_training_loop():
         def step(x, model=model, optimizer=optimizer):
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean(model(x, training=True) ** 2)
-            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+            optimizer.apply(
+                tape.gradient(loss, model.trainable_variables), model.trainable_variables
+            )
 
         optimizer.build(model.trainable_variables)
         for seed in range(3):
@@ -256,8 +316,13 @@ def test_a_custom_training_loop():
 
 @pytest.mark.long
 def test_with_dropout_and_masks_a_training_pass_leaves_no_trace():
-    """After training, an inference pass and a training pass of another batch size work as before."""
-    for build, arrays in ((masked, NETWORKS["masked"].arrays), (with_dropout, NETWORKS["dropout"].arrays)):
+    """After training, an inference pass and a training pass of another batch size work as
+    before.
+    """
+    for build, arrays in (
+        (masked, NETWORKS["masked"].arrays),
+        (with_dropout, NETWORKS["dropout"].arrays),
+    ):
         ours, plain = model_pair(build)
         training_pass(ours, arrays, mode="eager")
         training_pass(ours, [a[:1] for a in arrays], mode="eager")

@@ -64,7 +64,11 @@ def updated_before(step, model, layer):
     specs = tf.TensorSpec((BATCH, WIDTH)), tf.TensorSpec((BATCH, 1))
     graph = tf.function(step, autograph=False).get_concrete_function(*specs).graph
     names = {graph.capture(v.value.handle).name: v.path for v in model.trainable_variables}
-    assigned = {op: names.get(op.inputs[0].name) for op in graph.get_operations() if op.type.startswith("Assign")}
+    assigned = {
+        op: names.get(op.inputs[0].name)
+        for op in graph.get_operations()
+        if op.type.startswith("Assign")
+    }
     (last,) = (op for op, path in assigned.items() if path == f"{layer}/kernel")
     before, waiting = set(), [last]
     while waiting:
@@ -84,7 +88,9 @@ def fit_step(model, optimizer):
 def test_a_section_waits_for_the_updates_of_those_behind_it(is_fit):
     model, optimizer = chain(every=2, layers=6), keras.optimizers.SGD()
     first, *_, last = (layer.name for layer in model.layers if isinstance(layer, L.Dense))
-    step = fit_step(model, optimizer) if is_fit else step_of(model, optimizer, kr.updates_in_backward)
+    step = (
+        fit_step(model, optimizer) if is_fit else step_of(model, optimizer, kr.updates_in_backward)
+    )
     waited_for = updated_before(step, model, first)
     behind = {v.path for v in model.trainable_variables}
     of_its_own_section = {v.path for layer in model.layers[1:3] for v in layer.weights}
@@ -138,7 +144,10 @@ OPTIMIZERS = {
 }
 
 
-NAMES = ["adam", *(pytest.param(name, marks=pytest.mark.long) for name in OPTIMIZERS if name != "adam")]
+NAMES = [
+    "adam",
+    *(pytest.param(name, marks=pytest.mark.long) for name in OPTIMIZERS if name != "adam"),
+]
 
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")  # of the head without a loss

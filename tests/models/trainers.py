@@ -31,9 +31,13 @@ def network(out: int = FEATURES, *, seed: int, normalized: bool = False) -> kera
 class Trainer(keras.Model):
     """Compiled with a kind of optimizer, of which each network that is trained has its own."""
 
-    def apply(self, tape: tf.GradientTape, loss: tf.Tensor, model: keras.Model, optimizer: Any = None) -> None:
+    def apply(
+        self, tape: tf.GradientTape, loss: tf.Tensor, model: keras.Model, optimizer: Any = None
+    ) -> None:
         weights = model.trainable_variables
-        (optimizer or self.optimizer).apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        (optimizer or self.optimizer).apply_gradients(
+            zip(tape.gradient(loss, weights), weights, strict=True)
+        )
 
 
 class VAE(Trainer):
@@ -52,7 +56,9 @@ class VAE(Trainer):
     def train_step(self, data):
         with tf.GradientTape() as tape:
             mean, spread = tf.split(self.encoder(data), 2, axis=-1)
-            drawn = mean + tf.exp(0.5 * spread) * keras.random.normal(tf.shape(mean), seed=self.seeds)
+            drawn = mean + tf.exp(0.5 * spread) * keras.random.normal(
+                tf.shape(mean), seed=self.seeds
+            )
             off = tf.reduce_mean(tf.square(data - self.decoder(drawn)))
             loss = off - 0.05 * tf.reduce_mean(1 + spread - tf.square(mean) - tf.exp(spread))
         weights = self.encoder.trainable_variables + self.decoder.trainable_variables
@@ -100,7 +106,9 @@ class SimSiam(Trainer):
         with tf.GradientTape() as tape:
             one, other = self.encoder(data), self.encoder(tf.reverse(data, [-1]))
             alike = keras.losses.cosine_similarity(tf.stop_gradient(one), other)
-            loss = tf.reduce_mean(alike + keras.losses.cosine_similarity(tf.stop_gradient(other), one))
+            loss = tf.reduce_mean(
+                alike + keras.losses.cosine_similarity(tf.stop_gradient(other), one)
+            )
         self.apply(tape, loss, self.encoder)
         return {"objective": loss}
 
