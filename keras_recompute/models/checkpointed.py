@@ -100,11 +100,8 @@ def _checkpointed(
     layers: LayerSelector | None,
     sample: Any,
 ) -> Model:
-    given = {
-        name: value
-        for name, value in (("every", every), ("at", at), ("layers", layers))
-        if value is not None
-    }
+    options = {"every": every, "at": at, "layers": layers}
+    given = {name: value for name, value in options.items() if value is not None}
     if len(given) > 1:
         both = " and ".join(f"{name}={value!r}" for name, value in given.items())
         raise InvalidArgumentError(f"{both} were both given: choose one of them")

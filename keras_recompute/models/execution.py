@@ -78,17 +78,13 @@ class ExecutionPlan:
         sections = split_at_checkpoints(graph, replays_end=replays_end, keeps_results=keeps_results)
         known = Fingerprints()
         steps = find_loops(sections, graph, level=level, fingerprints=known)
-        with_last_in_loop = (
-            _with_last_in_loop(steps, graph, level, known)
-            if levels == 1 and not replays_end
-            else []
-        )
+        longer: list[Section | SectionLoop] = []
+        if levels == 1 and not replays_end:
+            longer = _with_last_in_loop(steps, graph, level, known)
         if level is Level.SAME_STRUCTURE:
-            steps = [replace(s, inner_steps=inner_loops(s.graph, known)) for s in steps]
-            with_last_in_loop = [
-                replace(s, inner_steps=inner_loops(s.graph, known)) for s in with_last_in_loop
-            ]
-        return cls(graph, tuple(steps), levels, tuple(with_last_in_loop), keeps_results)
+            steps = _with_inner_steps(steps, known)
+            longer = _with_inner_steps(longer, known)
+        return cls(graph, tuple(steps), levels, tuple(longer), keeps_results)
 
     @classmethod
     def without_recomputation(cls, graph: Graph) -> ExecutionPlan:
@@ -97,13 +93,11 @@ class ExecutionPlan:
 
     def for_target(self, target: Target) -> ExecutionPlan:
         """Return the plan as it runs on ``target``."""
-        counts = [
-            len(step.sections) for step in self.with_last_in_loop if isinstance(step, SectionLoop)
-        ]
-        is_better = counts and target.first("end", counts[-1])
-        return (
-            replace(self, steps=self.with_last_in_loop, with_last_in_loop=()) if is_better else self
-        )
+        steps = self.with_last_in_loop
+        counts = [len(step.sections) for step in steps if isinstance(step, SectionLoop)]
+        if not counts or not target.first("end", counts[-1]):
+            return self
+        return replace(self, steps=steps, with_last_in_loop=())
 
     @property
     def recomputes(self) -> bool:
@@ -121,17 +115,11 @@ class ExecutionPlan:
         named, first = [], 0
         for step in self.steps:
             count = len(step.sections) if isinstance(step, SectionLoop) else int(step.recomputed)
-            last = first + count - 1
-            named.append(
-                (
-                    f"sections-{first}-{last}"
-                    if count > 1
-                    else f"section-{first}"
-                    if count
-                    else "",
-                    step,
-                )
-            )
+            if count > 1:
+                name = f"sections-{first}-{first + count - 1}"
+            else:
+                name = f"section-{first}" if count else ""
+            named.append((name, step))
             first += count
         return named
 
@@ -163,13 +151,12 @@ def _execute(
     fixed = values_without_gradient(graph, inputs)
     whole = _Context(values, partitions, plan.levels, fixed, keeps_results=plan.keeps_results)
     for state in graph.initial_states:
-        values[state] = keras.tree.flatten(state.layer.get_initial_state(batch_size=whole.batch))[
-            state.slot
-        ]
+        states = state.layer.get_initial_state(batch_size=whole.batch)
+        values[state] = keras.tree.flatten(states)[state.slot]
 
     for name, step in plan.named_steps:
         if isinstance(step, SectionLoop):
-            _run_equal(step, whole, name)
+            _run_loop(step, whole, name)
         elif step.recomputed:
             _run_section(step, whole, name, whole.policy)
         elif step is plan.steps[-1] and not plan.is_plain:
@@ -208,6 +195,12 @@ class _Context:
         return next((dimensions(value)[0] for value in self.values.values() if value.shape.rank), 1)
 
 
+def _with_inner_steps(
+    steps: Sequence[Section | SectionLoop], known: Fingerprints
+) -> list[Section | SectionLoop]:
+    return [replace(step, inner_steps=inner_loops(step.graph, known)) for step in steps]
+
+
 def _with_last_in_loop(
     steps: Sequence[Section | SectionLoop], graph: Graph, level: Level, known: Fingerprints
 ) -> list[Section | SectionLoop]:
@@ -217,20 +210,18 @@ def _with_last_in_loop(
     results of all sections comes behind, and is not replayed.
     """
     before = len(steps) - 2
-    run = steps[before] if before >= 0 else None
-    if not isinstance(run, SectionLoop) or not run.recomputed:
+    loop = steps[before] if before >= 0 else None
+    if not isinstance(loop, SectionLoop) or not loop.recomputed:
         return []
-    sections = [
-        replace(s, escaping=frozenset()) for s in split_at_checkpoints(graph, replays_end=True)
-    ]
+    sections = split_at_checkpoints(graph, replays_end=True)
+    # All outputs count as kept, as they do where the last section is not replayed.
+    sections = tuple(replace(section, escaping=frozenset()) for section in sections)
     found = find_loops(sections, graph, level=level, fingerprints=known)
-    longer = found[before]
-    if not isinstance(longer, SectionLoop) or len(longer.sections) != len(run.sections) + 1:
+    longer, rest = found[before], found[before + 1 :]
+    if not isinstance(longer, SectionLoop) or len(longer.sections) != len(loop.sections) + 1:
         return []
-    behind = [
-        replace(step, recomputed=False) for step in found[before + 1 :] if isinstance(step, Section)
-    ]
-    return [*found[: before + 1], *behind] if len(behind) == len(found) - before - 1 else []
+    behind = [replace(step, recomputed=False) for step in rest if isinstance(step, Section)]
+    return [*found[: before + 1], *behind] if len(behind) == len(rest) else []
 
 
 def _run_calls(step: Section | SectionLoop, on: _Context, name: str) -> None:
@@ -241,7 +232,7 @@ def _run_calls(step: Section | SectionLoop, on: _Context, name: str) -> None:
         return
     for part in step.inner_steps:
         if isinstance(part, SectionLoop):
-            _run_equal(part, on, name)
+            _run_loop(part, on, name)
         else:
             _run_calls(part, on, name)
 
@@ -253,72 +244,73 @@ def _run_section(section: Section, on: _Context, name: str, policy: Policy | Non
     at_hand = section.at_hand
     unasked = tuple(number for number, key in enumerate(section.inputs) if key in on.fixed)
     key = tuple(signature), masked, tuple(at_hand), policy, unasked
-    part, side_outputs = on.partitions.get(
-        section,
-        key,
-        lambda: _partition(
-            section, signature, masked, at_hand, policy, name, unasked, on.partitions
-        ),
-    )
+
+    def build() -> tuple[Partition, SideOutputs]:
+        return _partition(section, signature, masked, at_hand, policy, name, unasked, on.partitions)
+
+    part, side_outputs = on.partitions.get(section, key, build)
     results = lower(part, arguments, name=name)
     on.values.update(zip(section.outputs, side_outputs.restore(results)))
 
 
-def _run_equal(run: SectionLoop, on: _Context, name: str) -> None:
-    arguments, masked = append_masks([on.values[key] for key in run.arguments])
-    if not masked and _run_as_loop(run, arguments, on, name):
+def _run_loop(loop: SectionLoop, on: _Context, name: str) -> None:
+    arguments, masked = append_masks([on.values[key] for key in loop.arguments])
+    if not masked and _run_as_loop(loop, arguments, on, name):
         return
-    for number, section in enumerate(run.sections):
-        if run.recomputed:
+    for number, section in enumerate(loop.sections):
+        if loop.recomputed:
             _run_section(section, on, f"{name}.{number}", on.policy)
         else:
             _run_calls(section, on, name)
-    for request, keys in zip(run.requests, run.results):
+    for request, keys in zip(loop.requests, loop.results):
         if isinstance(request, Joined) and request.axis is not None:
             on.values[keys[0][0]] = tf.concat([on.values[key] for key, *_ in keys], request.axis)
 
 
-def _run_as_loop(run: SectionLoop, arguments: Sequence[tf.Tensor], on: _Context, name: str) -> bool:
+def _run_as_loop(
+    loop: SectionLoop, arguments: Sequence[tf.Tensor], on: _Context, name: str
+) -> bool:
     """Run equal sections as one loop, and return whether that can be done."""
-    weights = stacked_weights(run.isomorphic)
-    arguments, roles = (
-        [*arguments, *weights],
-        (*run.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights)),
-    )
+    weights = stacked_weights(loop.isomorphic)
+    arguments = [*arguments, *weights]
+    # Each section takes its slice of a stack.
+    roles = (*loop.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights))
     signature = [section_spec(value, role) for value, role in zip(arguments, roles)]
-    stored = {role.output for role in run.roles if isinstance(role, Carried)}
+    stored = {role.output for role in loop.roles if isinstance(role, Carried)}
     if on.keeps_results:
-        stored.update(request.output for request in run.requests if isinstance(request, Joined))
+        stored.update(request.output for request in loop.requests if isinstance(request, Joined))
     at_hand = sorted(stored)
     # What one section hands to the next is trained if anything is.
-    given = enumerate(zip(run.arguments, run.roles))
+    given = enumerate(zip(loop.arguments, loop.roles))
     unasked = tuple(
-        n for n, (key, role) in given if not isinstance(role, Carried) and key in on.fixed
+        n for n, (value, role) in given if not isinstance(role, Carried) and value in on.fixed
     )
-    policy = on.policy if run.recomputed else None
-    part, side_outputs = on.partitions.get(
-        run,
-        (tuple(signature), tuple(at_hand), policy, unasked),
-        lambda: _partition(run, signature, (), at_hand, policy, name, unasked, on.partitions),
-    )
+    policy = on.policy if loop.recomputed else None
+    key = tuple(signature), tuple(at_hand), policy, unasked
+
+    def build() -> tuple[Partition, SideOutputs]:
+        return _partition(loop, signature, (), at_hand, policy, name, unasked, on.partitions)
+
+    part, side_outputs = on.partitions.get(loop, key, build)
+    # Masks and losses of sections cannot leave a loop.
     if side_outputs or not can_be_outlined(part, roles):
         return False
     # The gradient of a stack is dense, where each of the weights may have a sparse one.
-    first = len(run.roles)
+    first = len(loop.roles)
     stacked = part.joint.trace.ports[first : first + len(weights)]
     if any(is_gathered(t) for port in stacked for t in port):
         return False
-    counts = equal_groups(len(run.sections), on.levels)
+    counts = equal_groups(len(loop.sections), on.levels)
     results = outline_levels(
         part,
         arguments,
         counts=counts,
         roles=roles,
-        requests=run.requests,
+        requests=loop.requests,
         batch=on.batch,
         name=name,
     )
-    for request, keys, result in zip(run.requests, run.results, results):
+    for request, keys, result in zip(loop.requests, loop.results, results):
         is_stack = isinstance(request, Joined) and request.axis is None
         for known_as, value in zip(keys, tf.unstack(result) if is_stack else [result]):
             on.values.update(dict.fromkeys(known_as, value))

@@ -122,9 +122,8 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         values = dict(zip(call.inputs, tensors))
         training = {"training": True} if takes_training(call.operation) else {}
-        Call(call.operation, call.args, {**call.kwargs, **training}, call.inputs, call.outputs).run(
-            values
-        )
+        kwargs = {**call.kwargs, **training}
+        Call(call.operation, call.args, kwargs, call.inputs, call.outputs).run(values)
         return [values[key] for key in call.outputs]
 
     traced, cuts = _traced_for_xla(run, signature)
@@ -155,6 +154,10 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
     for tensor in partition(part.joint, None).saved:
         arrays.add_array(tensor, cut)
     kept_in_section = min(kept, cut.kept, key=lambda held: sum(held.values()))
+    if timed:
+        cost = least_seconds(tf.function(run, autograph=False), signature)
+    else:
+        cost = _operations_with(traced, cuts)
     return LayerCost(
         kept=kept,
         kept_in_section=kept_in_section,
@@ -163,9 +166,7 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
         needs=needs,
         sources=sources,
         sources_in_section=sources_in_section,
-        cost=least_seconds(tf.function(run, autograph=False), signature)
-        if timed
-        else _operations_with(traced, cuts),
+        cost=cost,
         workspaces=workspaces_of(run, traced, signature, is_cut=bool(cuts)),
         is_cut=bool(cuts),
     )

@@ -9,7 +9,7 @@ the model had before counts as any layer, as in Keras.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -39,20 +39,19 @@ def order_ignoring_inserted(
             distance[before] = max(distance.get(before, 0), distance[node] + step)
 
     def place(operation: Any) -> tuple[int, int, bool]:
-        keeps = None
-        if _was_inserted(operation):
-            keeps = next(
-                (
-                    n.operation
-                    for node in nodes_of_operation(operation)
-                    for n in node.parent_nodes
-                    if n.operation in met
-                ),
-                None,
-            )
+        keeps = _producer_among(met, operation) if _was_inserted(operation) else None
         return -farthest.get(operation, 0), met.get(keeps or operation, -1), keeps is not None
 
     return sorted(operations, key=place)
+
+
+def _producer_among(met: Mapping[Any, int], operation: Any) -> Any:
+    """Return the first operation in ``met`` whose result ``operation`` reads, if any."""
+    for node in nodes_of_operation(operation):
+        for parent in node.parent_nodes:
+            if parent.operation in met:
+                return parent.operation
+    return None
 
 
 def _was_inserted(operation: Any) -> bool:
@@ -72,8 +71,6 @@ def _nodes_before(outputs: Sequence[keras.KerasTensor]) -> tuple[list[Any], list
             elif node not in met:
                 met[node] = None
                 stack.append((node, True))
-                stack.extend(
-                    (producing_node(t), False)
-                    for t in reversed(() if node.is_input else node.input_tensors)
-                )
+                inputs = () if node.is_input else node.input_tensors
+                stack.extend((producing_node(tensor), False) for tensor in reversed(inputs))
     return list(met), left

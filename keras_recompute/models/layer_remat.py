@@ -40,9 +40,8 @@ from .shared_copy import copy_sharing_weights
 from .side_outputs import detach_losses
 
 LayerSelector = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[Union[type, str]]]
-_CLONED = (
-    "_keras_recompute_blocks"  # attribute of a clone's outputs, since Keras hands over nothing else
-)
+# An attribute of a clone's outputs, since Keras hands over nothing else.
+_CLONED = "_keras_recompute_blocks"
 _numbers = itertools.count()
 _METHODS = ("call", "quantized_call")  # what Keras runs of a layer
 
@@ -56,8 +55,10 @@ class RematLayers:
         self._users = 0
         self._before: dict[Any, Any] = {}
         self._here = threading.local()
-        self._saves: dict[Any, bool] = {}  # of the layers that were traced, which save memory
-        self.is_advised = False  # or it is measured whether they do
+        # Whether the layers that were traced save memory.
+        self._saves: dict[Any, bool] = {}
+        # Whether the warning was given, or is not needed because memory is measured.
+        self.is_advised = False
         plain = [layer for layer in self.layers if not isinstance(layer, CheckpointedLayer)]
         self._calls = {
             (layer, name): self._recomputed(layer, name) for layer in plain for name in _METHODS
@@ -71,9 +72,8 @@ class RematLayers:
             if self._users == 1:
                 self._before = {(layer, name): vars(layer).get(name) for layer, name in self._calls}
                 for (layer, name), call in self._calls.items():
-                    vars(layer)[name] = (
-                        call  # not by setattr: a layer that was built takes no more attributes
-                    )
+                    # Not by setattr: a layer that was built takes no more attributes.
+                    vars(layer)[name] = call
         before, self._here.is_active = getattr(self._here, "is_active", False), True
         try:
             yield

@@ -128,10 +128,8 @@ def _rebound(partition: Partition, first: Step, step: Step) -> Partition | None:
     pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(step.calls))))
     both = []
     for one, other in pairs:
-        both += [
-            (backend_variable(a), backend_variable(b))
-            for a, b in zip(one.variables, other.variables)
-        ]
+        for a, b in zip(one.variables, other.variables):
+            both.append((backend_variable(a), backend_variable(b)))
     variables = {id(a): b for a, b in both}
     handles = {id(a.handle): b.handle for a, b in both}
     trace = partition.joint.trace

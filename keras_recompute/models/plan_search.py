@@ -71,20 +71,17 @@ class MemoryPlan:
     method: str = ""
 
     def __str__(self) -> str:
-        where = (
-            f"{len(self.checkpoints)} checkpoints"
-            if self.checkpoints
-            else "no checkpoints, the plain model fits"
-        )
         if self.layers:
             where = f"{len(self.layers)} layers recomputed one by one"
-        compiled = (
-            ""
-            if self.compiled_peak_bytes is None
-            else f", compiled {format_bytes(self.compiled_peak_bytes)}"
-        )
+        elif self.checkpoints:
+            where = f"{len(self.checkpoints)} checkpoints"
+        else:
+            where = "no checkpoints, the plain model fits"
+        found = ""
         if self.measured_peak_bytes is not None:
-            compiled = f", measured in the process {format_bytes(self.measured_peak_bytes)}"
+            found = f", measured in the process {format_bytes(self.measured_peak_bytes)}"
+        elif self.compiled_peak_bytes is not None:
+            found = f", compiled {format_bytes(self.compiled_peak_bytes)}"
         timed = ""
         if self.jit_seconds is not None and self.graph_seconds is not None:
             timed = (
@@ -92,7 +89,7 @@ class MemoryPlan:
                 f"{self.graph_seconds:.2g} s without"
             )
         return (
-            f"{where}: predicted peak {format_bytes(self.predicted_peak_bytes)}{compiled} within "
+            f"{where}: predicted peak {format_bytes(self.predicted_peak_bytes)}{found} within "
             f"{format_bytes(self.budget_bytes)}, {format_bytes(self.plain_peak_bytes)} without; "
             f"time x {self.time_ratio:.2f}{timed}{f' ({self.method})' if self.method else ''}"
         )

@@ -30,15 +30,21 @@ from .sections import Section
 
 @dataclass(frozen=True, eq=False)
 class SectionLoop:
-    """``count`` equal sections as one loop.
+    """Equal sections as one loop.
 
-    ``calls`` is what one section does (the first one's, without its slices). ``arguments`` are the
-    values that the loop is given, ``parameters`` the keys under which the section's calls know
-    them, ``roles`` how they go together. ``returns`` are the keys of a section's outputs,
-    ``requests`` what the loop gives back, and ``results`` what each of them stands
-    for: one value, or one per section, each with the keys under which it is known. ``isomorphic``
-    has, for each layer with weights of its own, that layer of every section. ``key`` is what the
-    sections are equal in.
+    Attributes:
+        sections: The sections, in running order.
+        calls: The calls of the first section, without its slices.
+        arguments: The values that the loop is given.
+        parameters: The keys under which the calls of a section know them.
+        roles: How each argument reaches the sections: carried, sliced or shared.
+        returns: The keys of a section's outputs.
+        requests: What the loop gives back.
+        results: What each of these stands for: one value, or one per section, each with the keys
+            under which it is known.
+        key: What the sections are equal in.
+        isomorphic: For each layer with weights of its own, that layer of every section.
+        inner_steps: The steps of ``calls``, where parts of them are loops.
     """
 
     sections: tuple[Section, ...]
@@ -51,7 +57,7 @@ class SectionLoop:
     results: tuple[tuple[tuple[Key, ...], ...], ...]
     key: Any
     isomorphic: tuple[tuple[keras.layers.Layer, ...], ...] = ()
-    inner_steps: tuple[Any, ...] = ()  # the steps of ``calls``, where parts of them are loops
+    inner_steps: tuple[Any, ...] = ()
 
     @property
     def recomputed(self) -> bool:

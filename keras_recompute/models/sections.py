@@ -90,6 +90,10 @@ def split_at_checkpoints(
     return tuple(replace(section, escaping=frozenset(escaping - read)) for section in sections)
 
 
+def _reads_any(call: Call, producers: Iterable[Call]) -> bool:
+    return any(set(call.inputs).intersection(producer.outputs) for producer in producers)
+
+
 def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call], bool]]:
     read = {key for call in calls for key in call.inputs}
     # A checkpoint on nothing but outputs of the stage has nothing behind it that would need
@@ -105,9 +109,7 @@ def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call]
         needed = ancestors(remaining)[remaining.index(checkpoint)]
         leading = {call for number, call in enumerate(remaining) if needed >> number & 1}
         for call in remaining:
-            if call.stays_with_producer and any(
-                set(call.inputs).intersection(maker.outputs) for maker in leading
-            ):
+            if call.stays_with_producer and _reads_any(call, leading):
                 leading.add(call)
         remaining = [call for call in remaining if call not in leading]
         # A checkpoint on the inputs of the stage has nothing in front of it to recompute.

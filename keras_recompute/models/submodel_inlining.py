@@ -117,9 +117,8 @@ def inlined_calls(
     if call.training is not None:  # it counts for all layers inside
         calls = [replace(each, training=call.training) for each in calls]
     if adapter is not None:
-        calls.insert(
-            0, Call(adapter, call.args, {}, call.inputs, tuple(map(renamed, inside.inputs)))
-        )
+        inputs = tuple(map(renamed, inside.inputs))
+        calls.insert(0, Call(adapter, call.args, {}, call.inputs, inputs))
     return calls, {renamed(key): rank for key, rank in inside.ranks.items()}
 
 
@@ -132,22 +131,19 @@ def insert_checkpoints(graph: Graph, positions: Collection[int]) -> Graph:
         return kept.get(key, key)
 
     for number, call in enumerate(graph.calls):
-        calls.append(
-            replace(call, inputs=tuple(map(renamed, call.inputs)), **_filled(call, renamed))
-        )
+        inputs = tuple(map(renamed, call.inputs))
+        calls.append(replace(call, inputs=inputs, **_filled(call, renamed)))
         if number in positions:
             outputs = tuple(("kept", key) for key in call.outputs)
-            mark = RecomputationCheckpoint(
-                was_inserted=True, name=f"{call.operation.name}_checkpoint"
-            )
-            calls.append(
-                Call(mark, ([Ref(key) for key in call.outputs],), {}, call.outputs, outputs)
-            )
+            name = f"{call.operation.name}_checkpoint"
+            mark = RecomputationCheckpoint(was_inserted=True, name=name)
+            refs = [Ref(key) for key in call.outputs]
+            calls.append(Call(mark, (refs,), {}, call.outputs, outputs))
+            # Calls behind the checkpoint read what it hands on.
             kept.update(zip(call.outputs, outputs))
-    ranks = {**graph.ranks, **{after: graph.ranks.get(before, 0) for before, after in kept.items()}}
-    return replace(
-        graph, outputs=tuple(map(renamed, graph.outputs)), calls=tuple(calls), ranks=ranks
-    )
+    kept_ranks = {after: graph.ranks.get(before, 0) for before, after in kept.items()}
+    outputs = tuple(map(renamed, graph.outputs))
+    return replace(graph, outputs=outputs, calls=tuple(calls), ranks={**graph.ranks, **kept_ranks})
 
 
 def _is_inlined(call: Call, masked: set[Key]) -> bool:
