@@ -24,7 +24,7 @@ from .passes import target_now
 from .program import in_default_graph
 from .sparse_gradients import zero_values
 from .undifferentiable import refusing, with_zeros
-from .update_order import update_tokens
+from .update_order import update_tokens, updates_follow
 from .writing import Like, fenced
 
 Tensors = Sequence[tf.Tensor]
@@ -195,7 +195,8 @@ def _write_backward(part: Partition, values: Tensors, kept: Tensors, incoming: T
     if part.cheap is None:
         return fenced(in_scope, inputs, after=after, like=like, target=target)
     with tf.name_scope(backward_scope(name)):  # what stands in place of the branch is of the section too
-        return fenced(backpropagate, inputs, after=after, like=like, cheap=part.cheap, target=target)
+        cheap = part.cheap._replace(is_updated=updates_follow())
+        return fenced(backpropagate, inputs, after=after, like=like, cheap=cheap, target=target)
 
 
 def _like_gradients(part: Partition, values: Tensors, rows: Tensors) -> list[Like]:

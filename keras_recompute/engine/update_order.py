@@ -72,8 +72,22 @@ def updates_early() -> Iterator[None]:
 
     XLA on a CPU or TPU runs updates as soon as it can by itself.
     """
-    with contextlib.nullcontext() if target_now().updates_early else updates_in_backward():
+    graph = tf.compat.v1.get_default_graph()
+    if tf.executing_eagerly() or hasattr(graph, _TOKENS) or not target_now().updates_early:
+        with updates_in_backward():
+            yield
+        return
+
+    setattr(graph, _TOKENS, None)
+    try:
         yield
+    finally:
+        delattr(graph, _TOKENS)
+
+
+def updates_follow() -> bool:
+    """Whether the training step under construction is known to update its weights."""
+    return hasattr(tf.compat.v1.get_default_graph(), _TOKENS)
 
 
 def update_tokens() -> list[tf.Tensor]:

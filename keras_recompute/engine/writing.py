@@ -21,12 +21,13 @@ class CheapReplay(NamedTuple):
     """What a backward program that repeats no more than arithmetic on elements begins and ends with, as numbers.
 
     ``read`` are the inputs from which it repeats that, ``handed_on`` the results from which back-propagation goes on, and
-    ``finished`` the gradients of variables that somebody asks for.
+    ``finished`` the gradients of variables that somebody asks for. ``is_updated``: the same program updates these variables.
     """
 
     read: tuple[int, ...]
     handed_on: tuple[int, ...]
     finished: tuple[int, ...]
+    is_updated: bool = False
 
 
 def fenced(

@@ -296,7 +296,7 @@ def test_the_prediction_is_near_what_is_compiled_with_checkpoints(make, batch, b
         planned,
         *(tf.TensorSpec((batch, *t.shape[1:])) for t in (model.inputs[0], model.outputs[0])),
     )
-    assert found.predicted_peak_bytes == pytest.approx(program.peak_bytes, rel=0.15)
+    assert found.predicted_peak_bytes == pytest.approx(program.peak_bytes, rel=0.2)
 
 
 @pytest.mark.long

@@ -14,8 +14,7 @@ import pytest
 
 # ``test_execution_plan`` and engine/test_memory.py hold small networks to it.
 pytestmark = pytest.mark.long
-# XLA reads its options once per process: the order that importing this package asks for, and XLA's
-# own.
+# XLA reads its options once per process: the order of its other scheduler, and of its own.
 ORDERS = {"low memory": "false", "concurrency": "true"}
 NETWORKS = {"low memory": ["mlp", "resnet", "transformer"], "concurrency": ["mlp"]}
 # Plain networks are ordered by XLA alone: in its low memory order a dense one takes twice its

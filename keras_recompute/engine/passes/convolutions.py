@@ -76,6 +76,8 @@ def _kernel_gradient(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tens
     if window.is_pointwise:
         return _pointwise_kernel_gradient(window, image, dy)
     rank, groups = len(window.image), window.groups
+    # Transposed when it is needed: XLA would do that as soon as the image is there.
+    (image,) = unlike([image], after=[dy])
     image, padding = _as_far_as_it_is_read(window, image)
     sizes, space = image.shape[1 : rank + 1], range(1, rank + 1)
     features = image.shape[-1] // groups

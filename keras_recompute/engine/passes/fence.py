@@ -63,7 +63,7 @@ def behind_a_branch(
         finished = [results[number] for number in cheap.finished]
         handed_on = [results[number] for number in cheap.handed_on]
         late = dict(zip(cheap.handed_on, unlike(handed_on, finished)))
-        if backend_now() == CPU:
+        if cheap.is_updated and backend_now() == CPU:
             # A weight is updated in place. XLA would copy it at the begin of the program, if it
             # could be updated before the section has read it for the last time.
             late.update(zip(cheap.finished, unlike(finished, handed_on)))

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
 
 from ...backends import CPU, backend_now
+from ...graph_traversal import reachable
 from ...seams.tensorflow.operations import redirect_readers
 from ..decisions import residuals, saved_values
 from ..joint import Joint
@@ -53,6 +54,7 @@ class Staged(Split):
             like = [values[number] for number in self.like]
             return fenced(self.rest.write, [*values, *made], after=made, like=like, target=self.first.target)
         incoming = values[len(self.read) :]
+        older = frozenset(tf.compat.v1.get_default_graph().get_operations())
         awaited = self.awaited if backend_now() == CPU else [None] * len(made)
         copies = [
             unlike([value], after=incoming)[0] if number is None else tf.identity(value) for value, number in zip(made, awaited)
@@ -60,7 +62,9 @@ class Staged(Split):
         results = self.rest.write([*values, *copies])
         for value, number, copy in zip(made, awaited, copies):
             if number is not None:
-                (late,) = unlike([value], after=[results[number]])
+                # Operations of other passes may tie more together than the program says.
+                is_free = copy.op not in reachable([results[number].op], _operations_before(older))
+                (late,) = unlike([value], after=[results[number]] if is_free else incoming)
                 redirect_readers(late, instead_of=copy, readers=copy.consumers())
         return results[: len(self.like)]
 
@@ -126,6 +130,16 @@ def _first_partners(rest: GraphProgram, made: int, incoming: int) -> list[tf.Ten
         elif origin:
             origins.update((t.ref(), origin) for t in operation.outputs)
     return found
+
+
+def _operations_before(older: frozenset[tf.Operation]) -> Callable[[tf.Operation], list[tf.Operation]]:
+    """Return the function of an operation that returns those it waits for; ``older`` ones wait for nothing that matters."""
+
+    def before(operation: tf.Operation) -> list[tf.Operation]:
+        makers = [*(t.op for t in operation.inputs), *operation.control_inputs]
+        return [each for each in makers if each not in older]
+
+    return before
 
 
 def _known_bytes(tensor: tf.Tensor) -> int:
