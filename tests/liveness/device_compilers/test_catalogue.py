@@ -44,6 +44,7 @@ def test_a_trace_takes_the_passes_of_the_device_that_it_is_for():
     assert {"min_cut", "staging", "scheduling"} <= of_all
     assert found[CPU] - of_all == {
         "convolutions",
+        "delay",
         "poolings",
         "fence",
         "hoisting",
