@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,24 +123,32 @@ def place(model: Any, name: str) -> dict[str, Any]:
     return {"layers": BLOCKS[name]} if name in BLOCKS else {"every": max(1, round(len(model.layers) ** 0.5))}
 
 
-def memory(name: str) -> dict[str, Any]:
-    """Return of the row of one model what is read from compiled training steps, with SGD and with Adam."""
+def trained_steps(model: Any, inputs: list[Any]) -> Iterator[tuple[str, Any]]:
+    """Compile ``model`` with each optimizer in turn; yield its name and the whole training step."""
     import keras
     import tensorflow as tf
 
+    from keras_recompute.models.trained_step import trained_step
+
+    specs = [tf.TensorSpec(value.shape, value.dtype) for value in inputs]
+    for optimizer in OPTIMIZERS:
+        model.compile(optimizer)
+        yield optimizer, trained_step(model, keras.tree.pack_sequence_as(model.input, specs))
+
+
+def memory(name: str) -> dict[str, Any]:
+    """Return what is read from the compiled training steps of one model, for its row."""
+    import keras
+
     import keras_recompute as kr
     from keras_recompute.models.step_peak import compiled_step
-    from keras_recompute.models.trained_step import trained_step
     from keras_recompute.planning import BudgetTooSmallError
 
     model, inputs = build(name)
-    specs = keras.tree.pack_sequence_as(model.input, [tf.TensorSpec(v.shape, v.dtype) for v in inputs])
     sample = keras.tree.pack_sequence_as(model.input, inputs)
     candidates = [model, kr.checkpointed(model, **place(model, name))]
     row: dict[str, Any] = {"temporaries": {}}
-    for optimizer in OPTIMIZERS:
-        model.compile(optimizer)
-        step = trained_step(model, specs)
+    for optimizer, step in trained_steps(model, inputs):
         records = [compiled_step(step, candidate) for candidate in candidates]
         if len(candidates) == 2:  # the leanest plan is looked for once
             row["peaks"] = [record.peak_bytes for record in records]
@@ -173,19 +181,11 @@ def memory(name: str) -> dict[str, Any]:
 
 def plain_memory(name: str) -> dict[str, Any]:
     """Return the temporaries of the plain model's steps."""
-    import keras
-    import tensorflow as tf
-
     from keras_recompute.models.step_peak import compiled_step
-    from keras_recompute.models.trained_step import trained_step
 
     model, inputs = build(name)
-    specs = keras.tree.pack_sequence_as(model.input, [tf.TensorSpec(v.shape, v.dtype) for v in inputs])
-    found = {}
-    for optimizer in OPTIMIZERS:
-        model.compile(optimizer)
-        found[optimizer] = temporaries(compiled_step(trained_step(model, specs), model))
-    return {"low_memory": found}
+    steps = trained_steps(model, inputs)
+    return {"low_memory": {how: temporaries(compiled_step(step, model)) for how, step in steps}}
 
 
 def times(name: str) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def page(rows: dict[str, Any]) -> str:
 
 
 def lowest(row: dict[str, Any], optimizer: str) -> list[int]:
-    """Return the temporaries of a row, the plain model's under the scheduler with which it takes less."""
+    """Return the temporaries of a row; of the plain model with the scheduler that needs less."""
     plain, *ours = row["temporaries"][optimizer]
     return [min(plain, row.get("low_memory", {}).get(optimizer, plain)), *ours]
 

@@ -98,26 +98,25 @@ def test_a_loss_that_is_no_number_stops_the_run(folder, capsys):
     assert json.loads(path.read_text())["completed"] is False
 
 
-def test_help_is_the_docstring_and_loads_no_tensorflow():
+def run_without_tensorflow(*arguments):
+    """Return the finished process of the command, which fails where TensorFlow was imported."""
     code = (
-        "import sys, recompute_lstm; code = recompute_lstm.main(['--help']);"
+        f"import sys, recompute_lstm; code = recompute_lstm.main({list(arguments)});"
         "assert 'tensorflow' not in sys.modules; sys.exit(code)"
     )
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
+
+
+def test_help_is_the_docstring_and_loads_no_tensorflow():
+    done = run_without_tensorflow("--help")
     assert done.returncode == 0, done.stderr
     assert recompute_lstm.__doc__.splitlines()[0] in done.stdout
 
 
 def test_wrong_arguments_are_found_before_tensorflow_is_loaded():
-    code = (
-        "import sys, recompute_lstm; code = recompute_lstm.main(['--checkpoints', '5000']);"
-        "assert 'tensorflow' not in sys.modules; sys.exit(code)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run_without_tensorflow("--checkpoints", "5000")
     assert done.returncode == 2, done.stderr
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import tensorflow as tf
 
@@ -195,7 +196,7 @@ def _write_backward(part: Partition, values: Tensors, kept: Tensors, incoming: T
     if part.cheap is None:
         return fenced(in_scope, inputs, after=after, like=like, target=target)
     with tf.name_scope(backward_scope(name)):  # what stands in place of the branch is of the section too
-        cheap = part.cheap._replace(is_updated=updates_follow())
+        cheap = replace(part.cheap, is_updated=updates_follow())
         return fenced(backpropagate, inputs, after=after, like=like, cheap=cheap, target=target)
 
 

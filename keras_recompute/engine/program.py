@@ -334,6 +334,11 @@ def inputs_of(
     return [original_handle(t) if t.dtype == tf.resource else t for t in inputs]
 
 
+def operations_before(operation: tf.Operation) -> list[tf.Operation]:
+    """Return the operations that ``operation`` waits for, by tensors or by control dependencies."""
+    return [*(t.op for t in operation.inputs), *operation.control_inputs]
+
+
 def in_default_graph(value: tf.Tensor) -> tf.Tensor:
     """Return ``value`` as a tensor of the graph under construction, captured if it stands outside."""
     graph = tf.compat.v1.get_default_graph()

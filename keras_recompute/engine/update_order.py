@@ -26,6 +26,7 @@ from ..graph_traversal import topological_order
 from ..seams.tensorflow.operations import redirect_readers, replace_input
 from .gradient import has_custom_gradient
 from .passes import target_now
+from .program import operations_before
 from .writing import completion_token
 
 _TOKENS = "_keras_recompute_update_tokens"  # attribute of the graph of a training step
@@ -51,38 +52,38 @@ def updates_in_backward() -> Iterator[None]:
         ...         optimizer.apply(gradients, model.trainable_variables)
         ...     return loss
     """
+    with _updating_step(tokens=[]):
+        yield
+
+
+@contextlib.contextmanager
+def ordered_updates() -> Iterator[None]:
+    """Do what ``updates_in_backward`` does, for a step that ``fit`` runs, where that saves memory.
+
+    XLA on a CPU or TPU runs updates as soon as it can by itself.
+    """
+    with _updating_step(tokens=None if target_now().updates_early else []):
+        yield
+
+
+@contextlib.contextmanager
+def _updating_step(tokens: list[tf.Tensor] | None) -> Iterator[None]:
+    """Note in the graph under construction that the step updates weights.
+
+    ``tokens`` is the list that collects the tokens of fences; None where updates are not ordered.
+    """
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     if graph is None or hasattr(graph, _TOKENS):  # the outer one orders the updates
         yield
         return
 
-    tokens: list[tf.Tensor] = []
     setattr(graph, _TOKENS, tokens)
     try:
         yield
     finally:
         delattr(graph, _TOKENS)
-    if len(tokens) > 1:
+    if tokens is not None and len(tokens) > 1:
         _compute_tokens(graph, tokens)
-
-
-@contextlib.contextmanager
-def updates_early() -> Iterator[None]:
-    """Do what ``updates_in_backward`` does, for a step that ``fit`` runs, where that saves memory.
-
-    XLA on a CPU or TPU runs updates as soon as it can by itself.
-    """
-    graph = tf.compat.v1.get_default_graph()
-    if tf.executing_eagerly() or hasattr(graph, _TOKENS) or not target_now().updates_early:
-        with updates_in_backward():
-            yield
-        return
-
-    setattr(graph, _TOKENS, None)
-    try:
-        yield
-    finally:
-        delattr(graph, _TOKENS)
 
 
 def updates_follow() -> bool:
@@ -128,12 +129,12 @@ class _Dependencies:
         self._read: dict[str, int] = defaultdict(int)
         self._tokens = frozenset(self._levels)
         self._behind_fences = set(self._levels)  # by tensors alone, not by way of a variable
-        for operation in topological_order(graph.get_operations(), _operations_before):
+        for operation in topological_order(graph.get_operations(), operations_before):
             self._add(operation)
             self._separate(operation)
 
     def _add(self, operation: tf.Operation) -> None:
-        before = _operations_before(operation)
+        before = operations_before(operation)
         level = max([self._levels.get(operation, 0), *(self._levels[each] for each in before)])
         handles = [t for t in operation.inputs if t.dtype == tf.resource]
         reads = operation.type in _READS
@@ -168,10 +169,6 @@ class _Dependencies:
         if len({self._levels[t.op] for t in operation.inputs}) > 1:
             for given, passed in zip(operation.inputs, operation.outputs):
                 redirect_readers(given, instead_of=passed, readers=passed.consumers())
-
-
-def _operations_before(operation: tf.Operation) -> list[tf.Operation]:
-    return [*(t.op for t in operation.inputs), *operation.control_inputs]
 
 
 def _assigned_dtype(operation: tf.Operation) -> tf.DType | None:

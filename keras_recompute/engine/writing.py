@@ -6,7 +6,8 @@ Each function is right for every target as it stands here, and takes what the pa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Union
+from dataclasses import dataclass
+from typing import Any, Union
 
 import tensorflow as tf
 
@@ -17,11 +18,13 @@ from .target import Target
 Like = Union[tf.Tensor, Callable[[], tf.Tensor]]
 
 
-class CheapReplay(NamedTuple):
+@dataclass(frozen=True)
+class CheapReplay:
     """What a backward program that repeats no more than arithmetic on elements begins and ends with, as numbers.
 
     ``read`` are the inputs from which it repeats that, ``handed_on`` the results from which back-propagation goes on, and
-    ``finished`` the gradients of variables that somebody asks for. ``is_updated``: the same program updates these variables.
+    ``finished`` the gradients of variables that somebody asks for. ``is_updated``: the same
+    program updates these variables.
     """
 
     read: tuple[int, ...]
@@ -57,7 +60,7 @@ def completion_token(tensors: Sequence[tf.Tensor], target: Target) -> tf.Tensor:
         return tf.zeros(())
 
 
-def delayed(tensors: Sequence[tf.Tensor], target: Target, *, after: Sequence[tf.Tensor]) -> list[Any]:
+def delay(tensors: Sequence[tf.Tensor], target: Target, *, after: Sequence[tf.Tensor]) -> list[Any]:
     """Return ``tensors``, which a compiler computes no earlier than ``after``.
 
     Only a compiler that starts work early needs this. Elsewhere the tensors are returned as they

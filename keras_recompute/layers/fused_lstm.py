@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from ..engine.marks import cheaper_alone, cheaper_replay
 from ..engine.passes import target_now
-from ..engine.writing import delayed
+from ..engine.writing import delay
 from .hand_written_vjp import call_with_vjp
 from .scan import (
     States,
@@ -124,7 +124,7 @@ def _lstm(
 
         (dh0, dc0), (d_gates,), _ = scan_in_place(back, (dh, dc), [gates], backwards=True)
         d_inputs, d_kernel = matmul_over_time_gradient(inputs, kernel, d_gates)
-        (late_outputs,) = delayed([outputs], target_now(), after=[d_gates])
+        (late_outputs,) = delay([outputs], target_now(), after=[d_gates])
         d_recurrent = matrix_gradient(previous_states(h0, late_outputs), d_gates)
         return d_inputs, dh0, dc0, d_kernel, d_recurrent, sum_over_time(d_gates)
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ..engine.passes import target_now
 from ..engine.pieces import Dimension, Pieces, dimensions
-from ..engine.writing import delayed, written
+from ..engine.writing import delay, written
 
 States = tuple[tf.Tensor, ...]
 Tensors = tuple[tf.Tensor, ...]
@@ -57,7 +57,7 @@ def matmul_over_time_gradient(
     d_sequence = tf.reshape(d_rows, [-1, sequence.shape[1], matrix.shape[0]])
     # A slice of a longer sequence would otherwise be an array during the loop that makes
     # ``gradient``.
-    (sequence,) = delayed([sequence], target_now(), after=[gradient])
+    (sequence,) = delay([sequence], target_now(), after=[gradient])
     return d_sequence, matrix_gradient(sequence, gradient)
 
 
@@ -144,8 +144,8 @@ def scan_in_place(
     current = tuple(s.read(first) for s in steps)
     stores = tuple(s.store for s in steps)
     empty = [each.empty(target_now()) for each in all_pieces]
-    # Zeros depend on nothing: XLA would make these arrays at the begin of the program.
-    emitted_stores = tuple(delayed(empty, target_now(), after=[sequences[0]]))
+    # Zeros depend on nothing: XLA would make these arrays at the start of the program.
+    emitted_stores = tuple(delay(empty, target_now(), after=[sequences[0]]))
     start = tf.constant(0), tuple(states), current, stores, emitted_stores
     _, states, _, stores, emitted_stores = run_loop(length, body, start)
     written = tuple(s.pieces.whole(store) for s, store in zip(steps, stores))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import keras
 import tensorflow as tf
 
-from ..engine.update_order import updates_early
+from ..engine.update_order import ordered_updates
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.keras.replicated_steps import ReplicatedSteps, set_strategy, strategy_of
 from ..seams.tensorflow.cluster import leave_strategy_scopes
@@ -109,7 +109,7 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
     def train_step(self, data: Any) -> Any:
         """Train on one batch, or on a replica's part of it."""
         if not _is_one_of_several():
-            with updates_early():
+            with ordered_updates():
                 return super().train_step(data)
         trained: list[Any] = []  # variables, for each call of the optimizer
 

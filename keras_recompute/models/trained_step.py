@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.update_order import updates_early
+from ..engine.update_order import ordered_updates
 from ..liveness.xla_compilation import batch_spec
 from ..seams.keras.layers import takes_training
 from ..seams.keras.replicated_steps import strategy_of
@@ -53,7 +53,7 @@ class TrainedStep:
         training = {"training": True} if takes_training(candidate) else {}
 
         def training_step(*batch: tf.Tensor) -> Any:
-            with updates_early():  # as in fit
+            with ordered_updates():  # as in fit
                 return update(*batch)
 
         def update(*batch: tf.Tensor) -> Any:

@@ -53,7 +53,7 @@ def test_weights_of_the_last_section_are_not_copied_for_their_update():
     assert temporaries(model, (batch, width), (batch, 1)) <= 4 * kernel + 4 * activation
 
 
-def test_kernels_of_the_last_section_are_neither_copied_nor_turned_around_early():
+def test_kernels_of_the_last_section_are_neither_copied_nor_flipped_early():
     channels, side, batch = 64, 4, 1
     x = inputs = keras.Input((side, side, channels))
     for _ in range(6):

@@ -16,3 +16,12 @@ def graphcore_names():
 
     ipu.config.reset_ipu_configuration()
     uninstall()
+
+
+@pytest.fixture
+def scope():
+    """Run a test in the scope of an IPUStrategy. Needs ``graphcore_names``."""
+    from tensorflow.python import ipu
+
+    with ipu.ipu_strategy.IPUStrategy().scope() as strategy:
+        yield strategy

@@ -17,14 +17,6 @@ from .pipelines import BATCH, configure, data, pipelined
 pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
-@pytest.fixture
-def scope():
-    from tensorflow.python import ipu
-
-    with ipu.ipu_strategy.IPUStrategy().scope() as strategy:
-        yield strategy
-
-
 def schedules():
     from tensorflow.python.ipu.pipelining_ops import PipelineSchedule, RecomputationMode
 

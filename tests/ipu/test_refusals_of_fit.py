@@ -15,14 +15,6 @@ from .pipelines import BATCH, data, pipelined
 pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
-@pytest.fixture
-def scope():
-    from tensorflow.python import ipu
-
-    with ipu.ipu_strategy.IPUStrategy().scope() as strategy:
-        yield strategy
-
-
 @pytest.mark.usefixtures("scope")
 def test_running_eagerly():
     inputs = keras.Input((3,))

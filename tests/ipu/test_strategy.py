@@ -9,14 +9,6 @@ import tensorflow as tf
 pytestmark = pytest.mark.usefixtures("graphcore_names")
 
 
-@pytest.fixture
-def scope():
-    from tensorflow.python import ipu
-
-    with ipu.ipu_strategy.IPUStrategy().scope() as strategy:
-        yield strategy
-
-
 @pytest.mark.usefixtures("scope")
 def test_models_made_inside_the_strategy_have_the_methods():
     inputs = keras.Input((3,))

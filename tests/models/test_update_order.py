@@ -8,6 +8,8 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
+from keras_recompute.engine.program import operations_before
+from keras_recompute.graph_traversal import reachable
 from keras_recompute.liveness import profile
 
 L = keras.layers
@@ -70,12 +72,7 @@ def updated_before(step, model, layer):
         if op.type.startswith("Assign")
     }
     (last,) = (op for op, path in assigned.items() if path == f"{layer}/kernel")
-    before, waiting = set(), [last]
-    while waiting:
-        operation = waiting.pop()
-        found = {*(t.op for t in operation.inputs), *operation.control_inputs} - before
-        before |= found
-        waiting.extend(found)
+    before = set(reachable([last], operations_before)) - {last}
     return {path for op, path in assigned.items() if op in before and path}
 
 

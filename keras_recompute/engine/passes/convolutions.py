@@ -63,7 +63,7 @@ def _image_gradient(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tens
         return _pointwise_image_gradient(window, kernel, dy)
     rank, groups = len(window.image), window.groups
     inputs, outputs = kernel.shape[rank], kernel.shape[rank + 1] // groups
-    # It follows from the weights alone. XLA would turn all kernels around at the program's begin.
+    # A flipped kernel follows from the weights alone. XLA would flip all at the program's start.
     (kernel,) = unlike([kernel], after=[dy])
     kernel = tf.reshape(tf.reverse(kernel, list(range(rank))), [*window.kernel, inputs, groups, outputs])
     kernel = tf.transpose(kernel, [*range(rank), rank + 2, rank + 1, rank])

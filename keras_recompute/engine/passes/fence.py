@@ -64,7 +64,7 @@ def behind_a_branch(
         handed_on = [results[number] for number in cheap.handed_on]
         late = dict(zip(cheap.handed_on, unlike(handed_on, finished)))
         if cheap.is_updated and backend_now() == CPU:
-            # A weight is updated in place. XLA would copy it at the begin of the program, if it
+            # A weight is updated in place. XLA would copy it at the start of the program, if it
             # could be updated before the section has read it for the last time.
             late.update(zip(cheap.finished, unlike(finished, handed_on)))
         return [late.get(number, t) for number, t in enumerate(results)]
@@ -101,7 +101,7 @@ def behind_a_barrier(
     else:
         passed, awaited = _behind_a_barrier([_flat_kernel(t) for t in inputs], tokens)
         passed = [_shaped(t, given) for t, given in zip(passed, inputs)]
-        results = _reading(awaited, body(passed))
+        results = _depending_on(awaited, body(passed))
     return [_in_usual_layout(t) if _is_kernel(each) else t for t, each in zip(results, like)]
 
 
@@ -134,14 +134,17 @@ def _shaped(tensor: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
 def _behind_a_barrier(tensors: Tensors, after: Tensors) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Return ``tensors`` once every tensor of ``after`` is there, and ``after``.
 
-    XLA does not know what they equal. It forgets those of ``after`` that nobody reads.
+    XLA cannot tell that they are unchanged. It removes those of ``after`` that have no reader.
     """
     passed = iter(xla_optimization_barrier([*(t for t in tensors if _may_pass(t)), *after]))
     return [next(passed) if _may_pass(t) else t for t in tensors], list(passed)
 
 
-def _reading(awaited: Tensors, results: Tensors) -> list[tf.Tensor]:
-    """Return ``results``, of which the smallest reads ``awaited``, for XLA, and does not change by it."""
+def _depending_on(awaited: Tensors, results: Tensors) -> list[tf.Tensor]:
+    """Return ``results``, the smallest of which depends on ``awaited``. No value changes.
+
+    Without a reader XLA would remove ``awaited`` from the barrier.
+    """
     sizes = {n: t.shape.num_elements() for n, t in enumerate(results) if t.dtype.is_floating}
     known = {n: size for n, size in sizes.items() if size}
     if not known:
@@ -165,8 +168,8 @@ def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
     if not tokens or _is_vectorised():
         return list(tensors)
     if backend_now() == GPU:
-        # Nobody reads the tokens behind the barrier, so that XLA forgets them: copies need not wait
-        # there, only be others than they are.
+        # The tokens have no reader behind the barrier, and XLA removes them. On a GPU these copies
+        # need not wait; it is enough that XLA cannot merge them with the originals.
         floating, _ = _behind_a_barrier([t for t in tensors if t.dtype.is_floating], tokens)
         passed = iter(floating)
         return [next(passed) if t.dtype.is_floating else t for t in tensors]

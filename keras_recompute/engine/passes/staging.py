@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -24,7 +24,7 @@ from ..decisions import residuals, saved_values
 from ..joint import Joint
 from ..kinds import is_compared, known_elements
 from ..partition import port_of
-from ..program import GraphProgram, program_between
+from ..program import GraphProgram, operations_before, program_between
 from ..split import Split
 from ..writing import fenced
 from .fence import unlike
@@ -38,9 +38,9 @@ class Staged(Split):
     In a branch if ``is_compared``: ``rest`` finds elements of a result by equality, so that it must be made once. The numbers
     in ``like`` are of ports of which ``rest`` returns the gradients.
 
-    ``awaited`` has for each result of ``first`` the number of a result of ``rest``: the gradient that the result is first used
-    with, and for which its copy waits. XLA's own scheduler on a CPU would make all copies at once, since they only follow from
-    what is kept. None: it is used with an incoming gradient.
+    ``awaited`` holds, for each result of ``first``, the number of a result of ``rest``: the gradient
+    that it is first used with. The copy of the result waits for that gradient. Otherwise XLA's own
+    scheduler on a CPU would make all copies at once. None: the copy waits for incoming gradients.
     """
 
     is_compared: bool
@@ -54,17 +54,23 @@ class Staged(Split):
             like = [values[number] for number in self.like]
             return fenced(self.rest.write, [*values, *made], after=made, like=like, target=self.first.target)
         incoming = values[len(self.read) :]
-        older = frozenset(tf.compat.v1.get_default_graph().get_operations())
-        awaited = self.awaited if backend_now() == CPU else [None] * len(made)
+        graph = tf.compat.v1.get_default_graph()
+        waits = any(number is not None for number in self.awaited)
+        older = frozenset(graph.get_operations() if waits else ())
         copies = [
-            unlike([value], after=incoming)[0] if number is None else tf.identity(value) for value, number in zip(made, awaited)
-        ]
+            unlike([value], after=incoming)[0] if number is None else tf.identity(value)
+            for value, number in zip(made, self.awaited)
+        ]  # fmt: skip
         results = self.rest.write([*values, *copies])
-        for value, number, copy in zip(made, awaited, copies):
+
+        def newer_before(operation: tf.Operation) -> list[tf.Operation]:
+            return [each for each in operations_before(operation) if each not in older]
+
+        for value, number, copy in zip(made, self.awaited, copies):
             if number is not None:
-                # Operations of other passes may tie more together than the program says.
-                is_free = copy.op not in reachable([results[number].op], _operations_before(older))
-                (late,) = unlike([value], after=[results[number]] if is_free else incoming)
+                # In a higher derivative the gradient may depend on the copy by way of another pass.
+                is_cyclic = copy.op in reachable([results[number].op], newer_before)
+                (late,) = unlike([value], after=incoming if is_cyclic else [results[number]])
                 redirect_readers(late, instead_of=copy, readers=copy.consumers())
         return results[: len(self.like)]
 
@@ -87,7 +93,9 @@ def in_stages(backward: GraphProgram, joint: Joint) -> GraphProgram | Staged:
     all_ports = (*backward.ports, *(port_of(value, given) for value in made))
     rest = program_between(joint.trace, all_ports, backward.outputs, replays=replays)
     compared = any(map(is_compared, made))
-    partners = [None] * len(made) if compared else _first_partners(rest, len(made), incoming)
+    # GPUs and TPUs take more memory where copies wait (benchmarks/notes/updates.md).
+    waits = not compared and backend_now() == CPU
+    partners = _first_partners(rest, len(made), incoming) if waits else [None] * len(made)
     awaited = {partner.ref(): partner for partner in partners if partner is not None}
     if awaited:
         outputs = [*backward.outputs, *awaited.values()]
@@ -104,10 +112,11 @@ def in_stages(backward: GraphProgram, joint: Joint) -> GraphProgram | Staged:
 
 
 def _first_partners(rest: GraphProgram, made: int, incoming: int) -> list[tf.Tensor | None]:
-    """Return for each of the last ``made`` ports of ``rest`` the gradient that it is first used with, itself or what follows.
+    """Return, for each of the last ``made`` ports of ``rest``, the gradient that it is first used with.
 
-    None where that is one of the ``incoming`` gradients, whose ports stand before. The gradient never depends on the port: that
-    would take an earlier operation that uses both. So what waits for its partner closes no circle.
+    A port is used by what reads it or a value computed from it. None where the gradient is one of
+    the ``incoming`` ones, whose ports stand before. Within ``rest`` the gradient cannot depend on
+    the port: an earlier operation would have used both.
     """
     begin = len(rest.ports) - made
     gradients = {t.ref() for port in rest.ports[begin - incoming : begin] for t in port}
@@ -130,16 +139,6 @@ def _first_partners(rest: GraphProgram, made: int, incoming: int) -> list[tf.Ten
         elif origin:
             origins.update((t.ref(), origin) for t in operation.outputs)
     return found
-
-
-def _operations_before(older: frozenset[tf.Operation]) -> Callable[[tf.Operation], list[tf.Operation]]:
-    """Return the function of an operation that returns those it waits for; ``older`` ones wait for nothing that matters."""
-
-    def before(operation: tf.Operation) -> list[tf.Operation]:
-        makers = [*(t.op for t in operation.inputs), *operation.control_inputs]
-        return [each for each in makers if each not in older]
-
-    return before
 
 
 def _known_bytes(tensor: tf.Tensor) -> int:
