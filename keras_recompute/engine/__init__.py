@@ -4,19 +4,18 @@ A function is traced into a graph (``trace``), differentiated inside it (``joint
 a backward program that pass a check (``partition``, ``program``), and written into the caller's graph, once (``lower``) or
 as the body of a loop over equal sections (``outline``).
 
-====================================================== ==================================================================
-the steps                                              ``checkpoint``, ``trace``, ``joint``, ``partition`` with
-                                                       ``decisions``, ``program`` with ``renames`` and ``split``, ``lower``,
-                                                       ``outline``, ``levels``
-what may be replayed, and by which value               ``purity``, ``by_value``, ``undifferentiable``, ``side_effects``,
-                                                       ``as_traced``, ``losses``, ``stateless``
-which program a call belongs to                        ``programs`` with ``nest``, ``ambient``, ``attributes``
-gradients of our own, and their derivatives            ``gradient``, ``higher``, ``dense``
-what a user says                                       ``policies``, ``scopes``, ``marks``, ``offload``
-what a user is told                                    ``advice``, ``residuals``, ``listing``, ``examine``, ``origin``
-what operations cost, and how they are written         ``kinds``, ``writing``, ``once``, ``pieces``, ``boundaries``, ``splice``
-for whom programs are made                             ``target``
-====================================================== ==================================================================
+* The steps: ``checkpoint``, ``trace``, ``joint``, ``partition`` with ``decisions``, ``program`` with
+  ``renames`` and ``split``, ``lower``, ``outline``, ``levels``.
+* What may be replayed, and by which value: ``purity``, ``by_value``, ``undifferentiable``,
+  ``side_effects``, ``original_control_flow``, ``losses``, ``stateless_updates``.
+* Which program a call belongs to: ``program_cache`` with ``call_signature``, ``trace_context`` and
+  ``object_state``.
+* Custom gradients and their derivatives: ``gradient``, ``higher``, ``sparse_gradients``.
+* What a user asks for: ``policies``, ``scopes``, ``marks``, ``offload``.
+* What a user is told: ``advice``, ``residuals``, ``listing``, ``examine``, ``origin``.
+* What operations cost, and how they are written: ``kinds``, ``writing``, ``graph_constants``,
+  ``pieces``, ``boundaries``, ``splice``.
+* For which compiler programs are made: ``target``.
 
 All of this is right for every compiler. What makes the saving real under one of them is a list of passes (``passes``), which a
 target brings with it: the steps apply what they are handed, and know none of them.

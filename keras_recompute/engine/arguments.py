@@ -20,8 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
+from .call_signature import ArgumentRef, FlatCall, Flattener, Leaf, Node, Slot, Static, Tree, Unflattener
 from .containers import OBJECT, Kind
-from .nest import Flat, Given, Leaf, Node, Packing, Slot, Static, Tree, Walk
 
 Contents = tuple[Any, list[Any]]  # what ``Kind.parts`` returns
 _NOTHING = object()
@@ -34,22 +34,22 @@ class Arguments:
     tensors nor other containers is the caller's own, because its identity may mean something; ``results`` restores it.
     """
 
-    def __init__(self, given: Flat, tensors: Sequence[tf.Tensor], *, function: str, parameters: Sequence[str]) -> None:
+    def __init__(self, given: FlatCall, tensors: Sequence[tf.Tensor], *, function: str, parameters: Sequence[str]) -> None:
         self._given = given
         self._function, self._parameters = function, parameters
-        self._nodes = dict(_numbered(given.template.tree))
-        packing = Packing(given.template.slots, tensors)
+        self._nodes = dict(_numbered(given.treedef.tree))
+        unflattener = Unflattener(given.treedef.slots, tensors)
         for number, node in self._nodes.items():
             if node.kind is OBJECT and self._is_plain(node):
-                packing.containers[number] = given.containers[number]
-        self.value = packing.build(given.template.tree)
-        self._containers, self._leaves = packing.containers, packing.leaves
+                unflattener.containers[number] = given.containers[number]
+        self.value = unflattener.build(given.treedef.tree)
+        self._containers, self._leaves = unflattener.containers, unflattener.leaves
         self._before = self._contents()
         self._states = [_state(leaf) for leaf in given.leaves]
         self._in_bodies: list[tuple[int, dict[str, Any], dict[str, Any]]] = []
 
     def _is_plain(self, node: Node) -> bool:
-        slots = self._given.template.slots
+        slots = self._given.treedef.slots
         return all(isinstance(child, Leaf) and isinstance(slots[child.slot], Static) for child in node.children)
 
     def _contents(self) -> dict[int, Contents]:
@@ -74,11 +74,13 @@ class Arguments:
         now = self._contents()
         self._refuse_bodies(now)
         self._refuse_states()
-        walk = Walk({id(value): Given(number) for number, value in self._containers.items()})
+        walk = Flattener({id(value): ArgumentRef(number) for number, value in self._containers.items()})
         tree = walk.tree(returned)
         # A tensor that was given and is put into a container is there the caller's own.
         walk.given.update(
-            (id(leaf), Given(number, is_leaf=True)) for number, leaf in enumerate(self._leaves) if isinstance(leaf, tf.Tensor)
+            (id(leaf), ArgumentRef(number, is_leaf=True))
+            for number, leaf in enumerate(self._leaves)
+            if isinstance(leaf, tf.Tensor)
         )
         changes = []
         for number, node in self._nodes.items():
@@ -116,7 +118,7 @@ class Arguments:
             raise self._writes_into(written)
 
     def _arrays(self) -> list[str]:
-        paths = self._given.template.leaf_paths(self._parameters)
+        paths = self._given.treedef.leaf_paths(self._parameters)
         return [path for path, leaf in zip(paths, self._given.leaves) if isinstance(leaf, np.ndarray)]
 
     def _writes_into(self, arrays: Sequence[str]) -> InvalidArgumentError:
@@ -136,7 +138,7 @@ class Arguments:
             stays = [step for step in left if left[step] is not before.get(step, _NOTHING) and found.get(step) is left[step]]
             gone = [step for step in before if step not in left and step not in found]
             for step in (*stays, *gone):
-                path = self._given.template.container_paths(self._parameters)[number]
+                path = self._given.treedef.container_paths(self._parameters)[number]
                 raise InvalidArgumentError(
                     f"{self._function!r} changes its argument {path + step} inside a branch or a loop that depends on a "
                     f"tensor, or a tf.function: Python runs that once, whether it is taken or not. Return the value from "
@@ -146,7 +148,7 @@ class Arguments:
     def _refuse_states(self) -> None:
         for number, (leaf, state) in enumerate(zip(self._given.leaves, self._states)):
             if _state(leaf) != state:
-                path = self._given.template.leaf_paths(self._parameters)[number]
+                path = self._given.treedef.leaf_paths(self._parameters)[number]
                 raise InvalidArgumentError(
                     f"{self._function!r} changes its argument {path}, a {type(leaf).__name__}: Python runs a checkpointed "
                     f"function once for each signature, so that would happen now and not at later calls. Do it outside and "
@@ -162,11 +164,11 @@ class Results:
     tree: Tree
     changes: tuple[tuple[int, Node], ...]
 
-    def pack(self, tensors: Sequence[tf.Tensor], given: Flat) -> Any:
+    def unflatten(self, tensors: Sequence[tf.Tensor], given: FlatCall) -> Any:
         """Return what was returned, with ``tensors`` in it, and change what was ``given``."""
-        packing = Packing(self.slots, tensors, given)
-        returned = packing.build(self.tree)
-        found = [[*map(packing.build, node.children)] for _, node in self.changes]
+        unflattener = Unflattener(self.slots, tensors, given)
+        returned = unflattener.build(self.tree)
+        found = [[*map(unflattener.build, node.children)] for _, node in self.changes]
         for (number, node), children in zip(self.changes, found):
             node.kind.fill(given.containers[number], node.names, children)
         return returned

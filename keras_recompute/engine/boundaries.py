@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .once import once
+from .graph_constants import memoized_op
 from .pieces import Dimension, Pieces
 from .target import Target
 
@@ -35,16 +35,16 @@ class Boundaries:
     def put(self, store: Any, s: tf.Tensor, state: tf.Tensor) -> Any:
         """Return ``store`` with the state that enters section ``s``. Sections are put in order."""
         # What enters the first section lies where the first boundary belongs, and is overwritten by it.
-        return self._pieces.put(store, once(_before, s), state)
+        return self._pieces.put(store, memoized_op(_before, s), state)
 
     def entering(self, store: Any, s: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
         """Return the state that enters section ``s``; of the first one that is ``first``."""
-        return tf.where(once(tf.greater, s, 0), self._pieces.get(store, once(_before, s)), first)
+        return tf.where(memoized_op(tf.greater, s, 0), self._pieces.get(store, memoized_op(_before, s)), first)
 
     def leaving(self, store: Any, s: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
         """Return the state that leaves section ``s``; of the last one that is ``last``."""
-        boundary = once(tf.minimum, s, self._pieces.count - 1)
-        return tf.where(once(tf.less, s, self.count - 1), self._pieces.get(store, boundary), last)
+        boundary = memoized_op(tf.minimum, s, self._pieces.count - 1)
+        return tf.where(memoized_op(tf.less, s, self.count - 1), self._pieces.get(store, boundary), last)
 
     def whole(self, store: Any) -> tf.Tensor:
         """Return the states at all boundaries as one tensor, from which ``entering`` and ``leaving`` read too."""

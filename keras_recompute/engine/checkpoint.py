@@ -24,23 +24,23 @@ from ..seams.tensorflow import autograph
 from ..seams.tensorflow.function_bodies import trace_bodies_within
 from ..seams.tensorflow.tensors import is_eager
 from .advice import advise, advise_dissolved, check_names
-from .ambient import ambient
 from .arguments import Arguments, Results
-from .attributes import owners, used_by
+from .call_signature import FlatCall, IdentityKey, check_arguments, flatten_call, is_known_here, parameters_of
 from .closures import Callee
-from .frozen import frozen_ports
+from .frozen_variables import frozen_ports
 from .gradient import ForwardModeError, is_dissolved
 from .joint import join
-from .left_behind import take_left_behind
+from .leaked_tensors import replace_leaked
 from .losses import Losses
 from .lower import lower
-from .nest import Flat, Same, check_arguments, flatten_call, is_known_here, parameters_of
+from .object_state import dependencies_of, stateful_objects
 from .partition import Partition, partition
 from .passes import target_now
 from .policies import Policy, save_nothing
-from .side_effects import Surroundings
-from .stateless import StatelessUpdates
+from .side_effects import ClosureSnapshot
+from .stateless_updates import StatelessUpdates
 from .trace import trace
+from .trace_context import trace_context
 
 
 def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = None) -> Any:
@@ -51,7 +51,7 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
 
     Python runs ``fn`` once per signature (types and shapes of tensors, values of everything else), not at every call, as
     under ``tf.function``: what it should do each time must be done by TensorFlow. It is run again once an attribute was set
-    of a layer, of an object that it is given, or of the object that it is or is a method of (see ``attributes``). Lists,
+    of a layer, of an object that it is given, or of the object that it is or is a method of (see ``object_state``). Lists,
     dicts, sets, data classes and other objects that ``fn`` is given and changes come back changed at every call, with the
     gradients of what was put into them. A change that ``fn`` makes to a variable or container around it is noticed with a
     RecomputeWarning.
@@ -100,9 +100,9 @@ class Built:
     losses: Losses
     updates: StatelessUpdates
 
-    def pack(self, outputs: Sequence[tf.Tensor], given: Flat) -> Any:
+    def unflatten(self, outputs: Sequence[tf.Tensor], given: FlatCall) -> Any:
         """Return what the function returned, add to its layers the losses that it added, and change what was ``given``."""
-        return self.results.pack(self.losses.leave(self.updates.leave(outputs)), given)
+        return self.results.unflatten(self.losses.reattach(self.updates.reattach(outputs)), given)
 
 
 class Checkpointed:
@@ -153,16 +153,16 @@ class Checkpointed:
             return converted(self.__wrapped__)(*args, **kwargs)
         tensors = [*given.tensors, *callee.tensors]
         signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
-        kind = (_key(self.policy), given.template, tuple(signature), ambient())
-        programs = callee.programs(self)
+        kind = (_key(self.policy), given.treedef, tuple(signature), trace_context())
+        cache = callee.cache(self)
         before: dict[str, Any] = {}
 
         def key() -> Any:
-            parts = callee.parts(programs.changed)
+            parts = callee.parts(cache.changed)
             changed = {name for name in before if parts.get(name) != before[name]}
             if changed:  # by tracing: it would be traced anew at each call
-                programs.changed |= changed
-                parts = callee.parts(programs.changed)
+                cache.changed |= changed
+                parts = callee.parts(cache.changed)
             before.update(parts)
             return tuple(parts.items()), kind
 
@@ -172,22 +172,24 @@ class Checkpointed:
 
         uses = callee_uses(callee, given)
         try:
-            return programs.get(key, make, uses=uses, name=self.__name__)(tensors, given)
+            return cache.get(key, make, uses=uses, name=self.__name__)(tensors, given)
         except ForwardModeError:
             # It has no backward pass for which anything could be kept, and follows TensorFlow's own operations.
             return converted(self.__wrapped__)(*args, **kwargs)
 
-    def build(self, callee: Callee, convert: Callable[[Any], Any], signature: Sequence[tf.TensorSpec], given: Flat) -> Built:
+    def build(
+        self, callee: Callee, convert: Callable[[Any], Any], signature: Sequence[tf.TensorSpec], given: FlatCall
+    ) -> Built:
         """Take the function of ``callee``, as ``convert`` makes it, through the engine, for arguments like those ``given``."""
         name = self.__name__
         results: list[Results] = []
         losses, updates = Losses(), StatelessUpdates()
-        surroundings: list[Surroundings] = []
+        surroundings: list[ClosureSnapshot] = []
 
         def flat(*tensors: tf.Tensor) -> list[tf.Tensor]:
             count = len(given.tensors)
             bound = callee.bind(tensors[count:])
-            surroundings[:] = [Surroundings(bound)]
+            surroundings[:] = [ClosureSnapshot(bound)]
             function = convert(bound)
             arguments = Arguments(given, tensors[:count], function=name, parameters=parameters_of(callee.function))
             arguments.refuse_augmented(callee.function)
@@ -197,10 +199,10 @@ class Checkpointed:
                     found = function(*args, **kwargs)
             except (TypeError, ValueError) as error:
                 raise arguments.explained(error) from None
-            returned, packing = arguments.results(found)
-            results[:] = [packing]
+            returned, layout = arguments.results(found)
+            results[:] = [layout]
             # Weights, and layers, may have been made by the call.
-            return updates.take(losses.take(returned, owners(callee_uses(callee, given))))
+            return updates.collect(losses.collect(returned, stateful_objects(callee_uses(callee, given))))
 
         try:
             traced = trace(flat, signature, target_now())
@@ -220,23 +222,23 @@ class Checkpointed:
             )
         if len(traced.outputs) == losses.count + updates.count:
             raise InvalidArgumentError(
-                f"{name!r} returned {results[0].pack([], given)!r}, which has no tensor: a checkpointed "
+                f"{name!r} returned {results[0].unflatten([], given)!r}, which has no tensor: a checkpointed "
                 f"function must return at least one"
             )
         check_names(self.policy, traced, name)
         uses = callee_uses(callee, given)
-        take_left_behind(uses, traced.graph, name=name)
+        replace_leaked(uses, traced.graph, name=name)
         unasked = frozen_ports(traced, uses)
         part = partition(join(traced, unasked=unasked), self.policy)
         self.advise(part, self.policy, name)
         return Built(part, results[0], losses, updates)
 
 
-def _program(built: Built, name: str) -> Callable[[Sequence[tf.Tensor], Flat], Any]:
+def _program(built: Built, name: str) -> Callable[[Sequence[tf.Tensor], FlatCall], Any]:
     """Return what runs ``built``; it keeps neither the arguments nor the function that it was made for."""
 
-    def run(tensors: Sequence[tf.Tensor], given: Flat) -> Any:
-        return built.pack(lower(built.part, tensors, name=name), given)
+    def run(tensors: Sequence[tf.Tensor], given: FlatCall) -> Any:
+        return built.unflatten(lower(built.part, tensors, name=name), given)
 
     return run
 
@@ -260,10 +262,10 @@ def _is_truth(value: Any) -> bool:
     return isinstance(value, (np.bool_, np.ndarray)) and value.dtype == bool and value.ndim == 0
 
 
-def callee_uses(callee: Callee, given: Flat) -> tuple[Any, ...]:
-    """Return the objects whose attributes a call uses (see ``attributes``); not the tensors that it is fed."""
+def callee_uses(callee: Callee, given: FlatCall) -> tuple[Any, ...]:
+    """Return the objects whose attributes a call uses (see ``object_state``); not the tensors that it is fed."""
     fed = set(map(id, callee.tensors))
-    return tuple(each for each in used_by(callee.function, given.template.others) if id(each) not in fed)
+    return tuple(each for each in dependencies_of(callee.function, given.treedef.static_leaves) if id(each) not in fed)
 
 
 def section_name(name: str) -> str:
@@ -275,7 +277,7 @@ def _key(policy: Policy) -> Any:
     try:
         hash(policy)
     except TypeError:
-        return Same(policy)
+        return IdentityKey(policy)
     return policy
 
 

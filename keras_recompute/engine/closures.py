@@ -25,10 +25,10 @@ import tensorflow as tf
 
 from ..seams.keras.layers import mask_of
 from ..seams.tensorflow.tensors import is_trackable
+from .call_signature import IdentityKey, is_known_here, static_key
 from .containers import attributes_of, has_own_attributes
-from .nest import Same, is_known_here, static_key
 from .origin import warn_user
-from .programs import Programs, programs_of
+from .program_cache import ProgramCache, cache_for
 
 _ATTRIBUTE = "_keras_recompute_closures"
 _SMALL = 256  # things that an object holds which is looked at in every call
@@ -38,14 +38,14 @@ _EMPTY = object()
 _lock = threading.Lock()
 
 
-class _ByCode(dict[types.CodeType, Programs]):
+class _ByCode(dict[types.CodeType, ProgramCache]):
     """The programs of functions by their code, kept with an object; a copy of that begins anew."""
 
     def __reduce__(self) -> Any:
         return _ByCode, ()
 
 
-_programs: weakref.WeakKeyDictionary[types.CodeType, Programs] = weakref.WeakKeyDictionary()
+_programs: weakref.WeakKeyDictionary[types.CodeType, ProgramCache] = weakref.WeakKeyDictionary()
 _names: weakref.WeakKeyDictionary[types.CodeType, tuple[str, ...]] = weakref.WeakKeyDictionary()
 _traced: weakref.WeakKeyDictionary[types.CodeType, dict[Any, tuple[int, dict[str, int]]]] = weakref.WeakKeyDictionary()
 
@@ -82,7 +82,7 @@ class Callee:
     def parts(self, changed: frozenset[str]) -> dict[str, Any]:
         """Return what the function is, by the names of what it captures; what is ``changed`` by calls, by identity."""
         if not inspect.isfunction(self.function):
-            return {"": Same(self.function)}
+            return {"": IdentityKey(self.function)}
         bare = _bare(self.function)
         if tf.executing_eagerly() and isinstance(bare, tuple):
             bare = bare[1:]  # programs are kept by the code, which they would keep alive
@@ -92,17 +92,17 @@ class Callee:
         """Return the function with other ``tensors`` in place of those that it captures."""
         return _rebuilt(self.function, iter(tensors), {}) if self.tensors else self.function
 
-    def programs(self, otherwise: Any) -> Programs:
+    def cache(self, otherwise: Any) -> ProgramCache:
         """Return the programs of calls of this function; those of ``otherwise`` if it can keep none itself."""
         if not tf.executing_eagerly() or not inspect.isfunction(self.function):
-            return programs_of(self.function, otherwise)
+            return cache_for(self.function, otherwise)
         holders = (each for value in (*self.owners, *_captured(self.function)) for each in _holders(value, _DEPTH))
-        anchor = self.function if isinstance(_bare(self.function), Same) else next(holders, None)
+        anchor = self.function if isinstance(_bare(self.function), IdentityKey) else next(holders, None)
         with _lock:
             by_code: Any = _programs if anchor is None else vars(anchor).setdefault(_ATTRIBUTE, _ByCode())
             code = self.function.__code__
             if code not in by_code:
-                by_code[code] = Programs()
+                by_code[code] = ProgramCache()
             return by_code[code]
 
     def note_trace(self, kind: Any, parts: Mapping[str, Any], name: str) -> None:
@@ -123,7 +123,9 @@ class Callee:
         if others and count + 1 == _OFTEN:
             values = dict((*_globals(self.function), *_named(self.function)))
             found = values.get(others[0])
-            what = f"the {type(found).__name__} {found!r:.60}" if static_key(found) != Same(found) else type(found).__name__
+            what = (
+                f"the {type(found).__name__} {found!r:.60}" if static_key(found) != IdentityKey(found) else type(found).__name__
+            )
             warn_user(
                 f"{name!r} is made anew and was traced {_OFTEN + 1} times for calls of one kind, because what it captures as "
                 f"{others[0]!r} is another each time (now {what}). Make that, or the function, once and hold on to it; give "
@@ -246,8 +248,8 @@ def _put(value: Any, tensors: Iterator[tf.Tensor], made: dict[int, Any]) -> Any:
 def _bare(function: Any) -> Any:
     """Return what two functions are equal in that capture the same; itself where it holds more."""
     if set(function.__dict__) - {"__wrapped__"} - _ours(function):
-        return Same(function)
-    return function.__code__, Same(function.__globals__)
+        return IdentityKey(function)
+    return function.__code__, IdentityKey(function.__globals__)
 
 
 def _ours(function: Any) -> set[str]:
@@ -264,7 +266,7 @@ def _parts(function: Any, changed: frozenset[str], seen: set[int]) -> Iterator[t
             yield name, _bare(value)
             yield from ((f"{name}.{inner}", part) for inner, part in _parts(value, changed, seen))
         elif name in changed:
-            yield name, Same(value) if isinstance(value, (list, dict, set)) else "changed"
+            yield name, IdentityKey(value) if isinstance(value, (list, dict, set)) else "changed"
         else:
             yield name, "tensor" if is_fed else _part(value, _DEPTH)
 

@@ -10,9 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
+from .call_signature import check_arguments, flatten_call, parameters_of
 from .checkpoint import Checkpointed, conversion
 from .closures import Callee
-from .nest import check_arguments, flatten_call, parameters_of
 from .partition import Partition
 from .policies import save_everything
 
@@ -46,12 +46,12 @@ def examine(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     callee = dataclasses.replace(callee, tensors=())  # what it captures is told by that name
     parameters = parameters_of(callee.function)
     given = flatten_call(callee.args, callee.kwargs)
-    tensors, template = given.tensors, given.template
+    tensors, treedef = given.tensors, given.treedef
     check_arguments(given, function=name, parameters=lambda: parameters)
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
     part = checkpointed.build(callee, conversion(), signature, given).part
     trace = part.joint.trace
-    paths = template.paths(parameters)
+    paths = treedef.paths(parameters)
     if all(dy is None for dy in part.joint.output_gradients):
         types = ", ".join(sorted({t.dtype.name for t in trace.outputs}))
         raise InvalidArgumentError(f"{name!r} returns {types} only, which has no gradient: return a floating-point tensor")

@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from ..graph_traversal import reachable
-from .as_traced import remember
 from .origin import warn_user
+from .original_control_flow import snapshot_control_flow
 from .sparse_gradients import (
     Gradient,
     dense,
@@ -88,7 +88,7 @@ def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
     That of a port in ``unasked`` is there too, but nothing waits for it, so that a compiler can drop it.
     """
     graph = trace.graph
-    remember(graph)
+    snapshot_control_flow(graph)
     forward = graph.get_operations()
     with graph.as_default(), tf.name_scope("output_gradients/"):
         output_gradients = tuple(

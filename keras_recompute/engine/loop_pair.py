@@ -11,11 +11,11 @@ from ..graph_traversal import reachable
 from ..op_names import backward_scope, forward_scope
 from .boundaries import Boundaries
 from .gradient import Gradients, Tensors
+from .graph_constants import add, multiply
 from .higher import of_outputs
 from .loop_roles import Carried, Joined, Last, Request, Role, Shared, Sliced
 from .lower import recalled
 from .marks import replay_source
-from .once import plus, times
 from .partition import Partition
 from .passes import target_now
 from .pieces import Dimension, Pieces, embed, flows, with_flows
@@ -246,7 +246,7 @@ class LoopPair:
             if isinstance(role, Carried):
                 inputs.append(state_of[p])
             elif isinstance(role, Sliced):
-                inputs.append(taken(value, role.axis, plus(times(s, role.length), role.start), role.length, target))
+                inputs.append(taken(value, role.axis, add(multiply(s, role.length), role.start), role.length, target))
             else:
                 inputs.append(value)
         return inputs

@@ -28,7 +28,7 @@ class Losses:
         """How many losses were added."""
         return len(self._layers)
 
-    def take(self, results: Sequence[tf.Tensor], objects: Iterable[Any]) -> list[tf.Tensor]:
+    def collect(self, results: Sequence[tf.Tensor], objects: Iterable[Any]) -> list[tf.Tensor]:
         """Return ``results`` and, behind them, the losses of this graph that layers among ``objects`` have; they lose them."""
         graph = tf.compat.v1.get_default_graph()
         outputs = list(results)
@@ -42,8 +42,8 @@ class Losses:
             outputs += added
         return outputs
 
-    def leave(self, outputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Return the results among ``outputs``, the values of what ``take`` returned, and add the losses to their layers."""
+    def reattach(self, outputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Return the results among ``outputs``, the values of what ``collect`` returned, and add the losses to their layers."""
         end = len(outputs) - self.count
         for layer, loss in zip(self._layers, outputs[end:]):
             add_losses(layer, [loss])

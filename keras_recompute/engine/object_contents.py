@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from .nest import Same
+from .call_signature import IdentityKey
 
 SMALL_ARRAY_BYTES = 2**18  # larger ones are told by identity
 MOST_VALUES = 20_000  # that are looked at in one attribute
@@ -95,7 +95,7 @@ def state_key(value: Any) -> Hashable:
         return _leaf(value)
     inner = references(value)
     if not inner:
-        return Same(value) if inner is None else (_own_form(value),)
+        return IdentityKey(value) if inner is None else (_own_form(value),)
     walked = list(_walked(value))
     numbers = {id(each): n for n, (each, _) in enumerate(walked)}
     forms = []
@@ -108,7 +108,7 @@ def state_key(value: Any) -> Hashable:
 def _leaf(value: Any) -> Hashable:
     if isinstance(value, PLAIN):
         return type(value), repr(value) if isinstance(value, float) else value
-    return Same(value)
+    return IdentityKey(value)
 
 
 def _own_form(value: Any) -> Hashable:
@@ -117,8 +117,8 @@ def _own_form(value: Any) -> Hashable:
         if isinstance(value, kind):
             return kind
     if isinstance(value, np.ndarray):
-        return Same(value), value.dtype, value.shape, value.tobytes()
-    return Same(value)
+        return IdentityKey(value), value.dtype, value.shape, value.tobytes()
+    return IdentityKey(value)
 
 
 def _state(value: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ..seams.tensorflow.tensors import with_flow
 from ..seams.tensorflow.xla import xla_dynamic_update_slice
-from .once import Number, along, constant, times
+from .graph_constants import Number, constant, multiply, start_indices
 from .passes import target_now
 from .target import Target
 from .writing import take, zeros, zeros_like
@@ -61,9 +61,9 @@ class Pieces:
         if isinstance(store, tf.TensorArray):
             return store.write(number, piece)
         if self.axis is None:
-            begin = along(0, number, store.shape.rank)
+            begin = start_indices(0, number, store.shape.rank)
             return xla_dynamic_update_slice(store, tf.expand_dims(piece, constant(0)), begin)
-        begin = along(self.axis, times(number, self.shape[self.axis]), store.shape.rank)
+        begin = start_indices(self.axis, multiply(number, self.shape[self.axis]), store.shape.rank)
         return xla_dynamic_update_slice(store, piece, begin)
 
     def get(self, store: Any, number: Number) -> tf.Tensor:
@@ -77,7 +77,7 @@ class Pieces:
         if self.axis is None:
             return tf.squeeze(take(whole, 0, number, 1), 0)
         length = self.shape[self.axis]
-        return take(whole, self.axis, times(number, length), length)
+        return take(whole, self.axis, multiply(number, length), length)
 
     def whole(self, store: Any) -> tf.Tensor:
         """Return all pieces as one tensor: ``(count, *shape)``, or ``shape`` with ``count`` times its size along ``axis``."""

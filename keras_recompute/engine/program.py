@@ -22,11 +22,11 @@ from ..seams.tensorflow.functions import add_function, find_function, register_b
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_types
 from ..seams.tensorflow.tensors import is_eager
 from ..seams.tensorflow.vectorized_map import is_in_vectorized_body
-from .as_traced import arguments_of, as_traced, results_of
 from .by_value import BRANCHES, ByValue, called_by, original_handle
 from .graph_state import graph_state
 from .kinds import HANDS_ON, known_elements
 from .marks import is_alternative
+from .original_control_flow import input_count, original_definitions, output_count
 from .renames import NONE, Renames
 from .splice import spliced
 from .target import WITHOUT_PASSES, Target
@@ -42,8 +42,8 @@ class GraphProgram:
     For a handle that stands in a port, ``by_value`` has the type and shape of the value that is given instead.
 
     ``replays`` holds the operations of ``marks.cheaper_replay`` and ``marks.cheaper_alone`` that take their alternative
-    here; others of that kind take the plain value. ``as_traced`` holds the definitions of loops and branches that are
-    copied as they were before differentiation. ``renames`` says what copies of the operations are called.
+    here; others of that kind take the plain value. ``original_definitions`` holds the definitions of loops and branches
+    that are copied as they were before differentiation. ``renames`` says what copies of the operations are called.
     """
 
     graph: Any
@@ -52,7 +52,7 @@ class GraphProgram:
     operations: tuple[tf.Operation, ...]
     outputs: tuple[tf.Tensor, ...]
     replays: frozenset[tf.Operation] = frozenset()
-    as_traced: Mapping[tf.Operation, Any] = field(default_factory=dict)
+    original_definitions: Mapping[tf.Operation, Any] = field(default_factory=dict)
     by_value: Mapping[Any, tf.TensorSpec] = field(default_factory=dict)
     target: Target = WITHOUT_PASSES
     renames: Renames = NONE
@@ -164,7 +164,7 @@ class GraphProgram:
 
     def inputs_of(self, operation: tf.Operation) -> list[tf.Tensor]:
         """Return what ``operation`` reads in this program."""
-        return inputs_of(operation, self.replays, self.as_traced)
+        return inputs_of(operation, self.replays, self.original_definitions)
 
     def _input_names(self, operation: tf.Operation, once: Mapping[str, str]) -> list[str]:
         """Return the names of what ``operation`` reads, as nodes write them: that of a first output is its operation's."""
@@ -173,7 +173,7 @@ class GraphProgram:
 
     def _node(self, operation: tf.Operation, inputs: Iterable[str], copied: Set[str], by_value: ByValue) -> Any:
         """Return the NodeDef of the copy of ``operation``."""
-        node = deepcopy(self.as_traced.get(operation)) or operation.node_def
+        node = deepcopy(self.original_definitions.get(operation)) or operation.node_def
         # Colocation and control edges to operations that stay behind would dangle. An import expects control edges last, but
         # what differentiation adds to a loop's inputs stands behind them.
         control = [name for name in node.input if name.startswith("^") and name[1:] in copied]
@@ -186,7 +186,7 @@ class GraphProgram:
             # Differentiating a branch notes the shapes of its first side, which another side need not have.
             shapes = node.attr["output_shapes"].list
             del shapes.shape[:]
-            shapes.shape.extend(t.shape.as_proto() for t in operation.outputs[: results_of(node)])
+            shapes.shape.extend(t.shape.as_proto() for t in operation.outputs[: output_count(node)])
         if is_alternative(operation):
             del node.attr["T"].list.type[1:]
         read = enumerate(self.inputs_of(operation))
@@ -280,15 +280,15 @@ def program_between(
     """Return the program that computes ``outputs`` from ``ports``, checked. ``source``, a trace or program, has the graph."""
     leading = functools.partial(operations_between, outputs, ports, source.handles, always=always, replays=replays)
     operations = leading()
-    earlier = as_traced(source.graph, operations, outputs)
+    earlier = original_definitions(source.graph, operations, outputs)
     return GraphProgram(
         graph=source.graph,
         ports=tuple(ports),
         handles=source.handles,
-        operations=leading(as_traced=earlier) if earlier else operations,
+        operations=leading(original_definitions=earlier) if earlier else operations,
         outputs=tuple(outputs),
         replays=replays,
-        as_traced=earlier,
+        original_definitions=earlier,
         by_value=source.by_value,
         target=source.target,
     ).check()
@@ -301,7 +301,7 @@ def operations_between(
     *,
     always: Iterable[tf.Operation] = (),
     replays: frozenset[tf.Operation] = frozenset(),
-    as_traced: Mapping[tf.Operation, Any] = MappingProxyType({}),
+    original_definitions: Mapping[tf.Operation, Any] = MappingProxyType({}),
 ) -> tuple[tf.Operation, ...]:
     """Return the operations that lead from ``ports`` and ``handles`` to ``targets``, each after those it reads.
 
@@ -313,7 +313,7 @@ def operations_between(
     kept_control = set(always)
 
     def needed(operation: tf.Operation) -> list[tf.Operation]:
-        makers = [t.op for t in inputs_of(operation, replays, as_traced) if t.ref() not in given]
+        makers = [t.op for t in inputs_of(operation, replays, original_definitions) if t.ref() not in given]
         return [*makers, *(op for op in operation.control_inputs if op in kept_control)][::-1]
 
     return tuple(topological_order(roots, needed))
@@ -322,15 +322,19 @@ def operations_between(
 def inputs_of(
     operation: tf.Operation,
     replays: frozenset[tf.Operation],
-    as_traced: Mapping[tf.Operation, Any] = MappingProxyType({}),
+    original_definitions: Mapping[tf.Operation, Any] = MappingProxyType({}),
 ) -> list[tf.Tensor]:
     """Return what ``operation`` reads in a program in which the marked operations ``replays`` take their alternative.
 
-    Those of ``as_traced`` read what they did before differentiation added to it.
+    Those of ``original_control_flow`` read what they did before differentiation added to it.
     """
     if is_alternative(operation):
         return [operation.inputs[1 if operation in replays else 0]]
-    inputs = operation.inputs[: arguments_of(as_traced[operation])] if operation in as_traced else operation.inputs
+    inputs = (
+        operation.inputs[: input_count(original_definitions[operation])]
+        if operation in original_definitions
+        else operation.inputs
+    )
     return [original_handle(t) if t.dtype == tf.resource else t for t in inputs]
 
 

@@ -23,7 +23,7 @@ _CONTAINERS = (list, dict, set)
 _EMPTY = object()
 
 
-class Surroundings:
+class ClosureSnapshot:
     """The names around ``function`` and what they held when this was made."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -53,10 +53,10 @@ class Surroundings:
             )
 
     def _held(self) -> Iterable[tuple[str, Any]]:
-        return () if self._function is None else names_held(self._function)
+        return () if self._function is None else closed_over_names(self._function)
 
 
-def names_held(function: Any) -> Iterator[tuple[str, Any]]:
+def closed_over_names(function: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names that a Python function closes over or finds among its globals, and what they hold."""
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or ()):

@@ -11,7 +11,7 @@ from typing import Any, Union
 
 import tensorflow as tf
 
-from .once import Number, along, constant
+from .graph_constants import Number, constant, start_indices
 from .target import Target
 
 # What a result of a fenced body is like: a tensor of its type and shape, or what makes one.
@@ -93,7 +93,7 @@ def take(whole: tf.Tensor, axis: int, begin: Number, length: int) -> tf.Tensor:
     """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, which may be computed."""
     size = [-1 if d is None else d for d in whole.shape]
     size[axis] = length
-    return tf.slice(whole, along(axis, begin, whole.shape.rank), constant(tuple(size)))
+    return tf.slice(whole, start_indices(axis, begin, whole.shape.rank), constant(tuple(size)))
 
 
 def written(body: Callable[..., Any], target: Target) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from ..engine import policies
-from ..engine.nest import Same
+from ..engine.call_signature import IdentityKey
 from ..engine.policies import Policy
 from ..errors import UnsupportedError
 
@@ -19,7 +19,7 @@ def policy_key(policy: Policy) -> Hashable:
     try:
         hash(policy)
     except TypeError:
-        return Same(policy)
+        return IdentityKey(policy)
     return policy
 
 

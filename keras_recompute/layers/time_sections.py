@@ -25,7 +25,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.frozen import frozen_ports
+from ..engine.frozen_variables import frozen_ports
 from ..engine.gradient import is_dissolved
 from ..engine.joint import join
 from ..engine.origin import warn_user

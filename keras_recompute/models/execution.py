@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import keras
 import tensorflow as tf
 
-from ..engine.frozen import frozen_ports
+from ..engine.frozen_variables import frozen_ports
 from ..engine.joint import join
-from ..engine.left_behind import take_left_behind
+from ..engine.leaked_tensors import replace_leaked
 from ..engine.levels import outline_levels
 from ..engine.lower import lower
 from ..engine.outline import Carried, Joined, Sliced, can_be_outlined, section_spec
@@ -250,7 +250,7 @@ def _run_section(section: Section, on: _Context, name: str, policy: Policy | Non
 
     part, side_outputs = on.partitions.get(section, key, build)
     results = lower(part, arguments, name=name)
-    on.values.update(zip(section.outputs, side_outputs.restore(results)))
+    on.values.update(zip(section.outputs, side_outputs.reattach(results)))
 
 
 def _run_loop(loop: SectionLoop, on: _Context, name: str) -> None:
@@ -346,12 +346,12 @@ def _partition(
                 _run_calls(step, _Context(values, partitions), name)
             return [values[key] for key in graph.outputs]
 
-        return side_outputs.gather(run)
+        return side_outputs.collect(run)
 
     operations = [call.operation for call in graph.calls]
     with sharing_changes(isomorphic):
         traced = trace(section, signature, target_now())
-        take_left_behind(operations, traced.graph, name=name)
+        replace_leaked(operations, traced.graph, name=name)
     frozen = frozen_ports(traced, operations)
     return partition(
         join(traced, unasked={*unasked, *frozen}), policy, at_hand=at_hand

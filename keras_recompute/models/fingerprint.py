@@ -23,7 +23,7 @@ from typing import Any
 
 import keras
 
-from ..engine.nest import Same
+from ..engine.call_signature import IdentityKey
 from ..seams.keras.layers import layers_in
 from .call_code import CallCode, call_code, is_of_known_package
 from .call_graph import Call, Key
@@ -89,7 +89,7 @@ class Fingerprints:
 
 def same_object(operation: Any) -> Fingerprint:
     """Return the fingerprint of an operation that is equal to itself alone."""
-    return Fingerprint(Same(operation), (operation,), False, False, CallCode())
+    return Fingerprint(IdentityKey(operation), (operation,), False, False, CallCode())
 
 
 def calls_key(
@@ -128,5 +128,5 @@ def _fingerprint(operation: Any) -> Fingerprint:
         # The order of the variables is how weights of one operation are told those of another.
         key = Hashed((walk.key(operation), walk.key(list(walk.own))))
     except (TooLargeError, RecursionError):
-        return Fingerprint(Same(operation), (operation,), False, is_known, code)
+        return Fingerprint(IdentityKey(operation), (operation,), False, is_known, code)
     return Fingerprint(key, tuple(walk.objects), walk.is_portable, is_known, code)

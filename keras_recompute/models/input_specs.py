@@ -166,7 +166,7 @@ def _traced(graph: Graph, inputs: Sequence[tf.TensorSpec]) -> dict[Key, tf.Tenso
                 call.run(values)
             return []
 
-        side_outputs.gather(work)
+        side_outputs.collect(work)
         found.update(
             (key, tf.TensorSpec(value.shape, value.dtype)) for key, value in values.items()
         )

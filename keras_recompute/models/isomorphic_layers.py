@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.left_behind import LeftBehind
+from ..engine.leaked_tensors import LeakedTensor
 from ..engine.object_contents import PLAIN
 from ..seams.keras.layers import BOOKKEEPING, layers_in
 from .fingerprint import Fingerprint, Fingerprints, same_object
@@ -104,4 +104,4 @@ def sharing_changes(groups: Sequence[Sequence[keras.layers.Layer]]) -> Iterator[
 
 
 def _can_be_given(name: str, value: Any) -> bool:
-    return name not in BOOKKEEPING and (type(value) in PLAIN or isinstance(value, LeftBehind))
+    return name not in BOOKKEEPING and (type(value) in PLAIN or isinstance(value, LeakedTensor))

@@ -10,13 +10,13 @@ import keras
 import tensorflow as tf
 
 from ..engine.advice import advise_dissolved
-from ..engine.ambient import ambient
-from ..engine.attributes import Attributes
 from ..engine.gradient import is_dissolved
 from ..engine.gradient_demand import gradient_may_be_asked
+from ..engine.object_state import ObjectState
 from ..engine.origin import warn_user
 from ..engine.passes import target_now
-from ..engine.programs import Programs
+from ..engine.program_cache import ProgramCache
+from ..engine.trace_context import trace_context
 from ..engine.writing import written
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint, obey_checkpoints
@@ -86,16 +86,16 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
         self._replan()
 
     def _start(self) -> None:
-        self._eager_partitions = Programs()
-        self._attributes = Attributes(tuple(tracked_layers(self)))
+        self._eager_partitions = ProgramCache()
+        self._attributes = ObjectState(tuple(tracked_layers(self)))
         self.belong_to_strategy_of_weights()
 
     @property
     def plan(self) -> ExecutionPlan:
         """What the training pass runs: the layers of each section and the sections of each loop."""
         # Layers that were equal but for their weights may not be so any more.
-        if self._scan_layers and self._planned_for != self._attributes.number():
-            self._planned_for, self._plan = self._attributes.number(), self._make_plan()
+        if self._scan_layers and self._planned_for != self._attributes.version():
+            self._planned_for, self._plan = self._attributes.version(), self._make_plan()
             self._plan_as_noted = None
         return self._plan
 
@@ -153,9 +153,9 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
         self._replan()
 
     def _replan(self) -> None:
-        self._planned_for, self._plan = self._attributes.number(), self._make_plan()
+        self._planned_for, self._plan = self._attributes.version(), self._make_plan()
         self._plan_as_noted = None
-        self._eager_partitions = Programs()
+        self._eager_partitions = ProgramCache()
         self.train_function = None
 
     def get_config(self) -> dict[str, Any]:
@@ -275,7 +275,7 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
 
         # What is around has ``training`` in it.
         partitions = self._eager_partitions.get(
-            lambda: (masked, watched, signature, ambient()),
+            lambda: (masked, watched, signature, trace_context()),
             make,
             uses=tuple(tracked_layers(self)),
             name=self.name,

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ..engine.nest import Same, is_known_here
+from ..engine.call_signature import IdentityKey, is_known_here
 from ..engine.object_contents import MOST_VALUES, SMALL_ARRAY_BYTES
 from ..seams.keras.graph import GRAPH_OF_MODEL, Functional
 from ..seams.keras.layers import (
@@ -77,7 +77,7 @@ class ObjectGraph:
         if isinstance(value, np.generic):
             return kind, value.dtype, value.tobytes()
         if isinstance(value, _OF_PROCESS):
-            return Same(value)
+            return IdentityKey(value)
         if isinstance(value, tf.TensorShape):
             return kind, None if value.rank is None else tuple(value.as_list())
         if isinstance(value, Ref):
@@ -119,7 +119,7 @@ class ObjectGraph:
 
     def _identity(self, value: Any) -> Hashable:
         self.is_portable = False
-        return Same(value)
+        return IdentityKey(value)
 
     def _reference(self, reference: Ref) -> Hashable:
         assert self._value_number is not None
@@ -204,14 +204,14 @@ class ObjectGraph:
             self.is_portable = False  # what it finds among its globals may be changed
         parts = [function.__defaults__, function.__kwdefaults__, vars(function)]
         cells = [_contents_of(cell) for cell in function.__closure__ or ()]
-        return function.__code__, Same(function.__globals__), self.key([*parts, *cells])
+        return function.__code__, IdentityKey(function.__globals__), self.key([*parts, *cells])
 
     def _container(self, value: Any) -> Hashable:
         # Keras and TensorFlow wrap the lists and dicts that a layer holds.
         if isinstance(value, Mapping):
             factory = getattr(value, "default_factory", None)
             items = tuple((self.key(key), self.key(item)) for key, item in value.items())
-            return dict, Same(type(value)) if factory else None, self.key(factory), items
+            return dict, IdentityKey(type(value)) if factory else None, self.key(factory), items
         base = next(kind for kind in (list, tuple, set, frozenset) if isinstance(value, kind))
         kind = type(value) if hasattr(value, "_fields") else base
         # A set in the order in which its items are taken.
@@ -228,7 +228,7 @@ class ObjectGraph:
             return self._identity(value)
         if not is_of_known_package(type(value)):
             self.is_portable = False
-        return Same(type(value)), self._attributes(state)
+        return IdentityKey(type(value)), self._attributes(state)
 
     def _attributes(self, state: Mapping[str, Any]) -> Hashable:
         return tuple((name, self.key(state[name])) for name in sorted(state))

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.stateless import StatelessUpdates
+from ..engine.stateless_updates import StatelessUpdates
 from ..seams.keras.layers import (
     add_losses,
     attach_mask,
@@ -44,7 +44,7 @@ class SideOutputs:
         """Whether layers added losses, or changed variables of a stateless scope."""
         return bool(self._owners or self._updates.count)
 
-    def gather(self, work: Callable[[], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
+    def collect(self, work: Callable[[], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
         """Return the results of ``work()``, then their masks, then the losses that layers added.
 
         Last come the new values of variables that were changed in a stateless scope.
@@ -53,15 +53,15 @@ class SideOutputs:
         results, owners, losses = detach_losses(self._layers, work)
         outputs, self._masked = append_masks(results)
         self._owners = [self._layers[number] for number in owners]
-        return self._updates.take([*outputs, *losses])
+        return self._updates.collect([*outputs, *losses])
 
-    def restore(self, gathered: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the results among ``gathered`` values, and put masks and losses back."""
-        gathered = self._updates.leave(gathered)
-        end = len(gathered) - len(self._masked) - len(self._owners)
-        outputs = list(gathered[:end])
-        attach_masks(outputs, self._masked, gathered[end:])
-        for layer, loss in zip(self._owners, gathered[end + len(self._masked) :]):
+    def reattach(self, collected: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the results among ``collected`` values, and put masks and losses back."""
+        collected = self._updates.reattach(collected)
+        end = len(collected) - len(self._masked) - len(self._owners)
+        outputs = list(collected[:end])
+        attach_masks(outputs, self._masked, collected[end:])
+        for layer, loss in zip(self._owners, collected[end + len(self._masked) :]):
             add_losses(layer, [loss])
         return outputs
 

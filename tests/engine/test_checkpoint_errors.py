@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_recompute.engine.checkpoint import checkpoint
 from keras_recompute.engine.closures import Callee
-from keras_recompute.engine.programs import LIMIT
+from keras_recompute.engine.program_cache import LIMIT
 from keras_recompute.errors import InvalidArgumentError, RecomputeError, RecomputeWarning
 
 X = np.ones((2, 3), np.float32)
@@ -76,7 +76,7 @@ def test_calls_in_too_many_ways_are_noticed_and_bounded():
         section(X, n)
     with pytest.warns(RecomputeWarning, match=rf"more than {LIMIT} ways.*Pass numbers that change as tensors"):
         section(X, LIMIT)
-    assert len(Callee.of(section.__wrapped__).programs(section)) == LIMIT
+    assert len(Callee.of(section.__wrapped__).cache(section)) == LIMIT
 
 
 def test_a_tensor_left_behind():

@@ -25,9 +25,9 @@ import tensorflow as tf
 from ...backends import CPU, GPU, TPU, backend_now
 from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
+from ..graph_constants import constant, memoized_op
 from ..graph_state import graph_state
 from ..kinds import CONVOLUTIONS, HANDS_ON
-from ..once import constant, once
 from ..target import Target
 from ..writing import CheapReplay, Like, zeros_like
 
@@ -150,7 +150,7 @@ def _depending_on(awaited: Tensors, results: Tensors) -> list[tf.Tensor]:
     if not known:
         return list(results)
     smallest = min(known, key=known.__getitem__)
-    hidden = once(_nothing, never(awaited), results[smallest].dtype)
+    hidden = memoized_op(_nothing, never(awaited), results[smallest].dtype)
     return [hidden + t if n == smallest else t for n, t in enumerate(results)]
 
 
@@ -175,8 +175,8 @@ def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
         return [next(passed) if t.dtype.is_floating else t for t in tensors]
     is_never = never(tokens)
     if backend_now() == TPU:
-        return [tf.where(is_never, once(tf.zeros, (), t.dtype), t) if t.dtype.is_floating else t for t in tensors]
-    return [once(_nothing, is_never, t.dtype) + t if t.dtype.is_floating else t for t in tensors]
+        return [tf.where(is_never, memoized_op(tf.zeros, (), t.dtype), t) if t.dtype.is_floating else t for t in tensors]
+    return [memoized_op(_nothing, is_never, t.dtype) + t if t.dtype.is_floating else t for t in tensors]
 
 
 def _nothing(is_never: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from ...seams.tensorflow.xla import xla_pad
-from ..once import along, once
+from ..graph_constants import memoized_op, start_indices
 from .thresholds import FOLDED_ELEMENTS
 
 
@@ -26,7 +26,7 @@ def late_zeros(shape: Sequence[int | tf.Tensor], dtype: tf.DType) -> tf.Tensor |
     """Return zeros of ``shape``; None where they are small, or their number is not known."""
     if not all(isinstance(d, int) for d in shape) or math.prod(shape) < FOLDED_ELEMENTS:
         return None
-    return _late(once(tf.zeros, (0, *shape[1:]), dtype), shape[0])
+    return _late(memoized_op(tf.zeros, (0, *shape[1:]), dtype), shape[0])
 
 
 def late_repetition(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
@@ -63,5 +63,5 @@ _REPEAT = {"BroadcastTo": _broadcast, "Tile": _tile}
 
 def _late(tensor: tf.Tensor, behind: int = 0) -> tf.Tensor:
     """Return ``tensor`` with so many zeros ``behind`` it along the first axis, which TensorFlow cannot compute."""
-    below = along(0, 0, tensor.shape.rank)
-    return xla_pad(tensor, once(tf.zeros, (), tensor.dtype), below, along(0, behind, tensor.shape.rank), below)
+    below = start_indices(0, 0, tensor.shape.rank)
+    return xla_pad(tensor, memoized_op(tf.zeros, (), tensor.dtype), below, start_indices(0, behind, tensor.shape.rank), below)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from ..once import constant
+from ..graph_constants import constant
 from .thresholds import FEW_PLACES, FEW_ROWS, GATHERED_PLACES, SPREAD_ELEMENTS, USUAL_BATCH
 from .windows import Window, is_channels_first, window_of
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
-from ..once import along, constant
+from ..graph_constants import constant, start_indices
 from ..target import Target
 from ..writing import written
 from .fence import never
@@ -49,4 +49,4 @@ def _numbers(count: int, after: tf.Tensor, target: Target) -> list[tf.Tensor]:
 def _of_shares(stack: tf.Tensor, numbers: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return ``stack`` as its shares one after the other, an array that XLA does not make where they are read alone."""
     size = constant((1, *stack.shape[1:]))
-    return tf.concat([tf.slice(stack, along(0, number, stack.shape.rank), size) for number in numbers], constant(0))
+    return tf.concat([tf.slice(stack, start_indices(0, number, stack.shape.rank), size) for number in numbers], constant(0))

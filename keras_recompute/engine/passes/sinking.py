@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..once import Number
+from ..graph_constants import Number
 from ..program import GraphProgram
 from ..target import Target
 from ..writing import take

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from ..graph_constants import Number, constant, equal_to
 from ..kinds import known_elements
-from ..once import Number, constant, equals
 from ..target import Target
 from .thresholds import UNSTACKED_ELEMENTS
 
@@ -23,5 +23,5 @@ def chosen_slice(whole: tf.Tensor, axis: int, begin: Number, length: int, _: Tar
         return None
     chosen, *others = whole.op.inputs
     for n, other in enumerate(others, start=1):
-        chosen = tf.where(equals(begin, n), other, chosen)
+        chosen = tf.where(equal_to(begin, n), other, chosen)
     return tf.expand_dims(chosen, constant(0))

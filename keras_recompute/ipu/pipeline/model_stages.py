@@ -2,7 +2,7 @@
 
 Each stage calls its layers as the model does. The last stage returns the loss and updates the
 metrics, or returns the predictions. Masks and losses that layers add are passed on to the stages
-that need them (see ``models.aside``).
+that need them (see ``models.side_outputs``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import tensorflow as tf
 from ...engine.policies import Policy, save_nothing
 from ...models.call_graph import Graph
 from ...models.execution import ExecutionPlan, execute
-from ...models.side_outputs import SideOutputs as Aside
-from ...models.timestep_concat import commute_concat as distributed
+from ...models.side_outputs import SideOutputs
+from ...models.timestep_concat import commute_concat
 from ...seams.keras.graph import flat_inputs
 from ...seams.keras.layers import layers_in, losses_of, remove_losses
 from .accumulation import losses_of_each, mean_of, record_each, sum_of
@@ -58,7 +58,7 @@ class ModelStages:
         count = 1 + max(call.stage or 0 for call in graph.calls)
         if is_interleaved and schedule is PipelineSchedule.Sequential:
             # Stages of one microbatch run consecutively, so work may move to the previous stage.
-            graph = distributed(graph)
+            graph = commute_concat(graph)
         self.graph, self.stages = graph, stage_graphs(graph, count)
         # A stash holds only checkpoints, because its size is multiplied by its microbatches.
         has_stash = [
@@ -82,16 +82,16 @@ class ModelStages:
         for layer in layers_in(self.model):
             remove_losses(layer, losses_of(layer))  # as Keras does when a model is called
         found: list[StageProgram] = []
-        before: Aside | None = None
+        before: SideOutputs | None = None
         for number in range(len(self.plans)):
-            aside = Aside(self.graph.calls)
+            side_outputs = SideOutputs(self.graph.calls)
             received = found[-1].outputs if found else ()
-            work = self._work(number, task, before, aside, replicas)
+            work = self._work(number, task, before, side_outputs, replicas)
             if task is Task.TRAIN:
                 found.append(stage_program(work, received, data, policy=self._policy(number)))
             else:
                 found.append(forward_only(work, received, data))
-            before = aside
+            before = side_outputs
         return tuple(found)
 
     def _policy(self, number: int) -> Policy:
@@ -103,7 +103,12 @@ class ModelStages:
         return save_nothing if replays_all else save_tensors
 
     def _work(
-        self, number: int, task: Task, before: Aside | None, aside: Aside, replicas: Replicas
+        self,
+        number: int,
+        task: Task,
+        before: SideOutputs | None,
+        side_outputs: SideOutputs,
+        replicas: Replicas,
     ) -> Work:
         """Return the function that runs stage ``number``."""
         is_training = task is Task.TRAIN
@@ -118,15 +123,15 @@ class ModelStages:
             inputs = flat_inputs(self.functional, x)
 
             def run() -> list[tf.Tensor]:
-                values = before.restore(received) if before is not None else []
+                values = before.reattach(received) if before is not None else []
                 scope = StageScope(lambda: execute(plan, [*inputs, *values]), self.model.name)
                 return scope(training=is_training)
 
             if number < len(self.plans) - 1:
-                return aside.gather(run)
+                return side_outputs.collect(run)
             if task is Task.PREDICT:
-                return aside.gather(run)[: len(self.graph.outputs)]
-            return aside.gather(
+                return side_outputs.collect(run)[: len(self.graph.outputs)]
+            return side_outputs.collect(
                 lambda: self._loss((x, y, sample_weight), run(), replicas, is_training)
             )[: 1 + is_training]
 

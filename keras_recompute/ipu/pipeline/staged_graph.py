@@ -16,10 +16,13 @@ import keras
 from ...errors import UnsupportedError
 from ...layers.recomputation_checkpoint import RecomputationCheckpoint
 from ...models.call_graph import Call, Graph, Key, Ref, read_graph
-from ...models.submodel_inlining import InputAdapter as Entrance
-from ...models.submodel_inlining import can_inline as stands_alone
-from ...models.submodel_inlining import inlined_calls as in_place_of
-from ...models.submodel_inlining import masked_values, runs_its_graph
+from ...models.submodel_inlining import (
+    InputAdapter,
+    can_inline,
+    inlined_calls,
+    masked_values,
+    runs_its_graph,
+)
 from ...seams.keras.graph import Functional, call_nodes, functional_of_sequential, has_call_of
 from .stages import Stages, stage_of
 
@@ -69,13 +72,13 @@ def staged_graph(
         whole, inside, inner = _inside(call, node, stages is None, is_training)
         if inside is None or not _matters(whole, inside):
             calls.append(whole)
-        elif not stands_alone(call, inner, masked):
+        elif not can_inline(call, inner, masked):
             calls.append(_in_one_stage(whole, inside))
         else:
             made_in = {key: made.stage or 0 for made in calls for key in made.outputs}
-            put, ranks_inside = in_place_of(call, inside, _entrance(call, node, inner))
+            put, ranks_inside = inlined_calls(call, inside, _input_adapter(call, node, inner))
             has_stages = any(c.stage is not None for c in inside.calls)
-            if isinstance(put[0].operation, Entrance) and has_stages:
+            if isinstance(put[0].operation, InputAdapter) and has_stages:
                 # The inputs are converted in the first stage that has all of them.
                 stage_of_inputs = max((made_in.get(key, 0) for key in call.inputs), default=0)
                 put[0] = replace(put[0], stage=stage_of_inputs)
@@ -202,7 +205,7 @@ def _cannot_be_cut(call: Call) -> UnsupportedError:
     )
 
 
-def _entrance(call: Call, node: Any, inner: keras.Model) -> Entrance | None:
+def _input_adapter(call: Call, node: Any, inner: keras.Model) -> InputAdapter | None:
     """Return the model's conversion of its inputs; None if its layers take them as they are."""
     given, wanted = node.input_tensors, inner.inputs
     # Other structures are flattened by the model before its layers run.
@@ -212,4 +215,4 @@ def _entrance(call: Call, node: Any, inner: keras.Model) -> Entrance | None:
     # Keras compares and converts inputs by type and rank.
     types_given = [(t.dtype, len(t.shape)) for t in given]
     types_wanted = [(t.dtype, len(t.shape)) for t in wanted]
-    return None if is_flat and types_given == types_wanted else Entrance(inner)
+    return None if is_flat and types_given == types_wanted else InputAdapter(inner)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from keras_recompute.engine.once import along, constant, equals, plus, times
+from keras_recompute.engine.graph_constants import add, constant, equal_to, multiply, start_indices
 
 
 def positions(number):
-    return [along(1, plus(times(number, 3), 2), 3), tf.cast(equals(number, 2), tf.int32), times(number, 1), plus(number, 0)]
+    return [
+        start_indices(1, add(multiply(number, 3), 2), 3),
+        tf.cast(equal_to(number, 2), tf.int32),
+        multiply(number, 1),
+        add(number, 0),
+    ]
 
 
 def test_values():
@@ -19,9 +24,9 @@ def test_values():
 
 
 def test_numbers_stay_numbers():
-    assert times(2, 3) == 6
-    assert plus(2, 3) == 5
-    np.testing.assert_array_equal(along(0, 4, 2), [4, 0])
+    assert multiply(2, 3) == 6
+    assert add(2, 3) == 5
+    np.testing.assert_array_equal(start_indices(0, 4, 2), [4, 0])
 
 
 def test_asked_for_again_it_is_the_same_tensor():
@@ -40,8 +45,8 @@ def test_what_is_of_another_type_or_another_number_is_another_tensor():
         a, b = tf.compat.v1.placeholder(tf.int32, ()), tf.compat.v1.placeholder(tf.int32, ())
         assert constant(1) is not constant(1, tf.int64)
         assert constant(1, tf.float32) is constant(1, tf.float32)
-        assert times(a, 2) is not times(b, 2)
-        assert times(a, 2) is not times(a, 3)
+        assert multiply(a, 2) is not multiply(b, 2)
+        assert multiply(a, 2) is not multiply(a, 3)
 
 
 def test_each_graph_makes_its_own():
@@ -49,8 +54,8 @@ def test_each_graph_makes_its_own():
 
     @tf.function
     def run(n):
-        before = times(n, 2)
-        (after,) = tf.while_loop(lambda total: total < 20, lambda total: (total + times(n, 2),), (before,))
+        before = multiply(n, 2)
+        (after,) = tf.while_loop(lambda total: total < 20, lambda total: (total + multiply(n, 2),), (before,))
         return after
 
     assert run(tf.constant(3)).numpy() == 24

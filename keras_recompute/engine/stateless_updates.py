@@ -26,7 +26,7 @@ class StatelessUpdates:
         """How many variables were changed."""
         return len(self._changed)
 
-    def take(self, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def collect(self, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return ``results`` and, behind them, the new values; the scope has the old ones again."""
         values = stateless_values()
         graph = tf.compat.v1.get_default_graph()
@@ -39,7 +39,7 @@ class StatelessUpdates:
             values.update(self._before)
         return outputs
 
-    def leave(self, outputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    def reattach(self, outputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         """Return the results among ``outputs``, and give the new values to the scope."""
         end = len(outputs) - self.count
         stateless_values().update(zip(self._changed, outputs[end:]))

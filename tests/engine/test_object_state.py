@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.attributes import Attributes, used_by
 from keras_recompute.engine.checkpoint import checkpoint
-from keras_recompute.engine.programs import programs_of
+from keras_recompute.engine.object_state import ObjectState, dependencies_of
+from keras_recompute.engine.program_cache import cache_for
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
 from keras_recompute.models.model import Model
 
@@ -41,7 +41,7 @@ def test_a_frozen_batch_norm_leaves_its_statistics():
     layer.trainable = True
     wrapped(X, training=True)
     assert np.abs(layer.moving_mean.numpy() - mean).max() > 1e-3
-    assert len(programs_of(layer, None)) == 2  # of a layer that trains, made once, and of a frozen one
+    assert len(cache_for(layer, None)) == 2  # of a layer that trains, made once, and of a frozen one
 
 
 def test_a_model_with_a_frozen_batch_norm_leaves_its_statistics():
@@ -137,7 +137,7 @@ def test_what_a_layer_counts_makes_no_new_program():
         wrapped(X)
         wrapped(X[:3])
     assert layer.calls == 2
-    assert len(programs_of(layer, None)) == 2
+    assert len(cache_for(layer, None)) == 2
 
 
 def test_a_tensor_of_an_object_that_is_given():
@@ -161,7 +161,7 @@ def test_a_tensor_that_is_closed_over():
 
 def test_the_layers_of_a_list_and_the_object_of_a_method():
     layers = [keras.layers.Dense(4), keras.layers.Dense(4)]
-    first, second = used_by(lambda x: layers[1](layers[0](x)), ())
+    first, second = dependencies_of(lambda x: layers[1](layers[0](x)), ())
     assert (first, second) == tuple(layers)
 
     class Network:
@@ -172,12 +172,12 @@ def test_the_layers_of_a_list_and_the_object_of_a_method():
             return self.dense(x)
 
     network = Network()
-    attributes = Attributes(used_by(network.run, ()))
-    before = attributes.number()
+    attributes = ObjectState(dependencies_of(network.run, ()))
+    before = attributes.version()
     network.dense.trainable = False
-    assert attributes.number() != before
+    assert attributes.version() != before
     network.dense.trainable = True
-    assert attributes.number() == before
+    assert attributes.version() == before
 
 
 @pytest.mark.parametrize("kind", [keras.layers.Dense, keras.layers.LSTM, keras.layers.BatchNormalization])
@@ -185,9 +185,9 @@ def test_calls_of_keras_layers_set_nothing(kind):
     layer = kind(3) if kind is not keras.layers.BatchNormalization else kind()
     x = tf.ones((2, 5, 4))
     layer(x)
-    attributes = Attributes((layer,))
-    attributes.number()
+    attributes = ObjectState((layer,))
+    attributes.version()
     parts = attributes._parts
     layer(x, training=True)
-    attributes.number()
+    attributes.version()
     assert attributes._parts is parts  # nothing had to be looked up again

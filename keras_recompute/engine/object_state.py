@@ -20,16 +20,16 @@ import keras
 import tensorflow as tf
 
 from ..seams.keras.layers import CALL_SETTINGS, TRACKING_PREFIX, TRAINING_STATE, layers_in
-from .nest import Same
+from .call_signature import IdentityKey
 from .object_contents import PLAIN, mutable_contents, references, snapshot, state_key
-from .side_effects import names_held
+from .side_effects import closed_over_names
 
 _WITHOUT_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 # What our own attributes, and TensorFlow's notes of what an object holds, begin with.
 _NOT_COUNTED = ("_keras_recompute", TRACKING_PREFIX)
 
 
-def used_by(function: Callable[..., Any], given: Iterable[Any]) -> tuple[Any, ...]:
+def dependencies_of(function: Callable[..., Any], given: Iterable[Any]) -> tuple[Any, ...]:
     """Return the objects whose attributes a call of ``function`` uses, as far as that can be seen from outside.
 
     These are the object that it is, or is a method of, layers and tensors that it closes over or finds among its globals, and
@@ -41,43 +41,43 @@ def used_by(function: Callable[..., Any], given: Iterable[Any]) -> tuple[Any, ..
     owner = getattr(function, "__self__", None)
     found = [owner] if owner is not None else [] if inspect.isfunction(function) else [function]
     plain = getattr(function, "__func__", function)
-    for _, value in names_held(plain) if inspect.isfunction(plain) else ():
+    for _, value in closed_over_names(plain) if inspect.isfunction(plain) else ():
         values = value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else (value,)
         found += [each for each in values if isinstance(each, (keras.layers.Layer, tf.Tensor))]
     found += [each for each in given if hasattr(each, "__dict__") and not isinstance(each, _WITHOUT_STATE)]
     return tuple(found)
 
 
-class Attributes:
-    """The attributes of ``roots``, and of the layers in them; ``number`` is equal where they are."""
+class ObjectState:
+    """The attributes of ``roots``, and of the layers in them; ``version`` is equal where they are."""
 
     def __init__(self, roots: tuple[Any, ...]) -> None:
         self._roots = roots
-        self._numbers: dict[Hashable, int] = {}
+        self._versions: dict[Hashable, int] = {}
         self._set_by_calls: set[tuple[int, str]] = set()
-        self._number = -1
+        self._version = -1
         self._parts: list[_Part] = []
 
-    def number(self) -> int:
-        """Return a number that was returned before where the attributes are as they were then, and only there."""
-        if self._number < 0 or not all(part.is_unchanged() for part in self._parts):
+    def version(self) -> int:
+        """Return a version that was returned before where the attributes are as they were then, and only there."""
+        if self._version < 0 or not all(part.is_unchanged() for part in self._parts):
             self._look()
-        return self._number
+        return self._version
 
-    def number_after_trace(self) -> int:
-        """Return the number that they have now, after a trace that began when ``number`` was last asked for."""
+    def version_after_trace(self) -> int:
+        """Return the version that they have now, after a trace that began when ``version`` was last asked for."""
         for part in self._parts:
             self._set_by_calls.update((id(part.owner), name) for name in part.set_since())
         self._look()
-        return self._number
+        return self._version
 
     def _look(self) -> None:
-        self._parts = [_Part(owner) for owner in owners(self._roots)]
+        self._parts = [_Part(owner) for owner in stateful_objects(self._roots)]
         state = tuple(
-            (Same(part.owner), *((name, state_key(value)) for name, value in part.counted(self._set_by_calls)))
+            (IdentityKey(part.owner), *((name, state_key(value)) for name, value in part.counted(self._set_by_calls)))
             for part in self._parts
         )
-        self._number = self._numbers.setdefault(state, len(self._numbers))
+        self._version = self._versions.setdefault(state, len(self._versions))
 
 
 class _Part:
@@ -123,7 +123,7 @@ class _Part:
             yield name, value
 
 
-def owners(roots: Iterable[Any]) -> Iterable[Any]:
+def stateful_objects(roots: Iterable[Any]) -> Iterable[Any]:
     """Return the objects whose attributes count, each once: ``roots``, the layers in their attributes, and those in layers."""
     return {id(owner): owner for root in roots for owner in _owners_in(root)}.values()  # variables have no hash
 

@@ -13,13 +13,13 @@ from typing import Any
 import keras
 
 from ..seams.keras.layers import backend_variable
-from .attributes import owners
+from .object_state import stateful_objects
 from .trace import Trace
 
 
 def frozen_ports(trace: Trace, objects: Iterable[Any]) -> frozenset[int]:
     """Return the ports of ``trace`` that are variables which nobody trains; ``objects`` are what holds Keras's layers."""
-    ours = (variable for owner in owners(objects) for variable in getattr(owner, "variables", ()))
+    ours = (variable for owner in stateful_objects(objects) for variable in getattr(owner, "variables", ()))
     # Not the variable's value, which in mixed precision is a tensor of another type.
     frozen = {id(backend_variable(v).handle) for v in ours if isinstance(v, keras.Variable) and not v.trainable}
     first = len(trace.arguments)

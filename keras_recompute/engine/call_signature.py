@@ -1,7 +1,7 @@
-"""The arguments or results of a call, taken apart into tensors and a template, and put together again.
+"""The arguments or results of a call, taken apart into tensors and a TreeDef, and put together again.
 
 Tensors are what a program is fed and what it returns. Everything else (structure, None, bools, numbers, strings, layers)
-belongs to the template, which is part of which program it is.
+belongs to the TreeDef, which is part of which program it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SMALL_BYTES = 2**16
 _VALUES = (range, tf.DType, tf.TypeSpec, np.dtype)  # those that are equal do the same
 
 
-class Same:
+class IdentityKey:
     """Wraps an object so that it is equal to itself only. Keeps the object, so that its identity is not reused."""
 
     def __init__(self, value: Any) -> None:
@@ -34,7 +34,7 @@ class Same:
         self._parts = (value.__self__, value.__func__) if inspect.ismethod(value) else (value,)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and [id(p) for p in self._parts] == [id(p) for p in other._parts]
+        return isinstance(other, IdentityKey) and [id(p) for p in self._parts] == [id(p) for p in other._parts]
 
     def __hash__(self) -> int:
         return hash(tuple(id(part) for part in self._parts))
@@ -105,36 +105,36 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Again:
+class SharedContainer:
     """The container of this number, which stands elsewhere in the nest too."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Given:
+class ArgumentRef:
     """In results: the container of this number among the arguments, or the leaf there if ``is_leaf``, as the caller has it."""
 
     number: int
     is_leaf: bool = False
 
 
-Tree = Union[Node, Leaf, Again, Given]
+Tree = Union[Node, Leaf, SharedContainer, ArgumentRef]
 
 
 @dataclass(frozen=True)
-class Template:
+class TreeDef:
     """A nest without its tensors. Two are equal if one program can serve both."""
 
     slots: tuple[Slot, ...]
     tree: Tree
 
-    def pack(self, tensors: Sequence[tf.Tensor]) -> Any:
+    def unflatten(self, tensors: Sequence[tf.Tensor]) -> Any:
         """Return the nest with ``tensors`` in it."""
-        return Packing(self.slots, tensors).build(self.tree)
+        return Unflattener(self.slots, tensors).build(self.tree)
 
     @property
-    def others(self) -> list[Any]:
+    def static_leaves(self) -> list[Any]:
         """What is in the nest beside tensors."""
         return [slot.value for slot in self.slots if isinstance(slot, Static)]
 
@@ -161,22 +161,22 @@ class Template:
 
 
 @dataclass(frozen=True, eq=False)
-class Flat:
-    """A nest taken apart: its tensors, its template, and the leaves and containers as they are in it."""
+class FlatCall:
+    """A nest taken apart: its tensors, its TreeDef, and the leaves and containers as they are in it."""
 
     tensors: list[tf.Tensor]
-    template: Template
+    treedef: TreeDef
     leaves: list[Any]
     containers: list[Any]
 
 
-class Walk:
+class Flattener:
     """Takes nests apart; containers and leaves that are ``given`` are left as these, by their identities.
 
     ``refuses_arrays`` that no tensor can hold; else they are leaves as other objects are.
     """
 
-    def __init__(self, given: dict[int, Given] | None = None, *, refuses_arrays: bool = True) -> None:
+    def __init__(self, given: dict[int, ArgumentRef] | None = None, *, refuses_arrays: bool = True) -> None:
         self._refuses_arrays = refuses_arrays
         self.tensors: list[tf.Tensor] = []
         self.slots: list[Slot] = []
@@ -198,7 +198,7 @@ class Walk:
         if not kind.is_mutable:
             return self.node(kind, value, None)
         if id(value) in self._numbers:
-            return Again(self._numbers[id(value)])
+            return SharedContainer(self._numbers[id(value)])
         number = self._numbers[id(value)] = len(self.containers)
         self.containers.append(value)
         return self.node(kind, value, number)
@@ -215,12 +215,12 @@ class Walk:
         is_array = isinstance(leaf, (np.ndarray, np.generic))
         is_stale = self._in_object and isinstance(leaf, tf.Tensor) and not is_known_here(leaf)
         if is_stale:  # an object may hold what nobody asks for
-            self.slots.append(Static(Same(leaf), leaf, in_object=True))
+            self.slots.append(Static(IdentityKey(leaf), leaf, in_object=True))
         elif isinstance(leaf, np.bool_) or (is_array and self._in_object):
             # Python asks for the truth of the first, as of True, and computes with the second.
             self.slots.append(Static(_array_key(leaf), leaf, self._in_object))
         elif is_array and not self._refuses_arrays and not _is_held_by_tensors(leaf):
-            self.slots.append(Static(Same(leaf), leaf))
+            self.slots.append(Static(IdentityKey(leaf), leaf))
         elif isinstance(leaf, (tf.Tensor, np.ndarray, np.generic)):
             mask = mask_of(leaf)
             self.tensors += [_as_tensor(leaf)] if mask is None else [leaf, mask]
@@ -235,10 +235,10 @@ class Walk:
         return Leaf(len(self.leaves) - 1)
 
 
-class Packing:
+class Unflattener:
     """Makes nests: from ``slots`` with ``tensors`` in them, and from what was ``given``."""
 
-    def __init__(self, slots: Sequence[Slot], tensors: Sequence[tf.Tensor], given: Flat | None = None) -> None:
+    def __init__(self, slots: Sequence[Slot], tensors: Sequence[tf.Tensor], given: FlatCall | None = None) -> None:
         self.leaves = []
         self.containers: dict[int, Any] = {}
         self._given = given
@@ -251,9 +251,9 @@ class Packing:
         """Return what ``tree`` says."""
         if isinstance(tree, Leaf):
             return self.leaves[tree.slot]
-        if isinstance(tree, Again):
+        if isinstance(tree, SharedContainer):
             return self.containers[tree.number]
-        if isinstance(tree, Given):
+        if isinstance(tree, ArgumentRef):
             assert self._given is not None
             return (self._given.leaves if tree.is_leaf else self._given.containers)[tree.number]
         if tree.number is None:
@@ -263,11 +263,11 @@ class Packing:
         return made
 
 
-def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Flat:
+def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> FlatCall:
     """Take the arguments of a call apart, as ``(args, kwargs)``; see ``check_arguments``."""
-    walk = Walk(refuses_arrays=False)
+    walk = Flattener(refuses_arrays=False)
     tree = walk.tree((tuple(args), types.MappingProxyType(dict(kwargs))))
-    return Flat(walk.tensors, Template(tuple(walk.slots), tree), walk.leaves, walk.containers)
+    return FlatCall(walk.tensors, TreeDef(tuple(walk.slots), tree), walk.leaves, walk.containers)
 
 
 def _places(tree: Tree, path: str) -> Iterator[tuple[Tree, str]]:
@@ -301,25 +301,25 @@ def _is_held_by_tensors(array: Any) -> bool:
     return True
 
 
-def check_arguments(given: Flat, *, function: str, parameters: Callable[[], Sequence[str]]) -> None:
+def check_arguments(given: FlatCall, *, function: str, parameters: Callable[[], Sequence[str]]) -> None:
     """Raise InvalidArgumentError for an argument that no program can be fed, naming the argument and ``function``."""
-    for number, slot in enumerate(given.template.slots):
+    for number, slot in enumerate(given.treedef.slots):
         if not isinstance(slot, Static) or slot.in_object:
             continue
         if isinstance(slot.value, keras.KerasTensor):
             raise InvalidArgumentError(
                 f"{function!r} was called with the symbolic Keras tensor {slot.value.name!r} as "
-                f"{given.template.leaf_paths(parameters())[number]}: a checkpointed function works on values. In a functional "
+                f"{given.treedef.leaf_paths(parameters())[number]}: a checkpointed function works on values. In a functional "
                 f"model put a RecomputationCheckpoint layer behind the layers and build it as a keras_recompute.Model."
             )
         if isinstance(slot.value, (np.ndarray, np.generic)) and not isinstance(slot.value, np.bool_):
             raise InvalidArgumentError(
                 f"{function!r} was called with {slot.value!r:.60}, a NumPy array of {slot.value.dtype}, as "
-                f"{given.template.leaf_paths(parameters())[number]}: no tensor can hold it. Hand its "
+                f"{given.treedef.leaf_paths(parameters())[number]}: no tensor can hold it. Hand its "
                 f"elements over as a list or a tuple."
             )
         if isinstance(slot.value, Iterator) and not isinstance(slot.value, io.IOBase):
-            path = given.template.leaf_paths(parameters())[number]
+            path = given.treedef.leaf_paths(parameters())[number]
             raise InvalidArgumentError(
                 f"{function!r} was called with a {type(slot.value).__name__} as {path}: Python runs a checkpointed function "
                 f"once for each signature, so that it would take from it now and not at later calls. Give the values that it "
@@ -328,7 +328,7 @@ def check_arguments(given: Flat, *, function: str, parameters: Callable[[], Sequ
     for number, tensor in enumerate(given.tensors):
         if not is_known_here(tensor):
             raise InvalidArgumentError(
-                f"{function!r} was called with {tensor.name!r} as {given.template.paths(parameters())[number]}: a tensor of "
+                f"{function!r} was called with {tensor.name!r} as {given.treedef.paths(parameters())[number]}: a tensor of "
                 f"another graph, whose value is not known here. Call it where that tensor is made, or return the tensor from "
                 f"its tf.function first."
             )
@@ -356,7 +356,7 @@ def parameters_of(function: Callable[..., Any]) -> list[str]:
 def _array_key(array: Any) -> Any:
     """Return what small arrays are equal in; a large one is equal to itself."""
     if array.nbytes > _SMALL_BYTES or array.dtype.hasobject:
-        return Same(array)
+        return IdentityKey(array)
     return type(array), array.dtype.str, array.shape, array.tobytes()
 
 
@@ -368,4 +368,4 @@ def static_key(leaf: Any) -> Any:
         return type(leaf), repr(leaf)  # unlike the values themselves, nan is nan and -0.0 is not 0.0
     if isinstance(leaf, _VALUES):
         return type(leaf), leaf
-    return Same(leaf)
+    return IdentityKey(leaf)

@@ -19,7 +19,7 @@ from .kinds import LOOPS
 _DEFINITIONS = "_keras_recompute_as_traced"
 
 
-def remember(graph: Any) -> None:
+def snapshot_control_flow(graph: Any) -> None:
     """Note how the loops and branches of ``graph`` are defined, which is about to be differentiated."""
     known = graph_state(graph, _DEFINITIONS)
     for operation in graph.get_operations():
@@ -27,24 +27,26 @@ def remember(graph: Any) -> None:
             known.setdefault(operation, operation.node_def)
 
 
-def as_traced(graph: Any, operations: Iterable[tf.Operation], outputs: Iterable[tf.Tensor]) -> dict[tf.Operation, Any]:
+def original_definitions(
+    graph: Any, operations: Iterable[tf.Operation], outputs: Iterable[tf.Tensor]
+) -> dict[tf.Operation, Any]:
     """Return the earlier definitions of those of ``operations`` of whose later results a program needs none.
 
     The program consists of ``operations`` and returns ``outputs``.
     """
     known: Mapping[tf.Operation, Any] = graph_state(graph, _DEFINITIONS)
-    rewritten = [op for op in operations if op in known and len(op.outputs) > results_of(known[op])]
+    rewritten = [op for op in operations if op in known and len(op.outputs) > output_count(known[op])]
     if not rewritten:
         return {}
     read = {t.ref() for op in operations for t in op.inputs} | {t.ref() for t in outputs}
-    return {op: known[op] for op in rewritten if not any(t.ref() in read for t in op.outputs[results_of(known[op]) :])}
+    return {op: known[op] for op in rewritten if not any(t.ref() in read for t in op.outputs[output_count(known[op]) :])}
 
 
-def results_of(definition: Any) -> int:
+def output_count(definition: Any) -> int:
     """Return the number of results of a loop or branch of this NodeDef."""
     return len(definition.attr["T" if definition.op in LOOPS else "Tout"].list.type)
 
 
-def arguments_of(definition: Any) -> int:
+def input_count(definition: Any) -> int:
     """Return the number of tensors that an operation of this NodeDef reads."""
     return sum(not name.startswith("^") for name in definition.input)

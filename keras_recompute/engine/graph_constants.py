@@ -18,7 +18,7 @@ Number = Union[int, tf.Tensor]
 _ATTRIBUTE = "_keras_recompute_once"
 
 
-def once(make: Callable[..., tf.Tensor], *given: Any) -> tf.Tensor:
+def memoized_op(make: Callable[..., tf.Tensor], *given: Any) -> tf.Tensor:
     """Return ``make(*given)`` as it was first made in the graph under construction.
 
     ``make`` is a function of a module, without effects, that reads ``given`` alone: tensors and other values.
@@ -35,33 +35,33 @@ def once(make: Callable[..., tf.Tensor], *given: Any) -> tf.Tensor:
 
 def constant(value: Hashable, dtype: tf.DType = tf.int32) -> tf.Tensor:
     """Return ``value``, a number or a tuple of them."""
-    return once(tf.constant, value, dtype)
+    return memoized_op(tf.constant, value, dtype)
 
 
-def times(number: Number, factor: int) -> Number:
+def multiply(number: Number, factor: int) -> Number:
     """Return ``number * factor``."""
     if isinstance(number, int):
         return number * factor
-    return number if factor == 1 else once(tf.multiply, number, constant(factor, number.dtype))
+    return number if factor == 1 else memoized_op(tf.multiply, number, constant(factor, number.dtype))
 
 
-def plus(number: Number, term: int) -> Number:
+def add(number: Number, term: int) -> Number:
     """Return ``number + term``."""
     if isinstance(number, int):
         return number + term
-    return number if term == 0 else once(tf.add, number, constant(term, number.dtype))
+    return number if term == 0 else memoized_op(tf.add, number, constant(term, number.dtype))
 
 
-def equals(number: tf.Tensor, other: int) -> tf.Tensor:
+def equal_to(number: tf.Tensor, other: int) -> tf.Tensor:
     """Return whether ``number == other``."""
-    return once(tf.equal, number, constant(other, number.dtype))
+    return memoized_op(tf.equal, number, constant(other, number.dtype))
 
 
-def along(axis: int, position: Number, rank: int) -> tf.Tensor:
+def start_indices(axis: int, position: Number, rank: int) -> tf.Tensor:
     """Return ``position`` along ``axis`` and 0 along the others of ``rank``."""
     if isinstance(position, int):
         return constant(tuple(position if i == axis else 0 for i in range(rank)))
-    return once(_along, position, axis, rank)
+    return memoized_op(_along, position, axis, rank)
 
 
 def _along(position: tf.Tensor, axis: int, rank: int) -> tf.Tensor:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ..errors import UnsupportedError
 from ..seams.tensorflow.tensors import is_eager
-from .attributes import owners
+from .object_state import stateful_objects
 
 _OPERATORS = """
     add sub mul truediv floordiv mod pow matmul radd rsub rmul rtruediv rfloordiv rmod rpow rmatmul neg abs lt le gt ge getitem
@@ -21,11 +21,11 @@ _OPERATORS = """
 """.split()
 
 
-class LeftBehindError(UnsupportedError, AttributeError):
+class LeakedTensorError(UnsupportedError, AttributeError):
     """A tensor that was left behind is used. An AttributeError too, as an answer to who asks whether there is an attribute."""
 
 
-class LeftBehind:
+class LeakedTensor:
     """Stands in the ``attribute`` of a layer for ``tensor``, which was left there."""
 
     def __init__(self, tensor: tf.Tensor, *, owner: str, attribute: str, name: str) -> None:
@@ -39,38 +39,38 @@ class LeftBehind:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise LeftBehindError(self._message)
+        raise LeakedTensorError(self._message)
 
     def __repr__(self) -> str:
         return f"<{self._message}>"
 
 
 def _refusing() -> Callable[..., Any]:
-    def refuse(self: LeftBehind, *_: Any, **__: Any) -> Any:
-        raise LeftBehindError(self._message)
+    def refuse(self: LeakedTensor, *_: Any, **__: Any) -> Any:
+        raise LeakedTensorError(self._message)
 
     return refuse
 
 
 for _name in _OPERATORS:
-    setattr(LeftBehind, f"__{_name}__", _refusing())
+    setattr(LeakedTensor, f"__{_name}__", _refusing())
 
 
-def take_left_behind(objects: Iterable[Any], graph: Any, *, name: str) -> None:
+def replace_leaked(objects: Iterable[Any], graph: Any, *, name: str) -> None:
     """Replace what the layers among ``objects`` hold of ``graph``, in attributes or lists and dicts in these.
 
     ``name`` is what was traced into the graph.
     """
-    for owner in owners(objects):
+    for owner in stateful_objects(objects):
         known_as = getattr(owner, "name", type(owner).__name__)
         for attribute, value in list(vars(owner).items()):
             if _is_of(value, graph):
-                vars(owner)[attribute] = LeftBehind(value, owner=known_as, attribute=attribute, name=name)
+                vars(owner)[attribute] = LeakedTensor(value, owner=known_as, attribute=attribute, name=name)
             elif isinstance(value, (list, dict)):
                 for key, item in list(value.items() if isinstance(value, dict) else enumerate(value)):
                     if _is_of(item, graph):
                         kind: Any = dict if isinstance(value, dict) else list  # Keras's own would track what is put in
-                        kind.__setitem__(value, key, LeftBehind(item, owner=known_as, attribute=attribute, name=name))
+                        kind.__setitem__(value, key, LeakedTensor(item, owner=known_as, attribute=attribute, name=name))
 
 
 def _is_of(value: Any, graph: Any) -> bool:

@@ -14,16 +14,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from .attributes import Attributes
+from .call_signature import IdentityKey
 from .graph_state import graph_state
-from .nest import Same
+from .object_state import ObjectState
 from .origin import warn_user
 
 LIMIT = 64
 _ATTRIBUTE = "_keras_recompute_programs"
 
 
-class Programs:
+class ProgramCache:
     """At most ``LIMIT`` programs; the one unused for longest makes room.
 
     One thread at a time looks for a program and makes it, so that threads which call a function first, together, find
@@ -33,7 +33,7 @@ class Programs:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a function may be called again while it is traced
         self._programs: OrderedDict[Any, Any] = OrderedDict()
-        self._attributes: OrderedDict[Any, Attributes] = OrderedDict()
+        self._attributes: OrderedDict[Any, ObjectState] = OrderedDict()
         self.changed: frozenset[str] = frozenset()  # what a function captures and was seen to change (see ``closures``)
 
     def __len__(self) -> int:
@@ -47,15 +47,15 @@ class Programs:
             return self._get(key, make, uses=uses, name=name)
 
     def _get(self, key: Callable[[], Any], make: Callable[[], Any], *, uses: tuple[Any, ...], name: str) -> Any:
-        used = tuple(map(Same, uses))
+        used = tuple(map(IdentityKey, uses))
         attributes = self._attributes_of(used, uses)
-        found = (key(), used, attributes.number())
+        found = (key(), used, attributes.version())
         program = self._programs.get(found)
         if program is not None:
             self._programs.move_to_end(found)
             return program
         program = make()
-        self._programs[key(), used, attributes.number_after_trace()] = program
+        self._programs[key(), used, attributes.version_after_trace()] = program
         if len(self._programs) > LIMIT:
             self._programs.popitem(last=False)
             warn_user(
@@ -64,24 +64,24 @@ class Programs:
             )
         return program
 
-    def _attributes_of(self, key: tuple[Same, ...], uses: tuple[Any, ...]) -> Attributes:
+    def _attributes_of(self, key: tuple[IdentityKey, ...], uses: tuple[Any, ...]) -> ObjectState:
         attributes = self._attributes.get(key)
         if attributes is None:
-            attributes = self._attributes[key] = Attributes(uses)
+            attributes = self._attributes[key] = ObjectState(uses)
             if len(self._attributes) > LIMIT:
                 self._attributes.popitem(last=False)
         return attributes
 
     def __reduce__(self) -> Any:
-        return Programs, ()  # a copy of a function or layer makes its own
+        return ProgramCache, ()  # a copy of a function or layer makes its own
 
 
-def programs_of(function: Callable[..., Any], otherwise: Any) -> Programs:
+def cache_for(function: Callable[..., Any], otherwise: Any) -> ProgramCache:
     """Return the programs of calls of ``function`` from here; those of ``otherwise`` if it can keep none itself."""
     if not tf.executing_eagerly():
-        return graph_state(tf.compat.v1.get_default_graph(), _ATTRIBUTE, Programs)
+        return graph_state(tf.compat.v1.get_default_graph(), _ATTRIBUTE, ProgramCache)
     owner = getattr(function, "__self__", function)
     if not hasattr(owner, "__dict__") or isinstance(owner, type):
         owner = otherwise
     # Not by setattr: Keras layers would take the programs for a part of the model.
-    return vars(owner).setdefault(_ATTRIBUTE, Programs())
+    return vars(owner).setdefault(_ATTRIBUTE, ProgramCache())
