@@ -24,9 +24,9 @@ from .partition import Partition
 from .passes import target_now
 from .program import in_default_graph
 from .sparse_gradients import zero_values
+from .target_ops import Like, fenced
 from .undifferentiable import refusing, with_zeros
 from .update_order import update_tokens, updates_follow
-from .writing import Like, fenced
 
 Tensors = Sequence[tf.Tensor]
 

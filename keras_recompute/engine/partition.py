@@ -21,8 +21,8 @@ from .program import GraphProgram, operations_between, program_between
 from .renames import Renames
 from .sparse_gradients import Gradient
 from .split import Written, split_last
+from .target_ops import CheapReplay
 from .trace import Port
-from .writing import CheapReplay
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Partition:
 
     ``gradient`` is the backward program as it is written for the target: it takes and returns the same. Where there is
     ``begun``, it takes the results of that in place of the output gradients (see ``begin``). ``cheap`` says more of it if it
-    repeats nothing but arithmetic, which the target itself decided (see ``writing.fenced``).
+    repeats nothing but arithmetic, which the target itself decided (see ``target_ops.fenced``).
     """
 
     joint: Joint

@@ -20,7 +20,7 @@ POINTS = {
     "begin": "a program and the joint graph that it is of: what of it runs before the fence, and the rest (``Begun``), or None",
     "operation": "an operation of a program: a function of its inputs that replaces it, or None",
     "copied": "an operation of a program and its copy: completes the copy",
-    "fence": "as ``writing.fenced`` is: the results, computed late",
+    "fence": "as ``target_ops.fenced`` is: the results, computed late",
     "delay": "tensors, and tensors after which they are to be computed: the former, computed late",
     "completion": "tensors: a scalar that depends on all of their elements, or None",
     "zeros": "a shape and a type: zeros, or None",

@@ -27,7 +27,7 @@ from ..seams.tensorflow.operations import redirect_readers, replace_input
 from .gradient import has_custom_gradient
 from .passes import target_now
 from .program import operations_before
-from .writing import completion_token
+from .target_ops import completion_token
 
 _TOKENS = "_keras_recompute_update_tokens"  # attribute of the graph of a training step
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})

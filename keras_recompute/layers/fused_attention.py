@@ -29,8 +29,8 @@ import tensorflow as tf
 
 from ..engine.passes import target_now
 from ..engine.passes.thresholds import USUAL_BATCH
-from ..engine.pieces import Dimension, Pieces, dimensions, embed
-from ..engine.writing import zeros
+from ..engine.slice_store import Dimension, SliceStore, dimensions, pad_into
+from ..engine.target_ops import zeros
 from .hand_written_vjp import call_with_vjp
 from .scan import Tensors, run_loop
 
@@ -277,7 +277,7 @@ class _Attention:
             seen = min(keys, (number + 1) * length) if self._is_causal else keys
             visible = [t[:, :, :seen] for t in of_key] if seen < keys else of_key
             here = [
-                t if p is None or self._blocks == 1 else p.of(t, number)
+                t if p is None or self._blocks == 1 else p.slice(t, number)
                 for p, t in zip(pieces, of_query)
             ]
             summed = [_like(t) for t in visible] if sums else []
@@ -292,7 +292,7 @@ class _Attention:
                 summed,
             )
             parts.append(part)
-            whole = [embed(term, like, _KEYS, 0) for term, like in zip(terms, of_key)]
+            whole = [pad_into(term, like, _KEYS, 0) for term, like in zip(terms, of_key)]
             totals = whole if totals is None else [a + b for a, b in zip(totals, whole)]
         results = [_concatenate(p, _axis(_QUERIES, p[0].shape.rank)) for p in zip(*parts)]
         return tuple(results), tuple(totals or ())
@@ -331,7 +331,7 @@ def map_tiles(
     return tuple(p.whole(store) for p, store in zip(results, made)), sums
 
 
-def _of_each(tensors: Sequence[tf.Tensor], count: int, axis: int) -> list[Pieces | None]:
+def _of_each(tensors: Sequence[tf.Tensor], count: int, axis: int) -> list[SliceStore | None]:
     """Return the ``count`` slices of each tensor; None for one of size 1 along ``axis``."""
     return [
         None if t.shape[_axis(axis, t.shape.rank)] == 1 else _pieces(_like(t), count, axis)
@@ -339,10 +339,10 @@ def _of_each(tensors: Sequence[tf.Tensor], count: int, axis: int) -> list[Pieces
     ]
 
 
-def _pieces(whole: Whole, count: int, axis: int) -> Pieces:
+def _pieces(whole: Whole, count: int, axis: int) -> SliceStore:
     shape, dtype = whole
     axis = _axis(axis, len(shape))
-    return Pieces(
+    return SliceStore(
         count, tuple(d // count if i == axis else d for i, d in enumerate(shape)), dtype, axis
     )
 

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from ..engine.marks import cheaper_alone, cheaper_replay
 from ..engine.passes import target_now
-from ..engine.writing import delay
+from ..engine.target_ops import delay
 from .hand_written_vjp import call_with_vjp
 from .scan import (
     States,

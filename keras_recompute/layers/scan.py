@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from ..engine.passes import target_now
-from ..engine.pieces import Dimension, Pieces, dimensions
-from ..engine.writing import delay, written
+from ..engine.slice_store import Dimension, SliceStore, dimensions
+from ..engine.target_ops import delay, with_body_passes
 
 States = tuple[tf.Tensor, ...]
 Tensors = tuple[tf.Tensor, ...]
@@ -154,14 +154,14 @@ def scan_in_place(
 
 def run_loop(length: int, body: Callable[..., Any], start: Any) -> Any:
     """Run ``body`` ``length`` times; the first element of ``start`` is its counter."""
-    body = written(body, target_now())
+    body = with_body_passes(body, target_now())
     return tf.while_loop(
         lambda k, *_: k < length, body, start, maximum_iterations=length, parallel_iterations=1
     )
 
 
-def _steps(length: int, batch: Dimension, size: int, dtype: tf.DType) -> Pieces:
-    return Pieces(length, (batch, 1, size), dtype, axis=1)
+def _steps(length: int, batch: Dimension, size: int, dtype: tf.DType) -> SliceStore:
+    return SliceStore(length, (batch, 1, size), dtype, axis=1)
 
 
 def _rows(sequence: tf.Tensor) -> tf.Tensor:

@@ -29,23 +29,23 @@ from ..engine.frozen_variables import frozen_ports
 from ..engine.gradient import is_dissolved
 from ..engine.joint import join
 from ..engine.origin import warn_user
-from ..engine.outline import (
-    Carried,
-    Joined,
-    Last,
-    Request,
-    Role,
-    Sliced,
-    can_be_outlined,
-    outline,
-    section_spec,
-)
 from ..engine.partition import Partition, partition
 from ..engine.passes import target_now
-from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_nothing
+from ..engine.section_scan import (
+    Carry,
+    FinalOutput,
+    Request,
+    Role,
+    Scanned,
+    StackedOutput,
+    can_scan,
+    scan_sections,
+    section_spec,
+)
+from ..engine.slice_store import Dimension, dimensions
+from ..engine.target_ops import zeros
 from ..engine.trace import Trace, trace
-from ..engine.writing import zeros
 from ..seams.keras.time_loops import replace_time_loops
 
 _SHORTEST = 4  # steps: a shorter sequence would keep as many states as steps
@@ -170,7 +170,7 @@ class _Recurrence:
         carried = [*self._states, *self._before()]
         self._carried = len(carried)
         step = self._partition(self._step, self._specs(carried, 1), None, range(self._carried))
-        if not can_be_outlined(step, self._roles(0, 1)):
+        if not can_scan(step, self._roles(0, 1)):
             return None
         lengths = sqrt_sections(self._steps)
         if not all(map(step.joint.trace.purity.is_pure, step.joint.trace.graph.get_operations())):
@@ -243,7 +243,7 @@ class _Recurrence:
         return self._loop(part, arguments, **options, keeps_states=True)
 
     def _loop(self, part: Partition, arguments: Any, **options: Any) -> list[tf.Tensor]:
-        return outline(part, arguments, batch=self._batch, name=self._name, **options)
+        return scan_sections(part, arguments, batch=self._batch, name=self._name, **options)
 
     def _unrolled(self, tensors: Sequence[tf.Tensor], length: int) -> list[tf.Tensor]:
         carried, sequences = tensors[: self._carried], tensors[self._carried :]
@@ -290,14 +290,14 @@ class _Recurrence:
         return [section_spec(a, role) for a, role in zip(arguments, self._roles(0, length))]
 
     def _roles(self, begin: int, length: int) -> list[Role]:
-        sliced = Sliced(axis=1, start=begin, length=length)
-        return [*map(Carried, range(self._carried)), *(sliced for _ in self._sequences)]
+        sliced = Scanned(axis=1, start=begin, length=length)
+        return [*map(Carry, range(self._carried)), *(sliced for _ in self._sequences)]
 
     def _requests(self) -> list[Request]:
         alone = len(self._states) + self._outputs
-        asked: list[Request] = [Last(number) for number in range(alone)]
+        asked: list[Request] = [FinalOutput(number) for number in range(alone)]
         if self._options.return_all_outputs:
-            asked += [Joined(alone + number, axis=1) for number in range(self._outputs)]
+            asked += [StackedOutput(alone + number, axis=1) for number in range(self._outputs)]
         return asked
 
     @property

@@ -13,13 +13,13 @@ import tensorflow as tf
 from ..engine.frozen_variables import frozen_ports
 from ..engine.joint import join
 from ..engine.leaked_tensors import replace_leaked
-from ..engine.levels import outline_levels
 from ..engine.lower import lower
-from ..engine.outline import Carried, Joined, Sliced, can_be_outlined, section_spec
+from ..engine.nested_scan import nested_scan
 from ..engine.partition import Partition, partition
 from ..engine.passes import target_now
-from ..engine.pieces import Dimension, dimensions
 from ..engine.policies import Policy, save_nothing, save_replay_sources
+from ..engine.section_scan import Carry, Scanned, StackedOutput, can_scan, section_spec
+from ..engine.slice_store import Dimension, dimensions
 from ..engine.sparse_gradients import is_gathered
 from ..engine.target import Target
 from ..engine.trace import trace
@@ -263,7 +263,7 @@ def _run_loop(loop: SectionLoop, on: _Context, name: str) -> None:
         else:
             _run_calls(section, on, name)
     for request, keys in zip(loop.requests, loop.results):
-        if isinstance(request, Joined) and request.axis is not None:
+        if isinstance(request, StackedOutput) and request.axis is not None:
             on.values[keys[0][0]] = tf.concat([on.values[key] for key, *_ in keys], request.axis)
 
 
@@ -274,16 +274,18 @@ def _run_as_loop(
     weights = stacked_weights(loop.isomorphic)
     arguments = [*arguments, *weights]
     # Each section takes its slice of a stack.
-    roles = (*loop.roles, *(Sliced(axis=0, start=0, length=1) for _ in weights))
+    roles = (*loop.roles, *(Scanned(axis=0, start=0, length=1) for _ in weights))
     signature = [section_spec(value, role) for value, role in zip(arguments, roles)]
-    stored = {role.output for role in loop.roles if isinstance(role, Carried)}
+    stored = {role.output for role in loop.roles if isinstance(role, Carry)}
     if on.keeps_results:
-        stored.update(request.output for request in loop.requests if isinstance(request, Joined))
+        stored.update(
+            request.output for request in loop.requests if isinstance(request, StackedOutput)
+        )
     at_hand = sorted(stored)
     # What one section hands to the next is trained if anything is.
     given = enumerate(zip(loop.arguments, loop.roles))
     unasked = tuple(
-        n for n, (value, role) in given if not isinstance(role, Carried) and value in on.fixed
+        n for n, (value, role) in given if not isinstance(role, Carry) and value in on.fixed
     )
     policy = on.policy if loop.recomputed else None
     key = tuple(signature), tuple(at_hand), policy, unasked
@@ -293,7 +295,7 @@ def _run_as_loop(
 
     part, side_outputs = on.partitions.get(loop, key, build)
     # Masks and losses of sections cannot leave a loop.
-    if side_outputs or not can_be_outlined(part, roles):
+    if side_outputs or not can_scan(part, roles):
         return False
     # The gradient of a stack is dense, where each of the weights may have a sparse one.
     first = len(loop.roles)
@@ -301,7 +303,7 @@ def _run_as_loop(
     if any(is_gathered(t) for port in stacked for t in port):
         return False
     counts = equal_groups(len(loop.sections), on.levels)
-    results = outline_levels(
+    results = nested_scan(
         part,
         arguments,
         counts=counts,
@@ -311,7 +313,7 @@ def _run_as_loop(
         name=name,
     )
     for request, keys, result in zip(loop.requests, loop.results, results):
-        is_stack = isinstance(request, Joined) and request.axis is None
+        is_stack = isinstance(request, StackedOutput) and request.axis is None
         for known_as, value in zip(keys, tf.unstack(result) if is_stack else [result]):
             on.values.update(dict.fromkeys(known_as, value))
     return True

@@ -16,8 +16,8 @@ from ..engine.object_state import ObjectState
 from ..engine.origin import warn_user
 from ..engine.passes import target_now
 from ..engine.program_cache import ProgramCache
+from ..engine.target_ops import with_body_passes
 from ..engine.trace_context import trace_context
-from ..engine.writing import written
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint, obey_checkpoints
 from ..seams.keras.call_context import current_training, pass_training
@@ -203,7 +203,7 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
     def call(self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any) -> Any:
         """Run the model as Keras does, by sections where a gradient may be asked."""
         with pass_training(training, self):
-            run = written(super().call, target_now())
+            run = with_body_passes(super().call, target_now())
             return run(inputs, training=training, mask=mask, **kwargs)
 
     def run_by_graph(self, inputs: Any, plain: Callable[[], Any]) -> Any:

@@ -19,7 +19,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.outline import Carried, Joined, Last, Request, Role, Shared, Sliced
+from ..engine.section_scan import (
+    Carry,
+    Constant,
+    FinalOutput,
+    Request,
+    Role,
+    Scanned,
+    StackedOutput,
+)
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..layers.time_slice import TimeSlice
 from .call_graph import Call, Graph, Key, Ref
@@ -187,7 +195,7 @@ def find_loops(
         absorbed = {
             known_as[0]
             for request, keys in zip(run.requests, run.results)
-            if isinstance(request, Joined) and request.axis is not None
+            if isinstance(request, StackedOutput) and request.axis is not None
             for known_as in keys[1:]
         }
         waiting = [shape.with_joined(absorbed) for shape in after]
@@ -254,26 +262,24 @@ def _role(slot: int, shapes: Sequence[_SectionPattern]) -> Role | None:
     first = slots[0]
     if all(s.key == first.key for s in slots):
         if first.length is None or first.start is None:
-            return Shared() if all(s.length is None for s in slots) else None
+            return Constant() if all(s.length is None for s in slots) else None
         moves_on = all(
             s.length == first.length and s.start == first.start + n * first.length
             for n, s in enumerate(slots)
         )
-        return Sliced(axis=1, start=first.start, length=first.length) if moves_on else None
+        return Scanned(axis=1, start=first.start, length=first.length) if moves_on else None
     handed_on = {
         before.position(after.slots[slot].key) for before, after in zip(shapes, shapes[1:])
     }
     output = handed_on.pop()
-    return (
-        Carried(output) if not handed_on and output is not None and first.length is None else None
-    )
+    return Carry(output) if not handed_on and output is not None and first.length is None else None
 
 
 def _run(
     shapes: Sequence[_SectionPattern], roles: Sequence[Role], after: Sequence[Section], graph: Graph
 ) -> SectionLoop:
     head = shapes[0]
-    carried = [role.output for role in roles if isinstance(role, Carried)]
+    carried = [role.output for role in roles if isinstance(role, Carry)]
     read_after = [call for section in after for call in section.calls]
     wanted = {key for call in read_after for key in call.inputs} | set(graph.outputs)
 
@@ -298,10 +304,11 @@ def _run(
     parameters = tuple(slot.parameter for slot in head.slots)
     # In a loop, numbers count what a section returns, not all that it makes.
     loop_roles = tuple(
-        Carried(at[role.output]) if isinstance(role, Carried) else role for role in roles
+        Carry(at[role.output]) if isinstance(role, Carry) else role for role in roles
     )
     loop_requests = tuple(
-        Last(at[p]) if is_last else Joined(at[p], axis) for p, axis, is_last in requests
+        FinalOutput(at[p]) if is_last else StackedOutput(at[p], axis)
+        for p, axis, is_last in requests
     )
     returns = tuple(head.made[position] for position in positions)
     operations = [shape.operations for shape in shapes]

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.passes.fence import _NEVER, as_array
-from keras_recompute.engine.writing import fenced
+from keras_recompute.engine.target_ops import fenced
 
 JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 

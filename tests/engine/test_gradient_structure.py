@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-from keras_recompute.engine.outline import Carried, Joined, Last, Shared, outline
 from keras_recompute.engine.policies import save_everything, save_matmuls, save_nothing
+from keras_recompute.engine.section_scan import Carry, Constant, FinalOutput, StackedOutput, scan_sections
 from keras_recompute.errors import RecomputeWarning
 
 from .lowered import numbers, parted
@@ -273,13 +273,13 @@ def section_with_lookup(h, ids):
     return h, h @ HEADS[0], tf.math.log(h @ HEADS[1] * 0.0)
 
 
-REQUESTS = [Last(0), Joined(1, None), Joined(2, None)]
+REQUESTS = [FinalOutput(0), StackedOutput(1, None), StackedOutput(2, None)]
 
 
 def as_loop(h, ids):
     part = parted(section_with_lookup, [h, ids])
-    roles = [Carried(0), Shared()]
-    return outline(part, [h, ids], count=3, roles=roles, requests=REQUESTS, batch=1, name="sections-0-2")
+    roles = [Carry(0), Constant()]
+    return scan_sections(part, [h, ids], count=3, roles=roles, requests=REQUESTS, batch=1, name="sections-0-2")
 
 
 def one_by_one(h, ids):

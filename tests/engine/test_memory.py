@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.outline import Carried, Last, Sliced
 from keras_recompute.engine.policies import save_everything, save_nothing
+from keras_recompute.engine.section_scan import Carry, FinalOutput, Scanned
 from keras_recompute.liveness import Program, profile
 
 from .lowered import numbers, through_engine
-from .test_outline import Case, outlined
+from .test_section_scan import Case, scanned
 
 BATCH, SIZE, WIDTH = 8, 32, 2048
 ACTIVATION = BATCH * WIDTH * 4  # bytes of one wide activation: 64 KiB
@@ -71,11 +71,11 @@ def test_sections_in_a_loop_need_the_memory_of_one():
         return tf.matmul(tf.sin(tf.matmul(h + tf.reduce_sum(x, axis=1), W[0])), V[0])
 
     def peak(count: int) -> int:
-        case = Case(section, [], [Carried(0), Sliced(axis=1, start=0, length=1)], [Last(0)])
+        case = Case(section, [], [Carry(0), Scanned(axis=1, start=0, length=1)], [FinalOutput(0)])
 
         def step(h, x):
             with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(outlined(case, count)(h, x)[0] ** 2)
+                loss = tf.reduce_sum(scanned(case, count)(h, x)[0] ** 2)
             return tape.gradient(loss, [W[0], V[0]])
 
         specs = tf.TensorSpec((BATCH, SIZE)), tf.TensorSpec((BATCH, count, SIZE))

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.engine.passes import target_now
-from keras_recompute.engine.writing import zeros, zeros_like
+from keras_recompute.engine.target_ops import zeros, zeros_like
 from keras_recompute.liveness import profile
 
 LARGE = 4096  # elements

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.outline import Carried, Joined, Last, Sliced
 from keras_recompute.engine.passes import target_now
-from keras_recompute.engine.writing import taken
+from keras_recompute.engine.section_scan import Carry, FinalOutput, Scanned, StackedOutput
+from keras_recompute.engine.target_ops import slice_in_loop
 from keras_recompute.liveness import profile
 
 from .lowered import assert_same, differentiate, numbers
-from .test_outline import Case, outlined
+from .test_section_scan import Case, scanned
 
 MICROBATCHES, BATCH, STEPS, SIZE = 4, 2, 1024, 8
 MICROBATCH = BATCH * STEPS * SIZE * 4  # bytes: 64 KiB
@@ -23,7 +23,7 @@ def in_a_loop(value):
     body_operations = []
 
     def body(i, total):
-        total = total + taken(value, 0, 0, value.shape[0], target_now())
+        total = total + slice_in_loop(value, 0, 0, value.shape[0], target_now())
         body_operations.extend(op.type for op in total.graph.get_operations())
         return i + 1, total
 
@@ -76,7 +76,7 @@ def test_outside_a_loop_and_for_eager_values_nothing_happens():
 
     @tf.function(autograph=False)
     def run(x):
-        return taken(eager, 0, 0, 1, target_now()), taken(x[0:1], 0, 0, 1, target_now())
+        return slice_in_loop(eager, 0, 0, 1, target_now()), slice_in_loop(x[0:1], 0, 0, 1, target_now())
 
     assert [float(t[0]) for t in run(tf.constant([3.0, 4.0]))] == [1.0, 3.0]
     operations = run.get_concrete_function(tf.TensorSpec([2])).graph.get_operations()
@@ -85,13 +85,15 @@ def test_outside_a_loop_and_for_eager_values_nothing_happens():
 
 def test_no_microbatch_is_copied_whole():
     """A loop over sections reads pieces of ``feed[m]``: the compiled program holds no copy of ``feed[m]``."""
-    case = Case(lambda h, x: (tf.tanh(h + tf.reduce_sum(x, axis=1)), h), [], [Carried(0), Sliced(1, 0, 64)], [Joined(1, None)])
+    case = Case(
+        lambda h, x: (tf.tanh(h + tf.reduce_sum(x, axis=1)), h), [], [Carry(0), Scanned(1, 0, 64)], [StackedOutput(1, None)]
+    )
     w = tf.Variable(numbers(BATCH, SIZE))
 
     def train(feed):
         def microbatch(m, total):
             with tf.GradientTape() as tape:
-                (states,) = outlined(case, STEPS // 64)(tf.identity(w), feed[m])
+                (states,) = scanned(case, STEPS // 64)(tf.identity(w), feed[m])
                 loss = tf.reduce_sum(states**2)
             return m + 1, total + tape.gradient(loss, w)
 
@@ -112,8 +114,8 @@ MATRIX = WIDTH * WIDTH * 4  # bytes: 64 KiB
 
 def layers_in_a_loop(h, *matrices):
     """The state through a layer per section, each with a matrix of its own: handed to the loop as a stack."""
-    case = Case(lambda h, w: tf.tanh(tf.matmul(h, w[0])), [], [Carried(0), Sliced(0, 0, 1)], [Last(0)])
-    return outlined(case, LAYERS)(h, tf.stack(matrices))[0]
+    case = Case(lambda h, w: tf.tanh(tf.matmul(h, w[0])), [], [Carry(0), Scanned(0, 0, 1)], [FinalOutput(0)])
+    return scanned(case, LAYERS)(h, tf.stack(matrices))[0]
 
 
 def layers_one_by_one(h, *matrices):

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_recompute.engine.outline import Carried, Joined, Last, Shared, Sliced
+from keras_recompute.engine.section_scan import Carry, Constant, FinalOutput, Scanned, StackedOutput
 from keras_recompute.errors import RecomputeWarning
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
 from keras_recompute.layers.recurrent import GRU, LSTM
@@ -94,11 +94,11 @@ def test_equal_recurrent_sections_are_one_run(cell, checkpoints):
     states = 1 if cell is GRU else 2
     length = 8 // (checkpoints + 1)
     assert run.roles == (
-        Sliced(axis=1, start=0, length=length),
-        *(Carried(n) for n in range(states)),
+        Scanned(axis=1, start=0, length=length),
+        *(Carry(n) for n in range(states)),
     )
-    assert [type(r) for r in run.requests if isinstance(r, Last)] == [Last] * states
-    assert [r.axis for r in run.requests if isinstance(r, Joined)] == [1], (
+    assert [type(r) for r in run.requests if isinstance(r, FinalOutput)] == [FinalOutput] * states
+    assert [r.axis for r in run.requests if isinstance(r, StackedOutput)] == [1], (
         "the outputs are joined where the loop makes them"
     )
 
@@ -110,8 +110,8 @@ def test_uneven_lengths_are_a_run_for_each_length():
         ("sections-2-4", 3),
     ]
     assert [run.roles[0] for run in plan.steps if isinstance(run, SectionLoop)] == [
-        Sliced(1, 0, 2),
-        Sliced(1, 4, 1),
+        Scanned(1, 0, 2),
+        Scanned(1, 4, 1),
     ]
 
 
@@ -134,7 +134,7 @@ def test_a_gap_between_slices_parts_a_run():
 def test_last_outputs_alone_are_not_collected():
     plan = recurrent(Model, 3, last_only=True).plan
     (run, *_) = plan.steps
-    assert all(isinstance(request, Last) for request in run.requests)
+    assert all(isinstance(request, FinalOutput) for request in run.requests)
 
 
 def test_a_section_that_makes_the_first_state_stands_apart():
@@ -199,7 +199,7 @@ def test_a_concatenation_that_is_read_twice_stays():
 
     (run, *_) = recurrent(Model, 3, head=head).plan.steps
     assert layers_of(run) == ["LSTM"]
-    assert [r.axis for r in run.requests if isinstance(r, Joined)] == [1]
+    assert [r.axis for r in run.requests if isinstance(r, StackedOutput)] == [1]
 
 
 def test_shared_layers_make_equal_sections():
@@ -224,7 +224,7 @@ def test_a_value_that_all_sections_read_is_shared():
         for step in Model(inputs, keras.layers.Dense(1)(x)).plan.steps
         if isinstance(step, SectionLoop)
     )
-    assert set(run.roles) == {Carried(0), Shared()}
+    assert set(run.roles) == {Carry(0), Constant()}
 
 
 def test_different_layers_are_different_sections():

@@ -113,9 +113,8 @@ _left_out: ContextVar[frozenset[str]] = ContextVar("passes that are left out", d
 def target_now() -> Target:
     """Return the target of the graph under construction: XLA if it is traced for ``jit_compile=True``.
 
-    Looked up where something begins, and handed on from there: a trace (``checkpoint``, ``levels``, and in the rooms above),
-    a call that is written and again its gradient, which may be asked for in another graph (``lower``, ``outline``, loops in
-    ``layers`` and ``ipu``), and the key under which a program is kept (``trace_context``).
+    Looked up where something begins, and handed on from there: a trace, a call that is written, its gradient (which
+    may be asked for in another graph), and the key under which a program is kept (``trace_context``).
     """
     if is_for_xla(tf.compat.v1.get_default_graph()):
         return _target(_XLA, backend_now(), _left_out.get())

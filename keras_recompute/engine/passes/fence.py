@@ -29,7 +29,7 @@ from ..graph_constants import constant, memoized_op
 from ..graph_state import graph_state
 from ..kinds import CONVOLUTIONS, HANDS_ON
 from ..target import Target
-from ..writing import CheapReplay, Like, zeros_like
+from ..target_ops import CheapReplay, Like, zeros_like
 
 # A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass one on).
 _NEVER = 0x7FD5_AA5A

@@ -17,7 +17,7 @@ import tensorflow as tf
 from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ..graph_constants import constant, start_indices
 from ..target import Target
-from ..writing import written
+from ..target_ops import with_body_passes
 from .fence import never
 
 
@@ -42,7 +42,7 @@ def _numbers(count: int, after: tf.Tensor, target: Target) -> list[tf.Tensor]:
 
     begin = tf.cast(never([after]), tf.int32) + (count - 1)
     start = (begin, *[constant(0)] * count)
-    _, *numbers = tf.while_loop(lambda number, *_: number >= 0, written(body, target), start, parallel_iterations=1)
+    _, *numbers = tf.while_loop(lambda number, *_: number >= 0, with_body_passes(body, target), start, parallel_iterations=1)
     return numbers
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from ..graph_constants import Number
 from ..program import GraphProgram
 from ..target import Target
-from ..writing import take
+from ..target_ops import dynamic_slice
 
 # Operations whose first input is the data and whose other inputs only say which part of it.
 _SELECTIONS = ("Identity", "StridedSlice", "Slice", "GatherV2", "Squeeze", "ExpandDims")
@@ -39,4 +39,4 @@ def sunk_slice(whole: tf.Tensor, axis: int, begin: Number, length: int, target: 
         outputs=(whole,),
         target=target,
     )
-    return take(selection.check().write(unique)[0], axis, begin, length)
+    return dynamic_slice(selection.check().write(unique)[0], axis, begin, length)

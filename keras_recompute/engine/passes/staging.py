@@ -26,7 +26,7 @@ from ..kinds import is_compared, known_elements
 from ..partition import port_of
 from ..program import GraphProgram, operations_before, program_between
 from ..split import Split
-from ..writing import fenced
+from ..target_ops import fenced
 from .fence import unlike
 from .min_cut import all_but_cheap
 

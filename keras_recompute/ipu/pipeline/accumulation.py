@@ -21,8 +21,8 @@ from ...engine.partition import partition
 from ...engine.passes import target_now
 from ...engine.policies import save_everything
 from ...engine.sparse_gradients import dense
+from ...engine.target_ops import zeros_like
 from ...engine.trace import trace
-from ...engine.writing import zeros_like
 from ...op_names import update_scope
 from ...seams.keras.training import record_loss
 from .emulated_replicas import Replicas

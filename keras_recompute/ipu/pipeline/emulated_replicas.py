@@ -26,7 +26,7 @@ import keras
 import tensorflow as tf
 
 from ...engine.passes import target_now
-from ...engine.pieces import Pieces
+from ...engine.slice_store import SliceStore
 from ...seams.keras.layers import backend_variable, mutable_state
 from ..configuration.refusals import refuse
 
@@ -140,7 +140,7 @@ class Replicas:
         if self.count == 1:
             with self._running(are_equal=True):
                 return run(tf.constant(0), *state)
-        pieces = [Pieces(self.runs, tuple(copy.shape[1:]), copy.dtype) for copy in self._copies]
+        pieces = [SliceStore(self.runs, tuple(copy.shape[1:]), copy.dtype) for copy in self._copies]
         # Every replica derives its seeds from the values before the first run.
         bases = [seed.read_value() for seed, _ in self._seeds]
         copies = [copy.read_value() for copy in self._copies]
@@ -177,7 +177,7 @@ class Replicas:
         )
         for p, store, copy, v in zip(pieces, stores, self._copies, self._kept):
             copy.assign(p.whole(store))
-            v.assign(p.of(p.whole(store), 0)[0])
+            v.assign(p.slice(p.whole(store), 0)[0])
         for end, (seed, _) in zip(ends, self._seeds):
             seed.assign(end)
         return state

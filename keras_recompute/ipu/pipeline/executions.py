@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from ...engine.passes import target_now
-from ...engine.pieces import Pieces
+from ...engine.slice_store import SliceStore
 from ...models.call_graph import Graph
 from .accumulation import Accumulation, accumulated_gradients, run_accumulated
 from .emulated_replicas import Replicas
@@ -167,7 +167,7 @@ def prediction_execution(model: keras.Model, pipeline: Pipeline | None, replicas
             else prediction_specs(model, feed)
         )
         pieces = [
-            Pieces(replicas.runs, (steps, *spec.shape), spec.dtype)
+            SliceStore(replicas.runs, (steps, *spec.shape), spec.dtype)
             for spec in tf.nest.flatten(specs)
         ]
 

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from ...engine.passes import target_now
-from ...engine.pieces import Pieces
+from ...engine.slice_store import SliceStore
 from .accumulation import losses_of_each, record_each, repeat
 from .emulated_replicas import Replicas
 
@@ -49,7 +49,7 @@ def predict_microbatches(
 
     They are the leaves of the predictions; ``specs`` are those of one microbatch.
     """
-    pieces = [Pieces(count, tuple(spec.shape), spec.dtype) for spec in tf.nest.flatten(specs)]
+    pieces = [SliceStore(count, tuple(spec.shape), spec.dtype) for spec in tf.nest.flatten(specs)]
 
     def microbatch(m: tf.Tensor, stores: list[Any]) -> tuple[Any, ...]:
         found = tf.nest.flatten(_predict(model, _microbatch(feed, m)))

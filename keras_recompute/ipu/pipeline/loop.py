@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from ...engine.passes import target_now
 from ...engine.passes.fence import never
-from ...engine.pieces import Pieces
+from ...engine.slice_store import SliceStore
 from ...op_names import backward_scope, forward_scope
 from .accumulation import Reduction, accumulate
 from .schedule import Schedule
@@ -58,9 +58,9 @@ class PipelineLoop:
         )
 
     @property
-    def log(self) -> Pieces:
+    def log(self) -> SliceStore:
         """The log of what ran, in order: position times ``microbatches``, plus the microbatch."""
-        return Pieces(self.schedule.positions * self.microbatches, (), tf.int32)
+        return SliceStore(self.schedule.positions * self.microbatches, (), tf.int32)
 
     def run(
         self, feed: Sequence[tf.Tensor], first: tf.Tensor, variables: Sequence[tf.Variable] = ()
@@ -117,10 +117,10 @@ class PipelineLoop:
         }
 
     @property
-    def reports(self) -> list[Pieces]:
+    def reports(self) -> list[SliceStore]:
         """The collected outputs of the last stage: in training the reported loss, else all."""
         reported = self.stages[-1].outputs[1 if self.schedule.trains else 0 :]
-        return [Pieces(self.microbatches, tuple(spec.shape), spec.dtype) for spec in reported]
+        return [SliceStore(self.microbatches, tuple(spec.shape), spec.dtype) for spec in reported]
 
     def slot(self, stage: int, variable: int) -> tuple[int, int]:
         """Return the key of an accumulator.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from ...engine.passes import target_now
-from ...engine.pieces import Pieces
+from ...engine.slice_store import SliceStore
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class Stash:
         return self._rings[value].whole(rings[value])
 
     @property
-    def _rings(self) -> list[Pieces]:
+    def _rings(self) -> list[SliceStore]:
         return [
-            Pieces(self.depth + 1, tuple(spec.shape), spec.dtype)
+            SliceStore(self.depth + 1, tuple(spec.shape), spec.dtype)
             for spec in self.specs
             if self.depth
         ]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.outline import Carried, Joined, Last, Shared, Sliced, can_be_outlined, outline
 from keras_recompute.engine.partition import Policy
-from keras_recompute.engine.pieces import dimensions
 from keras_recompute.engine.policies import save_everything, save_nothing
+from keras_recompute.engine.section_scan import Carry, Constant, FinalOutput, Scanned, StackedOutput, can_scan, scan_sections
+from keras_recompute.engine.slice_store import dimensions
 
 from .lowered import Result, assert_same, differentiate, numbers, parted
 
@@ -69,28 +69,35 @@ DRAWS = tf.Variable(0)
 STATE = numbers(BATCH, SIZE, seed=4)
 # One step more on both sides than the sections take, whose gradient must be zero.
 SEQUENCE = numbers(BATCH, 1 + SECTIONS * STEPS + 1, SIZE, seed=5)
-SLICED = Sliced(axis=1, start=1, length=STEPS)
+SLICED = Scanned(axis=1, start=1, length=STEPS)
 CASES = {
-    "joined": Case(recurrence, [STATE, SEQUENCE], [Carried(0), SLICED], [Joined(1, 1), Last(0)]),
-    "joined alone": Case(recurrence, [STATE, SEQUENCE], [Carried(0), SLICED], [Joined(1, 1)]),
-    "stacked": Case(recurrence, [STATE, SEQUENCE], [Carried(0), SLICED], [Joined(0, None), Joined(1, None)]),
-    "last of all": Case(recurrence, [STATE, SEQUENCE], [Carried(0), SLICED], [Last(0), Last(1)]),
-    "last of what is not handed on": Case(recurrence, [STATE, SEQUENCE], [Carried(0), SLICED], [Last(1)]),
-    "joined and last of one output": Case(recurrence, [STATE, SEQUENCE], [Carried(0), SLICED], [Joined(0, None), Last(0)]),
+    "joined": Case(recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [StackedOutput(1, 1), FinalOutput(0)]),
+    "joined alone": Case(recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [StackedOutput(1, 1)]),
+    "stacked": Case(recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [StackedOutput(0, None), StackedOutput(1, None)]),
+    "last of all": Case(recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [FinalOutput(0), FinalOutput(1)]),
+    "last of what is not handed on": Case(recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [FinalOutput(1)]),
+    "joined and last of one output": Case(
+        recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [StackedOutput(0, None), FinalOutput(0)]
+    ),
     "shared argument": Case(
         with_shared_argument,
         [STATE, SEQUENCE, numbers(SIZE, seed=6)],
-        [Carried(0), SLICED, Shared()],
-        [Last(0), Joined(1, 1)],
+        [Carry(0), SLICED, Constant()],
+        [FinalOutput(0), StackedOutput(1, 1)],
     ),
-    "two states": Case(two_states, [STATE, STATE * 0.5], [Carried(0), Carried(1)], [Last(0), Last(1), Joined(2, None)]),
-    "swapping states": Case(swapping_states, [STATE, STATE * 0.5], [Carried(1), Carried(0)], [Last(0), Last(1)]),
-    "no slice": Case(only_carried, [STATE], [Carried(0)], [Last(0)]),
+    "two states": Case(
+        two_states, [STATE, STATE * 0.5], [Carry(0), Carry(1)], [FinalOutput(0), FinalOutput(1), StackedOutput(2, None)]
+    ),
+    "swapping states": Case(swapping_states, [STATE, STATE * 0.5], [Carry(1), Carry(0)], [FinalOutput(0), FinalOutput(1)]),
+    "no slice": Case(only_carried, [STATE], [Carry(0)], [FinalOutput(0)]),
     "nothing carried": Case(
-        lambda x: tf.matmul(tf.tanh(tf.reshape(x, [-1, SIZE])), W), [SEQUENCE], [SLICED], [Joined(0, None)]
+        lambda x: tf.matmul(tf.tanh(tf.reshape(x, [-1, SIZE])), W), [SEQUENCE], [SLICED], [StackedOutput(0, None)]
     ),
     "sliced along the last axis": Case(
-        lambda h, x: tf.tanh(h + x), [STATE, numbers(BATCH, SECTIONS * SIZE)], [Carried(0), Sliced(1, 0, SIZE)], [Joined(0, 1)]
+        lambda h, x: tf.tanh(h + x),
+        [STATE, numbers(BATCH, SECTIONS * SIZE)],
+        [Carry(0), Scanned(1, 0, SIZE)],
+        [StackedOutput(0, 1)],
     ),
 }
 
@@ -103,9 +110,9 @@ def unrolled(case: Case, count: int):
         for s in range(count):
             inputs = []
             for role, argument in zip(case.roles, arguments, strict=True):
-                if isinstance(role, Carried):
+                if isinstance(role, Carry):
                     inputs.append(made[-1][role.output] if made else argument)
-                elif isinstance(role, Sliced):
+                elif isinstance(role, Scanned):
                     begin = role.start + s * role.length
                     inputs.append(tf.gather(argument, range(begin, begin + role.length), axis=role.axis))
                 else:
@@ -115,7 +122,7 @@ def unrolled(case: Case, count: int):
         results = []
         for request in case.requests:
             values = [outputs[request.output] for outputs in made]
-            if isinstance(request, Last):
+            if isinstance(request, FinalOutput):
                 results.append(values[-1])
             else:
                 results.append(tf.stack(values) if request.axis is None else tf.concat(values, request.axis))
@@ -124,18 +131,18 @@ def unrolled(case: Case, count: int):
     return run
 
 
-def outlined(case: Case, count: int, policy: Policy = save_nothing, at_hand=()):
+def scanned(case: Case, count: int, policy: Policy = save_nothing, at_hand=()):
     @tf.autograph.experimental.do_not_convert  # all of the engine otherwise, in a function that is traced with AutoGraph
     def run(*arguments):
         signature = []
         for role, argument in zip(case.roles, arguments, strict=True):
             shape = argument.shape.as_list()
-            if isinstance(role, Sliced):
+            if isinstance(role, Scanned):
                 shape[role.axis] = role.length
             signature.append(tf.TensorSpec(shape, argument.dtype))
         part = parted(case.section, signature, policy, at_hand=at_hand)
-        assert can_be_outlined(part)
-        return outline(
+        assert can_scan(part)
+        return scan_sections(
             part,
             arguments,
             count=count,
@@ -165,14 +172,14 @@ def plain_result():
 @pytest.mark.parametrize("name", CASES)
 def test_the_loop_equals_the_sections_unrolled(name, jit, plain_result):
     case = CASES[name]
-    ours = differentiate(outlined(case, SECTIONS), case.arguments, [W, BIAS], jit=jit)
+    ours = differentiate(scanned(case, SECTIONS), case.arguments, [W, BIAS], jit=jit)
     assert_same(ours, plain_result(name), relative=5e-6)
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 def test_saved_values_are_stored_per_section(jit, plain_result):
     case = CASES["joined"]
-    ours = differentiate(outlined(case, SECTIONS, save_everything), case.arguments, [W, BIAS], jit=jit)
+    ours = differentiate(scanned(case, SECTIONS, save_everything), case.arguments, [W, BIAS], jit=jit)
     assert_same(ours, plain_result("joined"), relative=5e-6)
 
 
@@ -180,23 +187,23 @@ def test_saved_values_are_stored_per_section(jit, plain_result):
 @pytest.mark.parametrize("name", ["joined", "stacked", "joined and last of one output"])
 def test_outputs_that_are_stored_anyway_are_at_hand(name, jit, plain_result):
     case = CASES[name]
-    stored = sorted({0} | {r.output for r in case.requests if isinstance(r, Joined)})
-    ours = differentiate(outlined(case, SECTIONS, at_hand=stored), case.arguments, [W, BIAS], jit=jit)
+    stored = sorted({0} | {r.output for r in case.requests if isinstance(r, StackedOutput)})
+    ours = differentiate(scanned(case, SECTIONS, at_hand=stored), case.arguments, [W, BIAS], jit=jit)
     assert_same(ours, plain_result(name), relative=5e-6)
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_few_sections(count):
     case = CASES["last of all"]
-    ours = differentiate(outlined(case, count), case.arguments, [W, BIAS])
+    ours = differentiate(scanned(case, count), case.arguments, [W, BIAS])
     assert_same(ours, differentiate(unrolled(case, count), case.arguments, [W, BIAS]), relative=5e-6)
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 def test_each_section_draws_its_own_mask_and_replays_it(jit):
-    case = Case(with_drawn_mask, [STATE], [Carried(0)], [Last(0), Joined(1, None)])
+    case = Case(with_drawn_mask, [STATE], [Carry(0)], [FinalOutput(0), StackedOutput(1, None)])
     DRAWS.assign(0)
-    ours = differentiate(outlined(case, SECTIONS), case.arguments, jit=jit)
+    ours = differentiate(scanned(case, SECTIONS), case.arguments, jit=jit)
     assert DRAWS.numpy() == SECTIONS, "a mask was drawn again, or too rarely"
     DRAWS.assign(0)
     assert_same(ours, differentiate(unrolled(case, SECTIONS), case.arguments, jit=jit), relative=1e-6)
@@ -217,7 +224,7 @@ def test_an_unknown_batch_size(name, jit):
 
         return run
 
-    ours = tf.function(gradients(outlined(case, SECTIONS)), input_signature=signature, jit_compile=jit, autograph=False)
+    ours = tf.function(gradients(scanned(case, SECTIONS)), input_signature=signature, jit_compile=jit, autograph=False)
     for batch in (1, 3):
         arguments = [tf.constant(a[:batch]) for a in case.arguments]
         for a, b in zip(ours(*arguments), gradients(unrolled(case, SECTIONS))(*arguments), strict=True):
@@ -226,7 +233,7 @@ def test_an_unknown_batch_size(name, jit):
 
 def test_the_gradient_of_steps_that_no_section_takes_is_zero():
     case = CASES["joined"]
-    d_sequence = differentiate(outlined(case, SECTIONS), case.arguments).gradients[1]
+    d_sequence = differentiate(scanned(case, SECTIONS), case.arguments).gradients[1]
     assert (d_sequence[:, [0, -1]] == 0).all()
     assert (d_sequence[:, 1:-1] != 0).all()
 
@@ -239,7 +246,7 @@ def test_the_program_does_not_grow_with_the_number_of_sections():
 
         def run(h, x):
             with tf.GradientTape() as tape:
-                loss = tf.add_n([tf.reduce_sum(y) for y in outlined(case, count)(h, x)])
+                loss = tf.add_n([tf.reduce_sum(y) for y in scanned(case, count)(h, x)])
             return tape.gradient(loss, [W, BIAS])
 
         function = tf.function(run, autograph=False).get_concrete_function(tf.TensorSpec(STATE.shape), sequence)
@@ -260,4 +267,4 @@ def test_the_program_does_not_grow_with_the_number_of_sections():
     ids=["fixed", "open first", "open second", "open everywhere"],
 )
 def test_what_a_loop_can_store(section, possible):
-    assert can_be_outlined(parted(section, [tf.TensorSpec((4, 4))])) is possible
+    assert can_scan(parted(section, [tf.TensorSpec((4, 4))])) is possible

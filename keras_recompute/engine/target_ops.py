@@ -82,21 +82,21 @@ def zeros_like(tensor: tf.Tensor, target: Target) -> tf.Tensor:
     return zeros(tensor.shape.as_list(), tensor.dtype, target) if is_plain else tf.zeros_like(tensor)
 
 
-def taken(whole: tf.Tensor, axis: int, begin: Number, length: int, target: Target) -> tf.Tensor:
+def slice_in_loop(whole: tf.Tensor, axis: int, begin: Number, length: int, target: Target) -> tf.Tensor:
     """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, in the loop body under construction."""
     is_outside = hasattr(whole, "graph") and whole.graph is not tf.compat.v1.get_default_graph()
     piece = target.first("slice", whole, axis, begin, length, target) if is_outside else None
-    return take(whole, axis, begin, length) if piece is None else piece
+    return dynamic_slice(whole, axis, begin, length) if piece is None else piece
 
 
-def take(whole: tf.Tensor, axis: int, begin: Number, length: int) -> tf.Tensor:
+def dynamic_slice(whole: tf.Tensor, axis: int, begin: Number, length: int) -> tf.Tensor:
     """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, which may be computed."""
     size = [-1 if d is None else d for d in whole.shape]
     size[axis] = length
     return tf.slice(whole, start_indices(axis, begin, whole.shape.rank), constant(tuple(size)))
 
 
-def written(body: Callable[..., Any], target: Target) -> Callable[..., Any]:
+def with_body_passes(body: Callable[..., Any], target: Target) -> Callable[..., Any]:
     """Return ``body``, a function that writes operations, with the passes of the target around it."""
     for around in target.at("body"):
         body = around(body)

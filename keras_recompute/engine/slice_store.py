@@ -18,13 +18,13 @@ from ..seams.tensorflow.xla import xla_dynamic_update_slice
 from .graph_constants import Number, constant, multiply, start_indices
 from .passes import target_now
 from .target import Target
-from .writing import take, zeros, zeros_like
+from .target_ops import dynamic_slice, zeros, zeros_like
 
 Dimension = Union[int, tf.Tensor]
 
 
 @dataclass(frozen=True)
-class Pieces:
+class SliceStore:
     """``count`` pieces of ``shape``, joined along ``axis``, or stacked along a new first axis where ``axis`` is None.
 
     A dimension may be a scalar tensor where it is not known before the program runs, but not the one along ``axis``.
@@ -70,14 +70,14 @@ class Pieces:
         """Return piece ``number`` of ``store``; it must have been written."""
         if isinstance(store, tf.TensorArray):
             return store.read(number)
-        return self.of(store, number)
+        return self.slice(store, number)
 
-    def of(self, whole: tf.Tensor, number: Number) -> tf.Tensor:
+    def slice(self, whole: tf.Tensor, number: Number) -> tf.Tensor:
         """Return piece ``number`` of the tensor that holds all of them."""
         if self.axis is None:
-            return tf.squeeze(take(whole, 0, number, 1), 0)
+            return tf.squeeze(dynamic_slice(whole, 0, number, 1), 0)
         length = self.shape[self.axis]
-        return take(whole, self.axis, multiply(number, length), length)
+        return dynamic_slice(whole, self.axis, multiply(number, length), length)
 
     def whole(self, store: Any) -> tf.Tensor:
         """Return all pieces as one tensor: ``(count, *shape)``, or ``shape`` with ``count`` times its size along ``axis``."""
@@ -87,13 +87,13 @@ class Pieces:
         return stacked if self.axis is None else _joined(stacked, self.axis)
 
 
-def flows(stores: Any) -> list[tf.Tensor]:
+def tensor_handles(stores: Any) -> list[tf.Tensor]:
     """Return the tensor behind each store in a nest of them."""
     return [store.flow if isinstance(store, tf.TensorArray) else store for store in tf.nest.flatten(stores)]
 
 
-def with_flows(stores: Any, tensors: Sequence[tf.Tensor]) -> Any:
-    """Return the nest of stores with ``tensors`` behind them, given as ``flows`` returns them."""
+def with_tensor_handles(stores: Any, tensors: Sequence[tf.Tensor]) -> Any:
+    """Return the nest of stores with ``tensors`` behind them, given as ``tensor_handles`` returns them."""
     pairs = zip(tf.nest.flatten(stores), tensors)
     changed = [with_flow(s, t) if isinstance(s, tf.TensorArray) else t for s, t in pairs]
     return tf.nest.pack_sequence_as(stores, changed)
@@ -105,7 +105,7 @@ def dimensions(tensor: tf.Tensor) -> tuple[Dimension, ...]:
     return tuple(static) if None not in static else tuple(tf.shape(tensor)[i] if d is None else d for i, d in enumerate(static))
 
 
-def embed(part: tf.Tensor, whole: tf.Tensor, axis: int, start: int) -> tf.Tensor:
+def pad_into(part: tf.Tensor, whole: tf.Tensor, axis: int, start: int) -> tf.Tensor:
     """Return zeros like ``whole`` with ``part`` at ``start`` along ``axis``."""
     after = whole.shape[axis] - start - part.shape[axis]
     if start == 0 and after == 0:

@@ -21,28 +21,28 @@ import tensorflow as tf
 
 from .eager import CompiledFunctions, EagerFunction
 from .gradient import Gradients, Tensors, differentiable, with_both_gradients
-from .loop_pair import LoopPair, slice_values, sparse_ports
-from .loop_roles import Carried, Joined, Last, Request, Role, Shared, Sliced, section_spec
 from .partition import Partition
-from .pieces import Dimension
 from .program import in_default_graph
+from .scan_loops import ScanLoops, slice_values, sparse_ports
+from .scan_roles import Carry, Constant, FinalOutput, Request, Role, Scanned, StackedOutput, section_spec
+from .slice_store import Dimension
 from .undifferentiable import refusing
 
 __all__ = [
-    "Carried",
-    "Joined",
-    "Last",
+    "Carry",
+    "Constant",
+    "FinalOutput",
     "Request",
     "Role",
-    "Shared",
-    "Sliced",
-    "can_be_outlined",
-    "outline",
+    "Scanned",
+    "StackedOutput",
+    "can_scan",
+    "scan_sections",
     "section_spec",
 ]
 
 
-def outline(
+def scan_sections(
     part: Partition,
     arguments: Sequence[tf.Tensor],
     *,
@@ -57,13 +57,13 @@ def outline(
 
     ``arguments`` has one tensor per argument of the section: the first section's value where the role is Carried, the
     whole tensor where it is Sliced. ``batch`` is the size of first dimensions that are not known while tracing (see
-    ``can_be_outlined``). With ``keeps_states`` the states between sections are sources of a replay where the loop stands
+    ``can_scan``). With ``keeps_states`` the states between sections are sources of a replay where the loop stands
     in a function that is recomputed itself (see ``marks.replay_source``).
     """
     if tf.executing_eagerly():
         function = _eager_loop(part, count, tuple(roles), tuple(requests), batch, name)
         return function(refusing(part.joint.trace.values(arguments), part.joint.refused))
-    loop = LoopPair(part, count, tuple(roles), tuple(requests), batch, name, keeps_states=keeps_states)
+    loop = ScanLoops(part, count, tuple(roles), tuple(requests), batch, name, keeps_states=keeps_states)
     values = [in_default_graph(value) for value in part.joint.trace.values(arguments)]
     values = refusing(values, part.joint.refused)
     return with_both_gradients(
@@ -88,7 +88,7 @@ def _eager_loop(
     """Return the loop as a function that is compiled once for a partition."""
     key = count, roles, requests, batch, name
     if key not in part.loops:
-        loop = LoopPair(part, count, roles, requests, batch, name)
+        loop = ScanLoops(part, count, roles, requests, batch, name)
 
         compiled = CompiledFunctions()
 
@@ -111,14 +111,14 @@ def _eager_loop(
     return part.loops[key]
 
 
-def can_be_outlined(part: Partition, roles: Sequence[Role] = ()) -> bool:
+def can_scan(part: Partition, roles: Sequence[Role] = ()) -> bool:
     """Whether a loop can store what the section hands on: plain tensors, unknown at most in their first dimension.
 
     And whether the first section takes the type that the others are handed, by ``roles``: in mixed precision it may take the
     model's float32 inputs, and hand on bfloat16.
     """
     trace = part.joint.trace
-    carried = [(trace.differentiable[p], trace.outputs[r.output]) for p, r in enumerate(roles) if isinstance(r, Carried)]
+    carried = [(trace.differentiable[p], trace.outputs[r.output]) for p, r in enumerate(roles) if isinstance(r, Carry)]
     if any(taken.dtype != handed_on.dtype for taken, handed_on in carried):
         return False
     # Of what all sections share, each adds slices to a sparse gradient: as many as are known.

@@ -4,7 +4,7 @@ One level keeps a state per section, and what each section saves. Two levels kee
 as a whole before its sections are, one by one. Memory then grows with the root of the number of steps of yet another
 degree, for one more forward pass per level (Chen et al. 2016, section 4.4; Griewank and Walther 2008, chapter 12.3).
 
-A group is a function like any other: it is traced, with the loop over its sections inside, and outlined in its turn.
+A group is a function like any other: it is traced, with the loop over its sections inside, and scanned in its turn.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dataclasses import replace
 import tensorflow as tf
 
 from .joint import join
-from .loop_pair import sparse_ports
 from .origin import warn_user
-from .outline import Carried, Joined, Last, Request, Role, Sliced, outline, section_spec
 from .partition import Partition, partition
 from .passes import target_now
-from .pieces import Dimension
 from .policies import save_nothing
+from .scan_loops import sparse_ports
+from .section_scan import Carry, FinalOutput, Request, Role, Scanned, StackedOutput, scan_sections, section_spec
+from .slice_store import Dimension
 from .trace import trace
 
 
-def outline_levels(
+def nested_scan(
     part: Partition,
     arguments: Sequence[tf.Tensor],
     *,
@@ -36,7 +36,7 @@ def outline_levels(
     batch: Dimension,
     name: str,
 ) -> list[tf.Tensor]:
-    """Write consecutive calls of the partitioned section as nested loops; the rest is as for ``outline``.
+    """Write consecutive calls of the partitioned section as nested loops; the rest is as for ``section_scan``.
 
     ``counts`` are the turns of the loops, outermost first: ``(4, 8)`` runs 4 groups of 8 sections.
     """
@@ -51,16 +51,16 @@ def outline_levels(
         )
         counts = [math.prod(counts)]
     if len(counts) == 1:
-        return outline(part, arguments, count=counts[0], roles=roles, requests=requests, batch=batch, name=name)
+        return scan_sections(part, arguments, count=counts[0], roles=roles, requests=requests, batch=batch, name=name)
     size = math.prod(counts[1:])
-    carried = [role.output for role in roles if isinstance(role, Carried)]
+    carried = [role.output for role in roles if isinstance(role, Carry)]
     # What a group returns: the states that its last section hands on, then what is asked for and is not among them.
-    asked = [request for request in requests if isinstance(request, Joined) or request.output not in carried]
-    returned: list[Request] = [*(Last(output) for output in carried), *dict.fromkeys(asked)]
+    asked = [request for request in requests if isinstance(request, StackedOutput) or request.output not in carried]
+    returned: list[Request] = [*(FinalOutput(output) for output in carried), *dict.fromkeys(asked)]
 
     def group(*pieces: tf.Tensor) -> list[tf.Tensor]:
-        inner = [replace(role, start=0) if isinstance(role, Sliced) else role for role in roles]
-        return outline_levels(part, pieces, counts=counts[1:], roles=inner, requests=returned, batch=batch, name=name)
+        inner = [replace(role, start=0) if isinstance(role, Scanned) else role for role in roles]
+        return nested_scan(part, pieces, counts=counts[1:], roles=inner, requests=returned, batch=batch, name=name)
 
     def number_of(request: Request) -> int:
         return carried.index(request.output) if request not in returned else returned.index(request)
@@ -68,17 +68,20 @@ def outline_levels(
     group_roles = [_of_group(role, size, carried) for role in roles]
     # Stacked outputs come stacked from each group, and are joined along that axis.
     group_requests = [
-        Joined(number_of(r), 0 if r.axis is None else r.axis) if isinstance(r, Joined) else Last(number_of(r)) for r in requests
+        StackedOutput(number_of(r), 0 if r.axis is None else r.axis)
+        if isinstance(r, StackedOutput)
+        else FinalOutput(number_of(r))
+        for r in requests
     ]
     signature = [section_spec(argument, role) for argument, role in zip(arguments, group_roles)]
-    stored = [n for n, r in enumerate(returned) if n < len(carried) or isinstance(r, Joined)]
+    stored = [n for n, r in enumerate(returned) if n < len(carried) or isinstance(r, StackedOutput)]
     whole = partition(join(trace(group, signature, target_now())), save_nothing, at_hand=stored)
     whole.forward.check()
     whole.backward.check()
-    return outline(whole, arguments, count=counts[0], roles=group_roles, requests=group_requests, batch=batch, name=name)
+    return scan_sections(whole, arguments, count=counts[0], roles=group_roles, requests=group_requests, batch=batch, name=name)
 
 
 def _of_group(role: Role, size: int, carried: Sequence[int]) -> Role:
-    if isinstance(role, Carried):
-        return Carried(carried.index(role.output))
-    return replace(role, length=role.length * size) if isinstance(role, Sliced) else role
+    if isinstance(role, Carry):
+        return Carry(carried.index(role.output))
+    return replace(role, length=role.length * size) if isinstance(role, Scanned) else role

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.boundaries import Boundaries
-from keras_recompute.engine.outline import Carried, Last
+from keras_recompute.engine.carry_store import CarryStore
 from keras_recompute.engine.passes import target_now
+from keras_recompute.engine.section_scan import Carry, FinalOutput
 from keras_recompute.liveness import profile
 
 from .lowered import numbers
-from .test_outline import Case, outlined
+from .test_section_scan import Case, scanned
 
 BATCH, SIZE = 8, 64
 
@@ -21,7 +21,7 @@ BATCH, SIZE = 8, 64
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_every_section_is_entered_and_left_by_its_own_state(count, jit):
     states = np.arange(count + 1, dtype=np.float32)[:, None] * np.ones((1, SIZE), np.float32)
-    boundaries = Boundaries(count, (SIZE,), tf.float32)
+    boundaries = CarryStore(count, (SIZE,), tf.float32)
 
     @tf.function(jit_compile=jit, autograph=False)
     def run(states):
@@ -30,19 +30,19 @@ def test_every_section_is_entered_and_left_by_its_own_state(count, jit):
 
         _, store = tf.while_loop(lambda s, _: s < count, body, (0, boundaries.empty(target_now())), maximum_iterations=count)
         sections = [tf.constant(s) for s in reversed(range(count))]
-        entering = [boundaries.entering(store, s, states[0]) for s in sections]
-        return entering, [boundaries.leaving(store, s, states[count]) for s in sections]
+        carry_in = [boundaries.carry_in(store, s, states[0]) for s in sections]
+        return carry_in, [boundaries.carry_out(store, s, states[count]) for s in sections]
 
-    entering, leaving = run(tf.constant(states))
-    np.testing.assert_array_equal(entering, states[:-1][::-1])
-    np.testing.assert_array_equal(leaving, states[1:][::-1])
+    carry_in, carry_out = run(tf.constant(states))
+    np.testing.assert_array_equal(carry_in, states[:-1][::-1])
+    np.testing.assert_array_equal(carry_out, states[1:][::-1])
 
 
 @pytest.mark.parametrize("count", [3, 6])
 def test_a_compiled_loop_stores_one_state_per_boundary(count):
     """Neither the argument of the first section nor the result of the last one is stored again."""
     weight = tf.Variable(numbers(SIZE, SIZE, seed=1) * 0.1)
-    run = outlined(Case(lambda h: tf.tanh(tf.matmul(h, weight)), [], [Carried(0)], [Last(0)]), count)
+    run = scanned(Case(lambda h: tf.tanh(tf.matmul(h, weight)), [], [Carry(0)], [FinalOutput(0)]), count)
 
     def step(h):
         with tf.GradientTape() as tape:

@@ -9,26 +9,26 @@ import tensorflow as tf
 
 from ..graph_traversal import reachable
 from ..op_names import backward_scope, forward_scope
-from .boundaries import Boundaries
+from .carry_store import CarryStore
 from .gradient import Gradients, Tensors
 from .graph_constants import add, multiply
 from .higher import of_outputs
-from .loop_roles import Carried, Joined, Last, Request, Role, Shared, Sliced
 from .lower import recalled
 from .marks import replay_source
 from .partition import Partition
 from .passes import target_now
-from .pieces import Dimension, Pieces, embed, flows, with_flows
+from .scan_roles import Carry, Constant, FinalOutput, Request, Role, Scanned, StackedOutput
+from .slice_store import Dimension, SliceStore, pad_into, tensor_handles, with_tensor_handles
 from .sparse_gradients import Gradient, dense, values_and_rows
 from .sparse_gradients import slices as indexed_slices
 from .target import Target
+from .target_ops import slice_in_loop, with_body_passes, zeros, zeros_like
 from .undifferentiable import with_zeros
-from .writing import taken, written, zeros, zeros_like
 
 
 def sparse_ports(part: Partition, roles: Sequence[Role]) -> list[int]:
     """Return the ports whose gradient by the whole loop is sparse: those that all sections share."""
-    return [p for p in part.joint.rows if p >= len(roles) or isinstance(roles[p], Shared)]
+    return [p for p in part.joint.rows if p >= len(roles) or isinstance(roles[p], Constant)]
 
 
 def slice_values(part: Partition, port: int) -> tf.Tensor:
@@ -36,8 +36,8 @@ def slice_values(part: Partition, port: int) -> tf.Tensor:
     return part.joint.gradient_tensors[part.joint.produced.index(port)]
 
 
-class LoopPair:
-    """The forward and the backward loop over ``count`` equal sections; see ``outline``."""
+class ScanLoops:
+    """The forward and the backward loop over ``count`` equal sections; see ``section_scan``."""
 
     def __init__(
         self,
@@ -53,17 +53,17 @@ class LoopPair:
         trace = part.joint.trace
         self.batch = batch
         self.part, self.count, self.requests, self.name = part, count, requests, name
-        self.roles = roles + (Shared(),) * (len(trace.ports) - len(roles))
+        self.roles = roles + (Constant(),) * (len(trace.ports) - len(roles))
         # port number -> number of the output that feeds it in the next section
-        self.carried = {p: r.output for p, r in enumerate(self.roles) if isinstance(r, Carried)}
+        self.carried = {p: r.output for p, r in enumerate(self.roles) if isinstance(r, Carry)}
         self.boundaries = [
-            Boundaries(count, self._shape(trace.outputs[o]), trace.outputs[o].dtype) for o in self.carried.values()
+            CarryStore(count, self._shape(trace.outputs[o]), trace.outputs[o].dtype) for o in self.carried.values()
         ]
         self.saved = [self._pieces(count, value) for value in part.saved]
-        asked = [r for r in requests if isinstance(r, Joined)]
+        asked = [r for r in requests if isinstance(r, StackedOutput)]
         self.joined = {r.output: self._pieces(count, trace.outputs[r.output], r.axis) for r in asked}
         # outputs of which only the last section's is asked for, and that no section hands on
-        self.final = [r.output for r in requests if isinstance(r, Last) and r.output not in self.carried.values()]
+        self.final = [r.output for r in requests if isinstance(r, FinalOutput) and r.output not in self.carried.values()]
         self._keeps_states = keeps_states
         self._stores: list[Any] = []  # as ``results`` has made them, of which it returns the tensors
 
@@ -73,18 +73,18 @@ class LoopPair:
         if self._keeps_states:
             states = zip(self.boundaries, self._stores[0])
             self._stores[0] = [replay_source(b.whole(store)) for b, store in states]
-        return [*results, *flows(self._stores)]
+        return [*results, *tensor_handles(self._stores)]
 
     def gradient(self, values: Tensors, made: Tensors, result_gradients: Sequence[tf.Tensor | None]) -> Gradients:
         """Write the backward loop; ``made`` is what ``results`` returned."""
-        stores = with_flows(self._stores, made[len(self.requests) :])
+        stores = with_tensor_handles(self._stores, made[len(self.requests) :])
         found = self.backward(values, stores, result_gradients, target_now())
         return with_zeros(found, values, self.part.joint.refused)
 
     def again(self, values: Tensors, made: Tensors) -> list[tf.Tensor]:
         """Return the results section by section, to be differentiated more than once."""
         n_results = len(self.requests)
-        stores = with_flows(self._stores, made[n_results:])
+        stores = with_tensor_handles(self._stores, made[n_results:])
         return self.recalled(values, made[:n_results], stores, target_now())
 
     def forward(self, values: Sequence[tf.Tensor], target: Target) -> tuple[Any, ...]:
@@ -109,14 +109,14 @@ class LoopPair:
         final = [self._no(o, target) for o in self.final]
         _, states, boundaries, saved, joined, final = tf.while_loop(
             lambda s, *_: s < count,
-            written(body, target),
+            with_body_passes(body, target),
             (tf.constant(0), states, boundaries, saved, joined, final),
             maximum_iterations=count,
             parallel_iterations=1,
         )
         last = dict(zip((*self.carried.values(), *self.final), (*states, *final)))
         whole = {o: p.whole(store) for (o, p), store in zip(self.joined.items(), joined)}
-        results = [whole[r.output] if isinstance(r, Joined) else last[r.output] for r in self.requests]
+        results = [whole[r.output] if isinstance(r, StackedOutput) else last[r.output] for r in self.requests]
         return results, boundaries, states, saved, dict(zip(self.joined, joined))
 
     def backward(
@@ -137,20 +137,20 @@ class LoopPair:
         boundaries, ends, saved, joined = stores
         sliced = {
             p: role for p, role in enumerate(self.roles)
-            if p in joint.produced and isinstance(role, Sliced)
+            if p in joint.produced and isinstance(role, Scanned)
         }  # fmt: skip
         pieces = [self._pieces(count, joint.trace.differentiable[p], role.axis) for p, role in sliced.items()]
         sparse = sparse_ports(part, self.roles)
         # Per section the values of its slices, and the rows that they belong to.
         per_section = [t for p in sparse for t in (slice_values(part, p), joint.rows[p])]
         slice_pieces = [self._pieces(count, t) for t in per_section]
-        shared = [p for p in joint.produced if isinstance(self.roles[p], Shared) and p not in sparse]
+        shared = [p for p in joint.produced if isinstance(self.roles[p], Constant) and p not in sparse]
         outgoing = [o for o, dy in enumerate(joint.output_gradients) if dy is not None]
 
         def body(s: tf.Tensor, state_gradients: Any, piece_gradients: Any, slices: Any, sums: Any) -> tuple[Any, ...]:
             with tf.name_scope("checkpoint"):
                 firsts = [values[p] for p in self.carried]
-                states = [b.entering(store, s, first) for b, store, first in zip(self.boundaries, boundaries, firsts)]
+                states = [b.carry_in(store, s, first) for b, store, first in zip(self.boundaries, boundaries, firsts)]
                 stored = [p.get(store, s) for p, store in zip(self.saved, saved)]
                 kept = self._kept_outputs(s, boundaries, ends, joined)
             incoming = [self._incoming(o, s, state_gradients, result_gradients, target) for o in outgoing]
@@ -176,13 +176,13 @@ class LoopPair:
             [zeros_like(values[p], target) for p in shared],
         )
         _, state_gradients, piece_gradients, slices, sums = tf.while_loop(
-            lambda s, *_: s >= 0, written(body, target), start, maximum_iterations=count, parallel_iterations=1
+            lambda s, *_: s >= 0, with_body_passes(body, target), start, maximum_iterations=count, parallel_iterations=1
         )
         gradients: list[Gradient | None] = [None] * len(values)
         for p, gradient in (*zip(self.carried, state_gradients), *zip(shared, sums)):
             gradients[p] = gradient if p in joint.produced else None
         for (p, role), piece, store in zip(sliced.items(), pieces, piece_gradients):
-            gradients[p] = embed(piece.whole(store), values[p], role.axis, role.start)
+            gradients[p] = pad_into(piece.whole(store), values[p], role.axis, role.start)
         for number, p in enumerate(sparse):
             pair = slice(2 * number, 2 * number + 2)
             found, rows = (_flat(p.whole(store)) for p, store in zip(slice_pieces[pair], slices[pair]))
@@ -217,7 +217,7 @@ class LoopPair:
     ) -> list[tf.Tensor]:
         """Return ``results`` section by section, not in a loop, so that they can be differentiated more than once."""
         boundaries, ends, saved, joined = stores
-        last = {r.output: result for r, result in zip(self.requests, results) if isinstance(r, Last)}
+        last = {r.output: result for r, result in zip(self.requests, results) if isinstance(r, FinalOutput)}
         sections: list[list[tf.Tensor]] = []
         for s in range(self.count):
             states = [sections[-1][o] for o in self.carried.values()] if sections else [values[p] for p in self.carried]
@@ -233,7 +233,7 @@ class LoopPair:
 
     def _requested(self, request: Request, sections: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
         made = [outputs[request.output] for outputs in sections]
-        if isinstance(request, Last):
+        if isinstance(request, FinalOutput):
             return made[-1]
         return tf.stack(made) if request.axis is None else tf.concat(made, request.axis)
 
@@ -243,10 +243,10 @@ class LoopPair:
         state_of = dict(zip(self.carried, states))
         inputs = []
         for p, (role, value) in enumerate(zip(self.roles, values)):
-            if isinstance(role, Carried):
+            if isinstance(role, Carry):
                 inputs.append(state_of[p])
-            elif isinstance(role, Sliced):
-                inputs.append(taken(value, role.axis, add(multiply(s, role.length), role.start), role.length, target))
+            elif isinstance(role, Scanned):
+                inputs.append(slice_in_loop(value, role.axis, add(multiply(s, role.length), role.start), role.length, target))
             else:
                 inputs.append(value)
         return inputs
@@ -261,7 +261,7 @@ class LoopPair:
     def _left(self, s: tf.Tensor, boundaries: Sequence[Any], ends: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
         """Return by their numbers the outputs that section s hands on, of the last section those at the end of the loop."""
         outputs = self.carried.values()
-        return {o: b.leaving(store, s, end) for o, b, store, end in zip(outputs, self.boundaries, boundaries, ends)}
+        return {o: b.carry_out(store, s, end) for o, b, store, end in zip(outputs, self.boundaries, boundaries, ends)}
 
     def _incoming(
         self,
@@ -276,8 +276,8 @@ class LoopPair:
         for request, gradient in zip(self.requests, result_gradients):
             if gradient is None:
                 continue
-            if isinstance(request, Joined) and request.output == output:
-                parts.append(self.joined[output].of(gradient, s))
+            if isinstance(request, StackedOutput) and request.output == output:
+                parts.append(self.joined[output].slice(gradient, s))
             elif request.output == output and output in self.final:
                 parts.append(tf.where(s == self.count - 1, gradient, tf.zeros([], gradient.dtype)))
         if not parts:  # nobody reads it
@@ -286,11 +286,11 @@ class LoopPair:
 
     def _last_gradient(self, output: int, zero: tf.Tensor, result_gradients: Sequence[tf.Tensor | None]) -> tf.Tensor:
         asked = zip(self.requests, result_gradients)
-        wanted = [g for request, g in asked if request == Last(output) and g is not None]
+        wanted = [g for request, g in asked if request == FinalOutput(output) and g is not None]
         return tf.add_n(wanted) if wanted else zero
 
-    def _pieces(self, count: int, value: tf.Tensor, axis: int | None = None) -> Pieces:
-        return Pieces(count, self._shape(value), value.dtype, axis)
+    def _pieces(self, count: int, value: tf.Tensor, axis: int | None = None) -> SliceStore:
+        return SliceStore(count, self._shape(value), value.dtype, axis)
 
     def _no(self, output: int, target: Target) -> tf.Tensor:
         """Return zeros in place of an output or of its gradient."""

@@ -12,12 +12,12 @@ from typing import Any
 import tensorflow as tf
 
 from .graph_constants import memoized_op
-from .pieces import Dimension, Pieces
+from .slice_store import Dimension, SliceStore
 from .target import Target
 
 
 @dataclass(frozen=True)
-class Boundaries:
+class CarryStore:
     """Where one state, of ``shape``, is kept at every boundary between ``count`` sections."""
 
     count: int
@@ -25,11 +25,11 @@ class Boundaries:
     dtype: tf.DType
 
     @property
-    def _pieces(self) -> Pieces:
-        return Pieces(max(self.count - 1, 1), self.shape, self.dtype)
+    def _pieces(self) -> SliceStore:
+        return SliceStore(max(self.count - 1, 1), self.shape, self.dtype)
 
     def empty(self, target: Target) -> Any:
-        """Return a store for ``put``, as ``Pieces.empty`` does."""
+        """Return a store for ``put``, as ``SliceStore.empty`` does."""
         return self._pieces.empty(target)
 
     def put(self, store: Any, s: tf.Tensor, state: tf.Tensor) -> Any:
@@ -37,17 +37,17 @@ class Boundaries:
         # What enters the first section lies where the first boundary belongs, and is overwritten by it.
         return self._pieces.put(store, memoized_op(_before, s), state)
 
-    def entering(self, store: Any, s: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+    def carry_in(self, store: Any, s: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
         """Return the state that enters section ``s``; of the first one that is ``first``."""
         return tf.where(memoized_op(tf.greater, s, 0), self._pieces.get(store, memoized_op(_before, s)), first)
 
-    def leaving(self, store: Any, s: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+    def carry_out(self, store: Any, s: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
         """Return the state that leaves section ``s``; of the last one that is ``last``."""
         boundary = memoized_op(tf.minimum, s, self._pieces.count - 1)
         return tf.where(memoized_op(tf.less, s, self.count - 1), self._pieces.get(store, boundary), last)
 
     def whole(self, store: Any) -> tf.Tensor:
-        """Return the states at all boundaries as one tensor, from which ``entering`` and ``leaving`` read too."""
+        """Return the states at all boundaries as one tensor, from which ``carry_in`` and ``carry_out`` read too."""
         return self._pieces.whole(store)
 
 

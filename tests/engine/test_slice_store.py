@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.engine.passes import target_now
-from keras_recompute.engine.pieces import Pieces, dimensions, embed
-from keras_recompute.engine.writing import take
+from keras_recompute.engine.slice_store import SliceStore, dimensions, pad_into
+from keras_recompute.engine.target_ops import dynamic_slice
 
 from .lowered import numbers
 
@@ -24,7 +24,7 @@ def test_pieces_written_backwards_come_out_in_their_places(axis, jit):
     if axis is not None:
         shape[axis] //= count
     all_pieces = [numbers(*shape, seed=s) for s in range(count)]
-    pieces = Pieces(count, tuple(shape), tf.float32, axis)
+    pieces = SliceStore(count, tuple(shape), tf.float32, axis)
 
     @tf.function(jit_compile=jit, autograph=False)
     def run(stacked):
@@ -33,7 +33,7 @@ def test_pieces_written_backwards_come_out_in_their_places(axis, jit):
 
         _, store = tf.while_loop(lambda s, _: s >= 0, body, (count - 1, pieces.empty(target_now())), maximum_iterations=count)
         whole = pieces.whole(store)
-        return whole, pieces.get(store, 1), pieces.of(whole, tf.constant(1))
+        return whole, pieces.get(store, 1), pieces.slice(whole, tf.constant(1))
 
     whole, second, second_of_whole = run(tf.constant(np.stack(all_pieces)))
     expected = np.stack(all_pieces) if axis is None else np.concatenate(all_pieces, axis)
@@ -47,12 +47,12 @@ def test_pieces_written_backwards_come_out_in_their_places(axis, jit):
 def test_a_whole_tensor_is_read_piece_by_piece(axis, jit):
     """``full`` and ``whole`` are each other's inverse, and a piece is overwritten without touching the others."""
     count, shape = {None: (2, (6, 5)), 0: (2, (1, 6, 5)), 1: (3, (2, 2, 5)), 2: (5, (2, 6, 1))}[axis]
-    pieces = Pieces(count, shape, tf.float32, axis)
+    pieces = SliceStore(count, shape, tf.float32, axis)
 
     @tf.function(jit_compile=jit, autograph=False)
     def run(whole):
         store = pieces.full(whole, target_now())
-        return pieces.get(store, 1), pieces.whole(pieces.full(whole, target_now())), pieces.of(whole, 0)
+        return pieces.get(store, 1), pieces.whole(pieces.full(whole, target_now())), pieces.slice(whole, 0)
 
     second, again, first = run(tf.constant(WHOLE))
     expected = WHOLE if axis is None else np.split(WHOLE, count, axis)
@@ -65,10 +65,10 @@ def test_a_whole_tensor_is_read_piece_by_piece(axis, jit):
 def test_a_batch_that_is_not_known_while_tracing(jit):
     @tf.function(input_signature=[tf.TensorSpec((None, 6, 5))], jit_compile=jit, autograph=False)
     def run(whole):
-        pieces = Pieces(3, (dimensions(whole)[0], 2, 5), tf.float32, 1)
+        pieces = SliceStore(3, (dimensions(whole)[0], 2, 5), tf.float32, 1)
         store = pieces.empty(target_now())
         for s in range(3):
-            store = pieces.put(store, s, pieces.of(whole, 2 - s))
+            store = pieces.put(store, s, pieces.slice(whole, 2 - s))
         return pieces.whole(store)
 
     for batch in (1, 2):
@@ -79,8 +79,8 @@ def test_a_batch_that_is_not_known_while_tracing(jit):
 @pytest.mark.parametrize(("axis", "start", "length"), [(0, 1, 1), (1, 0, 6), (1, 2, 3), (2, 4, 1)])
 def test_embed_puts_a_part_where_take_found_it(axis, start, length):
     whole = tf.constant(WHOLE)
-    part = take(whole, axis, start, length)
-    back = embed(part, whole, axis, start).numpy()
+    part = dynamic_slice(whole, axis, start, length)
+    back = pad_into(part, whole, axis, start).numpy()
     mask = np.zeros_like(WHOLE)
     index = [slice(None)] * 3
     index[axis] = slice(start, start + length)
@@ -90,7 +90,7 @@ def test_embed_puts_a_part_where_take_found_it(axis, start, length):
 
 def test_embedding_the_whole_costs_nothing():
     whole = tf.constant(WHOLE)
-    assert embed(whole, whole, 1, 0) is whole
+    assert pad_into(whole, whole, 1, 0) is whole
 
 
 def test_dimensions_are_numbers_where_they_are_known():

@@ -9,14 +9,14 @@ import tensorflow as tf
 
 
 @dataclass(frozen=True)
-class Carried:
+class Carry:
     """An argument that section s receives from section s - 1: that section's output number ``output``."""
 
     output: int
 
 
 @dataclass(frozen=True)
-class Sliced:
+class Scanned:
     """An argument of which section s takes the steps from ``start + s * length`` along ``axis``."""
 
     axis: int
@@ -25,32 +25,32 @@ class Sliced:
 
 
 @dataclass(frozen=True)
-class Shared:
+class Constant:
     """An argument that is the same for all sections."""
 
 
 @dataclass(frozen=True)
-class Last:
+class FinalOutput:
     """Ask for output number ``output`` of the last section."""
 
     output: int
 
 
 @dataclass(frozen=True)
-class Joined:
+class StackedOutput:
     """Ask for output number ``output`` of all sections, concatenated along ``axis``, or stacked where it is None."""
 
     output: int
     axis: int | None
 
 
-Role = Union[Carried, Sliced, Shared]
-Request = Union[Last, Joined]
+Role = Union[Carry, Scanned, Constant]
+Request = Union[FinalOutput, StackedOutput]
 
 
 def section_spec(argument: tf.Tensor, role: Role) -> tf.TensorSpec:
     """Return the type and shape in which a section sees ``argument``: of a Sliced one, its share."""
     shape = argument.shape.as_list()
-    if isinstance(role, Sliced):
+    if isinstance(role, Scanned):
         shape[role.axis] = role.length
     return tf.TensorSpec(shape, argument.dtype)
