@@ -1,5 +1,6 @@
 from . import compat, distribute, engine, errors, ipu, layers, liveness, models, planning, report
 from .engine import policies
+from .engine.annotations import checkpoint_name
 from .engine.inspection import (
     forward_backward,
     print_forward_backward,
@@ -7,7 +8,6 @@ from .engine.inspection import (
     replay_count,
     saved_residuals,
 )
-from .engine.marks import checkpoint_name
 from .engine.scopes import keep_scope, recompute_scope
 from .engine.update_order import updates_in_backward
 from .layers.attention import MultiHeadAttention

@@ -23,16 +23,16 @@ from ..seams.keras.call_context import is_symbolic
 from ..seams.tensorflow import autograph
 from ..seams.tensorflow.function_bodies import trace_bodies_within
 from ..seams.tensorflow.tensors import is_eager
-from .advice import advise, advise_dissolved, check_names
 from .arguments import Arguments, Results
 from .call_signature import FlatCall, IdentityKey, check_arguments, flatten_call, is_known_here, parameters_of
 from .closures import Callee
+from .custom_vjp import ForwardModeError, in_vectorized_map
+from .diagnostics import advise, check_names, warn_vectorized
 from .frozen_variables import frozen_ports
-from .gradient import ForwardModeError, is_dissolved
-from .joint import join
+from .joint_graph import join
 from .leaked_tensors import replace_leaked
 from .losses import Losses
-from .lower import lower
+from .lowering import lower
 from .object_state import dependencies_of, stateful_objects
 from .partition import Partition, partition
 from .passes import target_now
@@ -148,8 +148,8 @@ class Checkpointed:
         check_arguments(given, function=self.__name__, parameters=lambda: parameters_of(callee.function))
         if is_symbolic():  # no values, no gradients, and layers make their weights
             return converted(self.__wrapped__)(*args, **kwargs)
-        if is_dissolved():
-            advise_dissolved(f"the checkpoint of {self.__name__!r}")
+        if in_vectorized_map():
+            warn_vectorized(f"the checkpoint of {self.__name__!r}")
             return converted(self.__wrapped__)(*args, **kwargs)
         tensors = [*given.tensors, *callee.tensors]
         signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
@@ -228,8 +228,8 @@ class Checkpointed:
         check_names(self.policy, traced, name)
         uses = callee_uses(callee, given)
         replace_leaked(uses, traced.graph, name=name)
-        unasked = frozen_ports(traced, uses)
-        part = partition(join(traced, unasked=unasked), self.policy)
+        gradient_unused = frozen_ports(traced, uses)
+        part = partition(join(traced, gradient_unused=gradient_unused), self.policy)
         self.advise(part, self.policy, name)
         return Built(part, results[0], losses, updates)
 

@@ -27,8 +27,8 @@ from ..seams.keras.layers import mask_of
 from ..seams.tensorflow.tensors import is_trackable
 from .call_signature import IdentityKey, is_known_here, static_key
 from .containers import attributes_of, has_own_attributes
-from .origin import warn_user
 from .program_cache import ProgramCache, cache_for
+from .source_location import warn_user
 
 _ATTRIBUTE = "_keras_recompute_closures"
 _SMALL = 256  # things that an object holds which is looked at in every call

@@ -1,12 +1,12 @@
 """Looking at a function as the engine sees it: what it keeps, what it repeats, and its two programs."""
 
-from .listing import Equation, ForwardBackward, Listing, Value, forward_backward, print_forward_backward, replay_count
+from .program_text import Equation, ForwardBackward, ProgramText, Value, forward_backward, print_forward_backward, replay_count
 from .residuals import Residual, print_saved_residuals, residuals, saved_residuals
 
 __all__ = [
     "Equation",
     "ForwardBackward",
-    "Listing",
+    "ProgramText",
     "Residual",
     "Value",
     "forward_backward",

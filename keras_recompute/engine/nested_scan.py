@@ -15,14 +15,14 @@ from dataclasses import replace
 
 import tensorflow as tf
 
-from .joint import join
-from .origin import warn_user
+from .joint_graph import join
 from .partition import Partition, partition
 from .passes import target_now
 from .policies import save_nothing
 from .scan_loops import sparse_ports
 from .section_scan import Carry, FinalOutput, Request, Role, Scanned, StackedOutput, scan_sections, section_spec
 from .slice_store import Dimension
+from .source_location import warn_user
 from .trace import trace
 
 
@@ -75,7 +75,7 @@ def nested_scan(
     ]
     signature = [section_spec(argument, role) for argument, role in zip(arguments, group_roles)]
     stored = [n for n, r in enumerate(returned) if n < len(carried) or isinstance(r, StackedOutput)]
-    whole = partition(join(trace(group, signature, target_now())), save_nothing, at_hand=stored)
+    whole = partition(join(trace(group, signature, target_now())), save_nothing, kept_by_caller=stored)
     whole.forward.check()
     whole.backward.check()
     return scan_sections(whole, arguments, count=counts[0], roles=group_roles, requests=group_requests, batch=batch, name=name)

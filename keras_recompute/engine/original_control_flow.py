@@ -12,9 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from .by_value import BRANCHES
 from .graph_state import graph_state
-from .kinds import LOOPS
+from .op_sets import LOOPS
+from .variables_by_value import BRANCHES
 
 _DEFINITIONS = "_keras_recompute_as_traced"
 

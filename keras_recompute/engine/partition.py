@@ -1,6 +1,6 @@
 """Steps 3 and 4 of the engine: split the joint graph into a forward and a backward program, and check both.
 
-What is saved between them is decided in ``decisions``. The backward program is then handed to the passes of the target.
+What is saved between them is decided in ``residual_choice``. The backward program is then handed to the passes of the target.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from .decisions import found_by_equality, residuals, saved_values
-from .joint import Joint
-from .kinds import CHEAP, ELEMENTWISE, LOOPS, is_compared
-from .marks import copies, is_alternative, original
+from .annotations import alias_source, aliases, is_alternative
+from .joint_graph import JointGraph
+from .op_sets import CHEAP, ELEMENTWISE, LOOPS, is_compared
 from .policies import Decision, Policy, save_everything
 from .program import GraphProgram, operations_between, program_between
 from .renames import Renames
+from .residual_choice import read_by_equality, residuals, saved_values
 from .sparse_gradients import Gradient
-from .split import Written, split_last
 from .target_ops import CheapReplay
 from .trace import Port
+from .two_stage_program import Written, split_last_stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Partition:
     """The two programs of a function.
 
     ``forward`` takes the ports of the trace and returns the outputs, then the saved values. ``backward`` takes the ports,
-    the saved values, the outputs whose numbers are in ``at_hand``, then the output gradients; it returns the
+    the saved values, the outputs whose numbers are in ``kept_by_caller``, then the output gradients; it returns the
     ``gradient_tensors`` of the joint graph. ``rows`` takes all of these but the output gradients, and returns the rows of
     sparse gradients; it is None where there are none. ``offloaded`` are the numbers of the saved values that wait on the host.
 
@@ -39,17 +39,17 @@ class Partition:
     repeats nothing but arithmetic, which the target itself decided (see ``target_ops.fenced``).
     """
 
-    joint: Joint
+    joint: JointGraph
     forward: GraphProgram
     backward: GraphProgram
     saved: tuple[tf.Tensor, ...]
     offloaded: frozenset[int]
-    at_hand: tuple[int, ...]
+    kept_by_caller: tuple[int, ...]
     gradient: Written
     rows: GraphProgram | None = None
     begun: GraphProgram | None = None
     cheap: CheapReplay | None = None
-    # Made on first use: the derivative and the parts for some outputs (see ``higher``), and what runs it eagerly.
+    # Made on first use: the derivative and the parts for some outputs (see ``higher_order``), and what runs it eagerly.
     higher: list[Partition] = field(default_factory=list, repr=False)
     for_outputs: dict[tuple[int, ...], Partition] = field(default_factory=dict, repr=False)
     eager: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -76,7 +76,7 @@ class Partition:
         """Write what is left of the backward program, fed by what ``begin`` returned; the rest as for ``backpropagate``."""
         return self.gradient.write(values)
 
-    def standing_for(self, variables: Sequence[tf.Variable], handles: Mapping[int, tf.Tensor], renames: Renames) -> Partition:
+    def rebound_to(self, variables: Sequence[tf.Variable], handles: Mapping[int, tf.Tensor], renames: Renames) -> Partition:
         """Return the partition of a function that differs in its variables alone.
 
         ``variables`` are those of that function, in the order of the trace, ``handles`` their handles by the identities of
@@ -84,7 +84,7 @@ class Partition:
         """
 
         def standing(program: Any) -> Any:
-            return program.standing_for(handles, renames)
+            return program.rebound_to(handles, renames)
 
         given = tuple((placeholder, handles[id(external)]) for placeholder, external in self.joint.trace.handles)
         return replace(
@@ -107,18 +107,20 @@ class Partition:
         return tuple(op for op in self.backward.operations if op not in self.joint.backward and op.type != "Const")
 
 
-def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (), replays_all: bool = False) -> Partition:
+def partition(
+    joint: JointGraph, policy: Policy | None, *, kept_by_caller: Sequence[int] = (), replays_all: bool = False
+) -> Partition:
     """Split ``joint`` by ``policy`` (see ``policies``) into two programs that have passed the check.
 
     Without a policy the target's own holds, or all is saved that a gradient reads.
-    ``at_hand`` are the numbers of the outputs that the caller keeps until the backward pass for reasons of its own. With
+    ``kept_by_caller`` are the numbers of the outputs that the caller keeps until the backward pass for reasons of its own. With
     ``replays_all`` nothing is saved but what may not run twice, whatever the policy, scopes and shapes. Raises
     InvalidProgramError where a program does not fit together.
     """
     trace = joint.trace
-    at_hand = tuple(o for o in at_hand if not found_by_equality(trace.outputs[o], joint))
+    kept_by_caller = tuple(o for o in kept_by_caller if not read_by_equality(trace.outputs[o], joint))
     given = {t.ref() for port in trace.ports for t in port} | {placeholder.ref() for placeholder, _ in trace.handles}
-    kept = tuple(port_of(trace.outputs[o], given) for o in at_hand)
+    kept = tuple(port_of(trace.outputs[o], given) for o in kept_by_caller)
     incoming = tuple((dy,) for dy in joint.output_gradients if dy is not None)
 
     gradients, rows = joint.gradient_tensors, tuple(joint.rows.values())
@@ -140,14 +142,14 @@ def partition(joint: Joint, policy: Policy | None, *, at_hand: Sequence[int] = (
     forward_ports = (*trace.ports, *(port_of(t, given) for t in saved), *kept)
     backward = program_between(trace, (*forward_ports, *incoming), gradients, replays=replays)
     offloaded = frozenset(n for n, (_, decision) in enumerate(decided) if decision is Decision.OFFLOAD)
-    found = Partition(joint, forward, backward, saved, offloaded, at_hand, backward)
+    found = Partition(joint, forward, backward, saved, offloaded, kept_by_caller, backward)
     if rows:
         found = replace(found, rows=program_between(trace, forward_ports, rows, replays=replays))
     cheap = _cheap(found) if is_targets_own else None
     begun = None if cheap else trace.target.first("begin", backward, joint)  # there is no branch around what is cheap
     gradient: Written = begun.rest if begun else backward
     for split in trace.target.at("backward"):
-        gradient = split_last(gradient, functools.partial(split, joint=joint))
+        gradient = split_last_stage(gradient, functools.partial(split, joint=joint))
     return replace(found, gradient=gradient, begun=begun and begun.first, cheap=cheap)
 
 
@@ -167,14 +169,14 @@ def _cheap(part: Partition) -> CheapReplay | None:
     variables = range(len(trace.arguments), len(trace.arguments) + len(trace.variables))
     produced = part.joint.produced
     handed_on = tuple(n for n, port in enumerate(produced) if port not in variables)
-    finished = tuple(n for n, port in enumerate(produced) if port in variables and port not in part.joint.unasked)
+    finished = tuple(n for n, port in enumerate(produced) if port in variables and port not in part.joint.gradient_unused)
     return CheapReplay(read, handed_on, finished)
 
 
-def _is_made_anyway(mark: tf.Operation, operations: Sequence[tf.Operation], joint: Joint) -> bool:
-    """Whether the alternative of a ``cheaper_alone`` needs no loop but those among ``operations``."""
+def _is_made_anyway(mark: tf.Operation, operations: Sequence[tf.Operation], joint: JointGraph) -> bool:
+    """Whether the alternative of a ``inference_alternative`` needs no loop but those among ``operations``."""
     _, alternative, *given = mark.inputs
-    if given:  # a ``cheaper_replay``, which is for the backward pass
+    if given:  # a ``replay_alternative``, which is for the backward pass
         return False
     needed = operations_between([alternative], joint.trace.ports, joint.trace.handles)
     return all(op in operations for op in needed if op.type in LOOPS)
@@ -182,4 +184,4 @@ def _is_made_anyway(mark: tf.Operation, operations: Sequence[tf.Operation], join
 
 def port_of(value: tf.Tensor, given: set[Any]) -> Port:
     """Return ``value`` and its copies, except those that are given anyway."""
-    return tuple(t for t in copies(original(value)) if t is value or t.ref() not in given)
+    return tuple(t for t in aliases(alias_source(value)) if t is value or t.ref() not in given)

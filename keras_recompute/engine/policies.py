@@ -20,8 +20,8 @@ from typing import Union
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
-from .kinds import MATMULS
-from .marks import is_replay_source, name_of
+from .annotations import annotated_name, is_replay_source
+from .op_sets import MATMULS
 
 
 class Decision(IntEnum):
@@ -76,7 +76,7 @@ class SaveEverything:
 
 @dataclass(frozen=True)
 class SaveReplaySources:
-    """Save only the values from which a marked replay is cheaper than running again (see ``cheaper_replay``).
+    """Save only the values from which a marked replay is cheaper than running again (see ``replay_alternative``).
 
     For a recurrence these are its outputs: with them the gates follow from one product instead of a loop.
 
@@ -130,7 +130,7 @@ class SaveNames:
     offloaded: frozenset[str] = frozenset()
 
     def __call__(self, value: tf.Tensor) -> Decision:
-        name = name_of(value)
+        name = annotated_name(value)
         return Decision.SAVE if name in self.names else Decision.OFFLOAD if name in self.offloaded else Decision.RECOMPUTE
 
 
@@ -141,7 +141,7 @@ class SaveAllButNames:
     names: frozenset[str]
 
     def __call__(self, value: tf.Tensor) -> bool:
-        return name_of(value) is not None and name_of(value) not in self.names
+        return annotated_name(value) is not None and annotated_name(value) not in self.names
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,15 @@ from ..seams.tensorflow.functions import add_function, find_function, register_b
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_types
 from ..seams.tensorflow.tensors import is_eager
 from ..seams.tensorflow.vectorized_map import is_in_vectorized_body
-from .by_value import BRANCHES, ByValue, called_by, original_handle
+from .annotations import is_alternative
 from .graph_state import graph_state
-from .kinds import HANDS_ON, known_elements
-from .marks import is_alternative
+from .op_rewrite import rewritten_nodes
+from .op_sets import HANDS_ON, known_elements
 from .original_control_flow import input_count, original_definitions, output_count
 from .renames import NONE, Renames
-from .splice import spliced
 from .target import WITHOUT_PASSES, Target
 from .trace import Port
+from .variables_by_value import BRANCHES, CaptureByValue, called_by, original_handle
 
 _FEW = 64  # elements of a constant that is compared with others
 
@@ -39,11 +39,11 @@ _FEW = 64  # elements of a constant that is compared with others
 class GraphProgram:
     """Operations of ``graph`` that compute ``outputs`` from one value per port, plus the external handles.
 
-    For a handle that stands in a port, ``by_value`` has the type and shape of the value that is given instead.
+    For a handle that stands in a port, ``value_specs`` has the type and shape of the value that is given instead.
 
-    ``replays`` holds the operations of ``marks.cheaper_replay`` and ``marks.cheaper_alone`` that take their alternative
-    here; others of that kind take the plain value. ``original_definitions`` holds the definitions of loops and branches
-    that are copied as they were before differentiation. ``renames`` says what copies of the operations are called.
+    ``replays`` holds the operations of ``annotations.replay_alternative`` and ``inference_alternative`` that take their
+    alternative here; others of that kind take the plain value. ``original_definitions`` holds the definitions of loops
+    and branches that are copied as they were before differentiation. ``renames`` says what copies of the operations are called.
     """
 
     graph: Any
@@ -53,7 +53,7 @@ class GraphProgram:
     outputs: tuple[tf.Tensor, ...]
     replays: frozenset[tf.Operation] = frozenset()
     original_definitions: Mapping[tf.Operation, Any] = field(default_factory=dict)
-    by_value: Mapping[Any, tf.TensorSpec] = field(default_factory=dict)
+    value_specs: Mapping[Any, tf.TensorSpec] = field(default_factory=dict)
     target: Target = WITHOUT_PASSES
     renames: Renames = NONE
     _definition: list[tuple[bytes, set[str]]] = field(default_factory=list, repr=False)
@@ -89,7 +89,7 @@ class GraphProgram:
         feeds: dict[str, tf.Tensor] = {}
         for port, value in zip(self.ports, values):
             for tensor in port:
-                expected = self.by_value.get(tensor.ref(), tensor)
+                expected = self.value_specs.get(tensor.ref(), tensor)
                 if expected.dtype != value.dtype or not expected.shape.is_compatible_with(value.shape):
                     raise InvalidProgramError(
                         f"{tensor.name!r} is {expected.dtype.name}{expected.shape} but was given "
@@ -105,7 +105,7 @@ class GraphProgram:
         wanted = [t.name for t in self.outputs if t.name not in feeds and t.op.name in made]
         imported: list[tf.Tensor] = []
         if graph_def.node:
-            renames = self.renames.applied(graph_def, read)
+            renames = self.renames.rename_nodes(graph_def, read)
             input_map = {renames.of_tensor(name): in_default_graph(value) for name, value in feeds.items() if name in read}
             scope = _scope_for(map(renames, made))
             _remember_copies(scope, self.graph)
@@ -124,7 +124,7 @@ class GraphProgram:
                 result[tensor.name].set_shape(tensor.shape)
         return [result[t.name] if t.name in result else in_default_graph(feeds[t.name]) for t in self.outputs]
 
-    def standing_for(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> GraphProgram:
+    def rebound_to(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> GraphProgram:
         """Return the program with other handles, by the identities of its own, whose copies have other names."""
         given = tuple((placeholder, handles[id(external)]) for placeholder, external in self.handles)
         return replace(self, handles=given, renames=renames)
@@ -142,22 +142,22 @@ class GraphProgram:
             graph_def = tf.compat.v1.GraphDef(versions=self.graph.graph_def_versions)
             read: set[str] = set()
             called: set[str] = set()
-            by_value = ByValue(self.graph)
+            capture = CaptureByValue(self.graph)
             for operation in self.operations:
                 if operation.name in copied:
                     faster = self.target.first("operation", operation)
                     inputs = self._input_names(operation, once)
                     if faster:
-                        nodes, functions = spliced(operation, faster, inputs)
+                        nodes, functions = rewritten_nodes(operation, faster, inputs)
                         self._called.extend(functions)
                     else:
-                        nodes = [self._node(operation, inputs, copied, by_value)]
+                        nodes = [self._node(operation, inputs, copied, capture)]
                         called.update(called_by(nodes[0]))
                     graph_def.node.extend(nodes)
                     # Another form of the operation need not read all that it reads.
                     named = {name for node in nodes for name in node.input} if faster else set(inputs)
                     read.update(t.name for t, name in zip(self.inputs_of(operation), inputs) if name in named)
-            self._called.extend(by_value.functions.get(name) or find_function(self.graph, name) for name in called)
+            self._called.extend(capture.functions.get(name) or find_function(self.graph, name) for name in called)
             self._definition.append((graph_def.SerializeToString(), read))
         serialized, read = self._definition[0]
         return tf.compat.v1.GraphDef.FromString(serialized), read
@@ -171,7 +171,7 @@ class GraphProgram:
         names = (t.name if t.value_index else t.op.name for t in self.inputs_of(operation))
         return [once.get(name, name) for name in names]
 
-    def _node(self, operation: tf.Operation, inputs: Iterable[str], copied: Set[str], by_value: ByValue) -> Any:
+    def _node(self, operation: tf.Operation, inputs: Iterable[str], copied: Set[str], capture: CaptureByValue) -> Any:
         """Return the NodeDef of the copy of ``operation``."""
         node = deepcopy(self.original_definitions.get(operation)) or operation.node_def
         # Colocation and control edges to operations that stay behind would dangle. An import expects control edges last, but
@@ -190,9 +190,9 @@ class GraphProgram:
         if is_alternative(operation):
             del node.attr["T"].list.type[1:]
         read = enumerate(self.inputs_of(operation))
-        values = {number: self.by_value[t.ref()] for number, t in read if t.ref() in self.by_value}
+        values = {number: self.value_specs[t.ref()] for number, t in read if t.ref() in self.value_specs}
         if values:
-            by_value.rewrite(node, values)
+            capture.rewrite(node, values)
         return node
 
     def _each_constant_once(self) -> dict[str, str]:
@@ -289,7 +289,7 @@ def program_between(
         outputs=tuple(outputs),
         replays=replays,
         original_definitions=earlier,
-        by_value=source.by_value,
+        value_specs=source.value_specs,
         target=source.target,
     ).check()
 

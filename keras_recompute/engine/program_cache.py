@@ -17,7 +17,7 @@ import tensorflow as tf
 from .call_signature import IdentityKey
 from .graph_state import graph_state
 from .object_state import ObjectState
-from .origin import warn_user
+from .source_location import warn_user
 
 LIMIT = 64
 _ATTRIBUTE = "_keras_recompute_programs"

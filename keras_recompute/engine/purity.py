@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from ..seams.tensorflow.functions import find_function, registered_definition
 from ..seams.tensorflow.operations import is_stateful, type_is_stateful
-from .by_value import BRANCHES, CALLING, PASSING_ON, READS, called_by
+from .variables_by_value import BRANCHES, CALLING, PASSING_ON, READS, called_by
 
 _PURE_ALTHOUGH_MARKED = ("Placeholder", *CALLING)
 

@@ -35,7 +35,7 @@ class Renames:
         control, operation, number = re.fullmatch(r"(\^?)([^:]*)(:\d+)?", name).groups()  # type: ignore[union-attr]
         return f"{control}{self(operation)}{number or ''}"
 
-    def applied(self, graph_def: Any, read: Iterable[str]) -> Renames:
+    def rename_nodes(self, graph_def: Any, read: Iterable[str]) -> Renames:
         """Rename the nodes of a GraphDef and what they read, and return the names that they have now.
 
         ``read`` are the names of all tensors that they read. Where two names would become one, all stay as they are.

@@ -13,12 +13,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from .advice import advise_placement
-from .examine import Examined, examine
-from .marks import copies, name_of
-from .origin import Source, source_of, static_shape, type_text
+from .analysis import Analysis, analyze
+from .annotations import aliases, annotated_name
+from .diagnostics import advise_placement
 from .partition import Partition, partition
 from .policies import Decision, save_everything
+from .source_location import Source, source_of, static_shape, type_text
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def residuals(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Residu
 
     ``fn`` is traced for these arguments, not run. Raises InvalidArgumentError where nothing has a gradient.
     """
-    found = examine(fn, args, kwargs)
+    found = analyze(fn, args, kwargs)
     advise_placement(found.part, found.name)
     plain = partition(found.part.joint, save_everything)
     decisions = dict.fromkeys(map(_Ref, plain.saved), Decision.RECOMPUTE)
@@ -117,7 +117,7 @@ def read_by_backward(part: Partition) -> set[Any]:
     return read
 
 
-def _inputs(found: Examined) -> list[Residual]:
+def _inputs(found: Analysis) -> list[Residual]:
     trace = found.part.joint.trace
     read = read_by_backward(found.part)
     rows = []
@@ -130,7 +130,7 @@ def _inputs(found: Examined) -> list[Residual]:
 
 
 def _row_of_value(value: tf.Tensor, decision: Decision) -> Residual:
-    named = [(name_of(t), t) for t in copies(value) if name_of(t) is not None]
+    named = [(annotated_name(t), t) for t in aliases(value) if annotated_name(t) is not None]
     if named:
         name, mark = named[0]
         return _row(value, "name", str(name), source_of(mark.op), decision)

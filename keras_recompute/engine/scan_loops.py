@@ -9,21 +9,21 @@ import tensorflow as tf
 
 from ..graph_traversal import reachable
 from ..op_names import backward_scope, forward_scope
+from .annotations import replay_source
 from .carry_store import CarryStore
-from .gradient import Gradients, Tensors
+from .custom_vjp import Gradients, Tensors
 from .graph_constants import add, multiply
-from .higher import of_outputs
-from .lower import recalled
-from .marks import replay_source
+from .higher_order import part_for_outputs
+from .lowering import outputs_with_gradient
+from .missing_gradients import with_zero_gradients
 from .partition import Partition
 from .passes import target_now
 from .scan_roles import Carry, Constant, FinalOutput, Request, Role, Scanned, StackedOutput
 from .slice_store import Dimension, SliceStore, pad_into, tensor_handles, with_tensor_handles
-from .sparse_gradients import Gradient, dense, values_and_rows
+from .sparse_gradients import Gradient, densify, values_and_rows
 from .sparse_gradients import slices as indexed_slices
 from .target import Target
 from .target_ops import slice_in_loop, with_body_passes, zeros, zeros_like
-from .undifferentiable import with_zeros
 
 
 def sparse_ports(part: Partition, roles: Sequence[Role]) -> list[int]:
@@ -79,13 +79,13 @@ class ScanLoops:
         """Write the backward loop; ``made`` is what ``results`` returned."""
         stores = with_tensor_handles(self._stores, made[len(self.requests) :])
         found = self.backward(values, stores, result_gradients, target_now())
-        return with_zeros(found, values, self.part.joint.refused)
+        return with_zero_gradients(found, values, self.part.joint.no_gradient_reasons)
 
     def again(self, values: Tensors, made: Tensors) -> list[tf.Tensor]:
         """Return the results section by section, to be differentiated more than once."""
         n_results = len(self.requests)
         stores = with_tensor_handles(self._stores, made[n_results:])
-        return self.recalled(values, made[:n_results], stores, target_now())
+        return self.outputs_with_gradient(values, made[:n_results], stores, target_now())
 
     def forward(self, values: Sequence[tf.Tensor], target: Target) -> tuple[Any, ...]:
         """Return the requested results, then the stores that the backward loop reads."""
@@ -132,7 +132,7 @@ class ScanLoops:
         """
         count, given = self.count, dict(enumerate(result_gradients))
         live = self._live_outputs([r for n, r in enumerate(self.requests) if given[n] is not None])
-        part = of_outputs(self.part, live)
+        part = part_for_outputs(self.part, live)
         joint = part.joint
         boundaries, ends, saved, joined = stores
         sliced = {
@@ -158,10 +158,10 @@ class ScanLoops:
                 inputs = self._section_inputs(values, s, states, target)
                 found = part.backpropagate([*inputs, *stored, *kept, *incoming])
                 state_gradients = [
-                    unused if found[p] is None else dense(found[p]) for p, unused in zip(self.carried, no_gradients)
+                    unused if found[p] is None else densify(found[p]) for p, unused in zip(self.carried, no_gradients)
                 ]
                 with tf.name_scope("gradients"):  # not replayed: they add up and store what back-propagation found
-                    piece_gradients = [p.put(g, s, dense(found[n])) for p, g, n in zip(pieces, piece_gradients, sliced)]
+                    piece_gradients = [p.put(g, s, densify(found[n])) for p, g, n in zip(pieces, piece_gradients, sliced)]
                     found_slices = [t for p in sparse for t in values_and_rows(found[p])]
                     slices = [p.put(store, s, t) for p, store, t in zip(slice_pieces, slices, found_slices)]
                     sums = [total + found[p] for total, p in zip(sums, shared)]
@@ -212,7 +212,7 @@ class ScanLoops:
                 return live
             live |= handed_on
 
-    def recalled(
+    def outputs_with_gradient(
         self, values: Sequence[tf.Tensor], results: Sequence[tf.Tensor], stores: Sequence[Any], target: Target
     ) -> list[tf.Tensor]:
         """Return ``results`` section by section, not in a loop, so that they can be differentiated more than once."""
@@ -228,7 +228,7 @@ class ScanLoops:
             outputs = [known[o] if o in known else last[o] if o in last else self._no(o, target) for o in numbers]
             stored = [p.get(store, s) for p, store in zip(self.saved, saved)]
             inputs = self._section_inputs(values, tf.constant(s), states, target)
-            sections.append(recalled(self.part, inputs, [*outputs, *stored], name=f"{self.name}.{s}"))
+            sections.append(outputs_with_gradient(self.part, inputs, [*outputs, *stored], name=f"{self.name}.{s}"))
         return [self._requested(request, sections) for request in self.requests]
 
     def _requested(self, request: Request, sections: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
@@ -255,8 +255,8 @@ class ScanLoops:
         self, s: tf.Tensor, boundaries: Sequence[Any], ends: Sequence[tf.Tensor], joined: Mapping[int, Any]
     ) -> list[tf.Tensor]:
         # Not asked for, they are not to be captured: what a loop is given has to be there.
-        left = self._left(s, boundaries, ends) if self.part.at_hand else {}
-        return [left[o] if o in left else self.joined[o].get(joined[o], s) for o in self.part.at_hand]
+        left = self._left(s, boundaries, ends) if self.part.kept_by_caller else {}
+        return [left[o] if o in left else self.joined[o].get(joined[o], s) for o in self.part.kept_by_caller]
 
     def _left(self, s: tf.Tensor, boundaries: Sequence[Any], ends: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
         """Return by their numbers the outputs that section s hands on, of the last section those at the end of the loop."""

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 import tensorflow as tf
 
 from ..errors import RecomputeWarning
-from .marks import is_traced
+from .annotations import is_traced
 from .policies import Decision
 
 _RECOMPUTE, _KEEP = "recomputation_scope.recompute", "recomputation_scope.keep"

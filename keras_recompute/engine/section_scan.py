@@ -19,14 +19,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from .eager import CompiledFunctions, EagerFunction
-from .gradient import Gradients, Tensors, differentiable, with_both_gradients
+from .custom_vjp import Gradients, Tensors, custom_vjp_twice, differentiable_vjp
+from .eager_functions import CompiledFunctions, EagerFunction
+from .missing_gradients import raising_gradient
 from .partition import Partition
 from .program import in_default_graph
 from .scan_loops import ScanLoops, slice_values, sparse_ports
 from .scan_roles import Carry, Constant, FinalOutput, Request, Role, Scanned, StackedOutput, section_spec
 from .slice_store import Dimension
-from .undifferentiable import refusing
 
 __all__ = [
     "Carry",
@@ -58,15 +58,15 @@ def scan_sections(
     ``arguments`` has one tensor per argument of the section: the first section's value where the role is Carried, the
     whole tensor where it is Sliced. ``batch`` is the size of first dimensions that are not known while tracing (see
     ``can_scan``). With ``keeps_states`` the states between sections are sources of a replay where the loop stands
-    in a function that is recomputed itself (see ``marks.replay_source``).
+    in a function that is recomputed itself (see ``annotations.replay_source``).
     """
     if tf.executing_eagerly():
         function = _eager_loop(part, count, tuple(roles), tuple(requests), batch, name)
-        return function(refusing(part.joint.trace.values(arguments), part.joint.refused))
+        return function(raising_gradient(part.joint.trace.values(arguments), part.joint.no_gradient_reasons))
     loop = ScanLoops(part, count, tuple(roles), tuple(requests), batch, name, keeps_states=keeps_states)
     values = [in_default_graph(value) for value in part.joint.trace.values(arguments)]
-    values = refusing(values, part.joint.refused)
-    return with_both_gradients(
+    values = raising_gradient(values, part.joint.no_gradient_reasons)
+    return custom_vjp_twice(
         lambda: loop.results(values),
         loop.gradient,
         loop.again,
@@ -102,12 +102,12 @@ def _eager_loop(
                 here = dict(zip(incoming, given[n_known:]))
                 dys = [here.get(n) for n in range(len(requests))]
                 known = given[:n_inputs], given[n_inputs:n_known]
-                return list(differentiable(loop.gradient, loop.again, *known, dys, name=name))
+                return list(differentiable_vjp(loop.gradient, loop.again, *known, dys, name=name))
 
             return compiled.run(asked, write, [*inputs, *made, *incoming.values()])
 
         every = range(len(requests))
-        part.loops[key] = EagerFunction(loop.results, gradient, outputs=len(requests), at_hand=every, name=name)
+        part.loops[key] = EagerFunction(loop.results, gradient, outputs=len(requests), kept_by_caller=every, name=name)
     return part.loops[key]
 
 

@@ -22,8 +22,8 @@ import tensorflow as tf
 
 from ..graph_traversal import reachable
 from ..seams.tensorflow.gradients import registered_gradient, set_gradient
-from .by_value import BRANCHES
-from .kinds import VIEWS
+from .op_sets import VIEWS
+from .variables_by_value import BRANCHES
 
 Gradient = Union[tf.Tensor, tf.IndexedSlices]
 
@@ -33,7 +33,7 @@ _OF_A_BRANCH = "keras_recompute.DenseGradientOfBranch"
 _made_dense: ContextVar[set[Any]] = ContextVar("made_dense")
 
 
-def dense(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+def densify(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     """Return ``gradient`` as one tensor; an unknown number of slices by a scatter, whose derivative asks for no shape."""
     if isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is not None:
         rows, shape = gradient.indices, gradient.dense_shape
@@ -46,7 +46,7 @@ def sparse_or_dense(gradient: Gradient) -> Gradient:
     """Return ``gradient`` as slices of one list of rows, else as one tensor."""
     if isinstance(gradient, tf.IndexedSlices) and gradient.indices.shape.rank == 1:
         return gradient
-    return dense(gradient)
+    return densify(gradient)
 
 
 def values_of(gradient: Gradient) -> tf.Tensor:
@@ -114,4 +114,4 @@ def _gradient_of_a_branch(branch: tf.Operation, *gradients: tf.Tensor) -> list[t
     found = registered_gradient(branch.type)(branch, *gradients)
     pairs = zip(branch.inputs, found)
     _made_dense.get().update(t.ref() for t, g in pairs if isinstance(g, tf.IndexedSlices))
-    return [None if g is None else dense(g) for g in found]
+    return [None if g is None else densify(g) for g in found]

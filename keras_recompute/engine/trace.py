@@ -4,7 +4,7 @@ A traced function has three kinds of input, and the later steps treat them diffe
 
 * *arguments*: the tensors it was called with;
 * *variables*: the value of one that is only read, read once before the call, becomes an input like any other, wherever
-  the reads stand (see ``by_value``). The backward pass then sees the value that the forward pass saw, whatever was
+  the reads stand (see ``variables_by_value``). The backward pass then sees the value that the forward pass saw, whatever was
   assigned in between. One that the function assigns is an input that stands for no tensor, through which its gradient
   leaves;
 * *handles*: variables that the function assigns, tables, generators. They keep their identity and their order.
@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..seams.tensorflow.functions import NOT_WRAPPED, register_by_name
-from .marks import traced
+from .annotations import traced
 from .purity import Purity
 from .target import Target
 
@@ -38,7 +38,7 @@ class Trace:
 
     ``ports`` are its explicit inputs in the order arguments, variables, captures; ``differentiable`` holds, for each
     port, the tensor whose gradient is the port's gradient (for a variable its handle, which also collects what is read
-    inside loops and branches). Where there are fewer of them, the last ports have no gradient. ``by_value`` has the type
+    inside loops and branches). Where there are fewer of them, the last ports have no gradient. ``value_specs`` has the type
     and shape of the value for each handle that stands in a port, by the handle's reference.
     """
 
@@ -51,7 +51,7 @@ class Trace:
     outputs: tuple[tf.Tensor, ...]
     structure: Any
     purity: Purity
-    by_value: Mapping[Any, tf.TensorSpec]
+    value_specs: Mapping[Any, tf.TensorSpec]
     target: Target
 
     @property
@@ -84,7 +84,7 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], targ
     variable_of = {id(variable.handle): variable for variable in graph.variables}
 
     variables, variable_ports, variable_handles, captures, handles = [], [], [], [], []
-    by_value: dict[Any, tf.TensorSpec] = {}
+    value_specs: dict[Any, tf.TensorSpec] = {}
     for external, internal in graph.captures:
         if external.dtype not in (tf.resource, tf.variant):
             captures.append((external, internal))
@@ -99,7 +99,7 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], targ
             variable_handles.append(internal)
             variable_ports.append((*reads, internal) if is_only_read else ())
             if is_only_read:
-                by_value[internal.ref()] = tf.TensorSpec(variable.shape, variable.dtype)
+                value_specs[internal.ref()] = tf.TensorSpec(variable.shape, variable.dtype)
 
     return Trace(
         graph=graph,
@@ -111,6 +111,6 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], targ
         outputs=tuple(graph.outputs),
         structure=concrete.structured_outputs,
         purity=purity,
-        by_value=by_value,
+        value_specs=value_specs,
         target=target,
     )

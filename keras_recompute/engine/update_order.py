@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from ..graph_traversal import topological_order
 from ..seams.tensorflow.operations import redirect_readers, replace_input
-from .gradient import has_custom_gradient
+from .custom_vjp import has_custom_gradient
 from .passes import target_now
 from .program import operations_before
 from .target_ops import completion_token

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from ..engine.marks import cheaper_alone, cheaper_replay
+from ..engine.annotations import inference_alternative, replay_alternative
 from .hand_written_vjp import call_with_vjp
 from .scan import (
     States,
@@ -91,7 +91,7 @@ def _gru_reset_after(
         return _outputs_alone(lambda x, h: advance(x, h)[-1], projected, h0)
 
     (h,), (zr, a), (p_a, outputs) = scan_in_place(keeping, (h0,), projected, [units, units])
-    outputs, h = cheaper_alone([outputs, h], alone)
+    outputs, h = inference_alternative([outputs, h], alone)
 
     def again() -> Tensors:
         before = previous_states(h0, outputs)
@@ -100,7 +100,7 @@ def _gru_reset_after(
             sum_zr, matmul_over_time(inputs, kernels[1]), matmul_over_time(before, recurrent[1])
         )
 
-    zr, a, p_a = cheaper_replay([zr, a, p_a], again, given=[outputs])
+    zr, a, p_a = replay_alternative([zr, a, p_a], again, given=[outputs])
 
     def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> Tensors:
         before = previous_states(h0, outputs)
@@ -156,7 +156,7 @@ def _gru_reset_before(
         return _outputs_alone(lambda x, h: advance(x, h)[-1], projected, h0)
 
     (h,), (zr, a), (outputs,) = scan_in_place(keeping, (h0,), projected, [units])
-    outputs, h = cheaper_alone([outputs, h], alone)
+    outputs, h = inference_alternative([outputs, h], alone)
 
     def again() -> Tensors:
         before = previous_states(h0, outputs)
@@ -165,7 +165,7 @@ def _gru_reset_before(
             fused_matmul(inputs, zr[..., units:] * before, kernels[1], of_candidate) + biases[1]
         )
 
-    zr, a = cheaper_replay([zr, a], again, given=[outputs])
+    zr, a = replay_alternative([zr, a], again, given=[outputs])
 
     def gradient(d_outputs: tf.Tensor, dh: tf.Tensor) -> Tensors:
         before = previous_states(h0, outputs)

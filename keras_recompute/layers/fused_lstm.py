@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from ..engine.marks import cheaper_alone, cheaper_replay
+from ..engine.annotations import inference_alternative, replay_alternative
 from ..engine.passes import target_now
 from ..engine.target_ops import delay
 from .hand_written_vjp import call_with_vjp
@@ -93,7 +93,7 @@ def _lstm(
     (h, c), (gates,), (cells, outputs) = scan_in_place(
         keeping, (h0, c0), [projected], [units, units]
     )
-    outputs, h, c = cheaper_alone([outputs, h, c], alone)
+    outputs, h, c = inference_alternative([outputs, h, c], alone)
 
     def again() -> Tensors:
         summed = fused_matmul(inputs, previous_states(h0, outputs), kernel, recurrent_kernel)
@@ -105,7 +105,7 @@ def _lstm(
         _, (gates,), (cells,) = scan_in_place(step, (c0,), [summed], [units])
         return gates, cells
 
-    gates, cells = cheaper_replay([gates, cells], again, given=[outputs])
+    gates, cells = replay_alternative([gates, cells], again, given=[outputs])
 
     def gradient(d_outputs: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor) -> Tensors:
         cells_at, d_outputs_at = Steps(cells), Steps(d_outputs)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..engine.gradient import Tensors, is_dissolved, with_both_gradients
+from ..engine.custom_vjp import Tensors, custom_vjp_twice, in_vectorized_map
 from ..engine.program import in_default_graph
 
 # Takes tensors; returns its results, and their VJP: a function from the gradients of the results to
@@ -24,7 +24,7 @@ def call_with_vjp(recurrence: Recurrence, *inputs: tf.Tensor, count: int, name: 
     if tf.executing_eagerly():
         return tf.custom_gradient(recurrence)(*inputs)
     inputs = tuple(in_default_graph(t) for t in inputs)
-    if is_dissolved():
+    if in_vectorized_map():
         return recurrence(*inputs)[0]
     made: list[Any] = []
 
@@ -38,4 +38,4 @@ def call_with_vjp(recurrence: Recurrence, *inputs: tf.Tensor, count: int, name: 
     def again(inputs: Tensors, _: Tensors) -> Tensors:
         return recurrence(*inputs)[0]
 
-    return with_both_gradients(compute, gradient, again, inputs=inputs, count=count, name=name)
+    return custom_vjp_twice(compute, gradient, again, inputs=inputs, count=count, name=name)

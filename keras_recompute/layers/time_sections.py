@@ -25,10 +25,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..engine.custom_vjp import in_vectorized_map
 from ..engine.frozen_variables import frozen_ports
-from ..engine.gradient import is_dissolved
-from ..engine.joint import join
-from ..engine.origin import warn_user
+from ..engine.joint_graph import join
 from ..engine.partition import Partition, partition
 from ..engine.passes import target_now
 from ..engine.policies import Policy, save_nothing
@@ -44,6 +43,7 @@ from ..engine.section_scan import (
     section_spec,
 )
 from ..engine.slice_store import Dimension, dimensions
+from ..engine.source_location import warn_user
 from ..engine.target_ops import zeros
 from ..engine.trace import Trace, trace
 from ..seams.keras.time_loops import replace_time_loops
@@ -109,7 +109,7 @@ def _run(
 
 
 def _is_sequence(inputs: Any) -> bool:
-    return isinstance(inputs, tf.Tensor) and not tf.executing_eagerly() and not is_dissolved()
+    return isinstance(inputs, tf.Tensor) and not tf.executing_eagerly() and not in_vectorized_map()
 
 
 def _warn(layer: keras.layers.RNN, reason: str) -> None:
@@ -276,11 +276,13 @@ class _Recurrence:
         function: Callable[..., Any],
         signature: Sequence[tf.TensorSpec],
         policy: Policy | None,
-        at_hand: Sequence[int] = (),
+        kept_by_caller: Sequence[int] = (),
     ) -> Partition:
         traced = trace(function, signature, target_now())
         frozen = frozen_ports(traced, [self._layer])
-        part = partition(join(traced, unasked=frozen), policy, at_hand=at_hand)
+        part = partition(
+            join(traced, gradient_unused=frozen), policy, kept_by_caller=kept_by_caller
+        )
         part.forward.check()
         part.backward.check()
         return part

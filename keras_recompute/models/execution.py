@@ -11,9 +11,9 @@ import keras
 import tensorflow as tf
 
 from ..engine.frozen_variables import frozen_ports
-from ..engine.joint import join
+from ..engine.joint_graph import join
 from ..engine.leaked_tensors import replace_leaked
-from ..engine.lower import lower
+from ..engine.lowering import lower
 from ..engine.nested_scan import nested_scan
 from ..engine.partition import Partition, partition
 from ..engine.passes import target_now
@@ -241,12 +241,14 @@ def _run_section(section: Section, on: _Context, name: str, policy: Policy | Non
     arguments, masked = append_masks([on.values[key] for key in section.inputs])
     signature = [tf.TensorSpec(t.shape, t.dtype) for t in arguments]
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
-    at_hand = section.at_hand
-    unasked = tuple(number for number, key in enumerate(section.inputs) if key in on.fixed)
-    key = tuple(signature), masked, tuple(at_hand), policy, unasked
+    kept_by_caller = section.kept_by_caller
+    gradient_unused = tuple(number for number, key in enumerate(section.inputs) if key in on.fixed)
+    key = tuple(signature), masked, tuple(kept_by_caller), policy, gradient_unused
 
     def build() -> tuple[Partition, SideOutputs]:
-        return _partition(section, signature, masked, at_hand, policy, name, unasked, on.partitions)
+        return _partition(
+            section, signature, masked, kept_by_caller, policy, name, gradient_unused, on.partitions
+        )
 
     part, side_outputs = on.partitions.get(section, key, build)
     results = lower(part, arguments, name=name)
@@ -281,17 +283,19 @@ def _run_as_loop(
         stored.update(
             request.output for request in loop.requests if isinstance(request, StackedOutput)
         )
-    at_hand = sorted(stored)
+    kept_by_caller = sorted(stored)
     # What one section hands to the next is trained if anything is.
     given = enumerate(zip(loop.arguments, loop.roles))
-    unasked = tuple(
+    gradient_unused = tuple(
         n for n, (value, role) in given if not isinstance(role, Carry) and value in on.fixed
     )
     policy = on.policy if loop.recomputed else None
-    key = tuple(signature), tuple(at_hand), policy, unasked
+    key = tuple(signature), tuple(kept_by_caller), policy, gradient_unused
 
     def build() -> tuple[Partition, SideOutputs]:
-        return _partition(loop, signature, (), at_hand, policy, name, unasked, on.partitions)
+        return _partition(
+            loop, signature, (), kept_by_caller, policy, name, gradient_unused, on.partitions
+        )
 
     part, side_outputs = on.partitions.get(loop, key, build)
     # Masks and losses of sections cannot leave a loop.
@@ -323,17 +327,17 @@ def _partition(
     step: Section | SectionLoop,
     signature: Sequence[tf.TensorSpec],
     masked: Sequence[int],
-    at_hand: Sequence[int],
+    kept_by_caller: Sequence[int],
     policy: Policy | None,
     name: str,
-    unasked: Sequence[int],
+    gradient_unused: Sequence[int],
     partitions: PartitionCache,
 ) -> tuple[Partition, SideOutputs]:
     """Trace ``step`` as a function of its inputs and their masks, and return its partition.
 
     The function returns the outputs of the step, then its side outputs. With isomorphic layers it
     takes their weights in place of masks, and serves all of them. No gradient is expected for the
-    inputs whose numbers are ``unasked``.
+    inputs whose numbers are ``gradient_unused``.
     """
     graph, isomorphic = step.graph, step.isomorphic if isinstance(step, SectionLoop) else ()
     side_outputs = SideOutputs(graph.calls)
@@ -356,5 +360,7 @@ def _partition(
         replace_leaked(operations, traced.graph, name=name)
     frozen = frozen_ports(traced, operations)
     return partition(
-        join(traced, unasked={*unasked, *frozen}), policy, at_hand=at_hand
+        join(traced, gradient_unused={*gradient_unused, *frozen}),
+        policy,
+        kept_by_caller=kept_by_caller,
     ), side_outputs

@@ -1,13 +1,13 @@
 """Memory and cost of one layer, measured from the program that it traces to.
 
-A layer is traced with its gradient (``engine.joint``). What its backward pass reads of its forward
-pass is classified as XLA does when it fuses. That was seen in compiled programs, on a CPU, with
-TensorFlow 2.21:
+A layer is traced with its gradient (``engine.joint_graph``). What its backward pass reads of its
+forward pass is classified as XLA does when it fuses. That was seen in compiled programs, on a CPU,
+with TensorFlow 2.21:
 
 * An operand of a matrix product is an array. It stays until the product of the backward pass has
   read it.
 * Anything else is computed again within the kernel that reads it, from arrays: inputs of the layer,
-  and results of operations that are too dear to repeat (the others are in ``engine.kinds.CHEAP``).
+  and results of operations that are too dear to repeat (see ``engine.op_sets.CHEAP``).
   These arrays stay.
 * In a section fewer arrays stay, as the engine's own policy decides (``engine.passes.min_cut``). Of
   a gelu it keeps the product alone, where XLA keeps what follows from it as well.
@@ -31,9 +31,9 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from ..engine.joint import join
-from ..engine.kinds import CHEAP, CONVOLUTIONS, ELEMENTWISE, MATMULS, SHAPES, SOURCES, VIEWS
-from ..engine.marks import original
+from ..engine.annotations import alias_source
+from ..engine.joint_graph import join
+from ..engine.op_sets import CHEAP, CONVOLUTIONS, ELEMENTWISE, MATMULS, SHAPES, SOURCES, VIEWS
 from ..engine.partition import partition
 from ..engine.passes import target_now
 from ..engine.policies import save_everything
@@ -253,9 +253,9 @@ def _storage_of(tensor: tf.Tensor) -> tf.Tensor:
 
     It is the tensor before copies and before operations that change the shape alone.
     """
-    value = original(tensor)
+    value = alias_source(tensor)
     while value.op.type in VIEWS:
-        value = original(value.op.inputs[0])
+        value = alias_source(value.op.inputs[0])
     return value
 
 

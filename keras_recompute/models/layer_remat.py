@@ -22,12 +22,12 @@ from typing import Any, Union
 
 import keras
 
-from ..engine.advice import saves_memory
 from ..engine.checkpoint import checkpoint
+from ..engine.diagnostics import saves_memory
 from ..engine.gradient_demand import gradient_may_be_asked
-from ..engine.origin import warn_user
 from ..engine.partition import Partition
 from ..engine.policies import save_replay_sources
+from ..engine.source_location import warn_user
 from ..errors import InvalidArgumentError
 from ..layers.checkpointed_layer import CheckpointedLayer
 from ..layers.mixed_class import SAVED_AS, SavedAsPlain, class_config, original_class

@@ -23,9 +23,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..engine.joint import join
-from ..engine.kinds import CONVOLUTIONS
-from ..engine.lower import lower
+from ..engine.joint_graph import join
+from ..engine.lowering import lower
+from ..engine.op_sets import CONVOLUTIONS
 from ..engine.partition import partition
 from ..engine.passes import target_now
 from ..engine.policies import save_nothing

@@ -9,13 +9,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.advice import advise_dissolved
-from ..engine.gradient import is_dissolved
+from ..engine.custom_vjp import in_vectorized_map
+from ..engine.diagnostics import warn_vectorized
 from ..engine.gradient_demand import gradient_may_be_asked
 from ..engine.object_state import ObjectState
-from ..engine.origin import warn_user
 from ..engine.passes import target_now
 from ..engine.program_cache import ProgramCache
+from ..engine.source_location import warn_user
 from ..engine.target_ops import with_body_passes
 from ..engine.trace_context import trace_context
 from ..errors import InvalidArgumentError, RecomputeWarning
@@ -240,8 +240,8 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
             return False
         if self.plan.is_plain or not gradient_may_be_asked():
             return False
-        if is_dissolved():
-            advise_dissolved(f"the model {self.name!r}")
+        if in_vectorized_map():
+            warn_vectorized(f"the model {self.name!r}")
             return False
         return not has_tangents(
             [*flat, *(backend_variable(v).handle for v in self.trainable_variables)]

@@ -141,7 +141,7 @@ def _rebound(partition: Partition, first: Step, step: Step) -> Partition | None:
         names.update((a.name, b.name) for a, b in zip(layers_in(one), layers_in(other)))
     names.update((a.operation.name, b.operation.name) for a, b in zip(first.calls, step.calls))
     replaced = [variables[id(v)] for v in trace.variables]
-    return partition.standing_for(replaced, handles, Renames(names))
+    return partition.rebound_to(replaced, handles, Renames(names))
 
 
 def _layers(calls: Sequence[Call]) -> list[keras.layers.Layer]:

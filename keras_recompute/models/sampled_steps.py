@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..engine.origin import warn_user
+from ..engine.source_location import warn_user
 from ..errors import InvalidArgumentError
 from ..liveness import profile
 from ..liveness.keras_step import training_step

@@ -7,11 +7,11 @@ and nothing is compiled or run for it. It does not say whether the peak of the w
 
 from __future__ import annotations
 
-from ..engine.advice import saves_memory
-from ..engine.origin import warn_user
+from ..engine.diagnostics import saves_memory
 from ..engine.partition import Partition, partition
 from ..engine.passes import target_now
 from ..engine.policies import save_everything
+from ..engine.source_location import warn_user
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from .execution import ExecutionPlan
 from .partition_cache import PartitionCache
@@ -42,10 +42,12 @@ def warn_without_savings(model_name: str, plan: ExecutionPlan, traced: Partition
 
 def _trains(part: Partition) -> bool:
     first_variable = len(part.joint.trace.arguments)
-    asked = set(part.joint.produced) - set(part.joint.unasked)
+    asked = set(part.joint.produced) - set(part.joint.gradient_unused)
     return any(port >= first_variable for port in asked)
 
 
 def _saves(part: Partition) -> bool:
     # An output that is kept anyway is kept by the plain gradient as well.
-    return saves_memory(part, partition(part.joint, save_everything, at_hand=part.at_hand))
+    return saves_memory(
+        part, partition(part.joint, save_everything, kept_by_caller=part.kept_by_caller)
+    )

@@ -50,7 +50,7 @@ class Section:
         return Graph(self.inputs, self.outputs, self.calls)
 
     @property
-    def at_hand(self) -> tuple[int, ...]:
+    def kept_by_caller(self) -> tuple[int, ...]:
         """The numbers of the outputs that are always kept until the backward pass.
 
         These are all but the ``escaping`` ones.

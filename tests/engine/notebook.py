@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from keras_recompute.engine.annotations import checkpoint_name
 from keras_recompute.engine.checkpoint import checkpoint
-from keras_recompute.engine.marks import checkpoint_name
 from keras_recompute.engine.policies import save_matmuls_without_batch_dims, save_names
 
 

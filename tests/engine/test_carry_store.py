@@ -11,7 +11,7 @@ from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.section_scan import Carry, FinalOutput
 from keras_recompute.liveness import profile
 
-from .lowered import numbers
+from .engine_vs_plain import numbers
 from .test_section_scan import Case, scanned
 
 BATCH, SIZE = 8, 64

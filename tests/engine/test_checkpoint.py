@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_recompute.engine.checkpoint import checkpoint
 from keras_recompute.engine.policies import save_everything, save_matmuls, save_nothing
 
-from .lowered import Result, assert_same, differentiate, numbers, operation_count
+from .engine_vs_plain import Result, assert_same, differentiate, numbers, operation_count
 
 X = numbers(6, 4)
 MODES = pytest.mark.parametrize("mode", ["eager", "graph", "jit"])

@@ -13,7 +13,7 @@ from keras_recompute.engine.checkpoint import checkpoint
 from keras_recompute.engine.policies import save_everything, save_nothing
 from keras_recompute.errors import UnsupportedError
 
-from .lowered import numbers
+from .engine_vs_plain import numbers
 
 MODES = pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
 X = np.linspace(0.2, 1.4, 5, dtype=np.float32)

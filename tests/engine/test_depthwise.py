@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_recompute.engine.checkpoint import checkpoint
 from keras_recompute.engine.passes import leaving_out
 
-from .lowered import numbers, step_of
+from .engine_vs_plain import numbers, step_of
 
 DEPTHWISE = {"DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropFilter", "DepthwiseConv2dNativeBackpropInput"}
 CALLS = {"PartitionedCall", "StatefulPartitionedCall"}

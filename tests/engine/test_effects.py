@@ -12,7 +12,7 @@ from keras_recompute.engine.policies import save_everything, save_nothing
 from keras_recompute.engine.purity import Purity
 from keras_recompute.engine.trace import trace
 
-from .lowered import assert_same, differentiate, numbers, parted, through_engine
+from .engine_vs_plain import assert_same, differentiate, numbers, parted, through_engine
 
 POLICIES = pytest.mark.parametrize("policy", [save_nothing, save_everything], ids=["save_nothing", "save_everything"])
 JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])

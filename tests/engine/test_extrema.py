@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 
-from .lowered import numbers
+from .engine_vs_plain import numbers
 
 # Of a policy that asks for the extremum alone, which is not saved then.
 pytestmark = pytest.mark.filterwarnings("ignore:policy .* matches nothing:keras_recompute.errors.RecomputeWarning")

@@ -11,7 +11,7 @@ from keras_recompute.engine.policies import save_everything, save_matmuls, save_
 from keras_recompute.engine.section_scan import Carry, Constant, FinalOutput, StackedOutput, scan_sections
 from keras_recompute.errors import RecomputeWarning
 
-from .lowered import numbers, parted
+from .engine_vs_plain import numbers, parted
 
 # Not every policy finds something to save in every function here.
 pytestmark = pytest.mark.filterwarnings("ignore::keras_recompute.errors.RecomputeWarning")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.marks import checkpoint_name
+from keras_recompute.engine.annotations import checkpoint_name
 from keras_recompute.engine.policies import save_everything, save_names, save_nothing
 
-from .lowered import Result, assert_same, differentiate, numbers, through_engine
+from .engine_vs_plain import Result, assert_same, differentiate, numbers, through_engine
 
 W = tf.Variable(numbers(4, 4, seed=1), name="w")
 V = tf.Variable(numbers(4, 3, seed=2), name="v")
@@ -138,10 +138,10 @@ def test_saving_by_name_changes_no_number(policy):
     assert_same(differentiate(through_engine(named_chain, policy), [X], [W, V]), plain)
 
 
-@pytest.mark.parametrize("at_hand", [(), (0,), (0, 1)])
-def test_outputs_at_hand_change_no_number(at_hand):
+@pytest.mark.parametrize("kept_by_caller", [(), (0,), (0, 1)])
+def test_outputs_at_hand_change_no_number(kept_by_caller):
     plain = differentiate(shared, [X], [W])
-    assert_same(differentiate(through_engine(shared, at_hand=at_hand), [X], [W]), plain, relative=1e-6)
+    assert_same(differentiate(through_engine(shared, kept_by_caller=kept_by_caller), [X], [W]), plain, relative=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])

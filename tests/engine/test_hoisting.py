@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_recompute.engine.passes import leaving_out
 from keras_recompute.liveness import profile
 
-from .lowered import differentiate, numbers, parted, through_engine
+from .engine_vs_plain import differentiate, numbers, parted, through_engine
 
 WIDTH, BATCH, DEPTH = 16, 4096, 4
 STATE = 4 * WIDTH * BATCH  # bytes of one activation: 256 KiB. Weights have 1 KiB.
@@ -21,13 +21,13 @@ def ends(x):
     return tf.nn.relu(x @ MATRIX)
 
 
-def begun(function, at_hand=(0,)):
+def begun(function, kept_by_caller=(0,)):
     """Return what of the gradient of ``function`` runs before the fence on XLA for CPUs, by kind."""
     found = []
 
     @tf.function(jit_compile=True, autograph=False)
     def looking(x):
-        part = parted(function, [x], at_hand=at_hand)
+        part = parted(function, [x], kept_by_caller=kept_by_caller)
         found.append([] if part.begun is None else [op.type for op in part.begun.operations])
         return x
 
@@ -62,7 +62,7 @@ def test_the_result_and_its_gradient_are_not_held_to_the_end_of_the_branch():
                 x = tf.nn.relu(x @ matrix)
             return x
 
-        return through_engine(chain, at_hand=(0,))
+        return through_engine(chain, kept_by_caller=(0,))
 
     def step(x):
         with tf.GradientTape() as tape:
@@ -86,6 +86,6 @@ def test_values_and_gradients_are_the_same(jit):
 
     x = numbers(32, WIDTH, seed=3)
     expected = differentiate(function, [x], [MATRIX])
-    found = differentiate(through_engine(function, at_hand=(0,)), [x], [MATRIX], jit=jit)
+    found = differentiate(through_engine(function, kept_by_caller=(0,)), [x], [MATRIX], jit=jit)
     for ours, theirs in zip([*found.outputs, *found.gradients], [*expected.outputs, *expected.gradients], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

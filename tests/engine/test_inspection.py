@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_recompute.engine.annotations import checkpoint_name
 from keras_recompute.engine.checkpoint import checkpoint
 from keras_recompute.engine.inspection import (
     forward_backward,
@@ -20,7 +21,6 @@ from keras_recompute.engine.inspection import (
     residuals,
     saved_residuals,
 )
-from keras_recompute.engine.marks import checkpoint_name
 from keras_recompute.engine.policies import (
     Decision,
     save_all_but_names,

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_recompute.engine.annotations import checkpoint_name
 from keras_recompute.engine.checkpoint import checkpoint
 from keras_recompute.engine.inspection import saved_residuals
-from keras_recompute.engine.marks import checkpoint_name
 from keras_recompute.engine.policies import save_all_but_names, save_and_offload_names, save_everything, save_names
 from keras_recompute.engine.scopes import keep_scope
 from keras_recompute.errors import InvalidArgumentError, RecomputeError

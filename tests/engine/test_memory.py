@@ -9,7 +9,7 @@ from keras_recompute.engine.policies import save_everything, save_nothing
 from keras_recompute.engine.section_scan import Carry, FinalOutput, Scanned
 from keras_recompute.liveness import Program, profile
 
-from .lowered import numbers, through_engine
+from .engine_vs_plain import numbers, through_engine
 from .test_section_scan import Case, scanned
 
 BATCH, SIZE, WIDTH = 8, 32, 2048

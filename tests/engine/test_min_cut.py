@@ -7,14 +7,14 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-from keras_recompute.engine.joint import join
+from keras_recompute.engine.joint_graph import join
 from keras_recompute.engine.partition import partition
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_everything
 from keras_recompute.engine.trace import trace
 from keras_recompute.liveness import profile
 
-from .lowered import numbers
+from .engine_vs_plain import numbers
 
 WIDTH, BATCH = 16, 4096
 STATE = 4 * WIDTH * BATCH  # bytes of one activation: 256 KiB

@@ -11,7 +11,7 @@ import keras_recompute as kr
 from keras_recompute.engine.checkpoint import checkpoint
 from keras_recompute.engine.passes import leaving_out
 
-from .lowered import numbers, step_of
+from .engine_vs_plain import numbers, step_of
 
 FUSED = {"FusedBatchNormGradV3"}
 IMAGE = (3, 5, 4, 2)

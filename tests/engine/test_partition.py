@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.joint import join
-from keras_recompute.engine.marks import checkpoint_name
+from keras_recompute.engine.annotations import checkpoint_name
+from keras_recompute.engine.joint_graph import join
 from keras_recompute.engine.partition import partition
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_everything, save_names, save_nothing
 from keras_recompute.engine.trace import trace
 
-from .lowered import numbers, parted
+from .engine_vs_plain import numbers, parted
 
 W = tf.Variable(numbers(4, 8, seed=1), name="w")
 V = tf.Variable(numbers(8, 2, seed=2), name="v")
@@ -65,18 +65,18 @@ def test_an_output_at_hand_is_neither_saved_nor_replayed():
     def function(x):
         return tf.exp(x), tf.exp(x * 2.0)
 
-    def reads(**at_hand):
-        part = parted(function, [X], **at_hand)
+    def reads(**kept_by_caller):
+        part = parted(function, [X], **kept_by_caller)
         return kinds(part.replayed)
 
     # d exp(x) = exp(x) dy: without the outputs both are computed again, and the product below the second.
     assert reads() == ["Exp", "Exp", "Mul"]
-    assert reads(at_hand=(0,)) == ["Exp", "Mul"]
-    assert reads(at_hand=(0, 1)) == []
+    assert reads(kept_by_caller=(0,)) == ["Exp", "Mul"]
+    assert reads(kept_by_caller=(0, 1)) == []
 
 
 def test_the_backward_program_takes_its_inputs_in_the_promised_order():
-    part = parted(lambda x: (tf.exp(tf.matmul(x, W)), tf.cast(x > 0, tf.int32)), [X], save_everything, at_hand=(0,))
+    part = parted(lambda x: (tf.exp(tf.matmul(x, W)), tf.cast(x > 0, tf.int32)), [X], save_everything, kept_by_caller=(0,))
     trace_ports = part.joint.trace.ports
     # ports of the trace (x, w), saved values (none: exp is at hand), outputs at hand, gradients of floating outputs
     assert [tuple(port[0].shape) for port in part.backward.ports] == [(16, 4), (4, 8), (16, 8), (16, 8)]

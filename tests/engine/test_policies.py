@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_recompute.engine.annotations import checkpoint_name
 from keras_recompute.engine.checkpoint import checkpoint
-from keras_recompute.engine.marks import checkpoint_name
 from keras_recompute.engine.policies import (
     Decision,
     either,
@@ -21,7 +21,7 @@ from keras_recompute.engine.policies import (
 )
 from keras_recompute.errors import InvalidArgumentError, RecomputeWarning
 
-from .lowered import assert_same, differentiate, numbers, parted
+from .engine_vs_plain import assert_same, differentiate, numbers, parted
 
 W = numbers(4, 8, seed=1)
 

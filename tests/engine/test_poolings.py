@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_recompute.engine.checkpoint import checkpoint
 from keras_recompute.liveness import profile
 
-from .lowered import numbers
+from .engine_vs_plain import numbers
 
 IMAGE = (2, 7, 8, 3)
 

@@ -7,14 +7,14 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-from keras_recompute.engine.joint import join
+from keras_recompute.engine.joint_graph import join
 from keras_recompute.engine.partition import partition
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.passes.prevent_cse import OperandsApart, with_operands_apart
 from keras_recompute.engine.trace import trace
 from keras_recompute.liveness import profile
 
-from .lowered import assert_same, differentiate, numbers
+from .engine_vs_plain import assert_same, differentiate, numbers
 
 ROWS, WIDTH, LAYERS = 4096, 16, 4
 STATE = ROWS * WIDTH * 4  # bytes: 256 KiB

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.higher import derivative
+from keras_recompute.engine.higher_order import derivative
 from keras_recompute.engine.policies import save_everything, save_nothing
 from keras_recompute.engine.program import GraphProgram, operations_between
 from keras_recompute.errors import InvalidProgramError
 
-from .lowered import operation_count, parted
+from .engine_vs_plain import operation_count, parted
 
 
 @pytest.fixture

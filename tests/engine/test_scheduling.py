@@ -9,7 +9,7 @@ import tensorflow as tf
 import keras_recompute as kr
 from keras_recompute.liveness import profile
 
-from .lowered import numbers
+from .engine_vs_plain import numbers
 
 WIDTH, BATCH, DEPTH = 16, 4096, 8
 STATE = 4 * WIDTH * BATCH  # bytes of the activation of one layer: 256 KiB. Its weights have 1 KiB.

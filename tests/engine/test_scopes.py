@@ -11,7 +11,7 @@ from keras_recompute.engine.policies import save_everything, save_nothing
 from keras_recompute.engine.scopes import keep_scope, recompute_scope
 from keras_recompute.errors import RecomputeWarning
 
-from .lowered import assert_same, differentiate, numbers, parted
+from .engine_vs_plain import assert_same, differentiate, numbers, parted
 
 A, B, C = (numbers(4, 4, seed=n) for n in range(3))
 

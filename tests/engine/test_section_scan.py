@@ -15,7 +15,7 @@ from keras_recompute.engine.policies import save_everything, save_nothing
 from keras_recompute.engine.section_scan import Carry, Constant, FinalOutput, Scanned, StackedOutput, can_scan, scan_sections
 from keras_recompute.engine.slice_store import dimensions
 
-from .lowered import Result, assert_same, differentiate, numbers, parted
+from .engine_vs_plain import Result, assert_same, differentiate, numbers, parted
 
 BATCH, SIZE, STEPS, SECTIONS = 3, 4, 2, 5
 W = tf.Variable(numbers(SIZE, SIZE, seed=1) * 0.5, name="w")
@@ -131,7 +131,7 @@ def unrolled(case: Case, count: int):
     return run
 
 
-def scanned(case: Case, count: int, policy: Policy = save_nothing, at_hand=()):
+def scanned(case: Case, count: int, policy: Policy = save_nothing, kept_by_caller=()):
     @tf.autograph.experimental.do_not_convert  # all of the engine otherwise, in a function that is traced with AutoGraph
     def run(*arguments):
         signature = []
@@ -140,7 +140,7 @@ def scanned(case: Case, count: int, policy: Policy = save_nothing, at_hand=()):
             if isinstance(role, Scanned):
                 shape[role.axis] = role.length
             signature.append(tf.TensorSpec(shape, argument.dtype))
-        part = parted(case.section, signature, policy, at_hand=at_hand)
+        part = parted(case.section, signature, policy, kept_by_caller=kept_by_caller)
         assert can_scan(part)
         return scan_sections(
             part,
@@ -188,7 +188,7 @@ def test_saved_values_are_stored_per_section(jit, plain_result):
 def test_outputs_that_are_stored_anyway_are_at_hand(name, jit, plain_result):
     case = CASES[name]
     stored = sorted({0} | {r.output for r in case.requests if isinstance(r, StackedOutput)})
-    ours = differentiate(scanned(case, SECTIONS, at_hand=stored), case.arguments, [W, BIAS], jit=jit)
+    ours = differentiate(scanned(case, SECTIONS, kept_by_caller=stored), case.arguments, [W, BIAS], jit=jit)
     assert_same(ours, plain_result(name), relative=5e-6)
 
 

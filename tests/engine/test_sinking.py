@@ -11,7 +11,7 @@ from keras_recompute.engine.section_scan import Carry, FinalOutput, Scanned, Sta
 from keras_recompute.engine.target_ops import slice_in_loop
 from keras_recompute.liveness import profile
 
-from .lowered import assert_same, differentiate, numbers
+from .engine_vs_plain import assert_same, differentiate, numbers
 from .test_section_scan import Case, scanned
 
 MICROBATCHES, BATCH, STEPS, SIZE = 4, 2, 1024, 8

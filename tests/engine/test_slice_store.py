@@ -10,7 +10,7 @@ from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.slice_store import SliceStore, dimensions, pad_into
 from keras_recompute.engine.target_ops import dynamic_slice
 
-from .lowered import numbers
+from .engine_vs_plain import numbers
 
 JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 WHOLE = numbers(2, 6, 5)

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-from keras_recompute.engine.origin import source_of
 from keras_recompute.engine.passes import tracebacks
+from keras_recompute.engine.source_location import source_of
 
 
 class Doubled(keras.layers.Layer):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import settings
 
-from keras_recompute.engine import gradient
+from keras_recompute.engine import custom_vjp
 from keras_recompute.engine.partition import Partition
 from keras_recompute.engine.program import GraphProgram
 from keras_recompute.engine.trace import Trace
@@ -25,7 +25,7 @@ def a_gradient_a_little_too_large(monkeypatch):
 
 
 def a_gradient_that_is_missing(monkeypatch):
-    right = gradient.with_gradient
+    right = custom_vjp.custom_vjp
 
     def wrong(compute, back, **options):
         return right(compute, lambda *dys, **asked: [None, *back(*dys, **asked)[1:]], **options)

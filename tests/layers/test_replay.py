@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_recompute.engine.joint import join
-from keras_recompute.engine.kinds import LOOPS
-from keras_recompute.engine.lower import lower
+from keras_recompute.engine.joint_graph import join
+from keras_recompute.engine.lowering import lower
+from keras_recompute.engine.op_sets import LOOPS
 from keras_recompute.engine.partition import partition
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_everything, save_nothing, save_replay_sources
@@ -31,7 +31,9 @@ def loops_replayed(cell: str, **options) -> int:
 def test_with_the_outputs_at_hand_no_product_is_sequential(cell):
     # an LSTM still scans its cell state, which has no product in it; a GRU scans nothing
     assert loops_replayed(cell, policy=save_replay_sources) == (1 if cell == "lstm" else 0)
-    assert loops_replayed(cell, policy=save_nothing, at_hand=[0]) == (1 if cell == "lstm" else 0)
+    assert loops_replayed(cell, policy=save_nothing, kept_by_caller=[0]) == (
+        1 if cell == "lstm" else 0
+    )
 
 
 @CELL

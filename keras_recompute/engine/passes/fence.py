@@ -27,7 +27,7 @@ from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
 from ..graph_constants import constant, memoized_op
 from ..graph_state import graph_state
-from ..kinds import CONVOLUTIONS, HANDS_ON
+from ..op_sets import CONVOLUTIONS, HANDS_ON
 from ..target import Target
 from ..target_ops import CheapReplay, Like, zeros_like
 

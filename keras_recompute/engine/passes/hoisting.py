@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from ..joint import Joint
-from ..kinds import SLOPES
-from ..marks import passes_on
+from ..annotations import is_identity
+from ..joint_graph import JointGraph
+from ..op_sets import SLOPES
 from ..program import GraphProgram, inputs_of, program_between
-from ..split import Begun
+from ..two_stage_program import EarlyStage
 
 
-def before_the_fence(backward: GraphProgram, joint: Joint) -> Begun | None:
+def before_the_fence(backward: GraphProgram, joint: JointGraph) -> EarlyStage | None:
     """Return ``backward`` as what makes other incoming gradients, and the rest, which takes those; None if there is nothing."""
     if sum(dy is not None for dy in joint.output_gradients) != 1:
         return None
     *ports, (gradient,) = backward.ports
-    at_hand = {t.ref() for port in ports for t in port}
+    kept_by_caller = {t.ref() for port in ports for t in port}
     outputs = {t.ref() for t in backward.outputs}
     readers: dict[object, list[tf.Operation]] = {}
     for operation in backward.operations:
@@ -35,14 +35,14 @@ def before_the_fence(backward: GraphProgram, joint: Joint) -> Begun | None:
     while reached.ref() not in outputs and len(reading := readers.get(reached.ref(), [])) == 1:
         [operation] = reading
         beside = [t for t in operation.inputs if t is not reached]
-        is_known = operation.type in SLOPES or passes_on(operation)
-        if not is_known or not all(t.ref() in at_hand for t in beside) or not _is_like(operation.outputs, reached):
+        is_known = operation.type in SLOPES or is_identity(operation)
+        if not is_known or not all(t.ref() in kept_by_caller for t in beside) or not _is_like(operation.outputs, reached):
             break
         reached = operation.outputs[0]
-        end = end if passes_on(operation) else reached
+        end = end if is_identity(operation) else reached
     if end is gradient:
         return None
-    return Begun(
+    return EarlyStage(
         program_between(joint.trace, backward.ports, [end], replays=backward.replays),
         program_between(joint.trace, (*ports, (end,)), backward.outputs, replays=backward.replays),
     )

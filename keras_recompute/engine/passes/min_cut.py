@@ -19,8 +19,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..kinds import CHEAP, ELEMENTWISE, is_compared, known_elements
-from ..marks import original
+from ..annotations import alias_source
+from ..op_sets import CHEAP, ELEMENTWISE, is_compared, known_elements
 from ..policies import Policy
 from .max_flow import minimum_cut
 from .thresholds import CUT_BYTE, CUT_SOURCES, CUT_STEPS
@@ -38,7 +38,7 @@ def all_but_cheap(residuals: Iterable[tf.Tensor], given: Set[Any]) -> Policy:
     saved = minimum_cut(chains.costs, chains.edges, chains.beginnings, wanted)
 
     def policy(value: tf.Tensor) -> bool:
-        origin = original(value)
+        origin = alias_source(value)
         return origin.ref() in saved or origin.op.type not in _AGAIN
 
     return policy
@@ -66,7 +66,7 @@ class _Chains:
             if tensor.ref() in self._sources:
                 waiting.pop()
                 continue
-            inputs = [] if self._is_beginning(tensor) else list(map(original, tensor.op.inputs))
+            inputs = [] if self._is_beginning(tensor) else list(map(alias_source, tensor.op.inputs))
             missing = [t for t in inputs if t.ref() not in self._sources]
             if missing:
                 waiting.extend(missing)

@@ -19,17 +19,17 @@ import tensorflow as tf
 
 from ...graph_traversal import reachable
 from ...seams.tensorflow.xla import xla_optimization_barrier
-from ..joint import Joint
-from ..kinds import CHEAP, ELEMENTWISE, PRODUCTS, SHAPES
-from ..marks import equal_values, passes_on
+from ..annotations import alias_chain, is_identity
+from ..joint_graph import JointGraph
+from ..op_sets import CHEAP, ELEMENTWISE, PRODUCTS, SHAPES
 from ..program import GraphProgram, inputs_of, operations_between, program_between
-from ..split import Split
+from ..two_stage_program import TwoStageProgram
 
 _NO_ARITHMETIC = PRODUCTS.union(SHAPES)
 
 
 @dataclass(frozen=True, eq=False)
-class OperandsApart(Split):
+class OperandsApart(TwoStageProgram):
     """Its ``first`` makes the operands, from copies that XLA does not know to be equal to what ``rest`` reads."""
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -39,7 +39,7 @@ class OperandsApart(Split):
         return self.rest.write([*values, *self.first.write(copies)])
 
 
-def with_operands_apart(program: GraphProgram, joint: Joint) -> GraphProgram | OperandsApart:
+def with_operands_apart(program: GraphProgram, joint: JointGraph) -> GraphProgram | OperandsApart:
     """Return ``program``, with the operands of products made apart where that spares an array."""
     chains = _Chains(program, joint.backward)
     operands = [tensor for tensor in chains.operands() if chains.shares_a_function(tensor)]
@@ -72,7 +72,7 @@ class _Chains:
             self._enter(operation, [t.ref() for t in inputs if t.op.type != "Const"])
 
     def _enter(self, operation: tf.Operation, inputs: list[Any]) -> None:
-        is_arithmetic = operation.type in CHEAP | ELEMENTWISE or passes_on(operation)
+        is_arithmetic = operation.type in CHEAP | ELEMENTWISE or is_identity(operation)
         if not is_arithmetic or not all(reference in self._origins for reference in inputs):
             return
         origins = frozenset[Any]().union(*(self._origins[reference] for reference in inputs))
@@ -89,7 +89,7 @@ class _Chains:
 
     def shares_a_function(self, operand: tf.Tensor) -> bool:
         """Whether ``operand`` contains a function that is read on its own too, and is not itself read that way."""
-        if any(self._is_read_by_arithmetic(t) for t in equal_values(operand)):
+        if any(self._is_read_by_arithmetic(t) for t in alias_chain(operand)):
             return False
         contained = reachable([operand.ref()], self._made_from)
         functions = [r.deref() for r in contained if r.deref().op.type in ELEMENTWISE]

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from ...graph_traversal import reachable, topological_order
 from ...seams.tensorflow.operations import redirect_readers
-from ..kinds import LOOPS, PRODUCTS, VIEWS, known_elements
+from ..op_sets import LOOPS, PRODUCTS, VIEWS, known_elements
 from ..target import Target
 from .fence import as_array, unlike
 from .thresholds import MUCH_LARGER

@@ -20,19 +20,19 @@ import tensorflow as tf
 from ...backends import CPU, backend_now
 from ...graph_traversal import reachable
 from ...seams.tensorflow.operations import redirect_readers
-from ..decisions import residuals, saved_values
-from ..joint import Joint
-from ..kinds import is_compared, known_elements
+from ..joint_graph import JointGraph
+from ..op_sets import is_compared, known_elements
 from ..partition import port_of
 from ..program import GraphProgram, operations_before, program_between
-from ..split import Split
+from ..residual_choice import residuals, saved_values
 from ..target_ops import fenced
+from ..two_stage_program import TwoStageProgram
 from .fence import unlike
 from .min_cut import all_but_cheap
 
 
 @dataclass(frozen=True, eq=False)
-class Staged(Split):
+class Staged(TwoStageProgram):
     """Its ``rest`` reads the results of ``first`` as other values than they are.
 
     In a branch if ``is_compared``: ``rest`` finds elements of a result by equality, so that it must be made once. The numbers
@@ -75,7 +75,7 @@ class Staged(Split):
         return results[: len(self.like)]
 
 
-def in_stages(backward: GraphProgram, joint: Joint) -> GraphProgram | Staged:
+def in_stages(backward: GraphProgram, joint: JointGraph) -> GraphProgram | Staged:
     """Return ``backward`` as a replay and a gradient of its results, or as it is where that would keep as much."""
     available = {t.ref() for port in backward.ports for t in port} | {placeholder.ref() for placeholder, _ in backward.handles}
     needed = residuals(joint, backward.outputs, available)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from ...seams.tensorflow.tracebacks import set_traceback, traceback_as_run, traceback_here
-from ..origin import is_of_user, source_among, source_of
+from ..source_location import is_of_user, source_among, source_of
 
 Result = TypeVar("Result")
 Lines = tuple[tuple[str, int, str], ...]  # a file, a line number and a function's name, each

@@ -11,7 +11,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from ..graph_constants import Number, constant, equal_to
-from ..kinds import known_elements
+from ..op_sets import known_elements
 from ..target import Target
 from .thresholds import UNSTACKED_ELEMENTS
 

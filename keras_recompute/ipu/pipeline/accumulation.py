@@ -16,11 +16,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...engine.joint import join
+from ...engine.joint_graph import join
 from ...engine.partition import partition
 from ...engine.passes import target_now
 from ...engine.policies import save_everything
-from ...engine.sparse_gradients import dense
+from ...engine.sparse_gradients import densify
 from ...engine.target_ops import zeros_like
 from ...engine.trace import trace
 from ...op_names import update_scope
@@ -185,7 +185,7 @@ def _gradients(
     ones = tf.ones_like(scaled), tf.zeros_like(reported)
     incoming = [one for one, dy in zip(ones, joint.output_gradients) if dy is not None]
     found = part.backpropagate([*values, *kept, *incoming])
-    by_variable = {asked[n].ref(): dense(g) for n, g in enumerate(found) if g is not None}
+    by_variable = {asked[n].ref(): densify(g) for n, g in enumerate(found) if g is not None}
     return reported, [
         by_variable[v.ref()] if v.ref() in by_variable else zeros_like(v, target_now())
         for v in variables

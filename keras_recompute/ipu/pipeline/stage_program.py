@@ -22,13 +22,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...engine.joint import Joint, join
-from ...engine.marks import original
+from ...engine.annotations import alias_source
+from ...engine.joint_graph import JointGraph, join
 from ...engine.partition import Partition, partition
 from ...engine.passes import target_now
 from ...engine.policies import Policy, save_nothing
 from ...engine.residuals import read_by_backward
-from ...engine.sparse_gradients import dense
+from ...engine.sparse_gradients import densify
 from ...engine.trace import Trace, trace
 from ...errors import UnsupportedError
 
@@ -47,7 +47,7 @@ class SaveTensors:
     def __call__(self, value: tf.Tensor) -> bool:
         if value.dtype in (tf.variant, tf.resource) or _is_known(value):
             return False
-        return not original(value).op.name.startswith(f"{_MICROBATCH}/")
+        return not alias_source(value).op.name.startswith(f"{_MICROBATCH}/")
 
 
 def _is_known(value: tf.Tensor) -> bool:
@@ -161,7 +161,7 @@ class StageProgram:
     @property
     def _origins(self) -> list[Any]:
         """For each result of the forward program, the value that it is a copy of."""
-        return [original(t).ref() for t in self.part.forward.outputs]
+        return [alias_source(t).ref() for t in self.part.forward.outputs]
 
     @property
     def _first_copies(self) -> list[int]:
@@ -195,7 +195,7 @@ class StageProgram:
         ]
         found = self.part.backpropagate([*self._values(arguments), *saved, *gradients])
         # They are summed over microbatches. Keras's optimizers make such sums dense too.
-        by_port = [None if g is None else dense(g) for g in found]
+        by_port = [None if g is None else densify(g) for g in found]
         n = self.received
         return by_port[:n], [g for g in by_port[n:] if g is not None]
 
@@ -212,7 +212,7 @@ def forward_only(work: Work, received: Sequence[tf.TensorSpec], data: Any) -> St
     traced = _traced(work, received, data)
     none = (None,) * len(traced.differentiable)
     # A joint graph without gradients stands for inference.
-    joint = Joint(traced, (None,) * len(traced.outputs), none, frozenset(), {})
+    joint = JointGraph(traced, (None,) * len(traced.outputs), none, frozenset(), {})
     return StageProgram(
         partition(joint, save_nothing), len(received), len(tf.nest.flatten(data)), (), ()
     )

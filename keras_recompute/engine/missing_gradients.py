@@ -18,11 +18,11 @@ from ..seams.tensorflow.functions import find_function
 from ..seams.tensorflow.gradients import gradient_is_registered, has_gradient, is_recorded
 from ..seams.tensorflow.operations import GRADIENT
 from ..seams.tensorflow.tensors import is_eager
-from .by_value import CALLING, called_by
-from .gradient import Gradients, with_gradient
+from .custom_vjp import Gradients, custom_vjp
+from .variables_by_value import CALLING, called_by
 
 
-def without_gradient(operations: Iterable[tf.Operation], *, inside: bool) -> list[tf.Operation]:
+def operations_without_gradient(operations: Iterable[tf.Operation], *, inside: bool) -> list[tf.Operation]:
     """Return those of ``operations`` that have no gradient; if ``inside``, those too that call a function with such a one."""
     return [
         op
@@ -49,16 +49,16 @@ def _calls_one(node: Any, graph: Any, seen: set[str]) -> bool:
     return False
 
 
-def in_front_of(blocking: Iterable[tf.Operation], tensors: Sequence[tf.Tensor]) -> tuple[int, ...]:
+def upstream_ports(blocking: Iterable[tf.Operation], tensors: Sequence[tf.Tensor]) -> tuple[int, ...]:
     """Return the numbers of those of ``tensors`` that the operations ``blocking`` are made from."""
     needed = {t.ref() for op in reachable(blocking, lambda op: (t.op for t in op.inputs)) for t in op.inputs}
     return tuple(number for number, tensor in enumerate(tensors) if tensor.ref() in needed)
 
 
-def refusing(values: Sequence[tf.Tensor], refused: Mapping[int, str]) -> list[tf.Tensor]:
-    """Return ``values``; the gradient of one that is ``refused``, by its number, raises LookupError with the reason."""
+def raising_gradient(values: Sequence[tf.Tensor], reasons: Mapping[int, str]) -> list[tf.Tensor]:
+    """Return ``values``; the gradient of one whose number is in ``reasons`` raises LookupError with the reason."""
     return [
-        _refusing(value, refused[number]) if number in refused and _may_be_asked(value) else value
+        _raising(value, reasons[number]) if number in reasons and _may_be_asked(value) else value
         for number, value in enumerate(values)
     ]
 
@@ -71,13 +71,13 @@ def _may_be_asked(value: tf.Tensor) -> bool:
     return any(operation.type in ("Placeholder", "ReadVariableOp") for operation in makers)
 
 
-def _refusing(value: tf.Tensor, reason: str) -> tf.Tensor:
+def _raising(value: tf.Tensor, reason: str) -> tf.Tensor:
     def gradient(_: tf.Tensor) -> list[tf.Tensor | None]:
         raise LookupError(reason)
 
-    return with_gradient(lambda: [tf.identity(value)], gradient, inputs=[value], name="no_gradient")[0]
+    return custom_vjp(lambda: [tf.identity(value)], gradient, inputs=[value], name="no_gradient")[0]
 
 
-def with_zeros(gradients: Gradients, values: Sequence[tf.Tensor], refused: Mapping[int, str]) -> Gradients:
-    """Return ``gradients``, with zeros in the place of the ``refused`` ones, so that somebody asks for the error."""
-    return [tf.zeros_like(values[number]) if number in refused else g for number, g in enumerate(gradients)]
+def with_zero_gradients(gradients: Gradients, values: Sequence[tf.Tensor], reasons: Mapping[int, str]) -> Gradients:
+    """Return ``gradients``, with zeros in place of those that have ``reasons``, so that the error is asked for."""
+    return [tf.zeros_like(values[number]) if number in reasons else g for number, g in enumerate(gradients)]

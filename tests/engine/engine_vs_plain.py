@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_recompute.engine.joint import join
-from keras_recompute.engine.lower import lower
+from keras_recompute.engine.joint_graph import join
+from keras_recompute.engine.lowering import lower
 from keras_recompute.engine.partition import Partition, Policy, partition
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_nothing
@@ -21,17 +21,21 @@ def specs(arguments: Sequence[Any]) -> list[tf.TensorSpec]:
     return [tf.TensorSpec(a.shape, a.dtype) for a in arguments]
 
 
-def parted(function: Callable[..., Any], signature: Sequence[Any], policy: Policy = save_nothing, at_hand=()) -> Partition:
+def parted(
+    function: Callable[..., Any], signature: Sequence[Any], policy: Policy = save_nothing, kept_by_caller=()
+) -> Partition:
     """Trace, join and partition ``function``."""
-    return partition(join(trace(function, specs(signature), target_now())), policy, at_hand=at_hand)
+    return partition(join(trace(function, specs(signature), target_now())), policy, kept_by_caller=kept_by_caller)
 
 
-def through_engine(function: Callable[..., Any], policy: Policy = save_nothing, at_hand=()) -> Callable[..., list[tf.Tensor]]:
+def through_engine(
+    function: Callable[..., Any], policy: Policy = save_nothing, kept_by_caller=()
+) -> Callable[..., list[tf.Tensor]]:
     """Return ``function`` as the engine writes it: flat outputs, replayed in the backward pass."""
 
     @tf.autograph.experimental.do_not_convert  # all of the engine otherwise, in a function that is traced with AutoGraph
     def run(*arguments: tf.Tensor) -> list[tf.Tensor]:
-        return lower(parted(function, arguments, policy, at_hand), arguments, name="section-0")
+        return lower(parted(function, arguments, policy, kept_by_caller), arguments, name="section-0")
 
     return run
 

@@ -7,17 +7,17 @@ import tensorflow as tf
 from ..errors import InvalidArgumentError
 from ..graph_traversal import reachable
 from ..op_names import parse_op_name
-from .gradient import is_checkpointed_call
-from .marks import copies, is_replay_source, name_of
-from .origin import warn_user
+from .annotations import aliases, annotated_name, is_replay_source
+from .custom_vjp import is_checkpointed_call
 from .partition import Partition, partition
 from .policies import Policy, SaveEverything, SaveNothing, SaveReplaySources, names_in, save_everything
+from .source_location import warn_user
 from .trace import Trace
 
 
 def names_marked(trace: Trace) -> set[str]:
     """Return the names that the traced function gave to values by ``checkpoint_name``."""
-    found = {name_of(t) for op in trace.graph.get_operations() for t in op.outputs}
+    found = {annotated_name(t) for op in trace.graph.get_operations() for t in op.outputs}
     return {name for name in found if name is not None}
 
 
@@ -59,7 +59,7 @@ def saves_memory(part: Partition, plain: Partition | None = None) -> bool:
 
     So does a part that keeps what a replay begins with: there a loop inside saves memory by itself.
     """
-    kept = (each for value in part.saved for each in copies(value))
+    kept = (each for value in part.saved for each in aliases(value))
     if any(map(is_replay_source, kept)):
         return True
     plain = plain or partition(part.joint, save_everything)
@@ -70,8 +70,8 @@ def _refs(part: Partition) -> list[object]:
     return [t.ref() for t in part.saved]
 
 
-def advise_dissolved(what: str) -> None:
-    """Warn that ``what`` is called as it is (see ``gradient.is_dissolved``)."""
+def warn_vectorized(what: str) -> None:
+    """Warn that ``what`` is called as it is (see ``custom_vjp.in_vectorized_map``)."""
     warn_user(
         f"{what} saves no memory in the body of a vectorised map, where it is called as it is: TensorFlow writes the body once "
         f"more for all elements, with its own gradients. Put tf.vectorized_map inside of what is checkpointed"

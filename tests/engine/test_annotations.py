@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from keras_recompute.engine.marks import cheaper_replay, checkpoint_name, equal_values, is_alternative, name_of
+from keras_recompute.engine.annotations import alias_chain, annotated_name, checkpoint_name, is_alternative, replay_alternative
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_names, save_nothing, save_replay_sources
 from keras_recompute.engine.trace import trace
 
-from .lowered import assert_same, differentiate, numbers, parted, through_engine
+from .engine_vs_plain import assert_same, differentiate, numbers, parted, through_engine
 
 X = numbers(3, 4)
 
@@ -22,8 +22,8 @@ def test_a_name_survives_scopes_and_is_no_other_identity():
 
     traced = trace(function, [tf.TensorSpec((2,))], target_now())
     named, unnamed = (t.op.inputs[0] for t in traced.outputs)
-    assert name_of(named) == "hidden"
-    assert name_of(unnamed) is None
+    assert annotated_name(named) == "hidden"
+    assert annotated_name(unnamed) is None
 
 
 def test_a_name_changes_no_value_in_eager_code():
@@ -41,7 +41,7 @@ def slow_and_cheap(calls):
             calls.append("again")
             return [tf.sqrt(1.0 - source**2)]
 
-        (value,) = cheaper_replay([tf.sin(x)], again, given=[source])
+        (value,) = replay_alternative([tf.sin(x)], again, given=[source])
         return tf.exp(value) * source, lambda dy: dy * tf.exp(value) * (source**2 - value)
 
     return function
@@ -69,10 +69,10 @@ def test_a_marked_value_takes_the_alternative_where_the_source_is_an_output_at_h
     @tf.custom_gradient
     def function(x):
         source = tf.cos(x)
-        (value,) = cheaper_replay([tf.sin(x)], lambda: [tf.sqrt(1.0 - source**2)], given=[source])
+        (value,) = replay_alternative([tf.sin(x)], lambda: [tf.sqrt(1.0 - source**2)], given=[source])
         return (tf.exp(value), source), lambda dy, ds: dy * tf.exp(value) * source - ds * value
 
-    part = parted(function, [SMALL], save_nothing, at_hand=(1,))
+    part = parted(function, [SMALL], save_nothing, kept_by_caller=(1,))
     assert part.saved == ()
     replayed = [op.type for op in part.replayed]
     assert "Sqrt" in replayed
@@ -100,13 +100,13 @@ def test_the_forward_program_holds_no_alternative():
 
 def test_equal_values_end_at_a_mark_that_may_be_another_number():
     def function(x):
-        (value,) = cheaper_replay([tf.sin(x)], lambda: [tf.sin(x)], given=[x])
+        (value,) = replay_alternative([tf.sin(x)], lambda: [tf.sin(x)], given=[x])
         return tf.identity(checkpoint_name(value, "v"))
 
     traced = trace(function, [tf.TensorSpec((2,))], target_now())
-    chain = equal_values(traced.outputs[0])
+    chain = alias_chain(traced.outputs[0])
     assert is_alternative(chain[-1].op)
-    assert "v" in [name_of(t) for t in chain]
+    assert "v" in [annotated_name(t) for t in chain]
 
 
 def test_names_pass_through_the_engine():

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..seams.tensorflow.gradients import is_recorded
-from .gradient import Gradients, Tensors, refuse_forward_mode, with_gradient
+from .custom_vjp import Gradients, Tensors, custom_vjp, refuse_forward_mode
 
 Gradient = Callable[[Tensors, Tensors, Sequence[Any], frozenset[int]], Gradients]
 
@@ -47,7 +47,7 @@ class EagerFunction:
     ``compute(inputs)`` writes the results into a graph: ``outputs`` tensors for the caller, then those
     that are kept for the gradient. ``gradient(inputs, kept, output_gradients, asked)`` runs eagerly
     and returns one gradient or None per input; ``kept`` are the latter and the outputs with the
-    numbers ``at_hand``, and ``asked`` the numbers of the outputs that are differentiated.
+    numbers ``kept_by_caller``, and ``asked`` the numbers of the outputs that are differentiated.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class EagerFunction:
         gradient: Gradient,
         *,
         outputs: int,
-        at_hand: Sequence[int] = (),
+        kept_by_caller: Sequence[int] = (),
         name: str,
     ) -> None:
         self._compute, self._gradient = compute, gradient
-        self._outputs, self._at_hand, self._name = outputs, tuple(at_hand), name
+        self._outputs, self._kept_by_caller, self._name = outputs, tuple(kept_by_caller), name
         self._compiled = CompiledFunctions()
 
     def __call__(self, inputs: Tensors) -> list[tf.Tensor]:
@@ -73,13 +73,13 @@ class EagerFunction:
 
         def compute() -> Tensors:
             results = list(self._compiled.run("results", self._write_results, inputs))
-            kept[:] = [*results[self._outputs :], *(results[n] for n in self._at_hand)]
+            kept[:] = [*results[self._outputs :], *(results[n] for n in self._kept_by_caller)]
             return results[: self._outputs]
 
         def gradient(*output_gradients: tf.Tensor | None, asked: frozenset[int]) -> Gradients:
             return self._gradient(inputs, kept, output_gradients, asked)
 
-        return with_gradient(compute, gradient, inputs=inputs, name=self._name, outputs=self._outputs)
+        return custom_vjp(compute, gradient, inputs=inputs, name=self._name, outputs=self._outputs)
 
     def _write_results(self, inputs: Tensors) -> list[tf.Tensor]:
         return list(self._compute(inputs))

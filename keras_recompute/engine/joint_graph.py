@@ -13,38 +13,38 @@ from typing import Any
 import tensorflow as tf
 
 from ..graph_traversal import reachable
-from .origin import warn_user
+from .missing_gradients import operations_without_gradient, upstream_ports
 from .original_control_flow import snapshot_control_flow
+from .source_location import warn_user
 from .sparse_gradients import (
     Gradient,
-    dense,
     dense_behind_branches,
+    densify,
     is_handed_on_to,
     slices,
     sparse_or_dense,
     values_of,
 )
 from .trace import Trace
-from .undifferentiable import in_front_of, without_gradient
 
 
 @dataclass(frozen=True, eq=False)
-class Joint:
+class JointGraph:
     """A traced function together with its gradient.
 
     ``output_gradients`` has one placeholder per output that can have a gradient, else None; ``gradients`` has one gradient
     per differentiable port of the trace, sparse where TensorFlow's is, or None where no output depends on it. ``backward``
-    are the operations that differentiation added; everything else is forward. ``refused`` are the ports in front of an
-    operation without a gradient, with the reason (see ``undifferentiable``), ``unasked`` those whose gradient nothing may
-    wait for.
+    are the operations that differentiation added; everything else is forward. ``no_gradient_reasons`` has the ports in
+    front of an operation without a gradient, with the reason (see ``missing_gradients``). ``gradient_unused`` are those
+    whose gradient nothing may wait for.
     """
 
     trace: Trace
     output_gradients: tuple[tf.Tensor | None, ...]
     gradients: tuple[Gradient | None, ...]
     backward: frozenset[tf.Operation]
-    refused: Mapping[int, str]
-    unasked: frozenset[int] = frozenset()
+    no_gradient_reasons: Mapping[int, str]
+    gradient_unused: frozenset[int] = frozenset()
 
     @property
     def produced(self) -> tuple[int, ...]:
@@ -77,15 +77,15 @@ class Joint:
             gradients[port] = slices(gradients[port], indices, values[port])
         return gradients
 
-    def only(self, ports: Collection[int]) -> Joint:
+    def only(self, ports: Collection[int]) -> JointGraph:
         """Return it with the gradients of ``ports`` alone."""
         return replace(self, gradients=tuple(g if n in ports else None for n, g in enumerate(self.gradients)))
 
 
-def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
+def join(trace: Trace, *, gradient_unused: Collection[int] = ()) -> JointGraph:
     """Add the gradient of every differentiable port to the traced graph.
 
-    That of a port in ``unasked`` is there too, but nothing waits for it, so that a compiler can drop it.
+    That of a port in ``gradient_unused`` is there too, but nothing waits for it, so that a compiler can drop it.
     """
     graph = trace.graph
     snapshot_control_flow(graph)
@@ -97,23 +97,25 @@ def join(trace: Trace, *, unasked: Collection[int] = ()) -> Joint:
         )
     pairs = [(y, dy) for y, dy in zip(trace.outputs, output_gradients) if dy is not None]
     with graph.as_default():
-        found, refused = _differentiate(trace, pairs, unasked)
+        found, no_gradient_reasons = _differentiate(trace, pairs, gradient_unused)
         gradients = tuple(_as_exchanged(g, output_gradients) for g in found)
     for order in trace.target.at("joined"):
         with graph.as_default():
-            asked = [g for port, g in enumerate(gradients) if g is not None and port not in unasked]
+            asked = [g for port, g in enumerate(gradients) if g is not None and port not in gradient_unused]
             wanted = [values_of(g) for g in asked]
             order(_added(graph, forward), [dy for _, dy in pairs], wanted, trace.target)
-    return Joint(trace, output_gradients, gradients, _added(graph, forward), refused, frozenset(unasked))
+    return JointGraph(
+        trace, output_gradients, gradients, _added(graph, forward), no_gradient_reasons, frozenset(gradient_unused)
+    )
 
 
 def _differentiate(
-    trace: Trace, pairs: Sequence[tuple[tf.Tensor, tf.Tensor]], unasked: Collection[int]
+    trace: Trace, pairs: Sequence[tuple[tf.Tensor, tf.Tensor]], gradient_unused: Collection[int]
 ) -> tuple[list[Any], dict[int, str]]:
     """Return the gradient of every differentiable port, and the ports that are refused one, with the reason."""
     forward, outputs, incoming = trace.graph.get_operations(), [y for y, _ in pairs], [dy for _, dy in pairs]
     blocking: list[tf.Operation] = []
-    refused: dict[int, str] = {}
+    no_gradient_reasons: dict[int, str] = {}
     for attempt in range(3):
         stops = [t for op in blocking for t in op.outputs]
         try:
@@ -121,25 +123,25 @@ def _differentiate(
                 found = tf.gradients(outputs, list(trace.differentiable), grad_ys=incoming, stop_gradients=stops or None)
         except LookupError as error:
             # First those that stand in the function itself, then those in a loop or branch.
-            blocking = without_gradient(forward, inside=attempt > 0)
-            refused = dict.fromkeys(in_front_of(blocking, trace.differentiable), str(error))
+            blocking = operations_without_gradient(forward, inside=attempt > 0)
+            no_gradient_reasons = dict.fromkeys(upstream_ports(blocking, trace.differentiable), str(error))
             if attempt == 2:
                 raise
         else:
             break
-    _warn_of_dense_gradients(trace, made_dense, found, unasked)
+    _warn_of_dense_gradients(trace, made_dense, found, gradient_unused)
     # Of what is refused a part of the gradient may be known, which is of no use.
-    return [None if port in refused else g for port, g in enumerate(found)], refused
+    return [None if port in no_gradient_reasons else g for port, g in enumerate(found)], no_gradient_reasons
 
 
 def _warn_of_dense_gradients(
-    trace: Trace, made_dense: Collection[Any], gradients: Sequence[Any], unasked: Collection[int]
+    trace: Trace, made_dense: Collection[Any], gradients: Sequence[Any], gradient_unused: Collection[int]
 ) -> None:
     """Warn of variables whose gradient is dense here, and in plain TensorFlow would be sparse."""
     # Arguments are seldom what an optimizer updates.
     first = len(trace.arguments)
     for number, (variable, gradient) in enumerate(zip(trace.variables, gradients[first:]), first):
-        if number in unasked or not isinstance(gradient, tf.Tensor):
+        if number in gradient_unused or not isinstance(gradient, tf.Tensor):
             continue
         read_as = (*trace.ports[number], trace.differentiable[number])
         if not any(is_handed_on_to(made_dense, each) for each in read_as):
@@ -161,7 +163,7 @@ def _as_exchanged(gradient: Any, output_gradients: Sequence[tf.Tensor | None]) -
         return gradient
     needed = reachable([gradient.indices.op], lambda op: (t.op for t in op.inputs))
     waits = any(dy is not None and dy.op in needed for dy in output_gradients)
-    return dense(gradient) if waits else sparse_or_dense(gradient)
+    return densify(gradient) if waits else sparse_or_dense(gradient)
 
 
 def _added(graph: Any, forward: Sequence[tf.Operation]) -> frozenset[tf.Operation]:

@@ -10,13 +10,15 @@ import tensorflow as tf
 
 from ..backends import backend_now
 from ..seams.tensorflow.functions import find_function
-from .by_value import called_by
-from .origin import static_shape
+from .source_location import static_shape
+from .variables_by_value import called_by
 
 _INPUT, _RESULT = "input_", "result"
 
 
-def spliced(operation: tf.Operation, make: Callable[..., tf.Tensor], inputs: Sequence[str]) -> tuple[list[Any], list[Any]]:
+def rewritten_nodes(
+    operation: tf.Operation, make: Callable[..., tf.Tensor], inputs: Sequence[str]
+) -> tuple[list[Any], list[Any]]:
     """Return the nodes of ``make``, a function of the inputs of ``operation``, that is named and fed as the operation is.
 
     And the functions that they call. ``make`` is a function of a module, or a ``functools.partial`` of one, of values that
@@ -24,7 +26,7 @@ def spliced(operation: tf.Operation, make: Callable[..., tf.Tensor], inputs: Seq
     """
     (result,) = operation.outputs
     given = tuple((t.dtype, static_shape(t)) for t in operation.inputs)
-    serialized, functions = _written(_Made(make), given, static_shape(result), backend_now())
+    serialized, functions = _written(_Rewrite(make), given, static_shape(result), backend_now())
     fed = {f"{_INPUT}{number}": name for number, name in enumerate(inputs)}
     found = []
     for node in tf.compat.v1.GraphDef.FromString(serialized).node:
@@ -38,14 +40,14 @@ def spliced(operation: tf.Operation, make: Callable[..., tf.Tensor], inputs: Seq
     return found, list(functions)
 
 
-class _Made:
+class _Rewrite:
     """A function that may be partial, as a value: partial ones compare by identity otherwise."""
 
     def __init__(self, make: Callable[..., tf.Tensor]) -> None:
         self.make, self._key = make, _key(make)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Made) and self._key == other._key
+        return isinstance(other, _Rewrite) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -58,7 +60,7 @@ def _key(value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=512)
-def _written(made: _Made, given: tuple[Any, ...], result: Any, _: Any) -> tuple[bytes, tuple[Any, ...]]:
+def _written(made: _Rewrite, given: tuple[Any, ...], result: Any, _: Any) -> tuple[bytes, tuple[Any, ...]]:
     """Return the graph that ``made`` writes, and the functions that it calls; the last argument is the backend it is for."""
     with tf.Graph().as_default() as graph:
         inputs = [

@@ -15,12 +15,12 @@ from typing import Any
 import tensorflow as tf
 
 from ..op_names import RECOMPUTE, parse_op_name
-from .examine import Examined, examine
-from .kinds import SHAPES, SOURCES, VIEWS
-from .marks import passes_on
-from .origin import static_shape, type_text
+from .analysis import Analysis, analyze
+from .annotations import is_identity
+from .op_sets import SHAPES, SOURCES, VIEWS
 from .partition import Partition
 from .program import GraphProgram
+from .source_location import static_shape, type_text
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Equation:
 
 
 @dataclass(frozen=True)
-class Listing:
+class ProgramText:
     """A program as text: inputs, equations in running order, letters of the outputs."""
 
     inputs: tuple[Value, ...]
@@ -66,8 +66,8 @@ class Listing:
 class ForwardBackward:
     """The two programs of a function."""
 
-    forward: Listing
-    backward: Listing
+    forward: ProgramText
+    backward: ProgramText
 
 
 def forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> ForwardBackward:
@@ -90,7 +90,7 @@ def forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Forwa
         >>> [equation.operation for equation in programs.backward.equations if equation.replayed]
         ['Sin']
     """
-    found = examine(fn, args, kwargs)
+    found = analyze(fn, args, kwargs)
     letters = _Letters()
     return ForwardBackward(_listing(found, found.part.forward, letters), _listing(found, found.part.backward, letters))
 
@@ -112,7 +112,7 @@ def replay_count(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
         >>> kr.replay_count(kr.checkpoint(network), tf.ones(4)), kr.replay_count(network, tf.ones(4))
         (2, 0)
     """
-    part = examine(fn, args, kwargs).part
+    part = analyze(fn, args, kwargs).part
     return sum(_is_replayed(op, part) and not _is_free(op) for op in part.backward.operations)
 
 
@@ -176,7 +176,7 @@ class _Letters:
         self._of[tensor.ref()] = self(other)
 
 
-def _listing(found: Examined, program: GraphProgram, letters: _Letters) -> Listing:
+def _listing(found: Analysis, program: GraphProgram, letters: _Letters) -> ProgramText:
     read = {t.ref() for op in program.operations for t in program.inputs_of(op)} | {t.ref() for t in program.outputs}
     inputs = []
     for number, port in enumerate(program.ports):
@@ -193,7 +193,7 @@ def _listing(found: Examined, program: GraphProgram, letters: _Letters) -> Listi
         if operation.type == "Const":
             letters.constant(operation.outputs[0])
             continue
-        if passes_on(operation):
+        if is_identity(operation):
             for source, result in zip(operands, operation.outputs):
                 letters.same(result, source)
             continue
@@ -205,14 +205,14 @@ def _listing(found: Examined, program: GraphProgram, letters: _Letters) -> Listi
                 program is found.part.backward and _is_replayed(operation, found.part),
             )
         )
-    return Listing(tuple(inputs), tuple(equations), tuple(letters(t) for t in program.outputs))
+    return ProgramText(tuple(inputs), tuple(equations), tuple(letters(t) for t in program.outputs))
 
 
 def _value(tensor: tf.Tensor, letters: _Letters, origin: str = "") -> Value:
     return Value(letters(tensor), type_text(tensor.dtype.name, static_shape(tensor)), origin)
 
 
-def _kind_of_port(found: Examined, port: int) -> str:
+def _kind_of_port(found: Analysis, port: int) -> str:
     trace = found.part.joint.trace
     if port < len(trace.ports):
         return f"{found.port_kinds[port]} {found.port_names[port]}".rstrip()
@@ -224,4 +224,4 @@ def _is_replayed(operation: tf.Operation, part: Partition) -> bool:
 
 
 def _is_free(operation: tf.Operation) -> bool:
-    return passes_on(operation) or operation.type in (*SHAPES, *VIEWS, *SOURCES)
+    return is_identity(operation) or operation.type in (*SHAPES, *VIEWS, *SOURCES)

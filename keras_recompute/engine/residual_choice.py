@@ -3,7 +3,7 @@
 Starting from the gradients, walk towards the inputs. Each forward value met on the way is
 
 * *at hand*: an argument, a variable's value, and, where the caller keeps the outputs anyway, an output;
-* *saved*: chosen by a scope or the policy, the result of an impure operation, or a shape (see ``_Decisions``);
+* *saved*: chosen by a scope or the policy, the result of an impure operation, or a shape (see ``_Chooser``);
 * *recomputed*: everything else; the operation that makes it joins the backward program, and the walk goes on.
 
 Only what the walk meets is ever saved, so a policy that would keep everything keeps no more than the plain gradient does.
@@ -18,22 +18,22 @@ from typing import Any
 import tensorflow as tf
 
 from ..graph_traversal import reachable
-from .joint import Joint
-from .kinds import CHEAP, EXTREMA, SHAPES, SOURCES, VIEWS
-from .marks import copies, equal_values, is_alternative, original
+from .annotations import alias_chain, alias_source, aliases, is_alternative
+from .joint_graph import JointGraph
+from .op_sets import CHEAP, EXTREMA, SHAPES, SOURCES, VIEWS
 from .policies import Decision, Policy, decide, save_everything
 from .program import inputs_of
 from .scopes import scope_decision
 
 
 def saved_values(
-    joint: Joint, policy: Policy, targets: Iterable[tf.Tensor], available: set[Any], *, replays_all: bool = False
+    joint: JointGraph, policy: Policy, targets: Iterable[tf.Tensor], available: set[Any], *, replays_all: bool = False
 ) -> tuple[list[tuple[tf.Tensor, Decision]], frozenset[tf.Operation]]:
     """Return the forward values to save or offload, and the marked operations to replay by their alternative.
 
-    With ``replays_all`` only the first of the rules of ``_Decisions`` saves anything.
+    With ``replays_all`` only the first of the rules of ``_Chooser`` saves anything.
     """
-    decision_about = _Decisions(joint, policy, available, replays_all)
+    decision_about = _Chooser(joint, policy, available, replays_all)
     saved: dict[Any, tf.Tensor] = {}
     replays: set[tf.Operation] = set()
     seen: set[Any] = set()
@@ -44,27 +44,27 @@ def saved_values(
             continue
         seen.add(tensor.ref())
         operation = tensor.op
-        if decision_about.concern(operation):
-            passed_on = equal_values(tensor)
+        if decision_about.applies_to(operation):
+            passed_on = alias_chain(tensor)
             origin = passed_on[-1]
             is_free = any(t.ref() in available for t in passed_on) or origin.op.type == "Const"
             if not is_free and decision_about(origin) is not Decision.RECOMPUTE:
                 saved[origin.ref()] = origin
                 continue
             if is_alternative(operation) and all(
-                t.ref() in available or decision_about(original(t)) is not Decision.RECOMPUTE for t in operation.inputs[2:]
+                t.ref() in available or decision_about(alias_source(t)) is not Decision.RECOMPUTE for t in operation.inputs[2:]
             ):
                 replays.add(operation)
         waiting.extend(inputs_of(operation, frozenset(replays)))
     return [(origin, decision_about(origin)) for origin in saved.values()], frozenset(replays)
 
 
-def residuals(joint: Joint, targets: Iterable[tf.Tensor], available: set[Any]) -> list[tf.Tensor]:
+def residuals(joint: JointGraph, targets: Iterable[tf.Tensor], available: set[Any]) -> list[tf.Tensor]:
     """Return all forward values that ``targets`` need and that are not ``available``."""
     return [value for value, _ in saved_values(joint, save_everything, targets, available)[0]]
 
 
-class _Decisions:
+class _Chooser:
     """Decides about forward values. The first of these rules that applies holds:
 
     1. the result of an operation that may not run twice is saved, and what is found out about a text: XLA has no texts, and
@@ -80,10 +80,10 @@ class _Decisions:
     6. the rows of a sparse gradient are saved if their replay would cost more than arithmetic: they are whole numbers, few
        beside the values that they belong to, and they are computed before the fence, where no replay may begin;
     7. what was made inside a ``recompute_scope`` or ``keep_scope`` follows the innermost of them;
-    8. the policy decides: about the value, or any of its copies, of which one may bear a name.
+    8. the policy decides: about the value, or any of its aliases, of which one may bear a name.
     """
 
-    def __init__(self, joint: Joint, policy: Policy, available: set[Any], replays_all: bool) -> None:
+    def __init__(self, joint: JointGraph, policy: Policy, available: set[Any], replays_all: bool) -> None:
         self._joint = joint
         self._policy = policy
         self._available = available
@@ -107,22 +107,22 @@ class _Decisions:
             return Decision.SAVE
         if self._replays_all or value.dtype == tf.resource or value.op.type == "EmptyTensorList":
             return Decision.RECOMPUTE
-        if found_by_equality(value, self._joint) and not self._is_at_hand(value.op.inputs[0]):
+        if read_by_equality(value, self._joint) and not self._is_available(value.op.inputs[0]):
             return Decision.RECOMPUTE
         if (value.dtype == tf.variant and not self._keeps_lists) or (self._knows_shapes and _follows_from_shapes(value)):
             return Decision.RECOMPUTE
-        if value.op.type in VIEWS and self._is_at_hand(value.op.inputs[0]):
+        if value.op.type in VIEWS and self._is_available(value.op.inputs[0]):
             return Decision.RECOMPUTE
         scoped = scope_decision(value.op)
         if scoped is not None:
             return scoped
-        return max(decide(self._policy, t) for t in copies(value) if t.op not in self._joint.backward)
+        return max(decide(self._policy, t) for t in aliases(value) if t.op not in self._joint.backward)
 
-    def _is_at_hand(self, tensor: tf.Tensor) -> bool:
-        chain = equal_values(tensor)
+    def _is_available(self, tensor: tf.Tensor) -> bool:
+        chain = alias_chain(tensor)
         return any(t.ref() in self._available for t in chain) or self(chain[-1]) is not Decision.RECOMPUTE
 
-    def concern(self, operation: tf.Operation) -> bool:
+    def applies_to(self, operation: tf.Operation) -> bool:
         """Whether what ``operation`` makes can be saved: it belongs to the forward pass, or reads a shape of it."""
         if operation.type == "Const":
             return False
@@ -131,14 +131,14 @@ class _Decisions:
         return operation.type in self._shapes and all(t.op not in self._joint.backward for t in operation.inputs)
 
 
-def found_by_equality(value: tf.Tensor, joint: Joint) -> bool:
+def read_by_equality(value: tf.Tensor, joint: JointGraph) -> bool:
     """Whether ``value`` is an extremum of elements that its gradient compares with it."""
     if value.op.type not in EXTREMA:
         return False
     return any(reader.type == "Equal" and reader in joint.backward for reader in value.op.inputs[0].consumers())
 
 
-def _dear_rows(joint: Joint, available: set[Any]) -> Iterable[tf.Tensor]:
+def _dear_rows(joint: JointGraph, available: set[Any]) -> Iterable[tf.Tensor]:
     """Yield the forward values that say the rows of sparse gradients, where making them again is no mere arithmetic."""
 
     def sources(operation: tf.Operation) -> Iterable[tf.Operation]:
@@ -154,7 +154,7 @@ def _dear_rows(joint: Joint, available: set[Any]) -> Iterable[tf.Tensor]:
             continue
         made_from = reachable([operation], sources)
         if any(op.type not in CHEAP and op.type not in (*SHAPES, *SOURCES, "Identity") for op in made_from):
-            yield from (original(t) for t in operation.outputs if t.dtype.is_integer)
+            yield from (alias_source(t) for t in operation.outputs if t.dtype.is_integer)
 
 
 def _comes_of_text(value: tf.Tensor) -> bool:

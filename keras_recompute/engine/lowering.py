@@ -2,7 +2,7 @@
 
 The forward program runs where the function is called. The backward program stands behind a custom gradient, fenced so
 that it starts when the gradients of the outputs are there, fed by the inputs and the saved values. It is itself a
-partitioned function whose derivative can be asked for, and so on (see ``higher``): a tape does not see operations that
+partitioned function whose derivative can be asked for, and so on (see ``higher_order``): a tape does not see operations that
 are copied into a graph, so each level stands behind a custom gradient of its own.
 """
 
@@ -16,16 +16,16 @@ import tensorflow as tf
 
 from ..op_names import backward_scope, forward_scope
 from ..seams.tensorflow.gradients import is_recorded
-from .eager import EagerFunction
-from .gradient import Gradients, with_gradient
-from .higher import derivative, of_outputs
-from .offload import fetch, store
+from .custom_vjp import Gradients, custom_vjp
+from .eager_functions import EagerFunction
+from .higher_order import derivative, part_for_outputs
+from .missing_gradients import raising_gradient, with_zero_gradients
+from .offloading import fetch, store
 from .partition import Partition
 from .passes import target_now
 from .program import in_default_graph
 from .sparse_gradients import zero_values
 from .target_ops import Like, fenced
-from .undifferentiable import refusing, with_zeros
 from .update_order import update_tokens, updates_follow
 
 Tensors = Sequence[tf.Tensor]
@@ -39,24 +39,24 @@ def lower(part: Partition, arguments: Tensors, *, name: str) -> list[tf.Tensor]:
     """
     trace = part.joint.trace
     if tf.executing_eagerly():
-        values = refusing(trace.values(arguments), part.joint.refused)
+        values = raising_gradient(trace.values(arguments), part.joint.no_gradient_reasons)
         return _eager_function(part, name)(values)
     values = [in_default_graph(value) for value in trace.values(arguments)]
-    values = refusing(values, part.joint.refused)
+    values = raising_gradient(values, part.joint.no_gradient_reasons)
     return _call(part, lambda: _forward(part, values, name), values, name)
 
 
 def _eager_function(part: Partition, name: str) -> EagerFunction:
     def gradient(values: Tensors, kept: Tensors, dys: Sequence[tf.Tensor | None], asked: frozenset[int]) -> Gradients:
-        found = _call_backward_eagerly(of_outputs(part, asked), values, kept, dys, name)
-        return with_zeros(found, values, part.joint.refused)
+        found = _call_backward_eagerly(part_for_outputs(part, asked), values, kept, dys, name)
+        return with_zero_gradients(found, values, part.joint.no_gradient_reasons)
 
     if "forward" not in part.eager:
         part.eager["forward"] = EagerFunction(
             lambda values: _forward(part, values, name),
             gradient,
             outputs=len(part.joint.trace.outputs),
-            at_hand=part.at_hand,
+            kept_by_caller=part.kept_by_caller,
             name=name,
         )
     return part.eager["forward"]
@@ -83,7 +83,7 @@ def _call_backward_eagerly(
     def gradient(inputs: Tensors, _: Tensors, dys: Sequence[tf.Tensor | None], asked: frozenset[int]) -> Gradients:
         values, known, incoming = inputs[:n_values], inputs[n_values:n_known], inputs[n_known:]
         again = [*values[:n_ports], *incoming, *values[n_ports:], *known]
-        higher = of_outputs(derivative(part), asked)
+        higher = part_for_outputs(derivative(part), asked)
         found = _call_backward_eagerly(higher, again, [], dys, name)
         nothing = [None] * (n_known - n_ports)
         return [*found[:n_ports], *nothing, *found[n_ports:]]
@@ -106,7 +106,9 @@ def _forward(part: Partition, values: Tensors, name: str) -> list[tf.Tensor]:
     return [*results[:n_outputs], *store(part, results[n_outputs:], target_now())]
 
 
-def recalled(part: Partition, values: Sequence[tf.Tensor], results: Sequence[tf.Tensor], *, name: str) -> list[tf.Tensor]:
+def outputs_with_gradient(
+    part: Partition, values: Sequence[tf.Tensor], results: Sequence[tf.Tensor], *, name: str
+) -> list[tf.Tensor]:
     """Return the outputs of an earlier run of the partitioned function as functions of ``values``, its ports.
 
     ``results`` are its outputs, then its saved values. Nothing is run again but what derivatives need.
@@ -122,8 +124,8 @@ def _call(part: Partition, forward: Callable[[], Tensors], values: Tensors, name
         return _backpropagate(part, values, kept, result_gradients[:n_outputs], asked, name)
 
     # The saved values are results too, so that no derivative finds a way past the gradient given here.
-    results = with_gradient(forward, gradient, inputs=values, name=name, is_checkpoint=True, outputs=n_outputs)
-    kept = [*results[n_outputs:], *(results[o] for o in part.at_hand)]
+    results = custom_vjp(forward, gradient, inputs=values, name=name, is_checkpoint=True, outputs=n_outputs)
+    kept = [*results[n_outputs:], *(results[o] for o in part.kept_by_caller)]
     return results[:n_outputs]
 
 
@@ -139,8 +141,8 @@ def _backpropagate(
 
     What is returned can be differentiated again.
     """
-    found = _backward_call(of_outputs(part, asked), values, kept, output_gradients, name)
-    return with_zeros(found, values, part.joint.refused)
+    found = _backward_call(part_for_outputs(part, asked), values, kept, output_gradients, name)
+    return with_zero_gradients(found, values, part.joint.no_gradient_reasons)
 
 
 def _backward_call(
@@ -162,13 +164,13 @@ def _backward_call(
 
     def gradient_of_backward(*output_gradients: tf.Tensor, asked: frozenset[int] | None = None) -> Gradients:
         again = [*values[:n_ports], *incoming, *values[n_ports:], *fetch(part, kept, target_now())]
-        higher = derivative(part) if asked is None else of_outputs(derivative(part), asked)
+        higher = derivative(part) if asked is None else part_for_outputs(derivative(part), asked)
         return _backward_call(higher, again, [], output_gradients, name)
 
     sources = [*values[:n_ports], *incoming]
     # Only under a tape is there a second derivative, but for who calls tf.gradients twice.
     outputs = len(joint.produced) if any(map(is_recorded, sources)) else 0
-    found = with_gradient(
+    found = custom_vjp(
         lambda: _write_backward(part, values, fetch(part, kept, target_now()), incoming, rows, name),
         gradient_of_backward,
         inputs=sources,

@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 
 from ..errors import UnsupportedError
 from .graph_state import graph_state
-from .joint import join
+from .joint_graph import join
 from .partition import Partition, partition
 from .policies import save_nothing
 from .program import program_between
@@ -41,7 +41,7 @@ def derivative(part: Partition) -> Partition:
         return part.higher[0]
 
 
-def of_outputs(part: Partition, asked: Collection[int]) -> Partition:
+def part_for_outputs(part: Partition, asked: Collection[int]) -> Partition:
     """Return ``part`` with a backward program for the outputs with the numbers ``asked``.
 
     Its ports are those of ``part``, and behind them what else the backward program takes but the gradients of outputs. Made
@@ -72,7 +72,7 @@ def _of_outputs(part: Partition, asked: Sequence[int]) -> Partition:
         structure=None,
         purity=Purity(trace.graph),
     )
-    joined = join(again, unasked=part.joint.unasked)
+    joined = join(again, gradient_unused=part.joint.gradient_unused)
     found = partition(joined, save_nothing, replays_all=True)
     if found.saved:
         # Differentiated once more, a loop that draws numbers stacks other values than it has saved.
@@ -134,8 +134,8 @@ def _derivative(part: Partition) -> Partition:
         purity=Purity(trace.graph),
     )
     joined = join(again)
-    for port in set(joined.refused) - set(joint.refused):
-        raise LookupError(joined.refused[port])  # an operation that has a first derivative only
+    for port in set(joined.no_gradient_reasons) - set(joint.no_gradient_reasons):
+        raise LookupError(joined.no_gradient_reasons[port])  # an operation that has a first derivative only
     # There is no forward pass of its own that could save anything: the backward program of ``part`` has been written.
     higher = partition(joined, save_nothing, replays_all=True)
     if higher.saved:

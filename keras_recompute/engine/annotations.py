@@ -67,13 +67,13 @@ def checkpoint_name(value: tf.Tensor, name: str) -> tf.Tensor:
         ) from error
 
 
-def name_of(tensor: tf.Tensor) -> str | None:
+def annotated_name(tensor: tf.Tensor) -> str | None:
     """Return the name that ``tensor`` was marked with, or None."""
     found = _MARK.search(tensor.op.name) if tensor.op.type == "Identity" else None
     return found and re.sub(r"\.([0-9a-f]+)\.", lambda code: chr(int(code[1], 16)), found[1])
 
 
-def cheaper_replay(
+def replay_alternative(
     values: Sequence[tf.Tensor], again: Callable[[], Sequence[tf.Tensor]], *, given: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
     """Return ``values``, marked as computable by ``again()`` where ``given`` are at hand in the backward pass.
@@ -91,7 +91,7 @@ def cheaper_replay(
     ]
 
 
-def cheaper_alone(values: Sequence[tf.Tensor], alone: Callable[[], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
+def inference_alternative(values: Sequence[tf.Tensor], alone: Callable[[], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
     """Return ``values``, marked as computable by ``alone()`` where nothing of what they are made from is kept.
 
     A recurrence, for example, writes its gates down on the way to its outputs; where nobody will read the gates, a loop
@@ -119,36 +119,36 @@ def replay_source(value: tf.Tensor) -> tf.Tensor:
 
 
 def is_replay_source(tensor: tf.Tensor) -> bool:
-    """Whether ``tensor`` was marked as a ``replay_source``, or given to ``cheaper_replay`` for the alternative."""
+    """Whether ``tensor`` was marked as a ``replay_source``, or given to ``replay_alternative`` for the alternative."""
     operation = tensor.op
     if operation.type == "Identity" and operation.name.rsplit("/", 1)[-1].startswith(_SOURCE):
         return True
     return any(is_alternative(op) and any(source is tensor for source in op.inputs[2:]) for op in tensor.consumers())
 
 
-def passes_on(operation: tf.Operation) -> bool:
+def is_identity(operation: tf.Operation) -> bool:
     """Whether ``operation`` returns its inputs as they are. (IdentityN carries custom gradients.)"""
     return operation.type == "Identity" or (operation.type == "IdentityN" and not is_alternative(operation))
 
 
-def equal_values(tensor: tf.Tensor) -> list[tf.Tensor]:
+def alias_chain(tensor: tf.Tensor) -> list[tf.Tensor]:
     """Return ``tensor`` and the tensors that it merely passes on, nearest first."""
     chain = [tensor]
-    while passes_on(chain[-1].op):
+    while is_identity(chain[-1].op):
         chain.append(chain[-1].op.inputs[chain[-1].value_index])
     return chain
 
 
-def original(tensor: tf.Tensor) -> tf.Tensor:
+def alias_source(tensor: tf.Tensor) -> tf.Tensor:
     """Return the tensor that ``tensor`` merely passes on, through however many operations; itself if none."""
-    return equal_values(tensor)[-1]
+    return alias_chain(tensor)[-1]
 
 
-def copies(tensor: tf.Tensor) -> list[tf.Tensor]:
+def aliases(tensor: tf.Tensor) -> list[tf.Tensor]:
     """Return ``tensor`` and all tensors that pass it on, directly or through one another, nearest first."""
     found = [tensor]
     for value in found:
         for operation in value.consumers():
-            if passes_on(operation):
+            if is_identity(operation):
                 found.extend(y for x, y in zip(operation.inputs, operation.outputs) if x is value)
     return found

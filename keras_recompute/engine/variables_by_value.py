@@ -21,7 +21,7 @@ from ..errors import InvalidProgramError
 from ..graph_traversal import topological_order
 from ..seams.tensorflow.functions import find_function, make_function
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, ONLY_READ, SHAPES, type_is_stateful
-from .kinds import LOOPS
+from .op_sets import LOOPS
 
 _OF_VALUES = {
     "ReadVariableOp": "Identity",
@@ -45,7 +45,7 @@ _STATELESS = {
 Values = Mapping[int, tf.TensorSpec]
 
 
-class ByValue:
+class CaptureByValue:
     """Rewrites operations of ``graph``, and collects in ``functions`` by name what they call from then on."""
 
     def __init__(self, graph: Any) -> None:

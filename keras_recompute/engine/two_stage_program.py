@@ -13,7 +13,7 @@ from .renames import Renames
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class TwoStageProgram:
     """``first`` reads the ports with the numbers ``read``; ``rest`` takes its results behind all ports.
 
     Derived classes say in ``write`` what keeps a compiler from making one program of the two.
@@ -27,9 +27,9 @@ class Split:
         """Do what ``GraphProgram.write`` does for the whole program."""
         raise NotImplementedError
 
-    def standing_for(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> Split:
-        """Do what ``GraphProgram.standing_for`` does for the whole program."""
-        first, rest = self.first.standing_for(handles, renames), self.rest.standing_for(handles, renames)
+    def rebound_to(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> TwoStageProgram:
+        """Do what ``GraphProgram.rebound_to`` does for the whole program."""
+        first, rest = self.first.rebound_to(handles, renames), self.rest.rebound_to(handles, renames)
         return replace(self, first=first, rest=rest)
 
     def definition(self) -> None:
@@ -39,18 +39,18 @@ class Split:
 
 
 @dataclass(frozen=True, eq=False)
-class Begun:
+class EarlyStage:
     """A backward program in two: ``first`` takes its ports, and ``rest`` the results in place of the last of them."""
 
     first: GraphProgram
     rest: GraphProgram
 
 
-Written = Union[GraphProgram, Split]
+Written = Union[GraphProgram, TwoStageProgram]
 
 
-def split_last(program: Written, split: Callable[[GraphProgram], Written]) -> Written:
+def split_last_stage(program: Written, split: Callable[[GraphProgram], Written]) -> Written:
     """Return ``program`` with its last part as ``split`` makes it of that part."""
-    if isinstance(program, Split):
-        return replace(program, rest=split_last(program.rest, split))
+    if isinstance(program, TwoStageProgram):
+        return replace(program, rest=split_last_stage(program.rest, split))
     return split(program)

@@ -25,7 +25,7 @@ from ..seams.tensorflow.operations import GRADIENT
 from ..seams.tensorflow.vectorized_map import is_in_vectorized_body
 from .graph_state import graph_state
 from .program import in_default_graph
-from .sparse_gradients import dense, values_of
+from .sparse_gradients import densify, values_of
 
 Tensors = Sequence[tf.Tensor]
 Gradients = Sequence[Union[tf.Tensor, tf.IndexedSlices, None]]
@@ -38,7 +38,7 @@ _ASKED = "_keras_recompute_asked"  # attribute of the gradient of an output that
 _numbers = itertools.count()
 
 
-def with_gradient(
+def custom_vjp(
     compute: Callable[[], Tensors],
     gradient: Gradient,
     *,
@@ -67,7 +67,7 @@ def with_gradient(
     told_apart = differentiable if len(differentiable) > 1 else []
 
     def of_tensors(*output_gradients: Any) -> Gradients:
-        given = [None if g is None else dense(g) for g in output_gradients]
+        given = [None if g is None else densify(g) for g in output_gradients]
         if not outputs:
             return gradient(*given)
         marked = [n for n in told_apart if getattr(output_gradients[n], _ASKED, False)]
@@ -117,7 +117,7 @@ def _for_operation(gradient: Gradient, results: int, has_inputs: bool) -> Gradie
 def _marked(output_gradient: Any) -> list[tf.Tensor]:
     """Return the gradient of an output with a mark: TensorFlow asks for none where it has none."""
     # A tensor of its own: TensorFlow keeps one tensor of zeros for all who need zeros.
-    marked = tf.identity(dense(output_gradient))
+    marked = tf.identity(densify(output_gradient))
     setattr(marked, _ASKED, True)
     return [marked]
 
@@ -126,7 +126,7 @@ def _has_gradient(tensor: tf.Tensor) -> bool:
     return bool(tensor.dtype.is_floating or tensor.dtype.is_complex)
 
 
-def with_both_gradients(
+def custom_vjp_twice(
     compute: Callable[[], Sequence[tf.Tensor]],
     gradient: Callable[[Tensors, Tensors, Sequence[tf.Tensor | None]], Gradients],
     again: Callable[[Tensors, Tensors], Tensors],
@@ -136,7 +136,7 @@ def with_both_gradients(
     name: str,
     tells_apart: bool = False,
 ) -> list[tf.Tensor]:
-    """As ``with_gradient``, for a gradient that is not to be differentiated operation by operation.
+    """As ``custom_vjp``, for a gradient that is not to be differentiated operation by operation.
 
     ``compute()`` returns ``count`` results, then what else the gradient reads. ``gradient(inputs, made, result_gradients)``
     is given the inputs and all that was computed, as tensors of the graph that it is called in, and returns one tensor or
@@ -148,20 +148,20 @@ def with_both_gradients(
 
     def differentiable_gradient(*output_gradients: tf.Tensor | None, asked: Collection[int] | None = None) -> Gradients:
         given = output_gradients[:count]
-        incoming = given if asked is None else only_asked(given, asked)
-        return differentiable(gradient, again, inputs, made, incoming, name=name)
+        incoming = given if asked is None else only_requested(given, asked)
+        return differentiable_vjp(gradient, again, inputs, made, incoming, name=name)
 
     outputs = count if tells_apart else 0
-    made[:] = with_gradient(compute, differentiable_gradient, inputs=inputs, name=name, outputs=outputs)
+    made[:] = custom_vjp(compute, differentiable_gradient, inputs=inputs, name=name, outputs=outputs)
     return made[:count]
 
 
-def only_asked(output_gradients: Sequence[tf.Tensor | None], asked: Collection[int]) -> list[tf.Tensor | None]:
+def only_requested(output_gradients: Sequence[tf.Tensor | None], asked: Collection[int]) -> list[tf.Tensor | None]:
     """Return ``output_gradients``, with None where the number of an output is not ``asked``."""
     return [dy if n in asked else None for n, dy in enumerate(output_gradients)]
 
 
-def differentiable(
+def differentiable_vjp(
     gradient: Callable[[Tensors, Tensors, Sequence[tf.Tensor | None]], Gradients],
     again: Callable[[Tensors, Tensors], Tensors],
     inputs: Tensors,
@@ -172,7 +172,7 @@ def differentiable(
 ) -> Gradients:
     """Return ``gradient(inputs, made, output_gradients)``, whose own derivative is that of ``again``.
 
-    See ``with_both_gradients``.
+    See ``custom_vjp_twice``.
     """
     # The gradient may be asked for in another graph than the results were, and its own derivative in yet another.
     given, known = [in_default_graph(t) for t in inputs], [in_default_graph(t) for t in made]
@@ -195,7 +195,7 @@ def differentiable(
         return _second_derivative(lambda *values: again(values, here), given, incoming, aligned)
 
     sources = [*given, *(dy for dy in incoming if dy is not None)]
-    results = with_gradient(backward, gradient_of_gradient, inputs=sources, name=name)
+    results = custom_vjp(backward, gradient_of_gradient, inputs=sources, name=name)
     values = iter(results)
     tensors = [None if g is None else next(values) for g in found]
     rows = list(values)
@@ -232,12 +232,12 @@ def _second_derivative(
     incoming = [dy if dy is None else tf.identity(in_default_graph(dy)) for dy in output_gradients]
     pairs = [(y, dy) for y, dy in zip(function(*inputs), incoming) if dy is not None]
     first = tf.gradients([y for y, _ in pairs], inputs, grad_ys=[dy for _, dy in pairs], unconnected_gradients="none")
-    wanted = [(dense(g), ddx) for g, ddx in zip(first, outer) if g is not None and ddx is not None]
+    wanted = [(densify(g), ddx) for g, ddx in zip(first, outer) if g is not None and ddx is not None]
     sources = [*inputs, *(dy for dy in incoming if dy is not None)]
     return tf.gradients([g for g, _ in wanted], sources, grad_ys=[ddx for _, ddx in wanted], unconnected_gradients="none")
 
 
-def is_dissolved() -> bool:
+def in_vectorized_map() -> bool:
     """Whether a gradient of our own would be lost here, so that what has one is to be written without.
 
     That is in the body of a vectorised map: TensorFlow writes its operations once more for all elements, with the gradients
@@ -253,7 +253,7 @@ def is_checkpointed_call(operation: tf.Operation) -> bool:
 
 
 def has_custom_gradient(operation: tf.Operation) -> bool:
-    """Whether the gradient of ``operation`` is one that ``with_gradient`` registered."""
+    """Whether the gradient of ``operation`` is one that ``custom_vjp`` registered."""
     return _registered_name(operation).startswith((_CHECKPOINT, _BY_HAND))
 
 

@@ -18,7 +18,7 @@ from .policies import save_everything
 
 
 @dataclass(frozen=True, eq=False)
-class Examined:
+class Analysis:
     """A partitioned function with the names by which its user knows it and its inputs, one per port of the trace."""
 
     part: Partition
@@ -34,7 +34,7 @@ class Examined:
         return ["argument"] * n_arguments + ["variable"] * n_variables + ["captured tensor"] * n_captures
 
 
-def examine(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Examined:
+def analyze(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Analysis:
     """Take ``fn`` through the engine for these arguments: by its own policy if checkpointed, else saving everything.
 
     Raises InvalidArgumentError if there is nothing to differentiate: no result or no input with a gradient.
@@ -62,4 +62,4 @@ def examine(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
             f"Python numbers are part of the program: pass a floating-point tensor, such as tf.constant(3.0)."
         )
     names = (*paths, *(getattr(v, "path", None) or v.name.split(":")[0] for v in trace.variables))
-    return Examined(part, name, (*names, *(t.name if hasattr(t, "graph") else "" for t in trace.captures)))
+    return Analysis(part, name, (*names, *(t.name if hasattr(t, "graph") else "" for t in trace.captures)))
