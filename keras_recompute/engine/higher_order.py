@@ -93,7 +93,7 @@ def _with_zeros_for_the_others(part: Partition, ports: Collection[int]) -> Parti
         backward=backward,
         gradient=backward,
         rows=program_between(joint.trace, part.rows.ports, rows) if rows and part.rows else None,
-        begun=None,
+        prologue=None,
         cheap=None,
         higher=[],
         for_outputs={},
@@ -106,7 +106,7 @@ def _copy_out(part: Partition) -> None:
     """Make the definitions of the programs of ``part``: differentiating a loop once more rewrites it in place."""
     part.forward.definition()
     part.gradient.definition()
-    for program in (part.begun, part.rows):
+    for program in (part.prologue, part.rows):
         if program:
             program.definition()
 

@@ -184,17 +184,17 @@ def _write_backward(part: Partition, values: Tensors, kept: Tensors, incoming: T
     """Write the backward program behind a fence; return the ``gradient_tensors``."""
     target, inputs = target_now(), [*values, *kept]
     with tf.name_scope(backward_scope(name)):
-        begun = part.begin([*inputs, *incoming])[len(inputs) :]
+        prologue = part.write_prologue([*inputs, *incoming])[len(inputs) :]
 
     def backpropagate(inputs: Tensors) -> list[tf.Tensor]:
-        return part.finish([*inputs, *begun])
+        return part.write_gradient([*inputs, *prologue])
 
     def in_scope(inputs: Tensors) -> list[tf.Tensor]:
         with tf.name_scope(backward_scope(name)):
             return backpropagate(inputs)
 
     like = _like_gradients(part, values, rows)
-    after = [*begun, *update_tokens()]
+    after = [*prologue, *update_tokens()]
     if part.cheap is None:
         return fenced(in_scope, inputs, after=after, like=like, target=target)
     with tf.name_scope(backward_scope(name)):  # what stands in place of the branch is of the section too

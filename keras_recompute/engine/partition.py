@@ -35,8 +35,8 @@ class Partition:
     sparse gradients; it is None where there are none. ``offloaded`` are the numbers of the saved values that wait on the host.
 
     ``gradient`` is the backward program as it is written for the target: it takes and returns the same. Where there is
-    ``begun``, it takes the results of that in place of the output gradients (see ``begin``). ``cheap`` says more of it if it
-    repeats nothing but arithmetic, which the target itself decided (see ``target_ops.fenced``).
+    ``prologue``, it takes the results of that in place of the output gradients (see ``write_prologue``). ``cheap`` says more of
+    it if it repeats nothing but arithmetic, which the target itself decided (see ``target_ops.fenced``).
     """
 
     joint: JointGraph
@@ -47,7 +47,7 @@ class Partition:
     kept_by_caller: tuple[int, ...]
     gradient: Written
     rows: GraphProgram | None = None
-    begun: GraphProgram | None = None
+    prologue: GraphProgram | None = None
     cheap: CheapReplay | None = None
     # Made on first use: the derivative and the parts for some outputs (see ``higher_order``), and what runs it eagerly.
     higher: list[Partition] = field(default_factory=list, repr=False)
@@ -58,22 +58,22 @@ class Partition:
     def backpropagate(self, values: Sequence[tf.Tensor]) -> list[Gradient | None]:
         """Write the backward program, fed by ``values``, into the default graph; return the gradient of each port, or None."""
         rows = self.write_rows(values)
-        return self.joint.assemble(self.finish(self.begin(values)), rows, values)
+        return self.joint.assemble(self.write_gradient(self.write_prologue(values)), rows, values)
 
     def write_rows(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the rows of the sparse gradients; ``values`` may end before the output gradients."""
         return self.rows.write(values[: len(self.rows.ports)]) if self.rows else []
 
-    def begin(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def write_prologue(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return ``values``, with what of the backward program needs no fence written into the default graph.
 
         That makes other output gradients, which ``gradient`` takes.
         """
-        made = self.begun.write(values) if self.begun else []
+        made = self.prologue.write(values) if self.prologue else []
         return [*values[: len(values) - len(made)], *made]
 
-    def finish(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Write what is left of the backward program, fed by what ``begin`` returned; the rest as for ``backpropagate``."""
+    def write_gradient(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Write what is left of the backward program, fed by what ``write_prologue`` returned."""
         return self.gradient.write(values)
 
     def rebound_to(self, variables: Sequence[tf.Variable], handles: Mapping[int, tf.Tensor], renames: Renames) -> Partition:
@@ -94,7 +94,7 @@ class Partition:
             backward=standing(self.backward),
             gradient=standing(self.gradient),
             rows=self.rows and standing(self.rows),
-            begun=self.begun and standing(self.begun),
+            prologue=self.prologue and standing(self.prologue),
             higher=[],
             for_outputs={},
             eager={},
@@ -146,11 +146,11 @@ def partition(
     if rows:
         found = replace(found, rows=program_between(trace, forward_ports, rows, replays=replays))
     cheap = _cheap(found) if is_targets_own else None
-    begun = None if cheap else trace.target.first("begin", backward, joint)  # there is no branch around what is cheap
-    gradient: Written = begun.rest if begun else backward
+    prologue = None if cheap else trace.target.first("prologue", backward, joint)  # there is no branch around what is cheap
+    gradient: Written = prologue.rest if prologue else backward
     for split in trace.target.at("backward"):
         gradient = split_last_stage(gradient, functools.partial(split, joint=joint))
-    return replace(found, gradient=gradient, begun=begun and begun.first, cheap=cheap)
+    return replace(found, gradient=gradient, prologue=prologue and prologue.first, cheap=cheap)
 
 
 def _cheap(part: Partition) -> CheapReplay | None:

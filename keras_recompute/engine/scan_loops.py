@@ -188,7 +188,7 @@ class ScanLoops:
             found, rows = (_flat(p.whole(store)) for p, store in zip(slice_pieces[pair], slices[pair]))
             gradients[p] = indexed_slices(found, rows, values[p])
         stacks = [p for p, role in sliced.items() if role.axis == 0]
-        for written_otherwise in target.at("stacked"):
+        for written_otherwise in target.at("stack_gradient"):
             others = written_otherwise([values[p] for p in stacks], [gradients[p] for p in stacks], target)
             for p, gradient in zip(stacks, others):
                 gradients[p] = gradient

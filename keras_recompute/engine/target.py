@@ -16,8 +16,8 @@ POINTS = {
     "traced": "nothing: a context manager, in which a function that is traced writes the same otherwise",
     "joined": "the operations that differentiate a trace, gradients that come in, those wanted, target: orders them in place",
     "policy": "residuals, and references to what is at hand: the policy that is used where none is given",
-    "backward": "a program and the joint graph that it is of: the program, or one in two parts (``Split``)",
-    "begin": "a program and the joint graph that it is of: what of it runs before the fence, and the rest (``Begun``), or None",
+    "backward": "a program and the joint graph that it is of: the program, or one in two parts (``TwoStageProgram``)",
+    "prologue": "a program and its joint graph: what of it runs before the fence, and the rest (``EarlyStage``), or None",
     "operation": "an operation of a program: a function of its inputs that replaces it, or None",
     "copied": "an operation of a program and its copy: completes the copy",
     "fence": "as ``target_ops.fenced`` is: the results, computed late",
@@ -25,8 +25,8 @@ POINTS = {
     "completion": "tensors: a scalar that depends on all of their elements, or None",
     "zeros": "a shape and a type: zeros, or None",
     "slice": "a tensor from outside of a loop's body, axis, begin, length, target: that piece of it, or None",
-    "stacked": "tensors of which a loop takes a share in each turn, gradients of these, target: those gradients",
-    "end": "how many equal sections there are, with the one behind the last checkpoint: True where it runs in their loop",
+    "stack_gradient": "tensors of which a loop takes a share in each turn, gradients of these, target: those gradients",
+    "tail": "how many equal sections there are, with the one behind the last checkpoint: True where it runs in their loop",
     "body": "a function that writes operations: one that writes them with less beside them",
 }
 

@@ -28,7 +28,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..engine.passes import target_now
-from ..engine.passes.thresholds import USUAL_BATCH
+from ..engine.passes.thresholds import ASSUMED_BATCH
 from ..engine.slice_store import Dimension, SliceStore, dimensions, pad_into
 from ..engine.target_ops import zeros
 from .hand_written_vjp import call_with_vjp
@@ -72,7 +72,7 @@ def attention(
 
     Source: Vaswani et al. 2017, section 3.2.1.
     """
-    batch = query.shape[0] or USUAL_BATCH
+    batch = query.shape[0] or ASSUMED_BATCH
     queries = query.shape[1]
     heads = query.shape[2]
     keys = key.shape[1]

@@ -95,7 +95,7 @@ class ExecutionPlan:
         """Return the plan as it runs on ``target``."""
         steps = self.with_last_in_loop
         counts = [len(step.sections) for step in steps if isinstance(step, SectionLoop)]
-        if not counts or not target.first("end", counts[-1]):
+        if not counts or not target.first("tail", counts[-1]):
             return self
         return replace(self, steps=steps, with_last_in_loop=())
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_recompute.engine.passes import target_now
-from keras_recompute.engine.passes.fence import _NEVER, as_array
+from keras_recompute.engine.passes.fence import _NEVER, materialize
 from keras_recompute.engine.target_ops import fenced
 
 JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
@@ -54,7 +54,7 @@ def test_an_array_is_the_same_and_so_are_its_derivatives(value):
             outer.watch(x)
             with tf.GradientTape() as inner:
                 inner.watch(x)
-                y = as_array(x**3, [tf.sin(x)])
+                y = materialize(x**3, [tf.sin(x)])
             slope = inner.gradient(y, x)
         return y, slope, outer.gradient(slope, x)
 
@@ -67,8 +67,8 @@ def test_arrays_of_one_shape_share_their_functions():
     @tf.function(jit_compile=True, autograph=False)
     def run(x):
         for _ in range(3):
-            x = as_array(x + 1.0, [x])
-        return as_array(x[:1], [x])
+            x = materialize(x + 1.0, [x])
+        return materialize(x[:1], [x])
 
     graph = run.get_concrete_function(tf.TensorSpec([2])).graph.as_graph_def()
     # Of two shapes; of each the function that hands on, and the one that negates it.

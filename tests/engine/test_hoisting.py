@@ -28,7 +28,7 @@ def begun(function, kept_by_caller=(0,)):
     @tf.function(jit_compile=True, autograph=False)
     def looking(x):
         part = parted(function, [x], kept_by_caller=kept_by_caller)
-        found.append([] if part.begun is None else [op.type for op in part.begun.operations])
+        found.append([] if part.prologue is None else [op.type for op in part.prologue.operations])
         return x
 
     looking.get_concrete_function(X)

@@ -156,7 +156,7 @@ def test_a_target_is_looked_up_in_the_graph_under_construction():
 
     tf.function(look)()
     tf.function(look, jit_compile=True)()
-    with leaving_out("scheduling", "poolings"):
+    with leaving_out("scheduling", "pooling"):
         tf.function(look, jit_compile=True)()
     outside, whole, less = ({each.name for each in target.passes} for target in seen)
     assert [target.is_xla for target in seen] == [False, True, True]
@@ -168,7 +168,7 @@ def test_a_target_is_looked_up_in_the_graph_under_construction():
 
     assert outside == for_compiler("tensorflow")
     assert whole == for_compiler("xla")
-    assert less == whole - {"scheduling", "poolings"}
+    assert less == whole - {"scheduling", "pooling"}
 
 
 def test_the_list_says_of_every_pass_where_its_worth_is_noted():
@@ -180,7 +180,7 @@ def test_the_list_says_of_every_pass_where_its_worth_is_noted():
 
 def test_every_file_of_a_pass_is_in_the_list_and_says_for_whom_it_is():
     listed = {each.apply.__module__ for each in PASSES.values()}
-    beside = {f"{passes.__name__}.{name}" for name in ("max_flow", "thresholds", "windows")}
+    beside = {f"{passes.__name__}.{name}" for name in ("max_flow", "thresholds", "conv_windows")}
     assert {f"{passes.__name__}.{found.name}" for found in pkgutil.iter_modules(passes.__path__)} == listed | beside
     for name in listed:
         text = importlib.import_module(name).__doc__

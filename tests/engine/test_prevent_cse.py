@@ -10,7 +10,7 @@ import keras_recompute as kr
 from keras_recompute.engine.joint_graph import join
 from keras_recompute.engine.partition import partition
 from keras_recompute.engine.passes import target_now
-from keras_recompute.engine.passes.prevent_cse import OperandsApart, with_operands_apart
+from keras_recompute.engine.passes.prevent_cse import DuplicatedOperands, duplicate_matmul_operands
 from keras_recompute.engine.trace import trace
 from keras_recompute.liveness import profile
 
@@ -34,8 +34,8 @@ def of_products(function, shape=(ROWS, WIDTH)):
     """Return what a gradient without checkpoints makes apart: the types of the operations that make it."""
     with tf.Graph().as_default():
         joint = join(trace(function, [tf.TensorSpec(shape)], target_now()))
-        program = with_operands_apart(partition(joint, None).backward, joint)
-        return [t.op.type for t in program.first.outputs] if isinstance(program, OperandsApart) else []
+        program = duplicate_matmul_operands(partition(joint, None).backward, joint)
+        return [t.op.type for t in program.first.outputs] if isinstance(program, DuplicatedOperands) else []
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_a_line_of_a_layer_keeps_its_own(operations):
 def test_without_tensorflows_function_tracebacks_stay_as_they_are(monkeypatch):
     monkeypatch.setattr(tracebacks, "set_traceback", None)
 
-    @tracebacks.sharing_tracebacks
+    @tracebacks.share_tracebacks
     def build():
         return tf.sin(tf.constant(1.0)) + 1.0
 

@@ -21,24 +21,24 @@ from ...errors import InvalidArgumentError
 from ...seams.tensorflow.xla import is_for_xla
 from ..target import Pass, Target
 from .completion import token_of_whole_arrays
-from .convolutions import faster_convolution
-from .depthwise import as_depthwise
-from .fence import behind_a_barrier, behind_a_branch, behind_control_dependencies, unlike
-from .hoisting import before_the_fence
-from .inlining import without_compiled_calls
-from .min_cut import all_but_cheap
-from .normalization import with_fused_normalization
-from .poolings import faster_pooling
-from .prevent_constant_folding import late_repetition, late_zeros
-from .prevent_cse import with_operands_apart
-from .products import as_products
-from .rerolling import among_many
-from .scheduling import finish_layer_by_layer
-from .shared_kernels import with_shared_kernels
-from .sinking import sunk_slice
-from .staging import in_stages
-from .tracebacks import copy_traceback, sharing_tracebacks
-from .unstacking import chosen_slice
+from .conv_grad_matmul import conv_grad_as_matmul
+from .convolutions import rewrite_convolution
+from .depthwise import rewrite_as_depthwise
+from .fence import fence_with_barrier, fence_with_cond, fence_with_control_deps, opaque_copies
+from .hoisting import hoist_activation_grad
+from .inlining import inline_compiled_calls
+from .min_cut import min_cut_policy
+from .normalization import fuse_normalization_gradient
+from .pooling import rewrite_pooling
+from .prevent_constant_folding import runtime_broadcast, runtime_zeros
+from .prevent_cse import duplicate_matmul_operands
+from .rerolling import reroll_last_section
+from .scheduling import schedule_weight_gradients
+from .shared_kernels import share_slice_kernels
+from .sinking import sink_slice
+from .staging import stage_recomputation
+from .tracebacks import copy_traceback, share_tracebacks
+from .unstacking import select_chain_slice
 
 _XLA, _TENSORFLOW = "xla", "tensorflow"
 _TENSORFLOW_CPU = f"{_TENSORFLOW} on {CPU}"
@@ -52,57 +52,57 @@ _DEVICES, _PREDICTIONS, _UPDATES = "devices.md", "predictions.md", "updates.md"
 PASSES = {
     each.name: each
     for each in (
-        Pass("inlining", "traced", without_compiled_calls, (_XLA,),
+        Pass("inlining", "traced", inline_compiled_calls, (_XLA,),
              "functions that XLA is to compile on their own are written out, so that the passes see what they compute",
              _CONVOLUTIONS),
-        Pass("depthwise", "traced", as_depthwise, (_TENSORFLOW_CPU,),
+        Pass("depthwise", "traced", rewrite_as_depthwise, (_TENSORFLOW_CPU,),
              "convolutions of as many groups as features by the kernels of depthwise ones, without XLA", _CONVOLUTIONS),
-        Pass("normalization", "traced", with_fused_normalization, (_TENSORFLOW_CPU,),
+        Pass("normalization", "traced", fuse_normalization_gradient, (_TENSORFLOW_CPU,),
              "the gradient of batch normalisation by TensorFlow's kernel for it, without XLA", _CONVOLUTIONS),
-        Pass("scheduling", "joined", finish_layer_by_layer, (_XLA,),
+        Pass("scheduling", "joined", schedule_weight_gradients, (_XLA,),
              "the gradients of a layer's weights are finished before back-propagation goes on", _RESIDUALS),
-        Pass("min_cut", "policy", all_but_cheap, (_XLA, _TENSORFLOW),
+        Pass("min_cut", "policy", min_cut_policy, (_XLA, _TENSORFLOW),
              "where no policy is given, a smallest cut between products and residuals is kept", _RESIDUALS),
-        Pass("hoisting", "begin", before_the_fence, (_XLA_CPU,),
+        Pass("hoisting", "prologue", hoist_activation_grad, (_XLA_CPU,),
              "the slope of a section's last activation is made before the branch, which would hold what that reads",
              _RESIDUALS),
-        Pass("staging", "backward", in_stages, (_XLA,),
+        Pass("staging", "backward", stage_recomputation, (_XLA,),
              "cheap values of a replay are made again where the gradient reads them", _RESIDUALS),
-        Pass("prevent_cse", "backward", with_operands_apart, (_XLA,),
+        Pass("prevent_cse", "backward", duplicate_matmul_operands, (_XLA,),
              "operands of products are made apart from arithmetic on the same values, so that neither is kept", _RESIDUALS),
-        Pass("convolutions", "operation", faster_convolution, (_XLA_CPU,),
+        Pass("convolutions", "operation", rewrite_convolution, (_XLA_CPU,),
              "convolutions in the layout of the fast kernel, which is taken in the entry only otherwise", _CONVOLUTIONS),
-        Pass("products", "operation", as_products, (_TENSORFLOW_CPU,),
+        Pass("conv_grad_matmul", "operation", conv_grad_as_matmul, (_TENSORFLOW_CPU,),
              "gradients of convolutions as products of matrices, where TensorFlow's own kernels for them are slow",
              _CONVOLUTIONS),
-        Pass("poolings", "operation", faster_pooling, (_XLA_CPU,),
+        Pass("pooling", "operation", rewrite_pooling, (_XLA_CPU,),
              "pooling as sums of slices, without arrays of whole numbers for its gradient",
              _POOLING),
-        Pass("repeated_constants", "operation", late_repetition, (_XLA,),
+        Pass("repeated_constants", "operation", runtime_broadcast, (_XLA,),
              "masks, which read no input, are made in the kernels that read them, and not once for each section", _PREDICTIONS),
         Pass("copied_tracebacks", "copied", copy_traceback, (_TENSORFLOW,),
              "an error in a copied operation shows the line of the original", _WORTH),
-        Pass("fence", "fence", behind_a_branch, (_XLA_CPU, _XLA_TPU),
+        Pass("fence", "fence", fence_with_cond, (_XLA_CPU, _XLA_TPU),
              "a replay starts when the incoming gradients are there: in a branch that XLA cannot decide", _WORTH),
-        Pass("barrier", "fence", behind_a_barrier, (_XLA_GPU,),
+        Pass("barrier", "fence", fence_with_barrier, (_XLA_GPU,),
              "a replay starts when the incoming gradients are there: behind a barrier, which is kept there", _DEVICES),
-        Pass("control_dependencies", "fence", behind_control_dependencies, (_TENSORFLOW,),
+        Pass("control_dependencies", "fence", fence_with_control_deps, (_TENSORFLOW,),
              "a replay starts when the incoming gradients are there: it waits for them", _WORTH),
         Pass("completion", "completion", token_of_whole_arrays, (_XLA,),
              "with updates_in_backward a section waits for whole weights, not for one element", _UPDATES),
-        Pass("delay", "delay", unlike, (_XLA_CPU,),
+        Pass("delay", "delay", opaque_copies, (_XLA_CPU,),
              "what a recurrent layer's backward pass reads behind its loop is not made before it", _UPDATES),
-        Pass("prevent_constant_folding", "zeros", late_zeros, (_XLA,),
+        Pass("prevent_constant_folding", "zeros", runtime_zeros, (_XLA,),
              "TensorFlow does not make large zeros before XLA compiles", _PROCESS),
-        Pass("unstacking", "slice", chosen_slice, (_XLA,),
+        Pass("unstacking", "slice", select_chain_slice, (_XLA,),
              "a loop chooses among tensors instead of slicing a stack of them", _ATTENTION),
-        Pass("shared_kernels", "stacked", with_shared_kernels, (_XLA_CPU,),
+        Pass("shared_kernels", "stack_gradient", share_slice_kernels, (_XLA_CPU,),
              "what reads the gradient of one tensor of a stack is compiled once for all of them", _FIRST_STEP),
-        Pass("rerolling", "end", among_many, (_XLA_TPU,),
+        Pass("rerolling", "tail", reroll_last_section, (_XLA_TPU,),
              "of many equal sections the one behind the last checkpoint runs in the loop of those before it", _DEVICES),
-        Pass("sinking", "slice", sunk_slice, (_XLA, _TENSORFLOW),
+        Pass("sinking", "slice", sink_slice, (_XLA, _TENSORFLOW),
              "what a loop reads a piece of is selected inside its body, not kept whole around it", _WORTH),
-        Pass("shared_tracebacks", "body", sharing_tracebacks, (_XLA,),
+        Pass("shared_tracebacks", "body", share_tracebacks, (_XLA,),
              "one traceback for all operations of a call, which TensorFlow writes out for XLA", _PROCESS),
     )
 }  # fmt: skip

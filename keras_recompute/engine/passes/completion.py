@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ...backends import GPU, backend_now
 from ...seams.tensorflow.xla import xla_optimization_barrier
-from .fence import branches, first_element, never, with_elements
+from .fence import branches, first_element, opaque_false, with_elements
 
 
 def token_of_whole_arrays(tensors: Sequence[tf.Tensor]) -> tf.Tensor | None:
@@ -34,7 +34,7 @@ def token_of_whole_arrays(tensors: Sequence[tf.Tensor]) -> tf.Tensor | None:
     # XLA cannot know that the second branch is always taken, so it keeps both.
     summed, negated = branches((_sum_of_first_elements, _negated_sum), kinds)
     (token,) = tf.raw_ops.StatelessIf(
-        cond=never(tensors[:1]),
+        cond=opaque_false(tensors[:1]),
         input=tensors,
         Tout=[tf.float32],
         then_branch=negated,

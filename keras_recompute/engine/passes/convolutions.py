@@ -23,13 +23,13 @@ import tensorflow as tf
 
 from ...seams.tensorflow.protos import ConvolutionDimensionNumbers
 from ...seams.tensorflow.xla import xla_conv_v2, xla_pad
-from .fence import as_array, unlike
-from .windows import DEPTHWISE, OF_IMAGES, OF_KERNELS, Window, is_channels_first, kernel_shape, window_of
+from .conv_windows import DEPTHWISE, OF_IMAGES, OF_KERNELS, Window, is_channels_first, kernel_shape, window_of
+from .fence import materialize, opaque_copies
 
 _FORWARD = ("Conv2D", "Conv3D")
 
 
-def faster_convolution(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
+def rewrite_convolution(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     """Return the function of its inputs by which to replace ``operation``; None where it stays as it is."""
     if operation.type not in _MAKE:
         return None
@@ -64,7 +64,7 @@ def _image_gradient(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tens
     rank, groups = len(window.image), window.groups
     inputs, outputs = kernel.shape[rank], kernel.shape[rank + 1] // groups
     # A flipped kernel follows from the weights alone. XLA would flip all at the program's start.
-    (kernel,) = unlike([kernel], after=[dy])
+    (kernel,) = opaque_copies([kernel], after=[dy])
     kernel = tf.reshape(tf.reverse(kernel, list(range(rank))), [*window.kernel, inputs, groups, outputs])
     kernel = tf.transpose(kernel, [*range(rank), rank + 2, rank + 1, rank])
     kernel = tf.reshape(kernel, [*window.kernel, outputs, groups * inputs])
@@ -77,7 +77,7 @@ def _kernel_gradient(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tens
         return _pointwise_kernel_gradient(window, image, dy)
     rank, groups = len(window.image), window.groups
     # Transposed when it is needed: XLA would do that as soon as the image is there.
-    (image,) = unlike([image], after=[dy])
+    (image,) = opaque_copies([image], after=[dy])
     image, padding = _as_far_as_it_is_read(window, image)
     sizes, space = image.shape[1 : rank + 1], range(1, rank + 1)
     features = image.shape[-1] // groups
@@ -86,7 +86,7 @@ def _kernel_gradient(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tens
     gradient = tf.transpose(dy, [*space, 0, rank + 1])
     found = _convolution(image, gradient, window.dilations, padding, (1,) * rank, window.strides, groups)
     # Transposed now: XLA would do that at the end of the program, and hold both arrays until then.
-    return as_array(found, permutation=(*space, 0, rank + 1))
+    return materialize(found, permutation=(*space, 0, rank + 1))
 
 
 def _pointwise_image_gradient(window: Window, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:

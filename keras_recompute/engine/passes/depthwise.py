@@ -18,13 +18,13 @@ from typing import Any
 import tensorflow as tf
 
 from ...seams.tensorflow.functions import inline_jit_calls
-from .windows import DEPTHWISE, is_channels_first, kernel_shape, window_of
+from .conv_windows import DEPTHWISE, is_channels_first, kernel_shape, window_of
 
 # What stands beside the convolution in such a function. Others may be there to be compiled.
 _BESIDE = frozenset(("Cast", "Const", "ExpandDims", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Reshape", "Squeeze"))
 
 
-def as_depthwise() -> AbstractContextManager[None]:
+def rewrite_as_depthwise() -> AbstractContextManager[None]:
     """Return the context in which a function is traced with depthwise convolutions in the place of such functions."""
     return inline_jit_calls(_rewritten)
 

@@ -5,7 +5,8 @@ early; both undo the saving. XLA's optimisation barrier stops the merging but XL
 branch is compiled apart and neither merged with nor hoisted from, so the backward program stands in one, on a predicate
 that no compiler can know and that is always true: the first element of each incoming gradient does not have one chosen
 bit pattern, a NaN that no arithmetic produces. A backward program that repeats arithmetic alone, such as that behind the last
-checkpoint, reads what it is given as other values by such a predicate instead (``unlike``), and frees it as it goes. Outside
+checkpoint, reads what it is given as other values by such a predicate instead (``opaque_copies``), and frees it as it goes.
+Outside
 XLA a control dependency on the gradients does the same as a branch. All work while a program is written.
 
 XLA for GPUs keeps the barrier until it has scheduled, so there all of this is done by one: each branch is the host's to decide
@@ -40,14 +41,14 @@ Tensors = Sequence[tf.Tensor]
 Body = Callable[[Tensors], list[tf.Tensor]]
 
 
-def behind_control_dependencies(body: Body, inputs: Tensors, after: Tensors, *_: Any) -> list[tf.Tensor]:
+def fence_with_control_deps(body: Body, inputs: Tensors, after: Tensors, *_: Any) -> list[tf.Tensor]:
     """Return ``body(inputs)``, run by TensorFlow only once every tensor of ``after`` is there."""
     with tf.control_dependencies(after):
         inputs = [tf.identity(t) for t in inputs]
     return body(inputs)
 
 
-def behind_a_branch(
+def fence_with_cond(
     body: Body, inputs: Tensors, after: Tensors, like: Sequence[Like], cheap: CheapReplay | None, target: Target
 ) -> list[tf.Tensor]:
     """Return ``body(inputs)``, computed by XLA only once every tensor of ``after`` is there; the rest as for ``fenced``.
@@ -58,22 +59,22 @@ def behind_a_branch(
     if _is_vectorised():
         return body(inputs)
     if cheap is not None:
-        others = dict(zip(cheap.read, unlike([inputs[number] for number in cheap.read], after)))
+        others = dict(zip(cheap.read, opaque_copies([inputs[number] for number in cheap.read], after)))
         results = body([others.get(number, t) for number, t in enumerate(inputs)])
         finished = [results[number] for number in cheap.finished]
         handed_on = [results[number] for number in cheap.handed_on]
-        late = dict(zip(cheap.handed_on, unlike(handed_on, finished)))
+        late = dict(zip(cheap.handed_on, opaque_copies(handed_on, finished)))
         if cheap.is_updated and backend_now() == CPU:
             # A weight is updated in place. XLA would copy it at the start of the program, if it
             # could be updated before the section has read it for the last time.
-            late.update(zip(cheap.finished, unlike(finished, handed_on)))
+            late.update(zip(cheap.finished, opaque_copies(finished, handed_on)))
         return [late.get(number, t) for number, t in enumerate(results)]
     tokens = with_elements(after)
     if not tokens or not like:
         return body(inputs)
     # The other branch is never taken, but a compiler must believe that it could be. It stands second, since a TPU's compiler
     # takes more memory otherwise.
-    is_usual = tf.logical_not(never(tokens))
+    is_usual = tf.logical_not(opaque_false(tokens))
     results = tf.cond(is_usual, lambda: body(inputs), lambda: [_made_by_no_kernel(t, target) for t in like])
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
@@ -89,17 +90,17 @@ def _made_by_no_kernel(like: Like, target: Target) -> tf.Tensor:
     return zeros_like(like, target) if backend_now() == TPU else tf.identity(like)
 
 
-def behind_a_barrier(
+def fence_with_barrier(
     body: Body, inputs: Tensors, after: Tensors, like: Sequence[Like], cheap: CheapReplay | None, target: Target
 ) -> list[tf.Tensor]:
-    """As ``behind_a_branch``, where XLA keeps its barriers until it has scheduled."""
+    """As ``fence_with_cond``, where XLA keeps its barriers until it has scheduled."""
     tokens = with_elements(after)
     if _is_vectorised():
         return body(inputs)
     if cheap is not None or not tokens:
-        results = behind_a_branch(body, inputs, after, like, cheap, target)
+        results = fence_with_cond(body, inputs, after, like, cheap, target)
     else:
-        passed, awaited = _behind_a_barrier([_flat_kernel(t) for t in inputs], tokens)
+        passed, awaited = _pass_barrier([_flat_kernel(t) for t in inputs], tokens)
         passed = [_shaped(t, given) for t, given in zip(passed, inputs)]
         results = _depending_on(awaited, body(passed))
     return [_in_usual_layout(t) if _is_kernel(each) else t for t, each in zip(results, like)]
@@ -131,7 +132,7 @@ def _shaped(tensor: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     return tensor if tensor.shape.rank == like.shape.rank else tf.reshape(tensor, like.shape)
 
 
-def _behind_a_barrier(tensors: Tensors, after: Tensors) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+def _pass_barrier(tensors: Tensors, after: Tensors) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Return ``tensors`` once every tensor of ``after`` is there, and ``after``.
 
     XLA cannot tell that they are unchanged. It removes those of ``after`` that have no reader.
@@ -150,7 +151,7 @@ def _depending_on(awaited: Tensors, results: Tensors) -> list[tf.Tensor]:
     if not known:
         return list(results)
     smallest = min(known, key=known.__getitem__)
-    hidden = memoized_op(_nothing, never(awaited), results[smallest].dtype)
+    hidden = memoized_op(opaque_negative_zero, opaque_false(awaited), results[smallest].dtype)
     return [hidden + t if n == smallest else t for n, t in enumerate(results)]
 
 
@@ -158,7 +159,7 @@ def _may_pass(tensor: tf.Tensor) -> bool:
     return tensor.dtype not in (tf.variant, tf.resource)
 
 
-def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
+def opaque_copies(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
     """Return ``tensors``, which XLA must take for others than they are, made only once every tensor of ``after`` is there.
 
     A hidden zero is added to each element; on a TPU it is chosen on a condition that is never met, and on a GPU it stands
@@ -170,16 +171,16 @@ def unlike(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
     if backend_now() == GPU:
         # The tokens have no reader behind the barrier, and XLA removes them. On a GPU these copies
         # need not wait; it is enough that XLA cannot merge them with the originals.
-        floating, _ = _behind_a_barrier([t for t in tensors if t.dtype.is_floating], tokens)
+        floating, _ = _pass_barrier([t for t in tensors if t.dtype.is_floating], tokens)
         passed = iter(floating)
         return [next(passed) if t.dtype.is_floating else t for t in tensors]
-    is_never = never(tokens)
+    is_never = opaque_false(tokens)
     if backend_now() == TPU:
         return [tf.where(is_never, memoized_op(tf.zeros, (), t.dtype), t) if t.dtype.is_floating else t for t in tensors]
-    return [memoized_op(_nothing, is_never, t.dtype) + t if t.dtype.is_floating else t for t in tensors]
+    return [memoized_op(opaque_negative_zero, is_never, t.dtype) + t if t.dtype.is_floating else t for t in tensors]
 
 
-def _nothing(is_never: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+def opaque_negative_zero(is_never: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Return a scalar that changes no number that it is added to, of which XLA does not know that: zero with a minus sign.
 
     A choice for each element instead would take XLA:CPU longer to compile: LLVM writes such loops twice, once for each choice.
@@ -187,7 +188,7 @@ def _nothing(is_never: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.where(is_never, tf.ones((), dtype), -tf.zeros((), dtype))
 
 
-def as_array(tensor: tf.Tensor, after: Tensors = (), permutation: tuple[int, ...] | None = None) -> tf.Tensor:
+def materialize(tensor: tf.Tensor, after: Tensors = (), permutation: tuple[int, ...] | None = None) -> tf.Tensor:
     """Return ``tensor``, which XLA computes only once and keeps, once every tensor of ``after`` is there.
 
     Its axes are permuted, if ``permutation`` says how. It comes from a branch, which no compiler
@@ -197,13 +198,13 @@ def as_array(tensor: tf.Tensor, after: Tensors = (), permutation: tuple[int, ...
     if not tokens or _is_vectorised():
         return _permute(permutation)(tensor)
     if backend_now() == GPU:
-        passed, _ = _behind_a_barrier([_permute(permutation)(tensor)], after)
+        passed, _ = _pass_barrier([_permute(permutation)(tensor)], after)
         return passed[0]
     # The permutation stands in the branch: before it, its result would be one more array.
     bodies = _permute(permutation), _permute_negative(permutation)
     permuted, negated = branches(bodies, ((tensor.shape, tensor.dtype),))
     (chosen,) = tf.raw_ops.StatelessIf(
-        cond=never(tokens),
+        cond=opaque_false(tokens),
         input=[tensor],
         Tout=[tensor.dtype],
         then_branch=negated,
@@ -249,7 +250,7 @@ def _is_vectorised() -> bool:
     return is_in_vectorized_body(tf.compat.v1.get_default_graph())
 
 
-def never(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+def opaque_false(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return a scalar that is False, computed from the first element of each of ``tensors`` so that no compiler can know it.
 
     By few operations, since there are many fences: a sum keeps the bits of a NaN among its terms, or is another NaN. Inside a

@@ -19,7 +19,7 @@ from ..program import GraphProgram, inputs_of, program_between
 from ..two_stage_program import EarlyStage
 
 
-def before_the_fence(backward: GraphProgram, joint: JointGraph) -> EarlyStage | None:
+def hoist_activation_grad(backward: GraphProgram, joint: JointGraph) -> EarlyStage | None:
     """Return ``backward`` as what makes other incoming gradients, and the rest, which takes those; None if there is nothing."""
     if sum(dy is not None for dy in joint.output_gradients) != 1:
         return None

@@ -14,6 +14,6 @@ from contextlib import AbstractContextManager
 from ...seams.tensorflow.functions import inline_jit_calls
 
 
-def without_compiled_calls() -> AbstractContextManager[None]:
+def inline_compiled_calls() -> AbstractContextManager[None]:
     """Return the context in which a function is traced with what such functions compute in the place of calls of them."""
     return inline_jit_calls()

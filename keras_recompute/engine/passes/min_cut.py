@@ -26,12 +26,12 @@ from .max_flow import minimum_cut
 from .thresholds import CUT_BYTE, CUT_SOURCES, CUT_STEPS
 
 
-def all_but_cheap(residuals: Iterable[tf.Tensor], given: Set[Any]) -> Policy:
+def min_cut_policy(residuals: Iterable[tf.Tensor], given: Set[Any]) -> Policy:
     """Return the policy that saves the fewest bytes from which all ``residuals`` follow by arithmetic on elements.
 
     No other tensor passes on a residual; ``given`` are references to tensors that are at hand.
     """
-    chains = _Chains(given)
+    chains = _CutGraph(given)
     wanted = {t.ref() for t in residuals}
     for reference in wanted:
         chains.follow(reference.deref())
@@ -47,7 +47,7 @@ def all_but_cheap(residuals: Iterable[tf.Tensor], given: Set[Any]) -> Policy:
 _AGAIN = CHEAP | ELEMENTWISE
 
 
-class _Chains:
+class _CutGraph:
     """The operations that lead from what must be kept or is given to the residuals, as a graph of tensors."""
 
     def __init__(self, given: Set[Any]) -> None:

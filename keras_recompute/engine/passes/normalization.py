@@ -17,6 +17,6 @@ from contextlib import AbstractContextManager
 from ...seams.keras.normalization import fuse_batch_norm_gradient
 
 
-def with_fused_normalization() -> AbstractContextManager[None]:
+def fuse_normalization_gradient() -> AbstractContextManager[None]:
     """Return the context in which a function is traced with one operation for the gradient of each normalisation of images."""
     return fuse_batch_norm_gradient()

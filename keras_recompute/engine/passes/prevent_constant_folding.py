@@ -22,14 +22,14 @@ from ..graph_constants import memoized_op, start_indices
 from .thresholds import FOLDED_ELEMENTS
 
 
-def late_zeros(shape: Sequence[int | tf.Tensor], dtype: tf.DType) -> tf.Tensor | None:
+def runtime_zeros(shape: Sequence[int | tf.Tensor], dtype: tf.DType) -> tf.Tensor | None:
     """Return zeros of ``shape``; None where they are small, or their number is not known."""
     if not all(isinstance(d, int) for d in shape) or math.prod(shape) < FOLDED_ELEMENTS:
         return None
-    return _late(memoized_op(tf.zeros, (0, *shape[1:]), dtype), shape[0])
+    return _padded_at_runtime(memoized_op(tf.zeros, (0, *shape[1:]), dtype), shape[0])
 
 
-def late_repetition(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
+def runtime_broadcast(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     """Return the function of its inputs by which to replace ``operation`` if it makes many elements of few constant ones."""
     if operation.type not in _REPEAT:
         return None
@@ -51,17 +51,17 @@ def _is_constant(operation: tf.Operation) -> bool:
 
 
 def _broadcast(few: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-    return tf.broadcast_to(_late(few), shape)
+    return tf.broadcast_to(_padded_at_runtime(few), shape)
 
 
 def _tile(few: tf.Tensor, multiples: tf.Tensor) -> tf.Tensor:
-    return tf.tile(_late(few), multiples)
+    return tf.tile(_padded_at_runtime(few), multiples)
 
 
 _REPEAT = {"BroadcastTo": _broadcast, "Tile": _tile}
 
 
-def _late(tensor: tf.Tensor, behind: int = 0) -> tf.Tensor:
+def _padded_at_runtime(tensor: tf.Tensor, behind: int = 0) -> tf.Tensor:
     """Return ``tensor`` with so many zeros ``behind`` it along the first axis, which TensorFlow cannot compute."""
     below = start_indices(0, 0, tensor.shape.rank)
     return xla_pad(tensor, memoized_op(tf.zeros, (), tensor.dtype), below, start_indices(0, behind, tensor.shape.rank), below)

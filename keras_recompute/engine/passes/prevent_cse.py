@@ -29,7 +29,7 @@ _NO_ARITHMETIC = PRODUCTS.union(SHAPES)
 
 
 @dataclass(frozen=True, eq=False)
-class OperandsApart(TwoStageProgram):
+class DuplicatedOperands(TwoStageProgram):
     """Its ``first`` makes the operands, from copies that XLA does not know to be equal to what ``rest`` reads."""
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -39,9 +39,9 @@ class OperandsApart(TwoStageProgram):
         return self.rest.write([*values, *self.first.write(copies)])
 
 
-def with_operands_apart(program: GraphProgram, joint: JointGraph) -> GraphProgram | OperandsApart:
+def duplicate_matmul_operands(program: GraphProgram, joint: JointGraph) -> GraphProgram | DuplicatedOperands:
     """Return ``program``, with the operands of products made apart where that spares an array."""
-    chains = _Chains(program, joint.backward)
+    chains = _ElementwiseReads(program, joint.backward)
     operands = [tensor for tensor in chains.operands() if chains.shares_a_function(tensor)]
     if not operands:
         return program
@@ -50,10 +50,10 @@ def with_operands_apart(program: GraphProgram, joint: JointGraph) -> GraphProgra
     numbers = tuple(number for number, port in enumerate(program.ports) if any(t.ref() in read for t in port))
     made = program_between(program, [program.ports[number] for number in numbers], operands, replays=program.replays)
     ports = [*program.ports, *((t,) for t in operands)]
-    return OperandsApart(made, program_between(program, ports, program.outputs, replays=program.replays), numbers)
+    return DuplicatedOperands(made, program_between(program, ports, program.outputs, replays=program.replays), numbers)
 
 
-class _Chains:
+class _ElementwiseReads:
     """What a program makes by arithmetic on elements from its ports alone, and who reads it."""
 
     def __init__(self, program: GraphProgram, backward: Set[tf.Operation]) -> None:

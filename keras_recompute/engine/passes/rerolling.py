@@ -13,6 +13,6 @@ from __future__ import annotations
 from .thresholds import REROLLED_SECTIONS
 
 
-def among_many(sections: int) -> bool | None:
+def reroll_last_section(sections: int) -> bool | None:
     """Return True where a loop of so many equal sections, the one behind the last checkpoint among them, is long enough."""
     return True if sections >= REROLLED_SECTIONS else None

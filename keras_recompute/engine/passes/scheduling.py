@@ -24,7 +24,7 @@ from ...graph_traversal import reachable, topological_order
 from ...seams.tensorflow.operations import redirect_readers
 from ..op_sets import LOOPS, PRODUCTS, VIEWS, known_elements
 from ..target import Target
-from .fence import as_array, unlike
+from .fence import materialize, opaque_copies
 from .thresholds import MUCH_LARGER
 
 _SUMS = ("Add", "AddN", "AddV2")
@@ -32,7 +32,7 @@ _READING = PRODUCTS.union(_SUMS)
 _PARTS = (*VIEWS, "Slice", "Transpose")
 
 
-def finish_layer_by_layer(
+def schedule_weight_gradients(
     added: frozenset[tf.Operation], incoming: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], target: Target
 ) -> None:
     """Order the operations ``added`` to a trace, which lead from ``incoming`` to ``gradients``, in their graph."""
@@ -126,7 +126,7 @@ def _pass_on_after(
         if not reading or not result.dtype.is_floating or known_elements(result) > MUCH_LARGER * freed:
             continue
         with tf.name_scope(f"{operation.name}/passed_on/"):
-            (passed_on,) = unlike([result], after=finished)
+            (passed_on,) = opaque_copies([result], after=finished)
         redirect_readers(passed_on, instead_of=result, readers=reading)
 
 
@@ -159,5 +159,5 @@ def _sum_once(operation: tf.Operation, finished: Sequence[tf.Tensor], *, readers
     (result,) = operation.outputs
     reading = set(result.consumers()).intersection(readers)
     with tf.name_scope(f"{operation.name}/passed_on/"):
-        passed_on = as_array(result, finished)
+        passed_on = materialize(result, finished)
     redirect_readers(passed_on, instead_of=result, readers=reading)

@@ -18,10 +18,10 @@ from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ..graph_constants import constant, start_indices
 from ..target import Target
 from ..target_ops import with_body_passes
-from .fence import never
+from .fence import opaque_false
 
 
-def with_shared_kernels(wholes: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], target: Target) -> list[tf.Tensor]:
+def share_slice_kernels(wholes: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], target: Target) -> list[tf.Tensor]:
     """Return ``gradients``, of ``wholes``; those of stacks put together from their shares, at numbers that are hidden."""
     are_stacks = [whole.op.type == "Pack" and gradient.shape.num_elements() != 0 for whole, gradient in zip(wholes, gradients)]
     if not any(are_stacks) or is_in_vectorized_body(tf.compat.v1.get_default_graph()):
@@ -40,7 +40,7 @@ def _numbers(count: int, after: tf.Tensor, target: Target) -> list[tf.Tensor]:
     def body(number: tf.Tensor, *later: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return (number - 1, number, *later[:-1])
 
-    begin = tf.cast(never([after]), tf.int32) + (count - 1)
+    begin = tf.cast(opaque_false([after]), tf.int32) + (count - 1)
     start = (begin, *[constant(0)] * count)
     _, *numbers = tf.while_loop(lambda number, *_: number >= 0, with_body_passes(body, target), start, parallel_iterations=1)
     return numbers

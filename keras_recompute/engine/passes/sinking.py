@@ -20,7 +20,7 @@ from ..target_ops import dynamic_slice
 _SELECTIONS = ("Identity", "StridedSlice", "Slice", "GatherV2", "Squeeze", "ExpandDims")
 
 
-def sunk_slice(whole: tf.Tensor, axis: int, begin: Number, length: int, target: Target) -> tf.Tensor | None:
+def sink_slice(whole: tf.Tensor, axis: int, begin: Number, length: int, target: Target) -> tf.Tensor | None:
     """Return ``length`` steps of ``whole``, with the selection that made it repeated here; None where none did."""
     chain: list[tf.Operation] = []
     source = whole

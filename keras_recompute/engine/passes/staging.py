@@ -27,12 +27,12 @@ from ..program import GraphProgram, operations_before, program_between
 from ..residual_choice import residuals, saved_values
 from ..target_ops import fenced
 from ..two_stage_program import TwoStageProgram
-from .fence import unlike
-from .min_cut import all_but_cheap
+from .fence import opaque_copies
+from .min_cut import min_cut_policy
 
 
 @dataclass(frozen=True, eq=False)
-class Staged(TwoStageProgram):
+class StagedRecomputation(TwoStageProgram):
     """Its ``rest`` reads the results of ``first`` as other values than they are.
 
     In a branch if ``is_compared``: ``rest`` finds elements of a result by equality, so that it must be made once. The numbers
@@ -58,7 +58,7 @@ class Staged(TwoStageProgram):
         waits = any(number is not None for number in self.awaited)
         older = frozenset(graph.get_operations() if waits else ())
         copies = [
-            unlike([value], after=incoming)[0] if number is None else tf.identity(value)
+            opaque_copies([value], after=incoming)[0] if number is None else tf.identity(value)
             for value, number in zip(made, self.awaited)
         ]  # fmt: skip
         results = self.rest.write([*values, *copies])
@@ -70,16 +70,16 @@ class Staged(TwoStageProgram):
             if number is not None:
                 # In a higher derivative the gradient may depend on the copy by way of another pass.
                 is_cyclic = copy.op in reachable([results[number].op], newer_before)
-                (late,) = unlike([value], after=incoming if is_cyclic else [results[number]])
+                (late,) = opaque_copies([value], after=incoming if is_cyclic else [results[number]])
                 redirect_readers(late, instead_of=copy, readers=copy.consumers())
         return results[: len(self.like)]
 
 
-def in_stages(backward: GraphProgram, joint: JointGraph) -> GraphProgram | Staged:
+def stage_recomputation(backward: GraphProgram, joint: JointGraph) -> GraphProgram | StagedRecomputation:
     """Return ``backward`` as a replay and a gradient of its results, or as it is where that would keep as much."""
     available = {t.ref() for port in backward.ports for t in port} | {placeholder.ref() for placeholder, _ in backward.handles}
     needed = residuals(joint, backward.outputs, available)
-    decided, replays = saved_values(joint, all_but_cheap(needed, available), backward.outputs, available)
+    decided, replays = saved_values(joint, min_cut_policy(needed, available), backward.outputs, available)
     made = tuple(value for value, _ in decided)
     is_plain = all(value.dtype not in (tf.variant, tf.resource) for value in made)  # a loop's lists stay in one program
     keeps_less = sum(map(_known_bytes, made)) < sum(map(_known_bytes, needed))
@@ -101,7 +101,7 @@ def in_stages(backward: GraphProgram, joint: JointGraph) -> GraphProgram | Stage
         outputs = [*backward.outputs, *awaited.values()]
         rest = program_between(joint.trace, all_ports, outputs, replays=replays)
     numbers = dict(zip(awaited, range(len(backward.outputs), len(rest.outputs))))
-    return Staged(
+    return StagedRecomputation(
         program_between(joint.trace, ports, made, replays=replays),
         rest,
         tuple(range(len(ports))),

@@ -38,4 +38,4 @@ SPREAD_ELEMENTS = 2**21
 FEW_ROWS = 128
 
 # products, and layers: the size of a batch that is not known, which is Keras's own.
-USUAL_BATCH = 32
+ASSUMED_BATCH = 32

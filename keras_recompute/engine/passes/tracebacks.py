@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 Lines = tuple[tuple[str, int, str], ...]  # a file, a line number and a function's name, each
 
 
-def sharing_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
+def share_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
     """Return ``build``, after which the operations that it made share the traceback of the call.
 
     Not those made by a line of the user's code further in, as in a layer of their own: that line is worth more.

@@ -16,7 +16,7 @@ from ..target import Target
 from .thresholds import UNSTACKED_ELEMENTS
 
 
-def chosen_slice(whole: tf.Tensor, axis: int, begin: Number, length: int, _: Target) -> tf.Tensor | None:
+def select_chain_slice(whole: tf.Tensor, axis: int, begin: Number, length: int, _: Target) -> tf.Tensor | None:
     """Return ``length`` steps of ``whole`` along ``axis``, if that is one of the tensors that it is a stack of; else None."""
     is_stack = whole.op.type == "Pack" and whole.op.get_attr("axis") == 0
     if not is_stack or axis != 0 or length != 1 or known_elements(whole.op.inputs[0]) < UNSTACKED_ELEMENTS:

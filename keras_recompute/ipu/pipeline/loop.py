@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...engine.passes import target_now
-from ...engine.passes.fence import never
+from ...engine.passes.fence import opaque_false
 from ...engine.slice_store import SliceStore
 from ...op_names import backward_scope, forward_scope
 from .accumulation import Reduction, accumulate
@@ -73,7 +73,9 @@ class PipelineLoop:
         slots = self._slots(variables)
         # Under Sequential a position always has a microbatch. XLA must not know that, because it
         # would remove the branches that separate the positions.
-        inputs = _LoopInputs(self, feed, first, variables, always=tf.logical_not(never([feed[0]])))
+        inputs = _LoopInputs(
+            self, feed, first, variables, always=tf.logical_not(opaque_false([feed[0]]))
+        )
 
         def turn(t: tf.Tensor, state: _State) -> tuple[tf.Tensor, _State]:
             work = _Turn(inputs, t, state)
@@ -303,7 +305,7 @@ class _Turn:
             slots.append(slot)
         if slots:
             # The next position depends on the sums, so the gradients are freed before it runs.
-            self._count += tf.cast(never([self._sums[slot] for slot in slots]), tf.int32)
+            self._count += tf.cast(opaque_false([self._sums[slot] for slot in slots]), tf.int32)
 
     def _branch(
         self, position: int, m: tf.Tensor, work: Callable[[], list[tf.Tensor]], like: Sequence[Any]

@@ -45,7 +45,7 @@ def test_a_trace_takes_the_passes_of_the_device_that_it_is_for():
     assert found[CPU] - of_all == {
         "convolutions",
         "delay",
-        "poolings",
+        "pooling",
         "fence",
         "hoisting",
         "shared_kernels",

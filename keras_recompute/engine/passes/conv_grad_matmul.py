@@ -27,13 +27,13 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from ..graph_constants import constant
-from .thresholds import FEW_PLACES, FEW_ROWS, GATHERED_PLACES, SPREAD_ELEMENTS, USUAL_BATCH
-from .windows import Window, is_channels_first, window_of
+from .conv_windows import Window, is_channels_first, window_of
+from .thresholds import ASSUMED_BATCH, FEW_PLACES, FEW_ROWS, GATHERED_PLACES, SPREAD_ELEMENTS
 
 _OF_IMAGE, _OF_KERNEL = "Conv2DBackpropInput", "Conv2DBackpropFilter"
 
 
-def as_products(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
+def conv_grad_as_matmul(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     """Return the function of its inputs by which to replace ``operation``; None where it stays as it is."""
     if operation.type not in (_OF_IMAGE, _OF_KERNEL) or is_channels_first(operation):
         return None
@@ -41,7 +41,7 @@ def as_products(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     if window is None or window.groups > 1 or operation.outputs[0].dtype not in (tf.float32, tf.float64):
         return None
     image, dy = (operation.outputs if operation.type == _OF_IMAGE else operation.inputs)[0], operation.inputs[2]
-    taken = math.prod(window.kernel) * image.shape[-1] * (dy.shape[0] or USUAL_BATCH)  # for each place
+    taken = math.prod(window.kernel) * image.shape[-1] * (dy.shape[0] or ASSUMED_BATCH)  # for each place
     make: Callable[..., tf.Tensor] | None = None
     if operation.type == _OF_KERNEL:
         is_small = math.prod(window.result) <= GATHERED_PLACES and taken * math.prod(window.result) <= SPREAD_ELEMENTS
@@ -86,7 +86,7 @@ def _image_place_by_place(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: t
         if all(first <= last for first, last in steps):
             sizes = [last + 1 - first for first, last in steps]
             part = _part(dy, [first for first, _ in steps], sizes)
-            rows = (part.shape[0] or USUAL_BATCH) * math.prod(sizes)
+            rows = (part.shape[0] or ASSUMED_BATCH) * math.prod(sizes)
             found = _product(rows, _shaped(part, -1, outputs), at_place)
             terms.append(_spread(window, place, steps, _shaped(found, -1, *sizes, inputs)))
     return tf.add_n(terms) if len(terms) > 1 else terms[0]

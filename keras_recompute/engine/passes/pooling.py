@@ -34,7 +34,7 @@ _OFFSETS_OF_A_BYTE = 127
 
 
 @dataclass(frozen=True)
-class _Window:
+class PoolingWindow:
     """How a window moves over an image: everything per dimension of space."""
 
     image: tuple[int, ...]
@@ -64,7 +64,7 @@ class _Window:
         return functools.reduce(np.multiply.outer, per_dimension)[None, ..., None]
 
 
-def faster_pooling(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
+def rewrite_pooling(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     """Return the function of its inputs by which to replace ``operation``; None where it stays as it is."""
     make = _MAKE.get(operation.type)
     if make is None or operation.get_attr("data_format") not in (b"NHWC", b"NDHWC"):
@@ -84,22 +84,22 @@ def faster_pooling(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     extents = zip(image[space], result[space], sizes[space], strides[space])
     is_same = operation.get_attr("padding") == b"SAME"
     before = tuple(max(0, (m - 1) * s + k - n) // 2 if is_same else 0 for n, m, k, s in extents)
-    window = _Window(tuple(image[space]), tuple(sizes[space]), tuple(result[space]), tuple(strides[space]), before)
+    window = PoolingWindow(tuple(image[space]), tuple(sizes[space]), tuple(result[space]), tuple(strides[space]), before)
     return functools.partial(make, window)
 
 
-def _maximum(window: _Window, image: tf.Tensor) -> tf.Tensor:
+def _maximum(window: PoolingWindow, image: tf.Tensor) -> tf.Tensor:
     largest = tf.constant(-math.inf, image.dtype)
     for piece in _pieces(window, image, outside=-math.inf):
         largest = tf.where(piece > largest, piece, largest)  # passes over what is no number, as TensorFlow's kernel does
     return largest
 
 
-def _average(window: _Window, image: tf.Tensor) -> tf.Tensor:
+def _average(window: PoolingWindow, image: tf.Tensor) -> tf.Tensor:
     return functools.reduce(tf.add, _pieces(window, image, outside=0.0)) / tf.constant(window.counts, image.dtype)
 
 
-def _maximum_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def _maximum_gradient(window: PoolingWindow, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     """Hand each window's gradient to the first of its largest elements.
 
     Which that is follows from the elements alone. A compiler computes an element anew where it is read, and not always to the
@@ -122,7 +122,7 @@ def _maximum_gradient(window: _Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Te
     return _image_of(window, term, dy)
 
 
-def _average_gradient(window: _Window, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def _average_gradient(window: PoolingWindow, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     """Hand each window's gradient, in equal shares, to its elements."""
     shares = _as_far_as_phases_read(window, dy / tf.constant(window.counts, dy.dtype), 0)
     return _image_of(window, lambda _, of_phase: shares[of_phase], dy)
@@ -136,7 +136,7 @@ _MAKE: dict[str, Callable[..., tf.Tensor]] = {
 }
 
 
-def _pieces(window: _Window, image: tf.Tensor, outside: float) -> Iterator[tf.Tensor]:
+def _pieces(window: PoolingWindow, image: tf.Tensor, outside: float) -> Iterator[tf.Tensor]:
     """Yield the piece of ``image`` for each place, where ``outside`` surrounds the image; a piece has a result's shape."""
     padding = list(zip(window.before, window.after))
     if any(before or after for before, after in padding):
@@ -146,16 +146,16 @@ def _pieces(window: _Window, image: tf.Tensor, outside: float) -> Iterator[tf.Te
         yield image[(slice(None), *map(slice, place, ends, window.strides))]
 
 
-def _reach(window: _Window) -> list[int]:
+def _reach(window: PoolingWindow) -> list[int]:
     """Return how many windows, one after the other, share an element."""
     return [-(-k // s) for k, s in zip(window.window, window.strides)]
 
 
-def _phase_sizes(window: _Window) -> list[int]:
+def _phase_sizes(window: PoolingWindow) -> list[int]:
     return [-(-(n + p) // s) for n, p, s in zip(window.image, window.before, window.strides)]
 
 
-def _as_far_as_phases_read(window: _Window, values: tf.Tensor, outside: float) -> tf.Tensor:
+def _as_far_as_phases_read(window: PoolingWindow, values: tf.Tensor, outside: float) -> tf.Tensor:
     """Return ``values``, one per window, with what phases read where there is no window."""
     reach, sizes = _reach(window), _phase_sizes(window)
     padding = [(r - 1, max(0, size - m)) for r, size, m in zip(reach, sizes, window.result)]
@@ -164,7 +164,7 @@ def _as_far_as_phases_read(window: _Window, values: tf.Tensor, outside: float) -
     return tf.pad(values, [(0, 0), *padding, (0, 0)], constant_values=outside)
 
 
-def _image_of(window: _Window, term: Callable[[Place, Any], tf.Tensor], like: tf.Tensor) -> tf.Tensor:
+def _image_of(window: PoolingWindow, term: Callable[[Place, Any], tf.Tensor], like: tf.Tensor) -> tf.Tensor:
     """Return the image whose elements are sums of terms, one for each window that has the element.
 
     ``term(place, of_phase)`` is what the windows give to their elements at ``place``, where ``of_phase`` cuts out, of values
@@ -185,7 +185,7 @@ def _image_of(window: _Window, term: Callable[[Place, Any], tf.Tensor], like: tf
     return image[(slice(None), *(slice(p, p + n) for p, n in zip(window.before, window.image)))]
 
 
-def _interleaved(window: _Window, phases: Sequence[tf.Tensor | None], like: tf.Tensor) -> tf.Tensor:
+def _interleaved(window: PoolingWindow, phases: Sequence[tf.Tensor | None], like: tf.Tensor) -> tf.Tensor:
     """Return the image that ``phases`` make, in the order of their first elements; None is one of zeros."""
     known = next(phase for phase in phases if phase is not None)
     if len(phases) == 1:
