@@ -181,8 +181,7 @@ def differentiable_vjp(
 
     def backward() -> Tensors:
         found[:] = gradient(given, known, incoming)
-        rows = [g.indices for g in found if isinstance(g, tf.IndexedSlices)]
-        return [*(values_of(g) for g in found if g is not None), *rows]
+        return [values_of(g) for g in found if g is not None]
 
     def gradient_of_gradient(*outer: tf.Tensor) -> Gradients:
         remaining = iter(outer)
@@ -197,12 +196,12 @@ def differentiable_vjp(
     sources = [*given, *(dy for dy in incoming if dy is not None)]
     results = custom_vjp(backward, gradient_of_gradient, inputs=sources, name=name)
     values = iter(results)
-    tensors = [None if g is None else next(values) for g in found]
-    rows = list(values)
     gradients: list[tf.Tensor | tf.IndexedSlices | None] = []
-    for g, tensor in zip(found, tensors):
+    for g in found:
+        tensor = None if g is None else next(values)
         if isinstance(g, tf.IndexedSlices):
-            gradients.append(tf.IndexedSlices(tensor, rows.pop(0), g.dense_shape))
+            # Not the rows through the results: they wait for no gradient, and have none.
+            gradients.append(tf.IndexedSlices(tensor, g.indices, g.dense_shape))
         else:
             gradients.append(tensor)
     return gradients

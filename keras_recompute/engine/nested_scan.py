@@ -19,10 +19,8 @@ from .joint_graph import join
 from .partition import Partition, partition
 from .passes import target_now
 from .policies import save_nothing
-from .scan_loops import sparse_ports
 from .section_scan import Carry, FinalOutput, Request, Role, Scanned, StackedOutput, scan_sections, section_spec
 from .slice_store import Dimension
-from .source_location import warn_user
 from .trace import trace
 
 
@@ -40,16 +38,6 @@ def nested_scan(
 
     ``counts`` are the turns of the loops, outermost first: ``(4, 8)`` runs 4 groups of 8 sections.
     """
-    if len(counts) > 1 and sparse_ports(part, roles):
-        # An inner loop computes the rows of a sparse gradient behind the fence, where an outer
-        # one finds them too late, so that it would make the gradient dense.
-        warn_user(
-            f"{name!r} runs as one loop, not as {len(counts)} in each other: its sections look up "
-            f"rows of a table that they share, whose gradient would be dense, where the plain "
-            f"model's is tf.IndexedSlices. Adam and some other optimizers make something else of "
-            f"that. Look up the rows once, in front of the sections, to have loops in each other"
-        )
-        counts = [math.prod(counts)]
     if len(counts) == 1:
         return scan_sections(part, arguments, count=counts[0], roles=roles, requests=requests, batch=batch, name=name)
     size = math.prod(counts[1:])

@@ -162,6 +162,14 @@ class GraphProgram:
         serialized, read = self._definition[0]
         return tf.compat.v1.GraphDef.FromString(serialized), read
 
+    def with_read_ports(self) -> tuple[GraphProgram, list[int]]:
+        """Return the program without the ports that nothing reads, and the numbers of the others."""
+        _, names = self.definition()
+        read = {*names, *(t.name for t in self.outputs)}
+        ports = enumerate(self.ports)
+        numbers = [n for n, port in ports if any(t.name in read for t in port)]
+        return replace(self, ports=tuple(self.ports[n] for n in numbers)), numbers
+
     def inputs_of(self, operation: tf.Operation) -> list[tf.Tensor]:
         """Return what ``operation`` reads in this program."""
         return inputs_of(operation, self.replays, self.original_definitions)

@@ -138,6 +138,11 @@ def read_by_equality(value: tf.Tensor, joint: JointGraph) -> bool:
     return any(reader.type == "Equal" and reader in joint.backward for reader in value.op.inputs[0].consumers())
 
 
+# Where a slice begins is packed from numbers. Saved behind a branch it would be no constant there,
+# and XLA would compile the program for each batch of indices.
+_AT_NO_COST = (*SHAPES, *SOURCES, "Identity", "Pack", "ConcatV2")
+
+
 def _dear_rows(joint: JointGraph, available: set[Any]) -> Iterable[tf.Tensor]:
     """Yield the forward values that say the rows of sparse gradients, where making them again is no mere arithmetic."""
 
@@ -153,7 +158,7 @@ def _dear_rows(joint: JointGraph, available: set[Any]) -> Iterable[tf.Tensor]:
         if operation in joint.backward or operation.type in (*VIEWS, "Cast"):
             continue
         made_from = reachable([operation], sources)
-        if any(op.type not in CHEAP and op.type not in (*SHAPES, *SOURCES, "Identity") for op in made_from):
+        if any(op.type not in CHEAP and op.type not in _AT_NO_COST for op in made_from):
             yield from (alias_source(t) for t in operation.outputs if t.dtype.is_integer)
 
 

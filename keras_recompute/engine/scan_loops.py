@@ -20,7 +20,7 @@ from .partition import Partition
 from .passes import target_now
 from .scan_roles import Carry, Constant, FinalOutput, Request, Role, Scanned, StackedOutput
 from .slice_store import Dimension, SliceStore, pad_into, tensor_handles, with_tensor_handles
-from .sparse_gradients import Gradient, densify, values_and_rows
+from .sparse_gradients import Gradient, densify, values_of
 from .sparse_gradients import slices as indexed_slices
 from .target import Target
 from .target_ops import slice_in_loop, with_body_passes, zeros, zeros_like
@@ -141,9 +141,7 @@ class ScanLoops:
         }  # fmt: skip
         pieces = [self._pieces(count, joint.trace.differentiable[p], role.axis) for p, role in sliced.items()]
         sparse = sparse_ports(part, self.roles)
-        # Per section the values of its slices, and the rows that they belong to.
-        per_section = [t for p in sparse for t in (slice_values(part, p), joint.rows[p])]
-        slice_pieces = [self._pieces(count, t) for t in per_section]
+        slice_pieces = [self._pieces(count, slice_values(part, p), axis=0) for p in sparse]
         shared = [p for p in joint.produced if isinstance(self.roles[p], Constant) and p not in sparse]
         outgoing = [o for o, dy in enumerate(joint.output_gradients) if dy is not None]
 
@@ -162,7 +160,7 @@ class ScanLoops:
                 ]
                 with tf.name_scope("gradients"):  # not replayed: they add up and store what back-propagation found
                     piece_gradients = [p.put(g, s, densify(found[n])) for p, g, n in zip(pieces, piece_gradients, sliced)]
-                    found_slices = [t for p in sparse for t in values_and_rows(found[p])]
+                    found_slices = [values_of(found[p]) for p in sparse]
                     slices = [p.put(store, s, t) for p, store, t in zip(slice_pieces, slices, found_slices)]
                     sums = [total + found[p] for total, p in zip(sums, shared)]
             return s - 1, state_gradients, piece_gradients, slices, sums
@@ -183,16 +181,74 @@ class ScanLoops:
             gradients[p] = gradient if p in joint.produced else None
         for (p, role), piece, store in zip(sliced.items(), pieces, piece_gradients):
             gradients[p] = pad_into(piece.whole(store), values[p], role.axis, role.start)
-        for number, p in enumerate(sparse):
-            pair = slice(2 * number, 2 * number + 2)
-            found, rows = (_flat(p.whole(store)) for p, store in zip(slice_pieces[pair], slices[pair]))
-            gradients[p] = indexed_slices(found, rows, values[p])
+        rows = self._rows(part, sparse, values, stores, target)
+        for p, piece, store, rows_of_port in zip(sparse, slice_pieces, slices, rows):
+            gradients[p] = indexed_slices(piece.whole(store), rows_of_port, values[p])
         stacks = [p for p, role in sliced.items() if role.axis == 0]
         for written_otherwise in target.at("stack_gradient"):
             others = written_otherwise([values[p] for p in stacks], [gradients[p] for p in stacks], target)
             for p, gradient in zip(stacks, others):
                 gradients[p] = gradient
         return gradients
+
+    def _rows(
+        self,
+        part: Partition,
+        ports: Sequence[int],
+        values: Tensors,
+        stores: Sequence[Any],
+        target: Target,
+    ) -> list[tf.Tensor]:
+        """Write a loop over the rows of sparse gradients; return those of all sections, by port.
+
+        They wait for no gradient. So where this loop stands inside a section of another one, that
+        one can compute them too, in front of its fence.
+        """
+        if part.rows is None or not ports:
+            return []
+        program, read = part.rows.with_read_ports()
+        numbers = list(part.joint.rows)
+        row_stores = [self._pieces(self.count, part.joint.rows[p], axis=0) for p in ports]
+
+        def body(s: tf.Tensor, stacks: Any) -> tuple[Any, ...]:
+            known = self._read_by_rows(s, read, values, stores, target)
+            rows = dict(zip(numbers, program.write([known[n] for n in read])))
+            by_port = zip(ports, row_stores, stacks)
+            return s + 1, [store.put(stack, s, rows[p]) for p, store, stack in by_port]
+
+        with tf.name_scope(backward_scope(self.name)):
+            _, stacks = tf.while_loop(
+                lambda s, *_: s < self.count,
+                with_body_passes(body, target),
+                (tf.constant(0), [store.empty(target) for store in row_stores]),
+                maximum_iterations=self.count,
+                parallel_iterations=1,
+            )
+        return [store.whole(stack) for store, stack in zip(row_stores, stacks)]
+
+    def _read_by_rows(
+        self,
+        s: tf.Tensor,
+        read: Sequence[int],
+        values: Tensors,
+        stores: Sequence[Any],
+        target: Target,
+    ) -> dict[int, tf.Tensor]:
+        """Return what the rows of section ``s`` follow from, by the numbers ``read`` and others."""
+        boundaries, ends, saved, joined = stores
+        states = [values[p] for p in self.carried]
+        # A loop around this one would replay whatever is captured, so what is not read is not.
+        if any(p in read for p in self.carried):
+            stored = zip(self.boundaries, boundaries, states)
+            states = [b.carry_in(store, s, first) for b, store, first in stored]
+        known = dict(enumerate(self._section_inputs(values, s, states, target)))
+        first_saved, first_kept = len(known), len(known) + len(saved)
+        for n, (piece, store) in enumerate(zip(self.saved, saved), first_saved):
+            if n in read:
+                known[n] = piece.get(store, s)
+        if any(n >= first_kept for n in read):
+            known.update(enumerate(self._kept_outputs(s, boundaries, ends, joined), first_kept))
+        return known
 
     def _live_outputs(self, asked: Sequence[Request]) -> set[int]:
         """Return the outputs of sections that have a gradient where the results ``asked`` have one."""
@@ -299,8 +355,3 @@ class ScanLoops:
 
     def _shape(self, value: tf.Tensor) -> tuple[Dimension, ...]:
         return tuple(self.batch if d is None else d for d in value.shape)
-
-
-def _flat(stacked: tf.Tensor) -> tf.Tensor:
-    """Return the slices of all sections, ``(sections, slices, ...)``, one after the other."""
-    return tf.reshape(stacked, [-1, *stacked.shape[2:]])

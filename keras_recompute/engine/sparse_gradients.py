@@ -54,11 +54,6 @@ def values_of(gradient: Gradient) -> tf.Tensor:
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
-def values_and_rows(gradient: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the values of a sparse gradient, and the rows that they belong to."""
-    return gradient.values, gradient.indices
-
-
 def slices(values: tf.Tensor, rows: tf.Tensor, like: tf.Tensor) -> tf.IndexedSlices:
     """Return the sparse gradient of a tensor of the shape of ``like``."""
     is_known = like.shape.is_fully_defined()

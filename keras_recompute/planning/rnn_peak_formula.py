@@ -8,7 +8,8 @@ innermost group of sections g.
 * Always alive: the weights W, the optimiser's slots, the gradients summed so far, and W again.
 * While a section is back-propagated: W per level for the sections so far; the states at the borders
   of sections and of groups; g H outputs of one group, from which one product computes the gates;
-  the group's part of the input and of the logits' gradient; the concatenated kernels, (F + H) 4 H,
+  the group's part of the input and of the logits' gradient; F per row of all rows and of the
+  group's for the gradient of an embedding, which is sparse; the concatenated kernels, (F + H) 4 H,
   or (F + H) 2 H of the GRU. ``_section_elements`` adds the largest of the moments that it lists.
 * When the loss is differentiated: 3 V per row (logits, their exponentials, their gradient); V stays
   as the gradient. For a squared error 2 V. With one level A H outputs are alive too.
@@ -128,6 +129,11 @@ class _Network:
         return self.symbols * self.features + self.kernel + self.recurrent_kernel + biases + dense
 
     @property
+    def table_gradient(self) -> int:
+        """Elements per row of the sparse gradient of the embedding: one row of it per symbol."""
+        return self.features if self.symbols else 0
+
+    @property
     def loss_gradient(self) -> int:
         """Elements per row that the loss leaves for the backward pass."""
         return self.outputs if self.symbols else 2 * self.outputs
@@ -155,13 +161,14 @@ def _sections_peak_elements(
         within, group = network.weights * len(loops), length * batch * lengths[length]
         for outer, inner in zip(loops, loops[1:]):
             group //= outer
-            share = group * ((1 if network.symbols else network.features) + network.outputs)
-            within += share + inner * state
+            # Of embedded symbols the group is given one number each, and collects the gradients.
+            inputs = network.features + (1 if network.symbols else 0)
+            within += group * (inputs + network.outputs) + inner * state
         if len(loops) > 1:
             within += group * units
         section = length * batch
         within += section * network.outputs + _section_elements(network, section)
-        peaks.append(within + rows * network.loss_gradient)
+        peaks.append(within + rows * (network.loss_gradient + network.table_gradient))
     return lasting + max(peaks)
 
 

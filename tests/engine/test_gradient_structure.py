@@ -220,6 +220,16 @@ def test_rows_may_be_computed(mode):
     assert [r.shape for r in kr.saved_residuals(ours, X) if r.kind == "operation"] == [(3,)]
 
 
+def test_the_place_of_rows_in_a_tensor_is_not_saved():
+    """XLA would need it when it compiles, where a saved number is known at run time alone."""
+
+    def of_one_batch(ids, number):
+        return tf.gather(TABLE, ids[number])
+
+    rows = kr.saved_residuals(kr.checkpoint(of_one_batch), IDS, tf.constant(1))
+    assert not [row for row in rows if row.kind == "operation"]
+
+
 @pytest.mark.parametrize("mode", ["graph", "jit"])
 def test_rows_of_a_batch_of_any_size(mode):
     def gradients(function):

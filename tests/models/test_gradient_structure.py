@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import keras_recompute as kr
-from keras_recompute.errors import RecomputeWarning
+from keras_recompute.liveness import profile
 
 L = keras.layers
 IDS = np.random.default_rng(0).integers(0, 12, (8, 5))  # rows are gathered several times
@@ -204,27 +204,82 @@ def test_the_gradient_of_an_embedding_in_a_model_is_sparse():
         assert kind(tf.constant(IDS)).shape == (2 * IDS.size, 6)
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("jit", marks=pytest.mark.long)])
-def test_a_table_that_sections_share_keeps_loops_from_standing_in_each_other(mode):
-    """The rows that an inner loop finds come too late for the outer one."""
+class LargestOf(L.Layer):
+    """The numbers of the largest elements: rows that depend on what sections hand on."""
 
-    def built(model_class):
-        keras.utils.set_random_seed(1)
-        ids, x = inputs = keras.Input((5,), 8, dtype="int32"), keras.Input((5, 6), 8)
-        table, dense, add = L.Embedding(12, 6), L.Dense(6, "gelu"), L.Add()
-        for _ in range(8):
-            x = kr.RecomputationCheckpoint()(dense(add([x, table(ids)])))
-        return model_class(inputs, L.Dense(2)(x))
+    def call(self, x):
+        return tf.argmax(x, -1, output_type=tf.int32)
 
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(x.shape[:-1], "int32")
+
+
+def sharing_a_table(rows):
+    """Eight equal sections that look up rows of one table: by the input, or by their own state."""
+    keras.utils.set_random_seed(1)
+    ids, x = inputs = keras.Input((5,), 8, dtype="int32"), keras.Input((5, 6), 8)
+    table, dense, add, largest = L.Embedding(12, 6), L.Dense(6, "gelu"), L.Add(), LargestOf()
+    for _ in range(8):
+        found = table(ids if rows == "given" else largest(x))
+        x = kr.RecomputationCheckpoint()(dense(add([x, found])))
+    return inputs, L.Dense(2)(x)
+
+
+@pytest.mark.parametrize("rows", ["given", pytest.param("of the state", marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", some(["eager", "graph", "jit"], quick=["graph"]))
+def test_loops_in_each_other_keep_the_gradient_of_a_shared_table_sparse(mode, rows):
     def updated(model):
-        model.compile(keras.optimizers.Adam(0.05), "mse", jit_compile=mode == "jit")
+        model.compile(
+            keras.optimizers.Adam(0.05),
+            "mse",
+            jit_compile=mode == "jit",
+            run_eagerly=mode == "eager",
+        )
         for _ in range(3):
             model.train_on_batch([IDS, np.ones((8, 5, 6))], np.ones((8, 5, 2)))
         return [weight.numpy() for weight in model.weights]
 
-    ours = built(kr.Model)
+    ours = kr.Model(*sharing_a_table(rows))
     ours.recomputation_levels = 2
-    with pytest.warns(RecomputeWarning, match="runs as one loop, not as 2 in each other"):
-        found = updated(ours)
-    for one, other in zip(found, updated(built(keras.Model)), strict=True):
+    plain = keras.Model(*sharing_a_table(rows))
+    for one, other in zip(updated(ours), updated(plain), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+    table = ours.trainable_variables[0].value
+
+    @tf.function(jit_compile=mode == "jit")
+    def slices(ids, x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(ours([ids, x], training=True))
+        gradient = tape.gradient(loss, table)
+        assert isinstance(gradient, tf.IndexedSlices), type(gradient)
+        return gradient.values
+
+    # Each of the eight sections has looked up 8 x 5 rows.
+    assert slices(tf.constant(IDS, tf.int32), tf.ones((8, 5, 6))).shape == (8 * 8 * 5, 6)
+
+
+@pytest.mark.long
+def test_loops_in_each_other_that_share_a_table_save_memory():
+    def temporary_bytes(levels):
+        keras.utils.set_random_seed(1)
+        ids, x = inputs = keras.Input((64,), 8, dtype="int32"), keras.Input((64, 32), 8)
+        table, dense, add = L.Embedding(12, 32), L.Dense(32, "gelu"), L.Add()
+        for _ in range(65):
+            x = kr.RecomputationCheckpoint()(dense(add([x, table(ids)])))
+        model = kr.Model(inputs, L.Dense(2)(L.GlobalAveragePooling1D()(x)))
+        model.recomputation_levels = levels
+        variables = [variable.value for variable in model.trainable_variables]
+
+        def step(ids, x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(model([ids, x], training=True))
+            gradients = tape.gradient(loss, variables)
+            return gradients[0].values, gradients[0].indices, gradients[1:]
+
+        specs = tf.TensorSpec((8, 64), tf.int32), tf.TensorSpec((8, 64, 32))
+        return profile(step, *specs).allocated_temporary_bytes
+
+    # The results of 65 sections, of 64 KiB each, are kept at 5 x 13 places: 5 + 13 in place of 65.
+    # Of the gradients of the rows, which are as large, those of 13 sections come once more.
+    assert temporary_bytes(2) < temporary_bytes(1) - 30 * 64 * 2**10
