@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "command_line": {"errors"},
     "op_names": set(),
     "backends": set(),
+    "startup_lines": set(),
     "graph_traversal": set(),
     "cluster_tasks": set(),
     "seams": {"errors"},  # the one door to private names of TensorFlow and Keras
@@ -62,6 +63,7 @@ MAY_IMPORT = {
     "report": {
         "errors",
         "sizes",
+        "startup_lines",
         "op_names",
         "atomic_files",
         "command_line",
@@ -71,6 +73,7 @@ MAY_IMPORT = {
     "example": {
         "errors",
         "sizes",
+        "startup_lines",
         "op_names",
         "atomic_files",
         "command_line",

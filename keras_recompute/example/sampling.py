@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import codecs
-import os
 
 from ..errors import InvalidArgumentError
 from ..report.output import Output
+from ..startup_lines import load_tensorflow
 from .arguments import Options
 from .saves import last_save
 
@@ -32,7 +32,7 @@ def generate(options: Options, output: Output) -> None:
         raise InvalidArgumentError(
             f"--load {save.path}: it was trained on {data} data, not on text"
         )
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    load_tensorflow()
     from .network import sample_bytes
 
     decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a letter may be several bytes

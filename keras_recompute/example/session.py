@@ -17,6 +17,7 @@ from ..liveness import Program
 from ..liveness.process import resident_bytes
 from ..report.output import print_error
 from ..sizes import format_bytes
+from ..startup_lines import load_tensorflow
 from .arguments import Options
 from .data import Text, element_spec, make_dataset, validation_dataset
 from .divergence import require_finite
@@ -117,8 +118,6 @@ class Session:
 
     def load(self) -> None:
         """Load TensorFlow with Graphcore's API, the SDK's or the stand-in."""
-        # Keeps TensorFlow's start-up lines out of the output.
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         if self.options.target == "ipu-model":
             os.environ["TF_POPLAR_FLAGS"] = (
                 os.environ.get("TF_POPLAR_FLAGS", "") + " --use_ipu_model"
@@ -126,8 +125,7 @@ class Session:
         if self.options.target != "xla" and self.options.report:
             self.poplar = PoplarReports(self.options.report / "poplar")
         self.say("loading TensorFlow")
-        import tensorflow as tf
-
+        tf = load_tensorflow(list_devices=self.options.target == "xla")
         if self.options.target == "xla":
             from ..ipu import install
 

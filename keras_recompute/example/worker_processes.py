@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any, Iterator, Sequence
 
+from ..startup_lines import load_tensorflow
 from .argument_checks import AUTO, check_workers
 from .arguments import Options
 from .data import Text
@@ -73,6 +74,7 @@ def join_cluster(options: Options, text: Text | None) -> Iterator[WorkerShare]:
     check_workers(cluster.said_by, workers, options.gradient_accumulation)
     alike = {name: value for name, value in vars(options).items() if name not in _MAY_DIFFER}
     alike["text"] = text and text.digest()
+    load_tensorflow()
     with join(
         alike=alike, wait_seconds=options.wait_seconds, heartbeat_seconds=options.heartbeat_seconds
     ) as strategy:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator
 
 from ..atomic_files import read_whole
 from ..errors import ReportError
 from ..liveness import Program, read_hlo_proto, read_popvision
 from ..liveness.profile_pop import POP_NAME
+from ..startup_lines import hide_startup_lines
 from .files import JSON_NAME, SERIALIZED_NAME
 
 PROTO_SUFFIX, POP_SUFFIX = ".pb", ".pop"
@@ -91,7 +89,7 @@ def _read(file: Path) -> Report:
         if file.suffix != PROTO_SUFFIX:
             return Report(label or file.name, file, Program.read(file))
         data = read_whole(file, at_most_bytes=PROTO_BYTES_AT_MOST)
-        with _silence_first_import():
+        with hide_startup_lines():
             return Report(label or file.name, file, read_hlo_proto(data))
     except ReportError as error:
         raise ReportError(f"{str(file)!r}: {error}") from error
@@ -101,21 +99,3 @@ def _read(file: Path) -> Report:
         raise ReportError(
             f"{str(file)!r} is a serialized program, and TensorFlow, which reads it, is missing"
         ) from error
-
-
-@contextmanager
-def _silence_first_import() -> Iterator[None]:
-    """Discard what TensorFlow writes to standard error when it is first imported."""
-    if "tensorflow" in sys.modules:
-        yield
-        return
-    sys.stderr.flush()
-    # TensorFlow writes to the descriptor itself, past Python's stream and its own log level.
-    heard, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(heard, 2)
-        os.close(heard)
-        os.close(nowhere)
