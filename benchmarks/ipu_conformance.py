@@ -61,7 +61,7 @@ class Row:
 _TUTORIALS = "tutorials/tutorials/tensorflow2"
 _FEATURES = "tutorials/feature_examples/tensorflow2"
 _PARALLEL = "tutorials/tech_notes_code/model_parallelism/tensorflow2_code"
-_ESTIMATORS = "TensorFlow has no estimators any more"
+_ESTIMATORS = "TensorFlow no longer has estimators"
 _DOWNLOADS = "it downloads trained weights"
 _PROCESSES = "several processes by popdist"
 SCRIPTS = (

@@ -10,7 +10,7 @@ from typing import Sequence
 
 PROGRAM = "keras-recompute"
 RUN = """
-    keras-recompute run SCRIPT [ARGS...]    a script written for Graphcore's TensorFlow 2 Keras"""
+    keras-recompute run SCRIPT [ARGS...]    run a script written for Graphcore's Keras"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -52,9 +52,7 @@ def refuse_pipes_and_devices(path: PathLike) -> None:
     # Opening a pipe waits for its writer, and a device may never end.
     what = file_kind(path)
     if what not in (None, FILE, FOLDER):
-        raise OSError(
-            errno.EINVAL, f"it is {what}, not a file: store what comes from there in a file first"
-        )
+        raise OSError(errno.EINVAL, f"it is {what}, not a file: write its content to a file first")
 
 
 def read_whole(path: PathLike, *, at_most_bytes: int) -> bytes:
@@ -67,13 +65,13 @@ def read_whole(path: PathLike, *, at_most_bytes: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > at_most_bytes:
             raise OSError(
-                errno.EFBIG, f"it has {size:,} bytes, and no report has more than {at_most_bytes:,}"
+                errno.EFBIG, f"it has {size:,} bytes, and a report has at most {at_most_bytes:,}"
             )
         try:
             return file.read()
         except MemoryError:
             raise OSError(
-                errno.ENOMEM, f"it has {size:,} bytes, for which there is no memory"
+                errno.ENOMEM, f"it has {size:,} bytes, more than this machine has memory for"
             ) from None
 
 
@@ -87,7 +85,7 @@ def ensure_folder(directory: PathLike) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ReportError(
-            f"the folder {str(folder)!r} for the report cannot be made: {error.strerror}"
+            f"the folder {str(folder)!r} for the report cannot be created: {error.strerror}"
         ) from error
     return folder
 

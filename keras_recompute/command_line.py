@@ -80,9 +80,11 @@ def path_to(what: str) -> Callable[[str], Path]:
         if not text:
             raise argparse.ArgumentTypeError(f"the name of the {what} is empty")
         if "://" in text:  # a path would be a folder that is called so
-            raise wrong(text, "is an address, and files of this machine alone are read and written")
+            raise wrong(
+                text, "is an address, and only files of this machine can be read and written"
+            )
         if "\0" in text:
-            raise wrong(text, "has a character in it that no name can have")
+            raise wrong(text, "has a character that no file name can have")
         return Path(text)
 
     return convert

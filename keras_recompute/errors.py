@@ -130,10 +130,10 @@ class ClusterError(RecomputeError, RuntimeError):
     """The workers of a cluster did not meet, were started differently, or lost one of them.
 
     Examples:
-        >>> raise kr.errors.ClusterError("worker 1 of 2 (host1:40027) did not come within 300 s")
+        >>> raise kr.errors.ClusterError("worker 1 of 2 (host1:40027) did not connect")
         Traceback (most recent call last):
             ...
-        keras_recompute.errors.ClusterError: worker 1 of 2 (host1:40027) did not come within 300 s
+        keras_recompute.errors.ClusterError: worker 1 of 2 (host1:40027) did not connect
     """
 
 

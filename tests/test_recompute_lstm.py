@@ -332,7 +332,7 @@ def test_the_plans_to_choose_from_come_fastest_first():
         ("--checkpoints 11 --levels 3", []),
         (
             "--checkpoints 12",
-            ["49 steps can't be evenly divided into 13 sections: 10 of 4 steps and 3 of 3"],
+            ["49 steps can't be evenly divided into 13 sections: 10 have 4 steps and 3 have 3"],
         ),
     ],
 )

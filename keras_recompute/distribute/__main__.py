@@ -48,7 +48,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         type=whole,
         default=0,
         metavar="N",
-        help="times to start all again after a failure (0)",
+        help="restarts of all workers after a failure (0)",
     )
     parser.add_argument(
         "-m",
@@ -57,14 +57,14 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         help="SCRIPT is the name of a module, as for python3 -m",
     )
     parser.add_argument("script", help="the Python script to run")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what it is given")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     options = parser.parse_args(argv)
     check_numbers(workers=options.workers, restarts=options.restarts)
     if not options.script:
         raise InvalidArgumentError("the name of the script is empty")
     if not options.is_module and not _is_readable(options.script):
         raise InvalidArgumentError(
-            f"the script {options.script!r} cannot be read: name a file that is there"
+            f"the script {options.script!r} cannot be read: name an existing file"
         )
     return options
 

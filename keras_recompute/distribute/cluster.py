@@ -52,8 +52,9 @@ def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
     elif "SLURM_PROCID" not in environment:
         raise InvalidArgumentError(
             "this process belongs to no cluster: neither TF_CONFIG, SLURM_PROCID nor "
-            f"{KUBERNETES[0]} is set. Start the script by python3 -m keras_recompute.distribute "
-            "--workers N SCRIPT for workers on this machine, or by srun, or set TF_CONFIG"
+            f"{KUBERNETES[0]} is set. Start workers on this machine by python3 -m "
+            "keras_recompute.distribute --workers N SCRIPT. For several machines use srun or a "
+            "Kubernetes Job, or set TF_CONFIG"
         )
     import tensorflow as tf
 
@@ -73,7 +74,7 @@ def find_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
             )
         except (RuntimeError, ValueError, LookupError, TypeError) as error:
             raise InvalidArgumentError(
-                f"Slurm's variables describe no cluster: {error}; start the script by srun"
+                f"Slurm's variables describe no cluster: {error}. Start the script by srun"
             ) from None
     spec = tf.train.ClusterSpec({"worker": addresses})
     return _from_resolver(
@@ -91,7 +92,7 @@ def _check(text: str) -> None:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:  # of brackets in brackets
         raise InvalidArgumentError(
-            f"TF_CONFIG={text!r:.200} is no JSON ({error}): give {example}"
+            f"TF_CONFIG={text!r:.200} is not JSON ({error}): give {example}"
         ) from None
     jobs = config.get("cluster") if isinstance(config, dict) else None
     task = config.get("task") if isinstance(config, dict) else None
@@ -101,26 +102,25 @@ def _check(text: str) -> None:
         or not all(_is_addresses(each) for each in jobs.values())
     ):
         raise InvalidArgumentError(
-            f"TF_CONFIG={text!r:.200} has no cluster of addresses, or no task: give {example}"
+            f"TF_CONFIG={text!r:.200} lacks a cluster of addresses, or a task: give {example}"
         )
     kind, index = task.get("type"), task.get("index")
     if kind not in JOBS or set(jobs) - set(JOBS):
         others = sorted({str(kind), *jobs} - set(JOBS))
         raise InvalidArgumentError(
-            f"TF_CONFIG names the jobs {others!s:.200}: only those called {' and '.join(JOBS)} "
-            "train here"
+            f"TF_CONFIG names the jobs {others!s:.200}: use only {' and '.join(JOBS)}"
         )
     addresses = [address for job in jobs.values() for address in job]
     twice = next((address for address in addresses if addresses.count(address) > 1), None)
     if twice is not None:
         raise InvalidArgumentError(
-            f"TF_CONFIG gives two processes the address {twice!r:.200}: give each its own"
+            f"TF_CONFIG gives two processes the address {twice!r:.200}: give each process its own"
         )
     there = len(jobs.get(kind, ()))
     if type(index) is not int or not 0 <= index < there:
         raise InvalidArgumentError(
-            f"TF_CONFIG says that this is task {index!r:.80} of {kind!r}, of which there are "
-            f"{there}, from 0 on"
+            f"TF_CONFIG says that this is task {index!r:.80} of {kind!r}, and has {there} of "
+            "these, numbered from 0"
         )
 
 
@@ -144,7 +144,7 @@ def _indexed_job(environment: Mapping[str, str]) -> tuple[list[str], int]:
     missing = [name for name in KUBERNETES if not environment.get(name)]
     if missing:
         raise InvalidArgumentError(
-            f"{KUBERNETES[0]} is set, and {missing[0]} is not: see the Job in docs/distribute.md"
+            f"{KUBERNETES[0]} is set and {missing[0]} is not: see the Job in docs/distribute.md"
         )
     count, service, index = (environment[name] for name in KUBERNETES)
     are_numbers = all(
@@ -152,8 +152,8 @@ def _indexed_job(environment: Mapping[str, str]) -> tuple[list[str], int]:
     )
     if not are_numbers or int(index) >= int(count):
         raise InvalidArgumentError(
-            f"{KUBERNETES[0]}={count:.80} and {KUBERNETES[2]}={index:.80}: the second counts from "
-            f"0 to below the first, which has at most {_DIGITS} digits"
+            f"{KUBERNETES[0]}={count:.80} and {KUBERNETES[2]}={index:.80}: the second must be "
+            f"from 0 to below the first, with at most {_DIGITS} digits"
         )
     # A pod of an Indexed Job is named after the Job and its index.
     job = environment.get("HOSTNAME", "").rpartition("-")[0]

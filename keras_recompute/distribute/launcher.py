@@ -57,7 +57,7 @@ def launch(
         code = _run_once(command, workers, grace_seconds)
         if code == 0 or attempt == restarts:
             break
-        _say(f"starting all {workers} workers again ({attempt + 1} of {restarts})")
+        _say(f"restarting all {workers} workers ({attempt + 1} of {restarts})")
     return code
 
 
@@ -80,8 +80,8 @@ def _check_open_files(workers: int) -> None:
     needed, (allowed, _) = _OPEN_FILES + 2 * workers, resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed != resource.RLIM_INFINITY and needed > allowed:
         raise InvalidArgumentError(
-            f"workers={workers}: they need {needed} open files, and the system allows {allowed}: "
-            "start fewer, or allow more by ulimit -n"
+            f"workers={workers} need {needed} open files, and the system allows {allowed}: start "
+            "fewer, or raise ulimit -n"
         )
 
 
@@ -89,7 +89,7 @@ def _run_once(command: Sequence[str], workers: int, grace_seconds: float) -> int
     addresses = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
     if len(addresses) < workers:
         raise InvalidArgumentError(
-            f"workers={workers}: this machine has {len(addresses)} ports for them: start fewer"
+            f"workers={workers}: this machine has only {len(addresses)} free ports: start fewer"
         )
     with _start_workers(command, addresses) as workers_there:
         code, deadline = 0, float("inf")
@@ -183,7 +183,7 @@ def _explain_start_failures(what: str) -> Iterator[None]:
     except (OSError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
         raise InvalidArgumentError(
-            f"{what} cannot be started ({why}): start fewer, or another program"
+            f"{what} cannot be started ({why}): start fewer workers, or another program"
         ) from error
 
 

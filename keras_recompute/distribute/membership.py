@@ -122,11 +122,11 @@ def _naming_lost_workers(cluster: Cluster) -> Iterator[None]:
             raise
         if "Collective instance" in str(error):
             raise ClusterError(
-                f"the workers did different things, so that their collectives do not fit: {error}"
+                f"the workers run different programs, so their collectives do not match: {error}"
             ) from error
         lost = _lost_worker(cluster, str(error))
         raise ClusterError(
-            f"{lost} was lost; start the workers again to go on from the last backup"
+            f"{lost} was lost: restart the workers to continue from the last backup"
         ) from error
 
 

@@ -52,7 +52,7 @@ def _host_rendezvous(cluster: Cluster, facts: Facts, deadline: float, wait_secon
                 visitor = stack.enter_context(listener.accept()[0])
             except TimeoutError:
                 names = ", ".join(cluster.name(number) for number in sorted(missing))
-                problem = f"{names} did not come within {wait_seconds:g} s"
+                problem = f"{names} did not connect within {wait_seconds:g} s"
                 break
             try:
                 # A stranger that connects and sends nothing must not block the others.
@@ -65,9 +65,12 @@ def _host_rendezvous(cluster: Cluster, facts: Facts, deadline: float, wait_secon
             visitors.append(visitor)
             if count != len(cluster.addresses):
                 expected = len(cluster.addresses)
-                problem = f"worker {number} counts {count} workers where worker 0 counts {expected}"
+                problem = (
+                    f"worker {number} has {count} workers in its cluster where worker 0 has "
+                    f"{expected}"
+                )
             elif number not in missing:
-                problem = f"two processes say that they are worker {number}"
+                problem = f"two processes claim to be worker {number}"
             else:
                 missing.remove(number)
                 problem = _difference(facts, theirs, cluster.name(number))
@@ -86,7 +89,7 @@ def _join_host(cluster: Cluster, facts: Facts, deadline: float, wait_seconds: fl
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
-            raise ClusterError(f"{cluster.name(0)} did not come within {wait_seconds:g} s")
+            raise ClusterError(f"{cluster.name(0)} did not connect within {wait_seconds:g} s")
         try:
             with socket.create_connection(
                 (host.strip("[]"), int(port)), timeout=left
@@ -117,7 +120,7 @@ def _listen(cluster: Cluster) -> Iterator[socket.socket]:
         except (OSError, ValueError, OverflowError) as error:
             raise InvalidArgumentError(
                 f"{cluster.said_by} gives {cluster.name(cluster.number)} a port that it cannot "
-                f"listen at ({error}): choose one that is free on this machine"
+                f"listen at ({error}): choose a free port of this machine"
             ) from None
         listener.listen(len(cluster.addresses))
         yield listener

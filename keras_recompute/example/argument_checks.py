@@ -20,7 +20,7 @@ def check_workers(said_by: str, workers: int, microbatches: int) -> None:
     if microbatches % workers:
         raise InvalidArgumentError(
             f"{said_by}: {workers} workers cannot share the {microbatches} microbatches of an "
-            "update: change that or --gradient-accumulation"
+            "update; change their number or --gradient-accumulation"
         )
 
 
@@ -49,12 +49,12 @@ def check_plan(arguments: argparse.Namespace) -> None:
         ):
             if given:
                 raise InvalidArgumentError(
-                    f"{option}: --sweep compares plans of its own; leave out one of the two"
+                    f"{option}: --sweep chooses the plans that it compares; leave out one of the "
+                    "two"
                 )
     elif is_auto and arguments.memory_budget is None:
         raise InvalidArgumentError(
-            "--checkpoints auto: for which budget? Give --memory-budget, such as 128MiB, or "
-            "--device"
+            "--checkpoints auto needs a budget: give --memory-budget, such as 128MiB, or --device"
         )
     elif is_auto and arguments.no_recompute:
         raise InvalidArgumentError(
@@ -62,7 +62,7 @@ def check_plan(arguments: argparse.Namespace) -> None:
         )
     elif arguments.memory_budget is not None and not is_auto:
         raise InvalidArgumentError(
-            "--memory-budget: the number of checkpoints is fixed; choose it by the budget with "
+            "--memory-budget: the number of checkpoints is given; choose it by the budget with "
             "--checkpoints auto"
         )
     if arguments.checkpoints is None:
@@ -74,7 +74,7 @@ def check_plan(arguments: argparse.Namespace) -> None:
     if (arguments.levels or 1) > most:
         raise InvalidArgumentError(
             f"--levels {arguments.levels}: {arguments.seq_len} steps can be nested in at most "
-            f"{most} levels of loops; lower it or raise --seq-len"
+            f"{most} levels; lower it or raise --seq-len"
         )
     option, asked = (
         ("--sweep", arguments.sweep)
@@ -84,8 +84,8 @@ def check_plan(arguments: argparse.Namespace) -> None:
     for checkpoints in asked:
         if checkpoints != AUTO and checkpoints >= arguments.seq_len:
             raise InvalidArgumentError(
-                f"{option} {checkpoints}: a sequence of {arguments.seq_len} steps has room for at "
-                f"most {arguments.seq_len - 1}; lower it or raise --seq-len"
+                f"{option} {checkpoints}: a sequence of {arguments.seq_len} steps takes at most "
+                f"{arguments.seq_len - 1}; lower it or raise --seq-len"
             )
 
 
@@ -97,12 +97,12 @@ def choose_target(wanted: str) -> str:
         return "ipu" if is_there else "xla"
     if wanted == "xla" and is_there:
         raise TargetError(
-            "--target xla needs stock TensorFlow 2.18 or later, and this Python's is the Poplar "
-            "SDK's: use another Python environment, or take --target ipu-model"
+            "--target xla needs stock TensorFlow 2.18 or later, and this Python has the Poplar "
+            "SDK's: use another Python environment, or --target ipu-model"
         )
     if wanted != "xla" and not is_there:
         raise TargetError(
-            f"--target {wanted} needs the Poplar SDK's TensorFlow, and this Python has none: "
-            "enable the SDK and use its Python environment, or take --target xla"
+            f"--target {wanted} needs the Poplar SDK's TensorFlow, which this Python lacks: "
+            "enable the SDK and use its Python environment, or --target xla"
         )
     return wanted

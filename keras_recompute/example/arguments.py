@@ -101,7 +101,7 @@ def budget(text: str) -> int:
     except InvalidArgumentError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if not count:
-        raise wrong(text, "is no memory at all: give at least one byte")
+        raise wrong(text, "is no memory: give at least one byte")
     return count
 
 
@@ -122,12 +122,12 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     if arguments.steps_per_epoch % arguments.gradient_accumulation:
         raise InvalidArgumentError(
             f"--gradient-accumulation {arguments.gradient_accumulation} does not divide the "
-            f"{arguments.steps_per_epoch} microbatches of an epoch: change it or --steps-per-epoch"
+            f"{arguments.steps_per_epoch} microbatches of an epoch; change it or --steps-per-epoch"
         )
     if arguments.text and arguments.data != "text":
         raise InvalidArgumentError(
-            f"--text {arguments.text} is not used with --data {arguments.data}: leave out one of "
-            "them"
+            f"--text {arguments.text}: --data {arguments.data} uses no text; leave out one of the "
+            "two"
         )
     # By default a save at the end of each epoch.
     arguments.save_every = (
@@ -149,7 +149,7 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     ):
         if seconds and not (arguments.workers or arguments.distribute):
             raise InvalidArgumentError(
-                f"{option}: there is one process alone; leave it out or give --workers or "
+                f"{option}: it is for several processes; leave it out or give --workers or "
                 "--distribute"
             )
     arguments.wait_seconds = arguments.wait_seconds or WAIT_SECONDS
@@ -170,7 +170,8 @@ def parse_arguments(argv: Sequence[str] | None, documentation: str) -> Options:
     ):
         if given and arguments.target != "xla":
             raise InvalidArgumentError(
-                f"{option}: only --target xla does that, this is {arguments.target}; leave it out"
+                f"{option}: only --target xla supports it, and this is {arguments.target}; leave "
+                "it out"
             )
     if arguments.checkpoints == AUTO:
         arguments.checkpoints = None
@@ -196,7 +197,7 @@ def _parser(documentation: str) -> Parser:
         "--memory-budget",
         type=budget,
         metavar="SIZE",
-        help="auto: the fastest plan that needs at most this, such as 128MiB",
+        help="with auto: the largest peak memory, such as 128MiB; takes the fastest plan that fits",
     )
     model.add_argument(
         "--seq-len", type=whole_number(1), default=2048, metavar="N", help="timesteps (2048)"
@@ -218,10 +219,10 @@ def _parser(documentation: str) -> Parser:
         "--levels",
         type=whole_number(1),
         metavar="N",
-        help="loops that the sections are nested in (1; auto: what fits)",
+        help="nested loops of sections (1; auto: what fits)",
     )
     model.add_argument(
-        "--no-recompute", action="store_true", help="keep every activation, to compare with"
+        "--no-recompute", action="store_true", help="keep every activation, for comparison"
     )
     training = parser.add_argument_group("training")
     training.add_argument(
@@ -273,32 +274,32 @@ def _parser(documentation: str) -> Parser:
         "--target",
         choices=("auto", "xla", "ipu", "ipu-model"),
         default="auto",
-        help="where to run (auto: ipu if there)",
+        help="where to run (auto: an IPU if there is one)",
     )
     processes = parser.add_argument_group("several processes")
     processes.add_argument(
         "--workers",
         type=whole_number(1),
         metavar="N",
-        help="start so many here, which share each update's microbatches",
+        help="start N processes here, which share the microbatches of each update",
     )
     processes.add_argument(
         "--distribute",
         choices=(AUTO,),
-        help="be one of those that TF_CONFIG, Slurm or Kubernetes describes",
+        help="join the cluster that TF_CONFIG, Slurm or Kubernetes describes",
     )
     seconds = whole_number(1, LONGEST_SECONDS)
     processes.add_argument(
         "--wait-seconds",
         type=seconds,
         metavar="N",
-        help=f"how long to wait for the others to come ({WAIT_SECONDS})",
+        help=f"longest wait for the other workers to connect ({WAIT_SECONDS})",
     )
     processes.add_argument(
         "--heartbeat-seconds",
         type=seconds,
         metavar="N",
-        help=f"silence after which one is taken for lost ({HEARTBEAT_SECONDS})",
+        help=f"silence after which a worker counts as lost ({HEARTBEAT_SECONDS})",
     )
     several = parser.add_argument_group("several plans")
     several.add_argument(
@@ -307,16 +308,16 @@ def _parser(documentation: str) -> Parser:
         nargs="?",
         const=SWEEP,
         metavar="N,N",
-        help=f"compare these numbers of checkpoints and no recomputation ({SWEEP})",
+        help=f"compare these numbers of checkpoints, and no recomputation ({SWEEP})",
     )
     several.add_argument(
-        "--compile-only", action="store_true", help="compile and report, train nothing"
+        "--compile-only", action="store_true", help="compile and report, without training"
     )
     several.add_argument(
         "--device",
         metavar="NAME",
-        help="the same, for a GPU or TPU that need not be here, such as h100 or v5e; its memory is "
-        "the budget",
+        help="only compile, for a GPU or TPU that need not be here, such as h100 or v5e; its "
+        "memory is the budget",
     )
     add_save_options(parser)
     output = parser.add_argument_group("output")
@@ -335,6 +336,6 @@ def _parser(documentation: str) -> Parser:
         metavar="DIR",
         help="write figures of each update, for TensorBoard",
     )
-    output.add_argument("--force", action="store_true", help="write over what is there")
-    output.add_argument("--quiet", action="store_true", help="print the last lines only")
+    output.add_argument("--force", action="store_true", help="overwrite existing files")
+    output.add_argument("--quiet", action="store_true", help="print only the last lines")
     return parser

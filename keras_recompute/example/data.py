@@ -50,11 +50,11 @@ class Text:
                     found = file.read(length)
                     if len(found) < length:
                         raise self._failed(
-                            f"it had {self.length} bytes when the run began, and now has fewer"
+                            f"it had {self.length} bytes when the run began, and has fewer now"
                         )
                     yield found
         except OSError as error:
-            raise self._failed(f"it cannot be read any more ({error.strerror})") from None
+            raise self._failed(f"it can no longer be read ({error.strerror})") from None
 
     def _failed(self, why: str) -> RecomputeError:
         self.failures.append(RecomputeError(f"{self.name}: {why}"))
@@ -81,11 +81,11 @@ def find_text(options: Options) -> Text:
         which = ""
         if options.validation:
             which = (
-                f", {learnt} of them to be learnt and {held_back} held back by "
-                f"--validation {options.validation:g}"
+                f", {learnt} to train on and {held_back} held back by --validation "
+                f"{options.validation:g}"
             )
         raise InvalidArgumentError(
-            f"{text.name} has {text.length} bytes{which}, but one sequence of {options.seq_len} "
+            f"{text.name} has {text.length} bytes{which}, but a sequence of {options.seq_len} "
             f"steps needs {needed}: give a longer text, or lower --seq-len"
         )
     return text

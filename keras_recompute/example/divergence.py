@@ -28,12 +28,12 @@ def require_finite(
     figures = {
         "the loss": loss,
         "the norm of the gradient": norm or 0.0,
-        "the loss of the text that is held back": validation_loss,
+        "the loss of the held-back text": validation_loss,
     }
     for what, value in figures.items():
         if not math.isfinite(value):
             step = done * options.gradient_accumulation
             raise NonFiniteLossError(
-                f"{what} became {value} at update {done} (step {step}): lower --learning-rate (it "
-                f"is {options.learning_rate:g})"
+                f"{what} became {value} at update {done} (step {step}): lower --learning-rate "
+                f"from {options.learning_rate:g}"
             )

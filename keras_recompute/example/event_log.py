@@ -17,14 +17,14 @@ def check_log(folder: Path) -> None:
     """Raise InvalidArgumentError if TensorBoard is missing or ``folder`` not writable."""
     if find_spec("tensorboard") is None:
         raise InvalidArgumentError(
-            "--log: TensorBoard writes it, and is not installed: pip install tensorboard"
+            "--log: TensorBoard, which writes it, is not installed: pip install tensorboard"
         )
     try:
         # Before TensorFlow is loaded, which would fail with a traceback.
         str(folder).encode()
     except UnicodeEncodeError:
         raise InvalidArgumentError(
-            f"--log {folder}: TensorFlow writes to names of UTF-8 alone; choose another one"
+            f"--log {folder}: TensorFlow can only write to names in UTF-8; choose another one"
         ) from None
     try:
         check_atomic_write(folder / "events")

@@ -77,14 +77,14 @@ def _require_same_shapes(save: Save, file: str, found: list[Any], wanted: list[A
     if len(found) != len(wanted):
         raise InvalidArgumentError(
             f"--resume {save.path}: {file} holds {len(found)} arrays, and this run has "
-            f"{len(wanted)}; begin anew"
+            f"{len(wanted)}; start a new run"
         )
     for number, (array, other) in enumerate(zip(found, wanted)):
         if (array.shape, array.dtype) != (other.shape, other.dtype):
             raise InvalidArgumentError(
                 f"--resume {save.path}: array {number} of {file} is "
                 f"{array.dtype}{list(array.shape)}, and this run has "
-                f"{other.dtype}{list(other.shape)}; begin anew"
+                f"{other.dtype}{list(other.shape)}; start a new run"
             )
 
 
@@ -103,7 +103,8 @@ def sample_bytes(
     # A save of constant numbers has no embedding.
     if len(layers) != 3 or not hasattr(layers[1], "cell"):
         raise InvalidArgumentError(
-            f"--load {save.path}: {MODEL} is not the network of a text: train and save one"
+            f"--load {save.path}: {MODEL} is not a network for text; train one with --data text "
+            "and --save"
         )
     embedding, recurrent, last = layers
 
@@ -133,8 +134,8 @@ def _load_network(save: Save, said_by: str) -> Any:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         wrote = f"Keras {save.state['versions'].get('keras')}"
         raise InvalidArgumentError(
-            f"{said_by} {save.path}: Keras {keras.__version__} does not open {MODEL}, which "
-            f"{wrote} wrote ({first:.200})"
+            f"{said_by} {save.path}: Keras {keras.__version__} cannot open {MODEL}, which {wrote} "
+            f"wrote ({first:.200})"
         ) from error
 
 

@@ -67,12 +67,11 @@ def _check_place(option: str, path: Path, wanted: str, force: bool) -> None:
         )
     if what and not force:
         raise InvalidArgumentError(
-            f"{option} {path}: it exists already; choose another name, or write over it with "
-            "--force"
+            f"{option} {path}: it exists already; choose another name, or overwrite it with --force"
         )
     if wanted == FILE and file_kind(path.parent) is None:
         raise InvalidArgumentError(
-            f"{option} {path}: the folder {path.parent} does not exist; make it first"
+            f"{option} {path}: the folder {path.parent} does not exist; create it first"
         )
 
 
@@ -82,8 +81,7 @@ def _check_save(folder: Path) -> None:
         what = file_kind(folder)
         if what not in (None, FOLDER):
             raise InvalidArgumentError(
-                f"--save {folder}: it cannot be a folder of saves, it is {what}; choose another "
-                "name"
+                f"--save {folder}: it is {what}, not a folder; choose another name"
             )
         check_atomic_write(folder / f"{PARTIAL}{name_of_save(0)}")
     except OSError as error:
@@ -101,24 +99,24 @@ def _check_apart(options: Options, names: tuple[str, ...]) -> None:
     written = {places["--report"] / name for name in names} if options.report else set()
     if text in written:
         raise InvalidArgumentError(
-            f"--report {options.report}: it would write over {options.text}, the text to learn; "
+            f"--report {options.report}: it would overwrite {options.text}, the text to learn; "
             "choose another name"
         )
     if text and text.parent == places.get("--save") and is_taken(text.name):
         raise InvalidArgumentError(
-            f"--save {options.save}: it writes under the name of {options.text}, the text to "
-            "learn; choose another folder"
+            f"--save {options.save}: it would overwrite {options.text}, the text to learn; choose "
+            "another folder"
         )
     if not options.json:
         return
     json, why = Path(os.path.realpath(options.json)), ""
     for option, folder in places.items():
         if json in (folder, *folder.parents):
-            why = f"the folder of {option} {dict(folders)[option]} is to stand there"
+            why = f"it is in the way of the folder of {option} {dict(folders)[option]}"
     if json in written or (json.parent == places.get("--save") and is_taken(json.name)):
         option = "--report" if json in written else "--save"
-        why = f"{option} {dict(folders)[option]} has a file of its own there"
+        why = f"it is the name of a file of {option} {dict(folders)[option]}"
     if json == text:
-        why = "that is the text to learn"
+        why = "it is the text to learn"
     if why:
         raise InvalidArgumentError(f"--json {options.json}: {why}; choose another name")

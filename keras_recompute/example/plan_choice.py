@@ -49,7 +49,7 @@ class Choice:
             least = min(self.compiled, key=self.compiled.__getitem__)
             raise InvalidArgumentError(
                 f"--memory-budget {format_bytes(self.budget_bytes)}: no plan fits. The smallest "
-                f"budget that would do is {smallest} bytes ({format_bytes(smallest)}), for {least}"
+                f"budget that suffices is {smallest} bytes ({format_bytes(smallest)}), for {least}"
             ) from None
 
     @property
@@ -125,7 +125,7 @@ def choice_for(options: Options) -> Choice:
     if not plans:
         raise InvalidArgumentError(
             f"--levels {options.levels}: no number of sections of {options.seq_len} steps can be "
-            "grouped so; leave it out"
+            "grouped in so many levels; leave it out"
         )
     assert options.memory_budget is not None
     return Choice(

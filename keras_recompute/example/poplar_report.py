@@ -27,7 +27,7 @@ class PoplarReports:
             self.directory = Path(options.setdefault("autoReport.directory", str(directory)))
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             raise InvalidArgumentError(
-                f"{VARIABLE}={text!r:.200} is no JSON object with strings for values: {error}"
+                f"{VARIABLE}={text!r:.200} is not a JSON object with strings as values: {error}"
             ) from error
         # The user's own settings take precedence.
         options.setdefault("autoReport.all", "true")
@@ -43,7 +43,7 @@ class PoplarReports:
         new = [path for path in self._profiles() if path not in self.there_before]
         if not new:
             raise ReportError(
-                f"Poplar wrote no report to {str(self.directory)!r}: {VARIABLE} may have turned "
+                f"Poplar wrote no report to {str(self.directory)!r}; see whether {VARIABLE} turns "
                 "reports off"
             )
         return max((read_popvision(path) for path in new), key=lambda program: program.peak_bytes)

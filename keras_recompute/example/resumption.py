@@ -43,32 +43,32 @@ def find_save_to_resume(options: Options, text: Text | None) -> Save | None:
     if not options.resume:
         if last_save(options.save, "--save") is not None:
             raise InvalidArgumentError(
-                f"--save {options.save}: it has saves of an earlier run; go on with --resume, or "
-                "choose another folder"
+                f"--save {options.save}: it has saves of an earlier run; continue it with "
+                "--resume, or choose another folder"
             )
         return None
     save = last_save(options.save, "--resume")
     if save is None:
         raise InvalidArgumentError(
-            f"--resume: there is no save in {options.save} to go on from; leave it out to begin"
+            f"--resume: there is no save in {options.save}; leave it out to start a new run"
         )
     missing = sorted({"tensorflow", "keras"} - save.state["versions"].keys())
     if missing:
         raise InvalidArgumentError(
-            f"--resume: {save.path} does not tell which version of {missing[0]} wrote it: begin "
-            "anew"
+            f"--resume: {save.path} lacks the version of {missing[0]} that wrote it; start a new "
+            "run"
         )
     for name, now in resume_settings(options, text).items():
         then = save.state["settings"].get(name)
         if then != now:
             raise InvalidArgumentError(
                 f"--resume: {save.path} is of a run with {name.replace('_', '-')} {then!s:.80}, "
-                f"not {now}: ask for the same"
+                f"not {now}; give the same"
             )
     if save.updates >= options.updates:
         raise InvalidArgumentError(
             f"--resume: all {options.updates} updates were done by {save.path} ({save.updates}); "
-            "raise --epochs to go on"
+            "raise --epochs to continue"
         )
     return save
 
@@ -79,5 +79,5 @@ def check_versions(save: Save, versions: dict[str, str]) -> None:
         if name != "python" and versions.get(name) != then:
             raise InvalidArgumentError(
                 f"--resume: {save.path} was written with {name} {then!s:.80}, and this is "
-                f"{versions.get(name)}: install that"
+                f"{versions.get(name)}; install {name} {then!s:.80}"
             )

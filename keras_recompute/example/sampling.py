@@ -21,11 +21,11 @@ def generate(options: Options, output: Output) -> None:
     try:
         prompt = options.generate.encode()
     except UnicodeEncodeError:
-        raise InvalidArgumentError("--generate: that is no text; its bytes are not UTF-8") from None
+        raise InvalidArgumentError("--generate: the text is not valid UTF-8") from None
     save = last_save(options.load, "--load")
     if save is None:
         raise InvalidArgumentError(
-            f"--load {options.load}: there is no save in it; give the folder that --save was given"
+            f"--load {options.load}: there is no save in it; give the folder of --save"
         )
     data = save.state["settings"].get("data")
     if data != "text":

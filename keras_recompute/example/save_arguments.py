@@ -19,35 +19,35 @@ def add_save_options(parser: argparse.ArgumentParser) -> None:
         "--save",
         type=path_to("folder"),
         metavar="DIR",
-        help="keep network, optimiser, position in the data, and figures there",
+        help="folder for saves of network, optimizer, position in the data, and figures",
     )
     saving.add_argument(
         "--save-every",
         type=whole_number(1),
         metavar="N",
-        help="updates between two saves (those of an epoch)",
+        help="updates between two saves (an epoch)",
     )
     saving.add_argument(
-        "--keep", type=whole_number(1), metavar="N", help=f"saves that stay, the last ones ({KEPT})"
+        "--keep", type=whole_number(1), metavar="N", help=f"number of saves to keep ({KEPT})"
     )
     saving.add_argument(
         "--resume",
         action="store_true",
-        help="go on from the last save in --save, to the same losses",
+        help="continue from the last save in --save, to the same losses",
     )
     saving.add_argument(
         "--validation",
         type=share_of_text,
         metavar="X",
-        help="share of the text, at its end, that is not learnt but predicted",
+        help="share of the text, at its end, to validate on instead of training",
     )
     saving.add_argument(
         "--load",
         type=path_to("folder"),
         metavar="DIR",
-        help="the network of its last save, for --generate",
+        help="folder of saves whose last network --generate uses",
     )
-    saving.add_argument("--generate", metavar="TEXT", help="train nothing, but continue this text")
+    saving.add_argument("--generate", metavar="TEXT", help="continue this text, without training")
     saving.add_argument(
         "--length", type=whole_number(1), metavar="N", help=f"bytes to generate ({LENGTH})"
     )
@@ -55,7 +55,7 @@ def add_save_options(parser: argparse.ArgumentParser) -> None:
         "--temperature",
         type=temperature,
         metavar="X",
-        help=f"0 takes the likeliest byte, more is bolder ({TEMPERATURE})",
+        help=f"randomness: 0 takes the likeliest byte ({TEMPERATURE})",
     )
 
 
@@ -66,7 +66,7 @@ def check_saving(arguments: argparse.Namespace) -> None:
     else:
         if arguments.load is None:
             raise InvalidArgumentError(
-                "--generate: by which network? Give --load, the folder that --save was given"
+                "--generate needs a network: give --load, the folder of --save"
             )
         if not arguments.generate:
             raise InvalidArgumentError(
@@ -91,8 +91,8 @@ def check_saving(arguments: argparse.Namespace) -> None:
         )
         if arguments.data != "text":
             raise InvalidArgumentError(
-                f"--validation: --data {arguments.data} has nothing to hold back; leave out one of "
-                "them"
+                f"--validation: --data {arguments.data} has nothing to hold back; leave out one "
+                "of the two"
             )
     arguments.keep = arguments.keep or KEPT
     arguments.length = arguments.length or LENGTH
@@ -103,7 +103,7 @@ def _only_with(option: str, arguments: argparse.Namespace, names: tuple[str, ...
     for name in names:
         if getattr(arguments, name) not in (None, False):
             raise InvalidArgumentError(
-                f"{_option(name)}: it goes with {option} alone; give that too, or leave it out"
+                f"{_option(name)}: it needs {option}; give that too, or leave it out"
             )
 
 
@@ -111,7 +111,7 @@ def _not_with(option: str, arguments: argparse.Namespace, names: tuple[str, ...]
     for name in names:
         if getattr(arguments, name) not in (None, False):
             raise InvalidArgumentError(
-                f"{_option(name)}: it cannot go with {option}; leave out one of the two"
+                f"{_option(name)}: it cannot be combined with {option}; leave out one of the two"
             )
 
 

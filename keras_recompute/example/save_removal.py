@@ -41,10 +41,10 @@ def _refuse_others(path: Path, names: set[str]) -> None:
     if path.is_symlink():
         raise OSError("it is a symbolic link")
     if not path.is_dir():
-        raise OSError("it is no folder")
+        raise OSError("it is not a folder")
     for entry in path.iterdir():
         if entry.name not in names or not stat.S_ISREG(entry.lstat().st_mode):
-            raise OSError(f"no run wrote {entry.name!r} into it")
+            raise OSError(f"no run wrote {entry.name!r} in it")
 
 
 def _remove(path: Path) -> None:

@@ -62,21 +62,21 @@ def decode_state(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise DamagedStateError(f"{STATE} is damaged") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise DamagedStateError("it is no save of recompute_lstm.py")
+        raise DamagedStateError("it is not a save of recompute_lstm.py")
     version = state.get("schema_version")
     if type(version) is int and version > SCHEMA_VERSION:
         raise NewerStateError
     if type(version) is not int or version < _WITHOUT_DIGEST:
-        raise DamagedStateError(f"{STATE} is damaged: there is no version {version!s:.20}")
+        raise DamagedStateError(f"{STATE} is damaged: version {version!s:.20} does not exist")
     if version > _WITHOUT_DIGEST:
         # The digest's length is fixed, so the end can be cut off without parsing.
         begin = data[: -len(_end(b""))]
         if begin + _end(begin) != data:
-            raise DamagedStateError(f"{STATE} is not as it was written")
+            raise DamagedStateError(f"{STATE} has changed since it was written")
         state.pop(_DIGEST, None)
     if state.keys() != _NAMES:
         name = min(state.keys() ^ _NAMES)
-        raise DamagedStateError(f"{STATE} is damaged: {name!r:.40} is missing or not known")
+        raise DamagedStateError(f"{STATE} is damaged: {name!r:.40} is missing or unknown")
     wrong = _wrong_name(state)
     if (
         not wrong
@@ -85,7 +85,7 @@ def decode_state(data: bytes) -> dict[str, Any]:
     ):
         wrong = "versions"
     if wrong:
-        raise DamagedStateError(f"{STATE} is damaged: its {wrong!r} cannot be those of a run")
+        raise DamagedStateError(f"{STATE} is damaged: its {wrong!r} are impossible")
     return state
 
 
@@ -94,7 +94,7 @@ def _end(begin: bytes) -> bytes:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no figure")
+    raise ValueError(f"{name} is not a number")
 
 
 def _wrong_name(state: dict[str, Any]) -> str | None:

@@ -86,7 +86,7 @@ def write_save(
         there = list_saves(folder)
         last = "there is no save yet"
         if there:
-            last = f"the last save is {there[-1].name}, and --resume goes on from it"
+            last = f"the last save is {there[-1].name}, and --resume continues from it"
         why = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise SaveError(f"{target} cannot be written ({why:.200}): {last}") from error
     finally:
@@ -103,7 +103,9 @@ def _remove_old(folder: Path, keep: int) -> None:
             remove_save(old)
         except OSError as error:
             if old not in _said_to_stay:
-                print_error(f"warning: --keep {keep}: {old} stays: {error.strerror or error}")
+                print_error(
+                    f"warning: --keep {keep}: {old} cannot be removed: {error.strerror or error}"
+                )
                 _said_to_stay.add(old)
 
 
@@ -137,13 +139,11 @@ def _open_lock(path: Path) -> int:
 
     Raises OSError if something else is there.
     """
-    refused = f"{path} is a symbolic link, where a run makes a file to hold: remove it"
+    refused = f"{path} is a symbolic link instead of a run's lock file: remove it"
     if path.is_symlink():
         raise OSError(None, refused)
     if file_kind(path) not in (None, FILE):
-        raise OSError(
-            None, f"{path} is {file_kind(path)}, where a run makes a file to hold: remove it"
-        )
+        raise OSError(None, f"{path} is {file_kind(path)} instead of a run's lock file: remove it")
     # Checked again while opening: a link to another user's file may have appeared there.
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     lock = os.open(path, flags, 0o666)
@@ -166,7 +166,7 @@ def _hold(lock: int, folder: Path) -> None:
         ) from None
     except OSError as error:  # of some file systems over a network
         raise InvalidArgumentError(
-            f"--save {folder}: it cannot be held for one run alone ({error.strerror})"
+            f"--save {folder}: it cannot be locked for this run ({error.strerror})"
         ) from None
 
 
@@ -189,7 +189,7 @@ def list_saves(folder: Path) -> list[Path]:
 def _read(path: Path, said_by: str) -> Save:
     def damaged(why: str) -> InvalidArgumentError:
         return InvalidArgumentError(
-            f"{said_by} {path}: {why}; remove that save to take the one before it"
+            f"{said_by} {path}: {why}; remove this save to use the one before it"
         )
 
     try:
@@ -197,12 +197,14 @@ def _read(path: Path, said_by: str) -> Save:
         digests = state["sha256"]
         for name in sorted({MODEL, OPTIMIZER, *digests}):
             if name not in (MODEL, OPTIMIZER) or digests.get(name) != _digest(path / name):
-                raise damaged(f"{name} is not as it was written")
+                raise damaged(f"{name} has changed since it was written")
         if path.name != name_of_save(state["updates"]):
-            raise damaged(f"it is not as it was written: {STATE} is of update {state['updates']}")
+            raise damaged(
+                f"it has changed since it was written: {STATE} is of update {state['updates']}"
+            )
     except NewerStateError:
         raise InvalidArgumentError(
-            f"{said_by} {path}: a newer keras-recompute wrote it; upgrade to go on from it"
+            f"{said_by} {path}: a newer keras-recompute wrote it; upgrade to continue from it"
         ) from None
     except DamagedStateError as error:
         raise damaged(str(error)) from None

@@ -57,9 +57,9 @@ class SequencePlan:
         if len(counts) > 1:
             (long, many), (short, few) = counts.items()
             found.append(
-                f"{steps} steps can't be evenly divided into {many + few} sections: {many} of "
-                f"{long} steps and {few} of {short}. Sections of one length share one outlined "
-                "program; here that is lost between the two lengths, and the program is larger"
+                f"{steps} steps can't be evenly divided into {many + few} sections: {many} have "
+                f"{long} steps and {few} have {short}. Sections of two lengths are two "
+                "outlined programs, which makes a larger program"
             )
         for length, count in counts.items():
             loops = equal_groups(count, self.levels)
@@ -69,10 +69,9 @@ class SequencePlan:
                     such += f" with a longer sequence, or {2**self.levels - 1} with this one"
                 reason = "a prime number" if len(loops) == 1 else " x ".join(map(str, loops))
                 found.append(
-                    f"{count} sections of {length} steps can't be grouped in {self.levels} "
-                    f"levels: {count} is {reason}, so the loops are {len(loops)}. Take a number "
-                    f"of checkpoints so that one more is a product of {self.levels} numbers, such "
-                    f"as {such}"
+                    f"{count} sections of {length} steps can't be grouped in {self.levels} levels: "
+                    f"{count} is {reason}, so they form {len(loops)}. Choose checkpoints so that "
+                    f"their number plus one is a product of {self.levels} numbers, such as {such}"
                 )
         return found
 

@@ -143,8 +143,7 @@ class CheckpointedLayer(SavedAsPlain):
         if any(nodes_of_operation(each) for each in others):
             raise UnsupportedError(
                 f"{self.__wrapped__.name!r} is checkpointed by two policies in functional models, "
-                "and a file would hold two layers in place of one: give one policy to be able to "
-                "save it"
+                "and a file would load it as two layers. Give it one policy to save it"
             )
         return {"name": own["name"]}
 

@@ -104,8 +104,8 @@ def _check_loadable(plain: Any, config: dict[str, Any]) -> None:
         inspect.signature(plain.__init__).bind(None, **config)
     except TypeError as error:
         raise UnsupportedError(
-            f"a {plain.__name__} cannot be saved with its architecture: its get_config gives "
-            f"{sorted(config)}, of which {plain.__name__}(...) could not be made again ({error}). "
-            f"Give the class a get_config that returns the arguments of its constructor, and a "
-            f"constructor that takes **kwargs for super().__init__, or use save_weights."
+            f"a {plain.__name__} cannot be saved with its architecture: {plain.__name__}(...) "
+            f"cannot be called with what its get_config gives, {sorted(config)} ({error}). Return "
+            "the arguments of the constructor in get_config, and pass **kwargs to "
+            "super().__init__. Or use save_weights."
         ) from None

@@ -35,9 +35,9 @@ def policy_to_config(policy: Policy, layer: str) -> dict[str, Any]:
         return {"policy": type(policy).__name__, "fields": values}
     if not _is_found_again(policy):
         raise UnsupportedError(
-            f"{layer!r} is recomputed by the policy {policy!r}, which cannot be found again when "
-            "the layer is loaded: give one of keras_recompute.policies, a function of a module, "
-            "or an object with get_config and from_config"
+            f"{layer!r} is recomputed by the policy {policy!r}, which cannot be loaded from a "
+            "file. Give one of keras_recompute.policies, a function of a module, or an object "
+            "with get_config and from_config"
         )
     return {"keras": keras.saving.serialize_keras_object(policy)}
 

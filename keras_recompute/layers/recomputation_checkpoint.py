@@ -88,12 +88,10 @@ def _warn_ignored(checkpoint: RecomputationCheckpoint, holder: Any) -> None:
         else "called alone,"
     )
     warnings.warn(
-        f"the RecomputationCheckpoint {checkpoint.name!r} {where} does nothing: it is obeyed in "
-        "the graph of layers of a keras_recompute.Model alone, so nothing is recomputed here. Of "
-        "inputs and outputs make a keras_recompute.Model(inputs, outputs) instead of a "
-        "keras.Model; of a functional or sequential model that is there, "
-        "keras_recompute.checkpointed(model) makes one; in a call method of your own, wrap what "
-        "is to be recomputed in keras_recompute.checkpoint",
+        f"the RecomputationCheckpoint {checkpoint.name!r} {where} does nothing: it works only in "
+        "the graph of layers of a keras_recompute.Model. Make one by "
+        "keras_recompute.Model(inputs, outputs), or by keras_recompute.checkpointed(model). In a "
+        "call method of your own use keras_recompute.checkpoint",
         RecomputeWarning,
         stacklevel=2,
     )

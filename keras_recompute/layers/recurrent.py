@@ -36,8 +36,8 @@ class _Fused(keras.layers.RNN):
             if value != wanted:
                 raise UnsupportedError(
                     f"{type(self).__name__} {self.name!r}: {name}={value!r} is not supported, "
-                    f"only {name}={wanted!r}: the recurrence is fused and its gradient written by "
-                    f"hand. Use keras.layers.{type(self).__name__} for it."
+                    f"only {name}={wanted!r}, because the recurrence is one fused operation. Use "
+                    f"keras.layers.{type(self).__name__} for it."
                 )
 
     def inner_loop(
@@ -57,8 +57,8 @@ class _Fused(keras.layers.RNN):
             )
         if sequences.shape[1] is None:
             raise UnsupportedError(
-                f"{type(self).__name__} {self.name!r}: the number of timesteps must be known, but "
-                f"the input is {tuple(sequences.shape)}. Give keras.Input a fixed length."
+                f"{type(self).__name__} {self.name!r} needs a known number of timesteps, and its "
+                f"input is {tuple(sequences.shape)}. Give keras.Input a fixed length."
             )
         if training and self.dropout:
             # One mask for all timesteps, as Keras draws it.

@@ -99,8 +99,8 @@ def _run(
         if _is_sequence(inputs) and not given.time_major and not tf.is_tensor(given.input_length):
             steps = inputs.shape[1]
             if steps is None:
-                shape = f"its sequences, {inputs.shape}, have no fixed length"
-                _warn(layer, f"{shape}: give keras.Input one, and batches of that length")
+                shape = f"the length of its sequences, {inputs.shape}, is not fixed"
+                _warn(layer, f"{shape}. Give keras.Input a length, and batches of that length")
             elif steps >= _SHORTEST:
                 found = _Recurrence(layer, step_function, inputs, initial_states, given).run(cuts)
                 if found is not None:

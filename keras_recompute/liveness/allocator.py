@@ -105,5 +105,5 @@ def _forget(tensor: Any) -> int:
     system = ctypes.CDLL(None, use_errno=True)
     where, size = ctypes.c_void_p(first), ctypes.c_size_t(length)
     if system.mincore(where, size, pages) or system.madvise(where, size, _DONT_NEED):
-        raise OSError(ctypes.get_errno(), "the pages of a tensor cannot be given back")
+        raise OSError(ctypes.get_errno(), "the pages of a tensor cannot be released")
     return sum(page & 1 for page in pages) * mmap.PAGESIZE

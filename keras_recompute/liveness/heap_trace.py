@@ -65,8 +65,8 @@ def replay_allocations(
             place = place_of.get(event.buffer, -1)
             if event.buffer not in holders.get(place, ()):
                 raise ReportError(
-                    f"the heap trace frees buffer {event.buffer}, which is not held: the trace is "
-                    "damaged"
+                    f"the heap trace is damaged: it frees buffer {event.buffer}, which is not "
+                    "allocated"
                 )
             holders[place].remove(event.buffer)
             if not holders[place]:
@@ -76,8 +76,8 @@ def replay_allocations(
             place = place_of.get(event.shares_with, -1) if event.kind == SHARE else event.buffer
             if event.buffer in place_of or (event.kind == SHARE and place not in current):
                 raise ReportError(
-                    f"the heap trace has buffer {event.buffer} twice or sharing nothing: the trace "
-                    "is damaged"
+                    f"the heap trace is damaged: buffer {event.buffer} is allocated twice or "
+                    "shares nothing"
                 )
             # Now the latest possible step of the frees before this allocation is known.
             for storage in freed:

@@ -77,36 +77,37 @@ def decode(
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ReportError(f"this is no liveness report: it is not JSON ({error})") from error
+        raise ReportError(f"this is not a liveness report: it is not JSON ({error})") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ReportError(
-            f'this is no liveness report: it is JSON, but not an object with "format": "{FORMAT}"'
+            f'this is not a liveness report: its JSON is not an object with "format": "{FORMAT}"'
         )
     version = document.get("schema_version")
     if type(version) is not int or version < 1:
         raise ReportError(
-            f"the liveness report has schema_version {version!r}; a whole number from 1 was "
-            "expected"
+            f"the liveness report has schema_version {version!r} instead of a whole number from 1 "
+            "on"
         )
     # A newer version may mean something else by the same names.
     if version > SCHEMA_VERSION:
         raise ReportError(
-            f"the liveness report has schema_version {version}, this release reads up to "
-            f"{SCHEMA_VERSION}: a newer release wrote it, upgrade keras-recompute to read it"
+            f"the liveness report has schema_version {version}, and this release reads up to "
+            f"{SCHEMA_VERSION}: upgrade keras-recompute to read it"
         )
     texts = _typed(document, "texts", list)
     totals = _typed(document, "compiler_totals", dict)
     are_texts = all(type(text) is str for text in texts)
     if not are_texts or not all(map(_is_count, totals.values())):
         raise ReportError(
-            "the liveness report has a text that is no text or a total that is no whole number"
+            "the liveness report is damaged: a text is not a string, or a total is not a whole "
+            "number"
         )
     seconds = document.get("compile_seconds")
     if seconds is not None and not (
         _is_count(seconds) or (type(seconds) is float and math.isfinite(seconds))
     ):
         raise ReportError(
-            f"the liveness report has compile_seconds {seconds!r}; a number or null was expected"
+            f"the liveness report has compile_seconds {seconds!r} instead of a number or null"
         )
     return program(
         name=_typed(document, "name", str),
@@ -129,7 +130,7 @@ def _typed(document: dict[str, Any], name: str, kind: type) -> Any:
     value = document.get(name)
     if type(value) is not kind or (kind is int and not _is_count(value)):
         raise ReportError(
-            f"the liveness report has {name} {value!r:.60}; {kind.__name__} was expected"
+            f"the liveness report has {name} {value!r:.60} instead of {kind.__name__}"
         )
     return value
 
@@ -165,6 +166,6 @@ def _records(
         values.append(raw)
     if len({len(column) for column in values}) != 1:
         raise ReportError(
-            f"the liveness report has columns of different lengths in {table}: it is cut or edited"
+            f"the liveness report is damaged: the columns of {table} differ in length"
         )
     return tuple(make(**dict(zip(fields, row))) for row in zip(*values))

@@ -58,8 +58,8 @@ def training_step(model: Any, data: tuple[Any, ...]) -> Callable[..., Any]:
         )
     if not 1 <= len(data) <= len(DATA_NAMES):
         raise InvalidArgumentError(
-            f"profile(model, x, y) takes a batch as fit does, {', '.join(DATA_NAMES)}; it was "
-            f"given {len(data)} of them"
+            f"profile(model, x, y) takes a batch as fit does, {', '.join(DATA_NAMES)}, not "
+            f"{len(data)} values"
         )
     if not is_own:
         # A model whose call cannot be run on shapes alone is built by its step instead.

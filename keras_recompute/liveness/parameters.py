@@ -81,8 +81,8 @@ def describe_inputs(concrete: Any, input_feed: Sequence[int | str]) -> list[Para
                 or "none"
             )
             raise InvalidArgumentError(
-                f"input_feed names {wanted!r}, which is no data argument of the function; its data "
-                f"arguments are {known}"
+                f"input_feed names {wanted!r}, which is not a data argument of the function: give "
+                f"some of {known}"
             )
         for n in fed:
             described[n] = replace(described[n], fed=True)
@@ -106,8 +106,8 @@ def match_parameters(described: Sequence[Parameter], sizes: Sequence[int]) -> li
             remaining.pop()
         if not remaining or remaining[-1].size_bytes not in (None, size):
             raise ReportError(
-                f"the program's parameters have {list(sizes)} bytes, the function's inputs "
-                f"{[p.size_bytes for p in described]}: they are not those of one program"
+                f"the parameters of the program have {list(sizes)} bytes and the inputs of the "
+                f"function {[p.size_bytes for p in described]}: they belong to different programs"
             )
         matched.append(remaining.pop())
     return matched[::-1]

@@ -73,8 +73,8 @@ def _opened(path: Path) -> Any:
         pva = import_module("pva")
     except ImportError as error:
         raise ReportError(
-            f"{str(path)!r} was not written by keras-recompute, and the Poplar SDK's pva, which "
-            "may read it, is not installed"
+            f"{str(path)!r} was not written by keras-recompute. The Poplar SDK's pva may read it, "
+            "and is not installed"
         ) from error
     try:
         return pva.openReport(str(path))
@@ -97,8 +97,8 @@ def _read(report: Any, name: str) -> Program:
         version = str(report.poplarVersion.string)
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:
         raise ReportError(
-            f"this is no report that pva opened, or one without liveness: {type(error).__name__}: "
-            f"{error}"
+            "this is not a report that pva opened, or it has no liveness: "
+            f"{type(error).__name__}: {error}"
         ) from error
     last = max(len(steps) - 1, 0)
     return Program(

@@ -50,7 +50,7 @@ class IpuTarget:
         for name, value in asdict(self).items():
             if type(value) is not int or value < 1:
                 raise InvalidArgumentError(
-                    f"IpuTarget {name} is {value!r}: a whole number from 1 was expected"
+                    f"IpuTarget {name} is {value!r}: give a whole number from 1 on"
                 )
 
     @property
@@ -78,23 +78,23 @@ class Profile:
         head = _head(first)
         if head is None or not newline:
             raise ReportError(
-                f"this is no {POP_NAME} of keras-recompute: its first line does not say so. If "
-                "the Poplar SDK wrote it, only the SDK's pva can read it"
+                f"this is not a {POP_NAME} of keras-recompute, by its first line. Open a file of "
+                "the Poplar SDK with the SDK's pva"
             )
         version = head.get("schema_version")
         if type(version) is not int or version < 1:
             raise ReportError(
-                f"the profile has schema_version {version!r}; a whole number from 1 was expected"
+                f"the profile has schema_version {version!r} instead of a whole number from 1 on"
             )
         if version > SCHEMA_VERSION:
             raise ReportError(
-                f"the profile has schema_version {version}, this release reads up to "
-                f"{SCHEMA_VERSION}: a newer release wrote it, upgrade keras-recompute to read it"
+                f"the profile has schema_version {version}, and this release reads up to "
+                f"{SCHEMA_VERSION}: upgrade keras-recompute to read it"
             )
         target = head.get("target")
         if not isinstance(target, dict) or set(target) != {f.name for f in fields(IpuTarget)}:
             raise ReportError(
-                f"the profile has target {target!r:.80}; the numbers of an IpuTarget were expected"
+                f"the profile has target {target!r:.80} instead of the numbers of an IpuTarget"
             )
         try:
             return Profile(Program.from_json(data[len(first) + 1 :]), IpuTarget(**target))

@@ -145,14 +145,11 @@ class Program:
     def __post_init__(self) -> None:
         """Raise ReportError for impossible steps and buffers."""
         if not self.steps:
-            raise ReportError(
-                f"the program {self.name!r} has no steps: nothing was scheduled, so there is no "
-                "timeline"
-            )
+            raise ReportError(f"the program {self.name!r} has no steps, so it has no timeline")
         for step in self.steps:
             if step.not_always_live_bytes < 0:
                 raise ReportError(
-                    f"step {step.instruction!r} holds {step.not_always_live_bytes} bytes: less "
+                    f"step {step.instruction!r} holds {step.not_always_live_bytes} bytes, fewer "
                     "than none"
                 )
         for buffer in self.buffers:

@@ -55,7 +55,7 @@ def reconcile(program: Program) -> list[Row]:
                 "peak of the temporaries",
                 max(temporaries),
                 traced_peak,
-                {untraced: "temporaries that no heap trace places, shown as held throughout"},
+                {untraced: "temporaries without a place in a heap trace, shown as held throughout"},
             )
         )
     if "heap_trace_events_misplaced" in totals:
@@ -78,7 +78,7 @@ def reconcile(program: Program) -> list[Row]:
         fits = {
             min(
                 peak - reserved, 0
-            ): "fragmentation: gaps, alignment, results not yet made at the peak"
+            ): "fragmentation: gaps, alignment, results not yet written at the peak"
         }
         rows.append(_row("live peak and reserved", peak, reserved, fits))
         if "allocations_bytes" in totals:
@@ -89,8 +89,8 @@ def reconcile(program: Program) -> list[Row]:
                     parameters + reserved,
                     totals["allocations_bytes"],
                     {
-                        local: "thread-local: scalars of small called computations, "
-                        "in no other figure"
+                        local: "thread-local: scalars of small called computations, in no other "
+                        "figure"
                     },
                 )
             )

@@ -56,8 +56,7 @@ def run_order(
     loop, branches = _loop_with(schedule, marks)
     if trip_count(loop) != len(turns):
         raise ReportError(
-            f"the loop {loop.name!r} has {trip_count(loop)} turns, not the {len(turns)} that were "
-            "given"
+            f"the loop {loop.name!r} has {trip_count(loop)} iterations, not {len(turns)}"
         )
 
     number_of = {instruction.id: number for number, instruction in enumerate(steps)}
@@ -133,8 +132,7 @@ def _loop_with(schedule: Schedule, marks: Collection[Mark]) -> tuple[Any, dict[M
         if marks and found.keys() == set(marks):
             return loop, found
     raise ReportError(
-        f"no loop of the program branches for each of {sorted(marks)}: there is nothing to take "
-        "turns"
+        f"no loop of the program branches for each of {sorted(marks)}, so none can be unrolled"
     )
 
 

@@ -343,7 +343,7 @@ def capture_fit(*, batch_size: int | None = None, capacity_bytes: int | None = N
                     self.compiled, self.program = compiled, program
             if self.program is None:
                 why = (
-                    "its batches have no fixed size: call capture_fit(batch_size=...)"
+                    "the size of its batches is not fixed: call capture_fit(batch_size=...)"
                     if functions
                     else "fit does not compile it with XLA: "
                     "call model.compile(..., jit_compile=True)"

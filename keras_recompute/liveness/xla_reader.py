@@ -110,7 +110,7 @@ def read_hlo_proto(
         if isinstance(error, ReportError):
             raise
         raise ReportError(
-            f"these bytes are no compiled XLA program: {type(error).__name__}: {error}"
+            f"these bytes are not a compiled XLA program: {type(error).__name__}: {error}"
         ) from error
     totals = {f"stated_{kind}_bytes": size for kind, size in (stated or {}).items()}
     return replace(
@@ -133,8 +133,8 @@ class _Reader:
         entry = [c for c in self.module.computations if c.id == self.module.entry_computation_id]
         if not entry or not self.assignment.buffer_allocations:
             raise ReportError(
-                "the program has no entry computation or no buffer assignment: only a compiled "
-                f"program, stage {STAGE!r}, has them"
+                "the program has no entry computation or no buffer assignment: give a compiled "
+                f"program, of stage {STAGE!r}"
             )
         self.entry_parameters = {
             i.parameter_number: i for i in entry[0].instructions if i.opcode == "parameter"
@@ -237,9 +237,7 @@ class _Reader:
             if event.buffer_id in self.elsewhere:
                 continue
             if event.kind not in _KINDS:
-                raise ReportError(
-                    f"the heap trace has an event of kind {event.kind}, which XLA does not know"
-                )
+                raise ReportError(f"the heap trace has an event of the unknown kind {event.kind}")
             step = self.step_of.get(self.maker_of[event.buffer_id].id, 0)
             size = self.size_of[event.buffer_id]
             yield Event(

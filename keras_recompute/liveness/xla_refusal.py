@@ -39,8 +39,8 @@ def _refusal(operation: str, layer: str | None) -> XlaUnsupportedError:
     where = f" of layer {layer!r}" if layer else ""
     return XlaUnsupportedError(
         f"XLA cannot compile {operation}{where}: it has no such operation. fit runs the model "
-        "without jit (jit_compile=False); to see what XLA makes of the rest, put the layer in "
-        "front of the model, such as into the data set (dataset.map)",
+        "without jit (jit_compile=False). To profile the rest, move this layer in front of the "
+        "model, such as into dataset.map",
         operation=operation,
         layer=layer,
     )

@@ -114,7 +114,7 @@ def _checkpointed(
     if every is not None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise InvalidArgumentError(
-                f"every={every!r}: it counts layers, so give a whole number from 1 on"
+                f"every={every!r} is not a number of layers: give a whole number from 1 on"
             )
         positions = evenly_spaced_cuts(every, calls)
         if not positions:
@@ -122,9 +122,9 @@ def _checkpointed(
         return with_checkpoints(model, positions)
     if not any(isinstance(call.operation, RecomputationCheckpoint) for call in calls):
         raise InvalidArgumentError(
-            f"{model.name!r} has no RecomputationCheckpoint layers, and neither every=N (a "
-            "checkpoint after every N layers) nor at=[names] (after the named layers) was given: "
-            "say where to put them"
+            f"{model.name!r} has no RecomputationCheckpoint layers, and neither every= nor at= "
+            "was given. Give every=N for a checkpoint after every N layers, or at=[names] for "
+            "checkpoints after these layers"
         )
     return with_checkpoints(model, ())
 
@@ -134,14 +134,14 @@ def _no_place(every: int, calls: Sequence[Call], model: keras.Model) -> str:
     count = len(calls)
     shorter = [n for n in (round(count**0.5), 1) if 1 <= n < every and evenly_spaced_cuts(n, calls)]
     advice = (
-        f"give a smaller number, such as {shorter[0]}"
+        f"Give a smaller number, such as {shorter[0]}"
         if shorter
-        else "nothing of it lies between two places where few values are handed on, so train it as "
-        "it is, or name what is to be recomputed on its own by layers="
+        else "No two places between its layers have few values crossing. Train the plain model, "
+        "or name single layers to recompute by layers="
     )
     layers = "1 layer" if count == 1 else f"{count} layers"
     return (
-        f"every={every} leaves no place for a checkpoint in {model.name!r}, which has {layers}: "
+        f"every={every} leaves no place for a checkpoint in {model.name!r}, which has {layers}. "
         f"{advice}"
     )
 
@@ -190,7 +190,7 @@ def functional_model(model: Any) -> Any:
         functional = functional_of_sequential(model)
         if functional is None:
             raise InvalidArgumentError(
-                f"{model.name!r} does not know the shape of its input yet: begin it with "
+                f"the shape of the input of {model.name!r} is not known yet: begin it with "
                 "keras.Input(shape), or call build(shape) first"
             )
         return functional
@@ -199,9 +199,9 @@ def functional_model(model: Any) -> Any:
     what = (
         f"{model.name!r} is a {type(model).__name__}"
         if isinstance(model, keras.Model)
-        else f"{model!r} is no Keras model"
+        else f"{model!r} is not a Keras model"
     )
-    own = ", whose call method is its own" if isinstance(model, Functional) else ""
+    own = " with a call method of its own" if isinstance(model, Functional) else ""
     if isinstance(model, keras.Model) and has_own_train_step(model):
         inside = [
             layer.name
@@ -210,17 +210,15 @@ def functional_model(model: Any) -> Any:
         ]
         if inside:
             raise InvalidArgumentError(
-                f"{what}{own}: it trains {', '.join(map(repr, inside))}: give it those with "
-                "checkpoints in them, as by keras_recompute.checkpointed(network, every=...), or "
-                "name the layers that are to be recomputed in all of them: "
+                f"{what}{own} that trains {', '.join(map(repr, inside))}. Recompute inside these: "
+                "build it from checkpointed(network, every=...). Or name layers of any of them: "
                 f"checkpointed({model.name}, layers=...)"
             )
     raise InvalidArgumentError(
-        f"{what}{own}: every= and at= take a model that runs a graph of layers: a functional "
-        "model, keras.Model(inputs, outputs), a keras.Sequential, or a class derived from "
-        "keras.Model that is built by super().__init__(inputs, outputs) and has no call method. "
-        "For any other, name its blocks: checkpointed(model, layers=...), or wrap what its call "
-        "method computes in keras_recompute.checkpoint."
+        f"{what}{own}. every= and at= need a graph of layers: a functional or sequential model, "
+        "or a subclass that calls super().__init__(inputs, outputs) and has no call method. For "
+        "any other model name the layers to recompute by layers=, or wrap the computation in "
+        "keras_recompute.checkpoint."
     )
 
 
@@ -247,16 +245,15 @@ def check_trainable(model: keras.Model) -> None:
     """Raise InvalidArgumentError for a model that has weights, but none to train."""
     if model.variables and not model.trainable_variables:
         raise InvalidArgumentError(
-            f"{model.name!r} has no trainable weights, so training it computes no gradients and "
-            "keeps no activations that recomputation could save: set layer.trainable = True, or "
-            "call enable_lora, for what is to learn before"
+            f"{model.name!r} has no trainable weights, so its training keeps no activations that "
+            "recomputation could save. Set layer.trainable = True, or call enable_lora, first"
         )
 
 
 def _with_layers(model: Any, layers: LayerSelector, sample: Any) -> Any:
     if not isinstance(model, keras.Model):
         raise InvalidArgumentError(
-            f"{model!r} is no Keras model: give one whose layers are to be recomputed"
+            f"{model!r} is not a Keras model: give the model whose layers are to be recomputed"
         )
     batch = None if sample is None else batch_of(sample)
     if batch is not None:
@@ -297,14 +294,13 @@ def _unknown(name: str, known: list[str], model: keras.Model) -> str:
     if holder is not None:
         return (
             f"{name!r} is a layer inside {holder.name!r}, a {type(holder).__name__} in "
-            f"{model.name!r}: at= puts checkpoints behind the layers of the model's own graph. "
-            f"layers={name!r} recomputes each call of it wherever it is, and every=N counts the "
-            "layers of models inside too"
+            f"{model.name!r}, and at= names layers of the model's own graph only. layers={name!r} "
+            "recomputes each call of that layer, and every=N counts layers of inner models too"
         )
     near = difflib.get_close_matches(name, known, n=3)
     shown = ", ".join([*map(repr, known[:20]), *(["..."] if len(known) > 20 else [])])
     meant = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Its layers are {shown}"
-    return f"{model.name!r} has no layer {name!r} to put a checkpoint behind. {meant}"
+    return f"{model.name!r} has no layer {name!r} to put a checkpoint after. {meant}"
 
 
 def _names_inside(layer: keras.layers.Layer) -> set[str]:

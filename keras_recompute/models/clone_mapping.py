@@ -16,9 +16,7 @@ from ..errors import UnsupportedError
 from ..seams.keras.graph import functional_like_constructor
 from ..seams.keras.layers import layers_in
 
-_INSTEAD = (
-    "Clone the model that it was made from, and give the clone to keras_recompute.checkpointed."
-)
+_INSTEAD = "Clone the plain model, and give the clone to keras_recompute.checkpointed."
 
 
 def check_class_of_clone(model: keras.Model, taken: Mapping[Any, Any], *, what: str) -> None:
@@ -29,9 +27,9 @@ def check_class_of_clone(model: keras.Model, taken: Mapping[Any, Any], *, what: 
     """
     if is_cloned(taken) and not functional_like_constructor(type(model)):
         raise UnsupportedError(
-            f"keras.models.clone_model of {model.name!r} would not recompute {what}: it makes a "
-            f"plain functional model of a {type(model).__name__}, whose constructor is its own. "
-            f"{_INSTEAD}"
+            f"keras.models.clone_model of {model.name!r} would not recompute {what}: the "
+            f"constructor of {type(model).__name__} is its own, so Keras clones it as a plain "
+            f"functional model. {_INSTEAD}"
         )
 
 
@@ -59,9 +57,8 @@ def counterparts(
     for own, (ours, others) in inside.items():
         if len(ours) != len(others) and not set(ours).isdisjoint(layers):
             raise UnsupportedError(
-                f"{would_not}: the layer taken for {own.name!r}, which holds it or another one of "
-                f"{len(layers)}, has {len(others) - 1} layers inside in place of {len(ours) - 1}. "
-                f"{_INSTEAD}"
+                f"{would_not}: the clone of {own.name!r} has {len(others) - 1} inner layers, and "
+                f"the original has {len(ours) - 1}. {_INSTEAD}"
             )
     stands_for = {each: new for ours, others in inside.values() for each, new in zip(ours, others)}
     return [stands_for[layer] for layer in layers]

@@ -48,9 +48,9 @@ def value_specs(
             functional.inputs[0].name,
         )
         raise InvalidArgumentError(
-            f"{at!r} in {functional.name!r} has dimensions of unknown size, "
-            f"{found[unknown[0]].shape}: the memory depends on them, so fix them in the inputs, "
-            "or give sample=, a batch as it is given to fit"
+            f"{at!r} in {functional.name!r} has the shape {found[unknown[0]].shape}, and its "
+            "memory depends on the unknown sizes. Fix them in keras.Input, or give sample=, a "
+            "batch as for fit"
         )
     return found
 
@@ -60,8 +60,8 @@ def _inputs(functional: keras.Model, batch_size: int | None) -> list[tf.TensorSp
     batch = batch_size or (fixed.pop() if len(fixed) == 1 else None)
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise InvalidArgumentError(
-            f"batch_size is {batch_size!r}: the memory depends on it, so give a whole number from "
-            "1 on, or fix it in the inputs, or give sample=, a batch as it is given to fit"
+            f"batch_size is {batch_size!r}, and the memory depends on it. Give a whole number "
+            "from 1 on, fix it in keras.Input, or give sample=, a batch as for fit"
         )
     return [_with_batch(t, batch) for t in functional.inputs]
 
@@ -86,9 +86,9 @@ def specs_from_sample(
     if len(keras.tree.flatten(x)) != len(functional.inputs):
         names = ", ".join(repr(t.name) for t in functional.inputs)
         raise InvalidArgumentError(
-            f"sample= has {len(keras.tree.flatten(x))} arrays, and {functional.name!r} takes "
-            f"{names}: give the inputs as to fit (an array, or a list or dict of them), alone or "
-            "as the first of a tuple (x, y)"
+            f"sample= has {len(keras.tree.flatten(x))} arrays, and the inputs of "
+            f"{functional.name!r} are {names}. Give the inputs as for fit, an array or a list or "
+            "dict of them, or a tuple (x, y)"
         )
     try:
         with tf.Graph().as_default():

@@ -218,10 +218,10 @@ class _Arrays:
         elif value.ref() not in self._weights and value.op.type not in SOURCES:
             if value.dtype == tf.variant or value.shape.num_elements() is None:
                 raise UnsupportedError(
-                    f"layer {self._layer!r} keeps {value.name!r} for its backward pass, whose "
-                    "size is only known when it runs, as in a tf.while_loop, or where a "
-                    "recurrent layer runs by cuDNN (use_cudnn=False): place checkpoints yourself "
-                    "with checkpointed(model, at=[...])"
+                    f"layer {self._layer!r} keeps {value.name!r} for its backward pass, and its "
+                    "size is known only at run time, as in a tf.while_loop or with cuDNN. Place "
+                    "checkpoints yourself by checkpointed(model, at=[...]), or set "
+                    "use_cudnn=False"
                 )
             needs.kept[id(value)] = value.shape.num_elements() * value.dtype.size
 

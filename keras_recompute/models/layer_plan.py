@@ -71,8 +71,8 @@ def plan_layers(
     """
     if sample is None:
         raise InvalidArgumentError(
-            f"{model.name!r}, a {type(model).__name__}, computes by methods of its own: what its "
-            "step needs is found by compiling it, so give sample=, a batch as it is given to fit"
+            f"{model.name!r}, a {type(model).__name__}, has a call or train_step of its own, so a "
+            "plan must compile its training step. Give sample=, a batch as for fit"
         )
     data = keras.tree.map_structure(batch_spec, first_batch(sample))
     peaks = _peaks(model, data, device)

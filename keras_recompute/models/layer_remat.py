@@ -95,9 +95,9 @@ class RematLayers:
         names = [layer.name for layer in self._saves]
         shown = ", ".join([*map(repr, names[:5]), *(["..."] if len(names) > 5 else [])])
         warn_user(
-            f"recomputing {shown} saves no memory: of {len(names)} layers none keeps more for its "
-            "gradient than what it is given and hands on. Name layers that hold several others, "
-            "such as blocks, or put checkpoints between layers by every="
+            f"recomputing {shown} saves no memory: none of the {len(names)} layers keeps more "
+            "than its inputs and outputs. Name layers that hold several others, such as blocks, "
+            "or put checkpoints between layers by every="
         )
 
     def _recomputed(self, layer: keras.layers.Layer, name: str) -> Callable[..., Any]:
@@ -263,8 +263,8 @@ def _means(wanted: Any, layer: keras.layers.Layer) -> bool:
     if callable(wanted):
         return bool(wanted(layer))
     raise InvalidArgumentError(
-        f"layers={wanted!r}: give a class of layers, a pattern of names such as 'block_*', "
-        "several of these, or a function that takes a layer and says whether it is meant"
+        f"layers={wanted!r} names no layers. Give a class of layers, a pattern of names such as "
+        "'block_*', a list of these, or a function from a layer to a bool"
     )
 
 
@@ -284,11 +284,11 @@ def _none_found(
     built = (
         ""
         if model.built
-        else " It is not built yet, and a layer may make its layers only then: give sample=, a "
-        "batch."
+        else " It is not built yet, and may create its layers only then: give sample=, a batch."
     )
-    hint = f"Near are {shown}" if near else f"It has {shown}{', ...' if len(names) > 20 else ''}"
+    more = ", ..." if len(names) > 20 else ""
+    hint = f"Similar names are {shown}" if near else f"It has {shown}{more}"
     return (
-        f"layers={layers!r} means no layer of {model.name!r}, a {type(model).__name__}. "
+        f"layers={layers!r} matches no layer of {model.name!r}, a {type(model).__name__}. "
         f"{hint}.{built}"
     )

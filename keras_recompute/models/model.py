@@ -124,8 +124,8 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
     def recomputation_levels(self, levels: int) -> None:
         if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
             raise InvalidArgumentError(
-                f"recomputation_levels is {levels!r}: it counts loops, so give a whole number "
-                "from 1 on"
+                f"recomputation_levels is {levels!r}, and it is a number of nested loops: give a "
+                "whole number from 1 on"
             )
         self._levels = levels
         self._replan()
@@ -192,9 +192,9 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
         ]
         if marks and not plan.recomputes:
             warnings.warn(
-                f"{self.name!r} has {len(marks)} RecomputationCheckpoint layer(s), but none saves "
-                "any memory: a checkpoint needs layers in front of it to recompute, and layers "
-                "behind it that run before it is needed again",
+                f"none of the {len(marks)} RecomputationCheckpoint layers of {self.name!r} saves "
+                "memory. A checkpoint needs layers before it to recompute, and layers after it "
+                "whose backward pass runs first",
                 RecomputeWarning,
                 stacklevel=3,
             )
@@ -227,9 +227,10 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
         is_symbolic = isinstance(keras.tree.flatten(outputs)[0], keras.KerasTensor)
         if is_symbolic and is_cloned(taken) and not functional_like_constructor(type(self)):
             warn_user(
-                f"keras.models.clone_model makes a plain functional model of {self.name!r}, as the "
-                f"constructor of {type(self).__name__} is its own: the clone recomputes nothing. "
-                f"keras_recompute.Model(clone.input, clone.output) does"
+                f"keras.models.clone_model makes a plain functional model of {self.name!r}, "
+                f"because the constructor of {type(self).__name__} is its own: the clone "
+                "recomputes nothing. Make it recompute by keras_recompute.Model(clone.input, "
+                "clone.output)"
             )
 
     def _is_recomputed(self, flat: Sequence[Any]) -> bool:

@@ -48,11 +48,10 @@ def _look_at(new: Any) -> None:
             return
         is_said.append(True)
         warnings.warn(
-            f"{model.name!r} runs {len(taken)} layers of {owner!r} without its checkpoints and "
-            "recomputes nothing: it is built on the outputs of layers, which are those of the "
-            "plain model. Make the new model recompute by keras_recompute.checkpointed(model, "
-            f"...), or build it on {owner!r}'s own output by keras_recompute.Model(inputs, "
-            "outputs)",
+            f"{model.name!r} runs {len(taken)} layers of {owner!r} and recomputes nothing, "
+            "because it is built on outputs of inner layers, which have no checkpoints. Give it "
+            f"to keras_recompute.checkpointed(model, ...), or build it on the output of {owner!r} "
+            "by keras_recompute.Model(inputs, outputs)",
             RecomputeWarning,
             stacklevel=2,
         )

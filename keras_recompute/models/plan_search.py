@@ -303,9 +303,9 @@ def _naming_what_holds_most(candidates: Candidates) -> Iterator[None]:
         largest = candidates.largest()[1]
         if largest is not None:
             said = (
-                f"{refusal}. Most of the activations are those of the layers inside "
-                f"{largest.name!r}, a {type(largest).__name__}, where a plan puts no checkpoints: "
-                "checkpointed(model, layers=...) recomputes them one by one"
+                f"{refusal}. Most activations are inside {largest.name!r}, a "
+                f"{type(largest).__name__}, which can recompute its layers one by one: "
+                "checkpointed(model, layers=...)"
             )
             refusal.args = (said,)
         raise
@@ -328,10 +328,7 @@ def _blocks(layer: Any) -> list[Any]:
 def too_small(budget_bytes: int, known: Known) -> BudgetTooSmallError:
     """Return the refusal with the smallest peak that was found, which may be the plain model's."""
     smallest = min(known.values())
-    what = "any plan that was compiled"
+    what = "any plan"
     if smallest == known.get(PLAIN):
-        what = (
-            "the plain model, which needs no more than any plan with recomputation that was "
-            "compiled,"
-        )
+        what = "the plain model, and no plan with recomputation needs less"
     return BudgetTooSmallError(what, budget_bytes=budget_bytes, smallest_budget_bytes=smallest)

@@ -113,8 +113,9 @@ def plan(
         if not prove or timed:
             option = "timed=True" if timed else "prove=False"
             raise InvalidArgumentError(
-                f"{option} is for a model that runs a graph of layers: {model.name!r}, a "
-                f"{type(model).__name__}, is planned by compiling its training step"
+                f"{option} needs a model that runs a graph of layers. {model.name!r}, a "
+                f"{type(model).__name__}, can only be planned by compiling its training step: "
+                "leave it out"
             )
         device_name = target.name if target else None
         return plan_layers(
@@ -129,7 +130,7 @@ def plan(
     graph = graph_of(functional)
     if any(isinstance(call.operation, RecomputationCheckpoint) for call in graph.calls):
         raise InvalidArgumentError(
-            f"{model.name!r} has RecomputationCheckpoint layers already: plan a model without any"
+            f"{model.name!r} has RecomputationCheckpoint layers already: plan a model without them"
         )
     specs = value_specs(functional, graph, batch_size=batch_size, sample=sample)
     optimizer_bytes = _optimizer_bytes(model)
@@ -179,8 +180,8 @@ def _target(device: str | None, *, is_proved: bool) -> Device | None:
         return None
     if not is_proved:
         raise InvalidArgumentError(
-            f"device={device!r} is where plans are proved, by its own compiler: leave out "
-            "prove=False and needed_bytes="
+            f"device={device!r} means that its compiler verifies the plan: leave out prove=False "
+            "and needed_bytes="
         )
     return device_named(device)
 

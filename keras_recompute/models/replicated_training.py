@@ -73,13 +73,13 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         compiled = [self.optimizer, *(variable.value for variable in self.metrics_variables)]
         if any(strategy_of(each) is not strategy for each in compiled if each is not None):
             raise InvalidArgumentError(
-                f"{self.name!r} was compiled outside the scope of the {type(strategy).__name__} "
-                "in which its weights were made, or with an optimizer or a metric from outside, "
-                "so it would not train on all replicas: make these, and call compile, inside "
-                "strategy.scope()"
+                f"{self.name!r} would not train on all replicas: its compile call, "
+                f"optimizer or metrics are from outside the scope of the "
+                f"{type(strategy).__name__} that made its weights. Make them, and call compile, "
+                "inside strategy.scope()"
             )
         if worker_number(strategy) is not None:
-            advice = "Give each the same data: TensorFlow takes the share of a worker out of it"
+            advice = "Give all workers the same data: TensorFlow takes each worker's share of it"
             require_equal_counts(strategy, count, advice)
 
     def on_replicas(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -90,9 +90,9 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
             results = strategy.run(step, args=(data,))
             if self.jit_compile and not self._compiled_a_part:
                 warnings.warn(
-                    f"jit_compile=True compiles nothing of {self.name!r} on several replicas: its "
-                    "class has a training step of its own, which sums gradients somewhere. Let "
-                    "it call super().train_step(data), which compiles its part",
+                    f"jit_compile=True compiles nothing of {self.name!r} on several replicas, "
+                    "because its class sums gradients in a train_step of its own. Call "
+                    "super().train_step(data) in it, which compiles its part",
                     RecomputeWarning,
                     stacklevel=2,
                 )

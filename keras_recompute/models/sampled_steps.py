@@ -58,14 +58,12 @@ def require_whole(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> N
     if model.built or (layers and all(map(is_whole, layers))):
         return
     how = (
-        "compile it as for fit, and give sample=, a batch as it is given to fit, on which its "
-        "train_step makes them"
+        "Compile it as for fit, and give sample=, a batch as for fit"
         if has_own_train_step(model)
-        else "give sample=, a batch as it is given to fit, or call it on data first"
+        else "Give sample=, a batch as for fit, or call it on data first"
     )
     raise InvalidArgumentError(
-        f"{model.name!r} is not built: its layers are made, or make their weights, when it first "
-        f"runs. So {how}"
+        f"{model.name!r} is not built: its layers or weights are created when it first runs. {how}"
     )
 
 
@@ -86,8 +84,8 @@ def build_on(model: keras.Model, batch: Batch) -> None:
     except (RuntimeError, ValueError, NotImplementedError) as error:
         if not model.built:
             raise InvalidArgumentError(
-                f"{model.name!r} could not be built on sample=: {error}. Give a batch as it is "
-                "given to fit, or call the model on data first"
+                f"{model.name!r} could not be built on sample=: {error}. Give a batch as for fit, "
+                "or call the model on data first"
             ) from error
 
 
@@ -101,10 +99,10 @@ def warn_unless_blocks_save(model: keras.Model, blocks: RematLayers, batch: Batc
         return
     shapes = ", ".join(f"{spec.dtype.name}{spec.shape}" for spec in tf.nest.flatten(batch))
     warn_user(
-        f"a compiled training step of {model.name!r} takes {format_bytes(needed)} with "
-        f"{len(blocks.layers)} layers recomputed and {format_bytes(plain_needed)} without, on "
-        f"{shapes}: what each of them keeps is no more than what is handed on. Name layers that "
-        "hold more, take larger batches, or train the plain model."
+        f"recomputing {len(blocks.layers)} layers of {model.name!r} saves no memory: a compiled "
+        f"training step takes {format_bytes(needed)} with recomputation and "
+        f"{format_bytes(plain_needed)} without, on {shapes}. Name layers that hold more, take "
+        "larger batches, or train the plain model."
     )
 
 
@@ -119,6 +117,6 @@ def _peak_bytes(model: keras.Model, batch: Batch) -> int:
 def _require_compiled(model: keras.Model) -> None:
     if not getattr(model, "compiled", False):
         raise InvalidArgumentError(
-            f"{model.name!r} has a train_step of its own and is not compiled, so no step of it "
-            f"can be made for sample=: call {model.name}.compile(...) before, as for fit"
+            f"{model.name!r} has a train_step of its own and is not compiled, so no training step "
+            f"can be run on sample=. Call {model.name}.compile(...) first, as for fit"
         )

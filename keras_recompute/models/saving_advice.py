@@ -32,10 +32,10 @@ def warn_without_savings(model_name: str, plan: ExecutionPlan, traced: Partition
     # About the root of the number of layers takes the least memory (Chen et al. 2016, 4.1).
     spacing = max(2, round(layers**0.5))
     warn_user(
-        f"the checkpoints of {model_name!r} save no memory: the gradients of its sections read "
-        f"nothing but what one section hands to the next, which is kept anyway. Of {layers} layers "
-        f"put a checkpoint after about every {spacing}, or train the plain model; "
-        f"checkpointed(..., sample=batch) says what both take"
+        f"the checkpoints of {model_name!r} save no memory: its gradients read only the values "
+        f"that pass between sections, which are kept anyway. Of its {layers} layers, put a "
+        f"checkpoint after about every {spacing}, or train the plain model. checkpointed(..., "
+        "sample=batch) compares the two"
     )
     return True
 

@@ -68,7 +68,8 @@ class StepPeaks:
         lacking = f"XLA has no {self.refusal.operation}"
         of_layer = f" of {self.refusal.layer!r}" if self.refusal.layer else ""
         return (
-            f"measured in the process without jit, as {lacking}{of_layer}: {self.step.description}"
+            f"measured in the process without jit, because {lacking}{of_layer}: "
+            f"{self.step.description}"
         )
 
     def _compiled(self, candidate: Any) -> int:
@@ -91,8 +92,8 @@ class StepPeaks:
         )
         if found is None:
             raise UnsupportedError(
-                f"{self.refusal} And this system does not tell what a process holds: plan by "
-                "prove=False, or give needed_bytes="
+                f"{self.refusal} This system does not report the memory of a process, so the plan "
+                "cannot be measured either. Plan by prove=False, or give needed_bytes="
             ) from self.refusal
         return found + sum(_bytes_of(variable) for variable in concrete.variables)
 
@@ -133,11 +134,10 @@ def warn_unless_less(
     if needed >= plain_needed * (1 if is_exact else _MORE):
         shapes = ", ".join(f"{s.dtype.name}{s.shape}" for s in keras.tree.flatten(inputs))
         warnings.warn(
-            f"a training step of {plain.name!r} takes {format_bytes(needed)} with these "
-            f"checkpoints and {format_bytes(plain_needed)} without, on {shapes} "
-            f"({peaks.method}): what is replayed is no more than what weights and a single layer "
-            f"need. Take larger batches, place checkpoints by keras_recompute.plan, or train the "
-            f"plain model.",
+            f"the checkpoints of {plain.name!r} save no memory: a training step takes "
+            f"{format_bytes(needed)} with them and {format_bytes(plain_needed)} without, on "
+            f"{shapes} ({peaks.method}). Take larger batches, place checkpoints by "
+            "keras_recompute.plan, or train the plain model.",
             RecomputeWarning,
             stacklevel=3,
         )

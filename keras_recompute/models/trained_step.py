@@ -107,7 +107,7 @@ def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ())
     loss = "its loss" if targets else "the squares of its outputs as the loss"
     strategy = strategy_of(model)
     if strategy is not None and strategy.num_replicas_in_sync > 1:
-        optimizer, how = None, "without the update, which follows on all replicas"
+        optimizer, how = None, "without the update, which runs on all replicas"
     else:
         optimizer = model.optimizer if compiled else keras.optimizers.SGD()
         if not optimizer.built:

@@ -50,5 +50,5 @@ def require_equal_counts(
     if len(set(counts)) > 1:
         said = ", ".join("unknown" if each < 0 else str(each) for each in counts)
         raise InvalidArgumentError(
-            f"the workers, in their order, have different numbers of batches: {said}. {what_to_do}"
+            f"the workers have different numbers of batches, in their order: {said}. {what_to_do}"
         )

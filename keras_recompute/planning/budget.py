@@ -22,9 +22,9 @@ class BudgetTooSmallError(InvalidArgumentError):
 
     def __init__(self, what: str, *, budget_bytes: int, smallest_budget_bytes: int) -> None:
         super().__init__(
-            f"budget_bytes is {budget_bytes}, too small for {what} for this chain: the smallest "
-            f"that would do is {smallest_budget_bytes} bytes, so give at least that, or make the "
-            "states and activations smaller"
+            f"budget_bytes is {budget_bytes}, too small for {what}: the smallest that suffices is "
+            f"{smallest_budget_bytes} bytes. Give at least that, or make the batch or the model "
+            "smaller"
         )
         self.budget_bytes = budget_bytes
         self.smallest_budget_bytes = smallest_budget_bytes

@@ -60,7 +60,7 @@ class Chain:
         steps = len(self.state_bytes)
         if not steps:
             raise InvalidArgumentError(
-                "state_bytes is empty: a chain needs at least one step, so give one entry per step"
+                "state_bytes is empty, and a chain needs at least one step: give one entry per step"
             )
         if not len(self.working_bytes):
             object.__setattr__(self, "working_bytes", (0,) * steps)
@@ -150,8 +150,7 @@ def check_count(name: str, value: object, *, at_least: int) -> None:
     # bool is a subclass of int, but True counts nothing.
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
         raise InvalidArgumentError(
-            f"{name} is {value!r}: it counts something, so give a whole number of at least "
-            f"{at_least}"
+            f"{name} is {value!r}: give a whole number of at least {at_least}"
         )
 
 
@@ -159,7 +158,4 @@ def _check_amount(name: str, value: object, *, whole: bool) -> None:
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not 0 <= value < float("inf"):
         kind = "whole number of bytes" if whole else "finite number"
-        raise InvalidArgumentError(
-            f"{name} is {value!r}: it adds up with others of its kind, so give a {kind}, zero or "
-            "more"
-        )
+        raise InvalidArgumentError(f"{name} is {value!r}: give a {kind}, zero or more")

@@ -50,8 +50,8 @@ def multilevel_actions(steps: int, *, sections_per_level: Sequence[int]) -> Iter
         product *= sections
     if product > steps:
         raise InvalidArgumentError(
-            f"sections_per_level is {levels}, which makes {product} sections of {steps} steps: "
-            "each needs a step, so ask for fewer"
+            f"sections_per_level is {levels}, which makes {product} sections of {steps} steps, "
+            "and each needs a step: give fewer"
         )
 
     def decide(

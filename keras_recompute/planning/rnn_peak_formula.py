@@ -80,9 +80,7 @@ def predicted_peak_bytes(
         [2172960, 805936, 562224]
     """
     if cell not in _GATES:
-        raise InvalidArgumentError(
-            f"cell is {cell!r}: the sizes of {' and '.join(_GATES)} are known"
-        )
+        raise InvalidArgumentError(f"cell is {cell!r}: give {' or '.join(_GATES)}")
     check_count("checkpoints", checkpoints, at_least=0)
     lengths = section_lengths(steps, checkpoints + 1)
     network = _Network(cell, batch, features, units, outputs, embedded_symbols)

@@ -80,8 +80,8 @@ class _Machine:
         if isinstance(action, (Advance, Keep, Backward)):
             if not 0 <= action.begin < action.end <= len(self.chain):
                 self.reject(
-                    f"steps {action.begin} to {action.end - 1} are no range within the "
-                    f"{len(self.chain)} steps"
+                    f"steps {action.begin} to {action.end - 1} are not within the "
+                    f"{len(self.chain)} steps of the chain"
                 )
             if isinstance(action, Backward):
                 for step in reversed(range(action.begin, action.end)):
@@ -95,7 +95,7 @@ class _Machine:
             if action.step not in self.stored:
                 self.reject(
                     f"the input of step {action.step} is not stored: store it before, and free it "
-                    "later"
+                    "after"
                 )
             self.in_hand = action.step
         elif isinstance(action, Free):
@@ -104,7 +104,7 @@ class _Machine:
             self.stored.remove(action.step)
             self.held_bytes -= self.chain.state_bytes[action.step]
         else:
-            self.reject("this is no action of a plan")
+            self.reject("this is not an action of a plan")
 
     def store(self, step: int) -> None:
         if step != self.in_hand or step >= len(self.chain):
@@ -125,7 +125,7 @@ class _Machine:
                 "to it"
             )
         if step >= self.unfinished:
-            self.reject(f"step {step} has run backward already: nothing needs it any more")
+            self.reject(f"step {step} has run backward already, so nothing needs it any more")
         if keep:
             if step in self.kept:
                 self.reject(f"the activations of step {step} are already kept: keep them once")
@@ -140,8 +140,7 @@ class _Machine:
         # Gradients arrive in reverse order.
         if step != self.unfinished - 1:
             self.reject(
-                f"step {step} cannot run backward now: the next one to do so is step "
-                f"{self.unfinished - 1}"
+                f"step {step} cannot run backward now: the next one is step {self.unfinished - 1}"
             )
         if step not in self.kept:
             self.reject(
@@ -158,7 +157,7 @@ class _Machine:
     def finish(self) -> None:
         self.where = "the end of the plan"
         if self.unfinished:
-            self.reject(f"step {self.unfinished - 1} has not run backward: add what is missing")
+            self.reject(f"step {self.unfinished - 1} has not run backward: add the missing actions")
         if self.stored:
             self.reject(f"the input of step {min(self.stored)} is still stored: free it")
 

@@ -38,7 +38,8 @@ def section_lengths(steps: int, sections: int) -> tuple[int, ...]:
     check_count("sections", sections, at_least=1)
     if sections > steps:
         raise InvalidArgumentError(
-            f"{sections} sections do not fit in {steps} steps: each needs a step, so ask for fewer"
+            f"{sections} sections do not fit in {steps} steps, because each needs a step: give "
+            "fewer"
         )
     return tuple((i + 1) * steps // sections - i * steps // sections for i in range(sections))
 

@@ -83,7 +83,7 @@ def _run(argv: Sequence[str] | None, console: Console | None, program: str, more
     except RecomputeError as error:
         return _failed(program, str(error))
     except MemoryError:
-        return _failed(program, "this machine has not the memory to read or to show that")
+        return _failed(program, "this machine lacks the memory to read or show that")
     except OSError as error:  # of a path that no file can have, mostly
         return _failed(program, f"{error.filename or 'a file'!r}: {error.strerror or error}")
     return DONE
@@ -110,18 +110,18 @@ def _parser(program: str, more: str) -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="figures, curve and largest buffers")
     show.add_argument("report", type=report, help="a report, or a folder of folders with reports")
     show.add_argument(
-        "--device", metavar="NAME", help="hold it against the memory of this device, such as h100"
+        "--device", metavar="NAME", help="compare it with the memory of this device, such as h100"
     )
     show.add_argument(
         "--buffers",
         type=count,
         default=10,
         metavar="N",
-        help="list the N largest at the peak (default: 10)",
+        help="list the N largest buffers at the peak (default: 10)",
     )
     show.set_defaults(run=_show)
 
-    compare = commands.add_parser("compare", help="what changed between two reports")
+    compare = commands.add_parser("compare", help="changes between two reports")
     compare.add_argument("before", type=report, metavar="A")
     compare.add_argument("after", type=report, metavar="B")
     compare.add_argument(
@@ -148,7 +148,7 @@ def _parser(program: str, more: str) -> argparse.ArgumentParser:
         metavar="STEP",
         help="a program step, from 0 (default: that of the peak)",
     )
-    top.add_argument("--by", choices=GROUPINGS, help="add buffers up instead of listing them")
+    top.add_argument("--by", choices=GROUPINGS, help="add up buffers instead of listing them")
     top.add_argument(
         "--rows",
         type=count,
@@ -165,7 +165,7 @@ def _parser(program: str, more: str) -> argparse.ArgumentParser:
         "--output",
         type=folder,
         metavar="DIR",
-        help="the folder to write into (default: that of the report)",
+        help="folder for the files (default: that of the report)",
     )
     export.add_argument("--force", action="store_true", help="replace files that exist")
     export.set_defaults(run=_export)
@@ -179,11 +179,13 @@ def _parser(program: str, more: str) -> argparse.ArgumentParser:
         "--output",
         type=file,
         metavar="FILE",
-        help="keep the page here (default: in a new temporary folder)",
+        help="file for the page (default: in a new temporary folder)",
     )
     page.add_argument("--force", action="store_true", help="replace the file if it exists")
     page.add_argument(
-        "--no-browser", action="store_true", help="write the page and say where it is"
+        "--no-browser",
+        action="store_true",
+        help="write the page and print its path, without a browser",
     )
     page.set_defaults(run=_open)
     return parser
@@ -199,8 +201,8 @@ def _show(arguments: argparse.Namespace, console: Console) -> None:
         print_liveness(program, console, buffers=arguments.buffers)
     elif device is not None:
         raise InvalidArgumentError(
-            f"--device: show one report with it, not the {len(reports)} in "
-            f"{str(arguments.report)!r}"
+            f"--device takes one report, and {str(arguments.report)!r} has {len(reports)}: name "
+            "one of them"
         )
     else:
         print_overview([(r.label, r.program) for r in reports], console)
@@ -251,7 +253,10 @@ def _open(arguments: argparse.Namespace, console: Console) -> None:
 
 def _refuse_to_replace(path: Path, force: bool) -> None:
     if path.exists() and not force:
-        raise ReportError(f"{str(path)!r} exists: --force replaces it, --output writes elsewhere")
+        raise ReportError(
+            f"{str(path)!r} exists already: overwrite it with --force, or choose another place "
+            "with --output"
+        )
 
 
 def _write_page(report: Report, folder: Path) -> list[Path]:

@@ -77,7 +77,7 @@ def group_rows(program: Program, step: int, by: str) -> list[tuple[str, int]]:
     """
     if by not in GROUPINGS:
         raise InvalidArgumentError(
-            f"buffers are grouped by one of {', '.join(GROUPINGS)}, not {by!r}"
+            f"buffers cannot be grouped by {by!r}: give one of {', '.join(GROUPINGS)}"
         )
     sums: dict[str, int] = {}
     for buffer in live_at(program, step):
@@ -90,7 +90,7 @@ def live_at(program: Program, step: int) -> tuple[Buffer, ...]:
     """Return the buffers alive at ``step``, largest first, or raise InvalidArgumentError."""
     if not 0 <= step < program.program_steps:
         raise InvalidArgumentError(
-            f"step {step:,} is none of the {program.program_steps:,} steps, 0 to "
+            f"step {step:,} is not one of the {program.program_steps:,} steps, 0 to "
             f"{program.program_steps - 1:,}"
         )
     return program.live_at(step)

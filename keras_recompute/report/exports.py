@@ -171,7 +171,7 @@ def _file_name(text: str) -> str:
     name = _NOT_IN_A_FILE_NAME.sub("_", text).strip(".")
     if not name:
         raise ReportError(
-            f"{text!r} leaves no name for a file: letters, digits, '_', '-' and '.' are kept"
+            f"{text!r} leaves no characters for a file name: use letters, digits, '_', '-' or '.'"
         )
     # Well below the limit of file names, with room for suffixes.
     return name[:100]

@@ -79,7 +79,7 @@ def comparison_figure(
     """
     if not programs:
         raise InvalidArgumentError(
-            "a comparison needs at least one (label, program), none was given"
+            "a comparison needs at least one (label, program), and none was given"
         )
     _draw(programs, path, capacity_bytes, title, steps)
 

@@ -76,5 +76,5 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise ReportError(
-            f"{str(path)!r} is of another report and cannot be removed: {error.strerror}"
+            f"{str(path)!r} belongs to another report and cannot be removed: {error.strerror}"
         ) from error

@@ -37,8 +37,8 @@ def read_report(path: str | os.PathLike[str]) -> Report:
     if len(files) > 1:
         names = ", ".join(repr(str(f.parent)) for f in files[:3])
         raise ReportError(
-            f"{str(path)!r} holds {len(files)} reports, one was expected: name one of them, such "
-            f"as {names}"
+            f"{str(path)!r} holds {len(files)} reports instead of one: name one of them, such as "
+            f"{names}"
         )
     return _read(files[0])
 

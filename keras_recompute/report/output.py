@@ -56,7 +56,7 @@ class Output:
             act(*arguments)
         except OSError as error:
             self.error = OutputError(
-                f"standard output cannot be written: {error.strerror or error}; the rest was not "
+                f"standard output cannot be written: {error.strerror or error}. The rest was not "
                 "printed"
             )
             # The command treats a broken pipe differently from a full disk.

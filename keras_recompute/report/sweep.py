@@ -126,7 +126,7 @@ def sweep_figure(
     from matplotlib.figure import Figure
 
     if not rows:
-        raise InvalidArgumentError("a sweep needs at least one plan, none was given")
+        raise InvalidArgumentError("a sweep needs at least one plan, and none was given")
     unit = "MiB" if max(row.peak_bytes for row in rows) >= parse_bytes("1MiB") else "KiB"
     scale = parse_bytes(f"1{unit}")
     panels = [(f"peak as compiled ({unit})", [row.peak_bytes / scale for row in rows])]

@@ -67,7 +67,7 @@ def print_liveness(
     rows = reconcile(program)
     for r in rows:
         add_row(checked, r.name, f"{r.ours:,}", f"{r.compilers:,}", f"{r.difference:,}")
-    print_table(console, "Held against the compiler's own sums", checked)
+    print_table(console, "Compared with the compiler's own sums", checked)
     for r in rows:
         if r.difference:
             console.print(

@@ -20,7 +20,7 @@ from keras_recompute.errors import InvalidArgumentError
 from keras_recompute.ipu import install
 
 ROWS, WIDTH, MICROBATCHES, EPOCHS = 2, 3, 16, 2
-CASES = ("pipelined, sum", "pipelined, mean", "not pipelined")
+CASES = ("pipelined, sum", "pipelined, mean", "without a pipeline")
 
 
 def built(case, accumulation):
@@ -44,7 +44,7 @@ def built(case, accumulation):
         # No mean of what each process has seen
         error = keras.metrics.RootMeanSquaredError(name="rmse")
         model.compile("adam", "mse", metrics=[error], steps_per_execution=2 * accumulation)
-        if case == "not pipelined":
+        if case == "without a pipeline":
             model.set_gradient_accumulation_options(accumulation)
         else:
             model.set_pipelining_options(

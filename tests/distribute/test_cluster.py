@@ -78,13 +78,13 @@ def test_kubernetes(monkeypatch):
     ("variables", "said"),
     [
         ({}, "belongs to no cluster: neither TF_CONFIG"),
-        ({"TF_CONFIG": "{"}, r"TF_CONFIG='\{' is no JSON"),
-        ({"TF_CONFIG": "[]"}, "has no cluster of addresses, or no task"),
-        ({"TF_CONFIG": tf_config({"worker": []})}, "has no cluster of addresses"),
-        ({"TF_CONFIG": tf_config({"worker": ["a"]})}, "has no cluster of addresses"),
+        ({"TF_CONFIG": "{"}, r"TF_CONFIG='\{' is not JSON"),
+        ({"TF_CONFIG": "[]"}, "lacks a cluster of addresses, or a task"),
+        ({"TF_CONFIG": tf_config({"worker": []})}, "lacks a cluster of addresses"),
+        ({"TF_CONFIG": tf_config({"worker": ["a"]})}, "lacks a cluster of addresses"),
         (
             {"TF_CONFIG": tf_config({"worker": ["a:1"]}, index=1)},
-            "task 1 of 'worker', of which there are 1, from 0 on",
+            "task 1 of 'worker', and has 1 of these, numbered from 0",
         ),
         ({"TF_CONFIG": tf_config({"worker": ["a:1"]}, index="0")}, "task '0' of 'worker'"),
         ({"TF_CONFIG": tf_config({"worker": ["a:1"], "ps": ["b:1"]})}, r"names the jobs \['ps'\]"),
@@ -92,19 +92,19 @@ def test_kubernetes(monkeypatch):
             {"TF_CONFIG": tf_config({"worker": ["a:1"]}, kind="evaluator")},
             r"names the jobs \['evaluator'\]",
         ),
-        ({"TF_CONFIG": "[" * 100_000}, r"TF_CONFIG='\[+.* is no JSON \(maximum recursion depth"),
-        ({"TF_CONFIG": '{"cluster": ' * 50_000}, "is no JSON"),
+        ({"TF_CONFIG": "[" * 100_000}, r"TF_CONFIG='\[+.* is not JSON \(maximum recursion depth"),
+        ({"TF_CONFIG": '{"cluster": ' * 50_000}, "is not JSON"),
         ({"TF_CONFIG": tf_config({"worker": ["a:1"]}, index=True)}, "task True of 'worker'"),
-        ({"TF_CONFIG": tf_config({"worker": ["a:b"]})}, "has no cluster of addresses"),
-        ({"TF_CONFIG": tf_config({"worker": ["a:0", "b:70000"]})}, "has no cluster of addresses"),
+        ({"TF_CONFIG": tf_config({"worker": ["a:b"]})}, "lacks a cluster of addresses"),
+        ({"TF_CONFIG": tf_config({"worker": ["a:0", "b:70000"]})}, "lacks a cluster of addresses"),
         (
             {"TF_CONFIG": tf_config({"worker": ["a:1", "b:1"], "chief": ["b:1"]})},
             "gives two processes the address 'b:1'",
         ),
-        ({"TF_CONFIG": tf_config({"worker": [":1"]})}, "has no cluster of addresses"),
+        ({"TF_CONFIG": tf_config({"worker": [":1"]})}, "lacks a cluster of addresses"),
         (
             {"TF_CONFIG": tf_config({"x" * 5000: ["a:1"]})},
-            r"names the jobs \['x+: only those called",
+            r"names the jobs \['x+: use only chief",
         ),
         *(
             (
@@ -113,7 +113,7 @@ def test_kubernetes(monkeypatch):
                     "KERAS_RECOMPUTE_SERVICE": "s",
                     "JOB_COMPLETION_INDEX": "0",
                 },
-                "the second counts from 0 to below the first, which has at most 5 digits",
+                "the second must be from 0 to below the first, with at most 5 digits",
             )
             for count in ("9" * 12, "\u00b2", "-1", "two")
         ),
@@ -123,11 +123,11 @@ def test_kubernetes(monkeypatch):
         ),
         (
             {"SLURM_PROCID": "0"},
-            "Slurm's variables describe no cluster: .*; start the script by srun",
+            "Slurm's variables describe no cluster: .*. Start the script by srun",
         ),
         (
             {"KERAS_RECOMPUTE_WORKERS": "2"},
-            "KERAS_RECOMPUTE_WORKERS is set, and KERAS_RECOMPUTE_SERVICE is not",
+            "KERAS_RECOMPUTE_WORKERS is set and KERAS_RECOMPUTE_SERVICE is not",
         ),
         (
             {

@@ -68,7 +68,7 @@ def test_after_a_failure_all_are_started_again(tmp_path, capfd):
     script += "open(path, 'a').write('x')\nexit(is_first)"
     assert launched(script, restarts=2) == 0
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["xx", "xx"]
-    assert "starting all 2 workers again (1 of 2)" in capfd.readouterr().err
+    assert "restarting all 2 workers (1 of 2)" in capfd.readouterr().err
     assert launched("exit(4)", restarts=1) == 4
 
 
@@ -150,9 +150,9 @@ def test_more_workers_than_files_may_be_open_or_ports_there_are_is_one_line_befo
         (
             limited,
             "200",
-            "workers=200: they need 432 open files, and the system allows 64: start fewer",
+            "workers=200 need 432 open files, and the system allows 64: start fewer",
         ),
-        (LAUNCHER, "1000000", "workers=1000000: "),
+        (LAUNCHER, "1000000", "workers=1000000 need "),
     ):
         command = [*launcher, "--workers", workers, str(script)]
         done = subprocess.run(
@@ -166,7 +166,7 @@ def test_more_workers_than_files_may_be_open_or_ports_there_are_is_one_line_befo
 def test_fewer_ports_than_workers_are_refused(monkeypatch):
     monkeypatch.setitem(_free_ports.__globals__, "_PORTS", range(20_000, 20_003))
     with pytest.raises(
-        InvalidArgumentError, match=r"workers=4: this machine has [0-3] ports for them"
+        InvalidArgumentError, match=r"workers=4: this machine has only [0-3] free ports"
     ):
         launch(["true"], 4)
 

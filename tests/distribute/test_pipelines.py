@@ -35,5 +35,5 @@ def test_two_workers_come_to_what_one_process_does():
             )
     for said in workers.values():
         assert said[len(CASES)]["said"].startswith(
-            "the workers, in their order, have different numbers of batches: 8, 4."
+            "the workers have different numbers of batches, in their order: 8, 4."
         )

@@ -87,10 +87,10 @@ def test_workers_whose_heartbeats_differ_are_refused(tmp_path):
 def test_who_does_not_come_is_named_in_time():
     found = met([{}, {}, None], wait_seconds=4)
     assert found == dict.fromkeys(
-        range(2), "ClusterError: worker 2 of 3 (ADDRESS) did not come within 4 s"
+        range(2), "ClusterError: worker 2 of 3 (ADDRESS) did not connect within 4 s"
     )
     assert met([None, {}], wait_seconds=0.5) == {
-        1: "ClusterError: worker 0 of 2 (FIRST) did not come within 0.5 s"
+        1: "ClusterError: worker 0 of 2 (FIRST) did not connect within 0.5 s"
     }
 
 
@@ -151,4 +151,4 @@ def test_two_workers_of_one_number_are_an_error():
     for thread in threads:
         thread.join(30)
     assert len(errors) == 3
-    assert set(errors) == {"two processes say that they are worker 1"}
+    assert set(errors) == {"two processes claim to be worker 1"}

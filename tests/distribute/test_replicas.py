@@ -94,7 +94,7 @@ def test_every_sample_is_trained_on_once_however_the_data_is_shared(tmp_path):
         assert each["mean"] == pytest.approx(11.5)  # of 0 to 23
         assert each["loss"] < 1000  # a number
     assert refused["said"].startswith(
-        "the workers, in their order, have different numbers of batches: 6, 2."
+        "the workers have different numbers of batches, in their order: 6, 2."
     )
 
 
@@ -112,7 +112,7 @@ def test_what_was_compiled_outside_of_the_scope_is_refused():
         with scope():
             model.compile(optimizer, "mse")
         with pytest.raises(
-            InvalidArgumentError, match="was compiled outside the scope of the MirroredStrategy"
+            InvalidArgumentError, match="from outside the scope of the MirroredStrategy"
         ):
             model.fit(x, x, verbose=0)
     with strategy.scope():

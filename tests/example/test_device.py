@@ -76,16 +76,16 @@ def test_a_plan_that_a_device_has_no_room_for_needs_what_its_compiler_says():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--device", "h10"], "there is no device 'h10' (did you mean 'h100'?); there are t4,"),
+        (["--device", "h10"], "there is no device 'h10' (did you mean 'h100'?): give one of t4,"),
         (
             ["--device", "h100", "--workers", "2"],
             "--device: it compiles in one process; leave out --workers",
         ),
         (
             ["--device", "h100", "--memory-budget", "1GiB"],
-            "--memory-budget: the number of checkpoints is fixed",
+            "--memory-budget: the number of checkpoints is given",
         ),
-        (["--checkpoints", "auto"], "Give --memory-budget, such as 128MiB, or --device"),
+        (["--checkpoints", "auto"], "give --memory-budget, such as 128MiB, or --device"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments, said):

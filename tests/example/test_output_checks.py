@@ -52,15 +52,15 @@ def place(tmp_path, monkeypatch):
         ("--report same/inside --json same", ["--json same", "--report same/inside"]),
         (
             "--report folder --json link/liveness.json --force",
-            ["--json link/liveness.json", "file of its own"],
+            ["--json link/liveness.json", "it is the name of a file of"],
         ),
         (
             "--report folder --json folder/liveness.html --force",
-            ["--json folder/liveness.html", "file of its own"],
+            ["--json folder/liveness.html", "it is the name of a file of"],
         ),
         (
             "--sweep --report folder --json folder/sweep.txt --force",
-            ["--json folder/sweep.txt", "file of its own"],
+            ["--json folder/sweep.txt", "it is the name of a file of"],
         ),
         ("--text file --seq-len 9 --json ./file --force", ["--json file", "the text to learn"]),
         ("--text liveness.json --seq-len 9 --report . --force", ["--report", "the text to learn"]),

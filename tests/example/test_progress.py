@@ -146,6 +146,8 @@ def test_a_log_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, capsys)
     assert recompute_lstm.main(["--log", str(tmp_path / "log")]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert "--log README.md: it cannot be written (Not a directory)" in lines[0]
-    assert "--compile-only: it cannot go with --log" in lines[1]
-    assert "--log: TensorBoard writes it, and is not installed: pip install tensorboard" in lines[2]
+    assert "--compile-only: it cannot be combined with --log" in lines[1]
+    assert (
+        "--log: TensorBoard, which writes it, is not installed: pip install tensorboard" in lines[2]
+    )
     assert not (tmp_path / "log").exists()

@@ -104,6 +104,6 @@ def test_another_network_is_refused(save):
     ):
         restore(network(4), save)
     with pytest.raises(
-        InvalidArgumentError, match=r"--load .*model.keras is not the network of a text"
+        InvalidArgumentError, match=r"--load .*model.keras is not a network for text"
     ):
         next(sample_bytes(save, b"a", length=1, temperature=1.0, seed=0))

@@ -115,7 +115,7 @@ def test_a_lock_that_is_no_file_is_refused_at_once(tmp_path, make, what):
     signal.alarm(20)  # instead of hanging
     try:
         with pytest.raises(
-            InvalidArgumentError, match=rf"\.lock is {what}, .* remove it"
+            InvalidArgumentError, match=rf"\.lock is {what} instead .* remove it"
         ), hold_folder(tmp_path):
             pass
     finally:
@@ -135,7 +135,7 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
 
     monkeypatch.setattr("fcntl.flock", refused)
     with pytest.raises(
-        InvalidArgumentError, match=r"held for one run alone \(No locks available\)"
+        InvalidArgumentError, match=r"locked for this run \(No locks available\)"
     ), hold_folder(tmp_path):
         pass
 
@@ -144,8 +144,8 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
     ("stands", "why"),
     [
         (lambda path, other: path.symlink_to(other), "it is a symbolic link"),
-        (lambda path, _: path.write_text("precious"), "it is no folder"),
-        (lambda path, other: other.rename(path), "no run wrote 'notes.txt' into it"),
+        (lambda path, _: path.write_text("precious"), "it is not a folder"),
+        (lambda path, other: other.rename(path), "no run wrote 'notes.txt' in it"),
     ],
     ids=["link", "file", "folder"],
 )
@@ -167,7 +167,7 @@ def test_what_is_called_like_an_old_save_and_is_none_stays_and_is_said_once(
     }
     assert found == {"precious"}
     err = capsys.readouterr().err
-    assert err == f"warning: --keep 1: {folder}{os.sep}update-00000001 stays: {why}\n"
+    assert err == f"warning: --keep 1: {folder}{os.sep}update-00000001 cannot be removed: {why}\n"
 
 
 def test_names_that_no_save_has_are_no_saves(tmp_path):
@@ -195,7 +195,7 @@ def test_a_disk_that_is_full_is_named_whoever_writes_to_it(tmp_path):
         for free in range(4096, 200_000, 28_000):
             fill(folder / "other", free_bytes=free)
             with pytest.raises(
-                SaveError, match=r"No space left on device.*update-00000001, and --resume goes on"
+                SaveError, match=r"No space left on device.*update-00000001, and --resume continues"
             ):
                 small_save(folder, 2, write=write)
             assert sorted(os.listdir(folder)) == ["other", "update-00000001"]

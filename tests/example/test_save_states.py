@@ -31,24 +31,24 @@ def refusal(folder) -> str:
     [
         (
             lambda save: (save / MODEL).write_bytes(b"modem"),
-            f"{MODEL} is not as it was written; remove that save",
+            f"{MODEL} has changed since it was written; remove this save",
         ),
         (lambda save: (save / OPTIMIZER).unlink(), "it cannot be read (No such file or directory)"),
         (lambda save: (save / STATE).write_bytes(b'{"format'), f"{STATE} is damaged"),
         (lambda save: (save / STATE).write_bytes(b"\xff"), f"{STATE} is damaged"),
         (lambda save: (save / STATE).write_bytes(b"[" * 100_000), f"{STATE} is damaged"),
-        (change(format="another"), "it is no save of recompute_lstm.py"),
+        (change(format="another"), "it is not a save of recompute_lstm.py"),
         (change(schema_version=3), "a newer keras-recompute wrote it; upgrade"),
-        (change(updates=3), "'losses' cannot be those of a run"),
+        (change(updates=3), "its 'losses' are impossible"),
         (
             change(updates=1, losses=[5.5], gradient_norms=[1.0]),
-            f"it is not as it was written: {STATE} is of update 1",
+            f"it has changed since it was written: {STATE} is of update 1",
         ),
-        (change(sha256={}), f"{MODEL} is not as it was written"),
-        (change(sha256={"../../secret": "0"}), "../../secret is not as it was written"),
+        (change(sha256={}), f"{MODEL} has changed since it was written"),
+        (change(sha256={"../../secret": "0"}), "../../secret has changed since it was written"),
         (change(sha256=None), f"{STATE} is damaged"),
         (change(settings=None), f"{STATE} is damaged"),
-        (change(another=1), "'another' is missing or not known"),
+        (change(another=1), "'another' is missing or unknown"),
     ],
 )
 def test_a_damaged_save_is_told_and_stays(tmp_path, wrong, says):
@@ -92,7 +92,7 @@ def test_what_no_run_writes_is_refused(tmp_path, written, values):
     written(**values)(save)
     said = refusal(tmp_path)
     assert f"{STATE} is damaged" in said
-    assert "remove that save" in said
+    assert "remove this save" in said
 
 
 def test_a_save_of_0_2_0_is_read_by_its_form(tmp_path):
@@ -107,7 +107,7 @@ def test_a_save_of_0_2_0_is_read_by_its_form(tmp_path):
     # That version wrote both, and a run goes on by the same alone
     for versions in ({}, {"keras": "3.15.0"}):
         as_0_2_0_wrote(versions=versions)(save)
-        assert "'versions' cannot be those of a run" in refusal(tmp_path)
+        assert "its 'versions' are impossible" in refusal(tmp_path)
 
 
 def test_a_digest_cannot_be_left_out(tmp_path):
@@ -117,9 +117,9 @@ def test_a_digest_cannot_be_left_out(tmp_path):
     save = small_save(tmp_path, 2)
     text = (save / STATE).read_text()
     (save / STATE).write_text(text.replace('"schema_version": 2', '"schema_version": 1'))
-    assert "is missing or not known" in refusal(tmp_path)
+    assert "is missing or unknown" in refusal(tmp_path)
     (save / STATE).write_text(json.dumps(json.loads(text), indent=1).replace("_above", "_abovf"))
-    assert f"{STATE} is not as it was written" in refusal(tmp_path)
+    assert f"{STATE} has changed since it was written" in refusal(tmp_path)
 
 
 def test_every_byte_and_every_length_counts(tmp_path):
@@ -169,4 +169,4 @@ def test_without_a_version_nothing_is_gone_on_from(tmp_path, missing, capsys):
     assert recompute_lstm.main(["--seq-len", "8", "--save", str(folder), "--resume"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert f"does not tell which version of {missing} wrote it" in err
+    assert f"lacks the version of {missing} that wrote it" in err

@@ -187,7 +187,7 @@ def test_a_full_disk_leaves_the_last_save_whole(tmp_path):
 
     small_save(tmp_path, 1)
     with pytest.raises(
-        SaveError, match=r"No space left on device.*update-00000001, and --resume goes on from it"
+        SaveError, match=r"No space left on device.*update-00000001, and --resume continues from it"
     ):
         small_save(tmp_path, 2, write=full)
     assert os.listdir(tmp_path) == ["update-00000001"]
@@ -199,20 +199,20 @@ def test_a_full_disk_leaves_the_last_save_whole(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("--save DIR", "it has saves of an earlier run; go on with --resume"),
-        ("--save DIR --resume --units 9", "is of a run with units 8, not 9: ask for the same"),
+        ("--save DIR", "it has saves of an earlier run; continue it with --resume"),
+        ("--save DIR --resume --units 9", "is of a run with units 8, not 9; give the same"),
         ("--save DIR --resume --seed 1", "is of a run with seed 0, not 1"),
         ("--save DIR --resume --text README.md", "is of a run with text 4"),
         ("--save DIR --resume --epochs 1", "all 3 updates were done by"),
         ("--save missing --resume", "there is no save in missing"),
-        ("--save README.md", "--save README.md: it cannot be"),
-        ("--resume", "--resume: it goes with --save alone"),
-        ("--keep 2", "--keep: it goes with --save alone"),
-        ("--save DIR --resume --sweep", "--sweep: it cannot go with --save"),
-        ("--save DIR --resume --device h100", "--device: it cannot go with --save"),
+        ("--save README.md", "--save README.md: it is a file, not a folder"),
+        ("--resume", "--resume: it needs --save"),
+        ("--keep 2", "--keep: it needs --save"),
+        ("--save DIR --resume --sweep", "--sweep: it cannot be combined with --save"),
+        ("--save DIR --resume --device h100", "--device: it cannot be combined with --save"),
         ("--save DIR --keep 0", "0 is too small"),
         ("--save=", "argument --save: the name of the folder is empty"),
-        ("--save new --json new", "--json new: the folder of --save new is to stand there"),
+        ("--save new --json new", "--json new: it is in the way of the folder of --save new"),
         ("--data constant", "--validation: --data constant has nothing to hold back"),
         ("--validation 1", "1 is not between 0 and 1"),
         ("--validation 0.0001", "46 held back by --validation 0.0001"),
@@ -234,14 +234,14 @@ def test_what_cannot_be_kept_or_gone_on_from_is_one_line(undisturbed, arguments,
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--generate", "a"], "--generate: by which network? Give --load"),
-        (["--load", "DIR"], "--load: it goes with --generate alone"),
-        (["--length", "3"], "--length: it goes with --generate alone"),
+        (["--generate", "a"], "--generate needs a network: give --load"),
+        (["--load", "DIR"], "--load: it needs --generate"),
+        (["--length", "3"], "--length: it needs --generate"),
         (["--load", "DIR", "--generate", ""], "there is no text to continue"),
-        (["--load", "DIR", "--generate", "\udcff"], "that is no text; its bytes are not UTF-8"),
+        (["--load", "DIR", "--generate", "\udcff"], "the text is not valid UTF-8"),
         (
             ["--load", "tests", "--generate", "a"],
-            "--load tests: there is no save in it; give the folder that --save",
+            "--load tests: there is no save in it; give the folder of --save",
         ),
         (
             ["--load", "README.md", "--generate", "a"],
@@ -253,7 +253,7 @@ def test_what_cannot_be_kept_or_gone_on_from_is_one_line(undisturbed, arguments,
         ),
         (
             ["--load", "DIR", "--generate", "a", "--save", "DIR"],
-            "--save: it cannot go with --generate",
+            "--save: it cannot be combined with --generate",
         ),
     ],
 )

@@ -41,7 +41,7 @@ def test_a_text_that_becomes_shorter_is_told(tmp_path):
     with pytest.raises(RecomputeError, match="10 bytes when the run began"):
         list(text.stretches([0, 4], 3))
     path.unlink()
-    with pytest.raises(RecomputeError, match="cannot be read any more"):
+    with pytest.raises(RecomputeError, match="can no longer be read"):
         list(text.stretches([0], 3))
 
 

@@ -93,8 +93,8 @@ def test_workers_train_to_the_losses_of_one_process(tmp_path, workers, data):
             "--workers starts a cluster and --distribute joins one",
         ),
         (["--workers", 2, "--text", "nowhere"], {}, "--text nowhere: it cannot be read"),
-        (["--wait-seconds", 5], {}, "--wait-seconds: there is one process alone"),
-        (["--heartbeat-seconds", 5], {}, "--heartbeat-seconds: there is one process alone"),
+        (["--wait-seconds", 5], {}, "--wait-seconds: it is for several processes"),
+        (["--heartbeat-seconds", 5], {}, "--heartbeat-seconds: it is for several processes"),
         (
             ["--workers", 2, "--wait-seconds", 0],
             {},
@@ -105,14 +105,14 @@ def test_workers_train_to_the_losses_of_one_process(tmp_path, workers, data):
             {},
             "argument --heartbeat-seconds: 'soon' is not a whole number",
         ),
-        (["--distribute", "auto"], {"TF_CONFIG": "{"}, "TF_CONFIG='{' is no JSON"),
+        (["--distribute", "auto"], {"TF_CONFIG": "{"}, "TF_CONFIG='{' is not JSON"),
         *(
             pytest.param(["--distribute", "auto"], environment, said, marks=pytest.mark.long)
             for environment, said in [
                 ({}, "this process belongs to no cluster"),
                 (
                     {"TF_CONFIG": tf_config([1], 1)},
-                    "task 1 of 'worker', of which there are 1, from 0 on",
+                    "task 1 of 'worker', and has 1 of these, numbered from 0",
                 ),
                 ({"TF_CONFIG": tf_config([1, 2, 3], 0)}, "TF_CONFIG: 3 workers cannot share the 4"),
             ]
@@ -136,7 +136,8 @@ def test_a_worker_that_does_not_come_is_waited_for_as_long_as_is_said():
     assert done.returncode == 1
     said = done.stderr.splitlines()[-1]
     assert (
-        said == f"recompute_lstm.py: worker 1 of 2 (127.0.0.1:{ports[1]}) did not come within 1 s"
+        said
+        == f"recompute_lstm.py: worker 1 of 2 (127.0.0.1:{ports[1]}) did not connect within 1 s"
     )
 
 

@@ -91,35 +91,35 @@ class TestNormalization:
             (
                 lambda: layers.GroupNormalization(4),
                 (2, 6),
-                "6 channels cannot be divided into groups=4",
+                "groups=4 does not divide the 6 channels",
             ),
             (
                 lambda: layers.GroupNormalization(8),
                 (2, 6),
-                "6 channels cannot be divided into groups=8",
+                "groups=8 does not divide the 6 channels",
             ),
             (
                 lambda: layers.GroupNormalization(2, channels_axis=4),
                 (2, 6),
-                "channels_axis=4 is no axis",
+                "channels_axis=4 is not an axis",
             ),
             (
                 lambda: layers.GroupNormalization(2, channels_axis=2),
                 (2, 6, 6, 6),
-                "must be 1 or the last, of 4 axes",
+                "of 4 axes: give 1 or the last",
             ),
             (
                 lambda: layers.InstanceNormalization(channels_axis=7),
                 (2, 6),
-                "channels_axis=7 is no axis",
+                "channels_axis=7 is not an axis",
             ),
             (
                 lambda: layers.LayerNormalization(5),
                 (2, 6),
-                r"axis=\[5\] of inputs \(2, 6\) is not there",
+                r"axis=\[5\] is not an axis of its inputs, \(2, 6\)",
             ),
-            (lambda: layers.LayerNormalization([1, -1]), (2, 6), "there twice"),
-            (lambda: layers.LayerNormalization(1), (2, None), "must be known"),
+            (lambda: layers.LayerNormalization([1, -1]), (2, 6), "is named twice"),
+            (lambda: layers.LayerNormalization(1), (2, None), "needs a known size"),
         ],
     )
     def test_what_cannot_be_built(self, layer, shape, said):
@@ -128,7 +128,7 @@ class TestNormalization:
 
     @pytest.mark.parametrize("axis", ["1", 1.0, True, None, ["1"]])
     def test_an_axis_is_an_int_or_several(self, axis):
-        with pytest.raises(ValueError, match="an int or a list of them was expected"):
+        with pytest.raises(ValueError, match="give an int or a list of them"):
             layers.LayerNormalization(axis)
 
     @pytest.mark.parametrize(
@@ -208,8 +208,8 @@ class TestSerialDense:
     @pytest.mark.parametrize(
         ("factor", "dimension", "said"),
         [
-            (2, "rows", "serialization_dimension='rows' is none of input_columns"),
-            (0, "kernel_rows", "serialization_factor=0 must be"),
+            (2, "rows", "serialization_dimension='rows' is unknown: give one of input_columns"),
+            (0, "kernel_rows", "serialization_factor=0: give"),
             (3, "kernel_rows", "serialization_factor=3 does not divide kernel_rows, which is 8"),
             (
                 4,
@@ -255,7 +255,7 @@ class TestDropout:
             layers.Dropout(rate)
 
     def test_a_seed(self):
-        with pytest.raises(ValueError, match="two whole numbers, not 7"):
+        with pytest.raises(ValueError, match="seed=7 is not two whole numbers"):
             layers.Dropout(0.5, seed=7)
 
     @pytest.mark.parametrize("noise_shape", [(4,), (4, 2)])

@@ -170,9 +170,11 @@ def test_configs_make_the_same_again(make):
 
 
 def test_what_cannot_be():
-    with pytest.raises(ValueError, match=r"decay=0.1\) beside a schedule: leave decay out"):
+    with pytest.raises(
+        ValueError, match=r"decay=0.1\) cannot be combined with a schedule: leave decay out"
+    ):
         AdamIpuOptimizer(keras.optimizers.schedules.InverseTimeDecay(0.1, 1, 1), decay=0.1)
-    with pytest.raises(ValueError, match="two types are needed, of the moments and of the step"):
+    with pytest.raises(ValueError, match="give two types, of the moments and of the step"):
         LAMBIpuOptimizer(optimizer_compute_precisions=(tf.float32,))
 
 

@@ -68,9 +68,9 @@ def test_short_validation_data_is_evaluated_whole(is_pipeline):
 def test_validation_data_that_is_not_evaluated_whole_is_refused_before_training(rows):
     model, (x, y) = pipelined(), data(4)
     said = (
-        "3 steps per epoch cannot be divided"
+        "3 steps per epoch do not divide"
         if rows == 3 * BATCH
-        else "7 samples cannot be divided into batches"
+        else "7 samples do not divide into batches"
     )
     with pytest.raises(ValueError, match=said):
         model.fit(x, y, batch_size=BATCH, verbose=0, validation_data=(x[:rows], y[:rows]))
@@ -96,16 +96,14 @@ def test_what_is_split_off_counts_for_neither():
     model, (x, y) = pipelined(), data(4)
     history = model.fit(x, y, batch_size=BATCH, verbose=0, validation_split=0.5).history
     assert (len(model.training_record.losses), len(history["val_loss"])) == (1, 1)
-    with pytest.raises(ValueError, match="3 steps per epoch cannot be divided"):
+    with pytest.raises(ValueError, match="3 steps per epoch do not divide"):
         model.fit(x, y, batch_size=BATCH, verbose=0, validation_split=0.25)
 
 
 @pytest.mark.parametrize("method", ["evaluate", "predict"])
 def test_a_partial_batch_is_refused_outside_training_too(method):
     x, y = data(2)
-    with pytest.raises(
-        ValueError, match="3 samples cannot be divided into batches of batch_size=2"
-    ):
+    with pytest.raises(ValueError, match="3 samples do not divide into batches of batch_size=2"):
         getattr(pipelined(), method)(
             x[:-1], **({"y": y[:-1]} if method == "evaluate" else {}), batch_size=BATCH
         )
@@ -113,10 +111,10 @@ def test_a_partial_batch_is_refused_outside_training_too(method):
 
 def test_running_eagerly_however_it_is_asked_for():
     model, (x, y) = pipelined(), data(2)
-    with pytest.raises(RuntimeError, match="run_eagerly=True is not possible"):
+    with pytest.raises(RuntimeError, match="run_eagerly=True is not supported"):
         model.compile("sgd", "mse", None, None, None, True)
     model.run_eagerly = True
-    with pytest.raises(RuntimeError, match="run_eagerly=True is not possible"):
+    with pytest.raises(RuntimeError, match="run_eagerly=True is not supported"):
         model.fit(x, y, batch_size=BATCH, verbose=0)
 
 
@@ -153,7 +151,7 @@ def test_a_dataset_without_end_needs_steps(method):
     batch = {"batch_size": BATCH} if validation else {}
     with pytest.raises(
         ValueError,
-        match="the dataset repeats without end, so the number of its steps must be given",
+        match="the dataset repeats without end, so its number of steps is not known",
     ):
         run(*given, **batch, **validation, verbose=0)
     assert model.training_record.losses == []

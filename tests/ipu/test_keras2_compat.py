@@ -105,7 +105,8 @@ def test_lr_and_decay():
     optimizer.lr = 0.25
     assert float(optimizer.lr) == float(optimizer.learning_rate) == 0.25
     with pytest.raises(
-        ValueError, match=r"decay=0\.1 beside the learning rate <.*: leave decay out"
+        ValueError,
+        match=r"decay=0\.1 cannot be combined with the learning rate <.*: leave decay out",
     ):
         keras.optimizers.SGD(keras.optimizers.schedules.InverseTimeDecay(0.1, 1, 1), decay=0.1)
 
@@ -149,7 +150,7 @@ def test_weight_files_under_any_name(tmp_path, monkeypatch, name, as_path):
     assert [file.name for file in tmp_path.iterdir()] == [name]
     if name != "a.weights.h5":
         with pytest.raises(
-            FileExistsError, match=r"overwrite=False\): the file is there: remove it"
+            FileExistsError, match=r"overwrite=False\): the file exists already. Remove it"
         ):
             models[2].save_weights(path, overwrite=False)
 

@@ -294,7 +294,7 @@ def test_stages_in_what_cannot_be_done_symbolically():
     model.set_pipelining_options(STEPS)
     with pytest.raises(
         NotImplementedError,
-        match="'Plain' has pipeline stages, but cannot be run on symbolic tensors",
+        match="'Plain' has pipeline stages, but cannot run on symbolic tensors",
     ):
         model.fit(
             numbers(STEPS * ROWS, WIDTH), numbers(STEPS * ROWS, 1), batch_size=ROWS, verbose=0
@@ -317,7 +317,7 @@ class TestAssignment:
 
     def test_a_subclassed_model_s_entries(self):
         model = Subclassed()
-        with pytest.raises(ValueError, match="before it is built"):
+        with pytest.raises(ValueError, match="is not built"):
             model.get_pipeline_stage_assignment()
         model.build((ROWS, WIDTH))
         entries = model.get_pipeline_stage_assignment()
@@ -360,7 +360,7 @@ class TestAssignment:
         model, other = functional(), functional()
         entries = model.get_pipeline_stage_assignment()
         with pytest.raises(
-            ValueError, match=r"a list of FunctionalLayerPipelineStageAssignment and .* is needed"
+            ValueError, match=r"not a list of FunctionalLayerPipelineStageAssignment and "
         ):
             model.set_pipeline_stage_assignment([0, 0, 1])
         with pytest.raises(ValueError, match="2 pipeline stage assignments were given for 3 calls"):

@@ -205,7 +205,7 @@ class TestUtils:
         np.testing.assert_array_equal(drawn[0], drawn[1])
         for a, b in ((drawn[0][0], drawn[0][1]), (drawn[0][0], drawn[2][0])):
             assert (a != b).mean() > 0.3
-        with pytest.raises(TypeError, match=r"reset_ipu_seed\(seed=1.5\): a whole number"):
+        with pytest.raises(TypeError, match=r"reset_ipu_seed\(seed=1.5\): give a whole number"):
             ipu.utils.reset_ipu_seed(1.5)
 
     def test_devices(self, monkeypatch):
@@ -216,7 +216,7 @@ class TestUtils:
         config.configure_ipu_system()
         assert ipu.utils.get_num_of_ipus_in_device("/device:IPU:1") == 4
         with pytest.raises(
-            ValueError, match="'/device:IPU:2' is none of the 2 devices that are configured"
+            ValueError, match="'/device:IPU:2' is not one of the 2 configured devices"
         ):
             ipu.utils.get_num_of_ipus_in_device("/device:IPU:2")
         ipu.config.reset_ipu_configuration()

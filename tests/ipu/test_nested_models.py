@@ -146,7 +146,8 @@ def test_stages_of_another_number_of_layers():
         model = put(simple("sequential", "functional"), [0, 0, 1, 1])
         model.add(dense(1))
     with pytest.raises(
-        ValueError, match=r"were set for 3 calls of layers .* has 4 now: call set_pipeline_stage_as"
+        ValueError,
+        match=r"3 pipeline stages were set .* now has 4 calls of layers: call set_pipeline",
     ):
         _ = model.pipeline_stages
 
@@ -281,7 +282,7 @@ def test_a_model_that_only_runs_as_a_whole():
         model = put(keras.Model(inputs, dense(1)(inner(inputs))), [0, 1, 1])
     with pytest.raises(
         NotImplementedError,
-        match="is in several pipeline stages, but its layers cannot be run one by one",
+        match="is in several pipeline stages, but its masks, arguments or own call",
     ):
         _ = model.pipeline_stages
 

@@ -196,7 +196,7 @@ class TestDropout:
 
     @pytest.mark.parametrize("seed", [3, [1], [1, 2, 3], "ab"])
     def test_a_seed_is_two_numbers(self, seed):
-        with pytest.raises(ValueError, match="a seed for dropout is two whole numbers, not "):
+        with pytest.raises(ValueError, match="is not two whole numbers"):
             PopnnLSTM(UNITS, dropout=0.5, dropout_seed=seed)
 
 

@@ -181,13 +181,13 @@ def test_what_options_ask_for(monkeypatch, options, graph, execution, everything
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is no JSON"),
-        ("[]", "an object with strings for values was expected"),
-        ('{"autoReport.all": true}', "an object with strings for values was expected"),
-        ('{"autoReport.all": "yes"}', "autoReport.all is 'yes': 'true' or 'false' was expected"),
+        ("{", "is not JSON"),
+        ("[]", "give a JSON object with strings as values"),
+        ('{"autoReport.all": true}', "give a JSON object with strings as values"),
+        ('{"autoReport.all": "yes"}', "autoReport.all is 'yes': give 'true' or 'false'"),
         (
             '{"autoReport.executionProfileProgramRunCount": "x"}',
-            "RunCount is 'x': a whole number as a string",
+            "RunCount is 'x': give a whole number as a string",
         ),
     ],
 )
@@ -296,7 +296,7 @@ def test_the_device_of_the_strategy(tmp_path):
     )
     assert targets == [1, 2]
     with IPUStrategy("/device:IPU:2").scope(), pytest.raises(
-        ValueError, match="is none of the 2 devices"
+        ValueError, match="is not one of the 2 configured devices"
     ):
         profiling.run_reported(function, X)
 
@@ -344,11 +344,11 @@ class TestReportHelper:
         with pytest.raises(RuntimeError, match=r"call set_autoreport_options\(cfg\) first"):
             helper.find_reports()
         helper.set_autoreport_options(IPUConfig())
-        with pytest.raises(OSError, match="does not exist any more"):
+        with pytest.raises(OSError, match="no longer exists"):
             helper.find_reports()
 
     def test_a_folder_without_its_report(self):
         helper = ReportHelper()
         (helper._directory / "tf_report__x__1").mkdir()
-        with pytest.raises(OSError, match=r"has 0 reports, \[\], and not one"):
+        with pytest.raises(OSError, match=r"has 0 reports instead of one: \[\]"):
             helper.find_reports()

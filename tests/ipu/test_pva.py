@@ -208,7 +208,7 @@ def test_one_ipu_without_details(tmp_path):
 def test_what_is_not_there(path, name, number, count):
     step = pva.openReport(path).compilation.livenessProgramSteps[0]
     with pytest.raises(
-        IndexError, match=f"there is no .* {number}: they are numbered from 0 to {count}"
+        IndexError, match=f"there is no .* {number}: give a number from 0 to {count}"
     ):
         getattr(step, f"notAlwaysLiveMemoryFor{name}")(number)
 
@@ -218,7 +218,8 @@ def test_files_that_are_none(tmp_path, path):
         pva.openReport(tmp_path / "nowhere.pop")
     (tmp_path / "other.pop").write_bytes(b"\x00\x01")
     with pytest.raises(
-        ReportError, match=r"was not written by keras_recompute\.ipu: the Poplar SDK's own pva"
+        ReportError,
+        match=r"was not written by keras_recompute\.ipu: open it with the Poplar SDK's own pva",
     ):
         pva.openReport(tmp_path / "other.pop")
     (path.parent / "keras_recompute.json").write_text("{}")
@@ -266,5 +267,5 @@ def test_cbor(value, expected):
 
 @pytest.mark.parametrize("value", [1.5, b"x", 1 << 64])
 def test_what_is_not_written_as_cbor(value):
-    with pytest.raises(TypeError, match=r"not written as CBOR|more than 64 bits"):
+    with pytest.raises(TypeError, match=r"cannot be written as CBOR|more than 64 bits"):
         encode(value)

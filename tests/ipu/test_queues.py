@@ -171,7 +171,7 @@ def test_what_queues_refuse():
     with pytest.raises(ValueError, match="buffer_depth must be a positive"):
         IPUOutfeedQueue(buffer_depth=-1)
     outfeed = IPUOutfeedQueue()
-    with pytest.raises(ValueError, match="has had nothing enqueued"):
+    with pytest.raises(ValueError, match="nothing has been enqueued"):
         outfeed.dequeue()
     outfeed.enqueue((tf.constant(1), tf.constant(2)))
     with pytest.raises(ValueError, match="cannot take"):

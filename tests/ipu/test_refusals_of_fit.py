@@ -19,13 +19,13 @@ pytestmark = pytest.mark.usefixtures("graphcore_names")
 def test_running_eagerly():
     inputs = keras.Input((3,))
     model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
-    with pytest.raises(RuntimeError, match="run_eagerly=True is not possible"):
+    with pytest.raises(RuntimeError, match="run_eagerly=True is not supported"):
         model.compile("sgd", "mse", run_eagerly=True)
 
 
 def test_steps_that_do_not_divide():
     with pytest.raises(
-        ValueError, match=r"3 steps per epoch cannot be divided .* steps_per_execution=2"
+        ValueError, match=r"3 steps per epoch do not divide .* steps_per_execution=2"
     ):
         pipelined(steps=2).fit(*data(3), batch_size=BATCH, verbose=0)
 
@@ -33,7 +33,7 @@ def test_steps_that_do_not_divide():
 def test_an_execution_is_a_multiple_of_the_accumulation():
     with pytest.raises(
         RuntimeError,
-        match="steps_per_execution=3 must be a multiple of the gradient accumulation steps, 2",
+        match="steps_per_execution=3 must be a multiple of the 2 gradient accumulation steps",
     ):
         pipelined(steps=3, accumulation=2).fit(*data(3), batch_size=BATCH, verbose=0)
 

@@ -215,7 +215,7 @@ class TestStates:
                 model.compile("sgd", "mse", steps_per_execution=2)
             with pytest.raises(
                 NotImplementedError,
-                match=r"experimental_identical_replicas .* common statistics draw together",
+                match=r"experimental_identical_replicas .* common statistics share their random",
             ):
                 model.fit(
                     np.ones((8, 3), "float32"), np.ones((8, 3), "float32"), batch_size=2, verbose=0
@@ -355,10 +355,7 @@ def test_a_function_given_to_run_says_once_that_it_has_one_replica(caplog):
         configure(ipus)
         assert float(strategy.run(tf.function(lambda: tf.constant(3.0)))) == 3
         assert (
-            caplog.text.count(
-                "2 IPUs are configured, but a function given to IPUStrategy.run has one replica"
-            )
-            == said
+            caplog.text.count("2 IPUs are configured, but IPUStrategy.run has one replica") == said
         )
 
 

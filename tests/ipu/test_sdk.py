@@ -155,7 +155,7 @@ def test_on_the_ipu_model_by_way_of_the_stand_in(sdk, tmp_path):
     )
     assert code == 0, errors
     assert (
-        "this TensorFlow is the Poplar SDK's and has Graphcore's modules: nothing is installed"
+        "installs nothing: this TensorFlow is the Poplar SDK's and has Graphcore's modules"
         in errors
     )
     assert before_tracing(calls) == expected_calls(
@@ -195,7 +195,7 @@ def test_auto_takes_the_ipu_and_xla_is_refused(sdk, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [("{", "is no JSON object"), ('{"autoReport.all": "false"}', "wrote no report")],
+    [("{", "is not a JSON object"), ('{"autoReport.all": "false"}', "wrote no report")],
 )
 def test_reports_that_cannot_be_had(sdk, tmp_path, options, said):
     """One line each: an environment that Poplar cannot read, and one that requests no report."""

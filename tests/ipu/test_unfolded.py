@@ -118,10 +118,10 @@ def test_the_peaks_are_those_of_three_microbatches_and_one_section():
 def test_another_program_is_refused():
     model, _ = compiled(checkpoints=1, schedule="Grouped")
     longer, program = compiled(checkpoints=1, schedule="Sequential")
-    with pytest.raises(ReportError, match="has 4 turns, not the 7"):
+    with pytest.raises(ReportError, match="has 4 iterations, not 7"):
         unfolded(model, program)
     untraced, _ = pipelined_lstm(checkpoints=1, schedule="Grouped")
-    with pytest.raises(InvalidArgumentError, match="no pipeline that was compiled"):
+    with pytest.raises(InvalidArgumentError, match="not a pipeline that was compiled"):
         unfolded(untraced, program)
     import tensorflow as tf
 

@@ -51,7 +51,7 @@ def test_a_policy_that_cannot_be_found_again_is_refused_when_it_is_saved(tmp_pat
         [keras.Input((4,)), kr.checkpoint(keras.layers.Dense(2, name="d"), policy=lambda _: True)]
     )
     with pytest.raises(
-        UnsupportedError, match=r"'d' is recomputed by the policy .* cannot be found again"
+        UnsupportedError, match=r"'d' is recomputed by the policy .* cannot be loaded from a file"
     ):
         model.save(tmp_path / "model.keras")
     model.save_weights(tmp_path / "model.weights.h5")

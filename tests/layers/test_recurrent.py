@@ -306,7 +306,7 @@ def test_an_unknown_number_of_timesteps_is_refused(cell):
 
     with pytest.raises(
         UnsupportedError,
-        match=r"the number of timesteps must be known, but the input is \(3, None, 5\)",
+        match=r"needs a known number of timesteps, and its input is \(3, None, 5\)",
     ):
         run(X)
 

@@ -207,7 +207,7 @@ def test_lengths_that_are_not_known_are_said():
         with section_recurrent_layers():
             return layer(x, training=True)
 
-    with pytest.warns(RecomputeWarning, match="'lstm.*' all stay in memory.*have no fixed length"):
+    with pytest.warns(RecomputeWarning, match="'lstm.*' all stay in memory.*is not fixed"):
         traced = step.get_concrete_function(tf.TensorSpec((BATCH, None, FEATURES)))
     np.testing.assert_allclose(traced(X), layer(X), rtol=1e-5, atol=1e-6)
 

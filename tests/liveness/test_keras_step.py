@@ -99,9 +99,9 @@ def test_inputs_by_name_and_sample_weights():
 
 def test_what_cannot_be_profiled_is_refused():
     model, x, y = dense()
-    with pytest.raises(InvalidArgumentError, match="it was given 0"):
+    with pytest.raises(InvalidArgumentError, match="not 0 values"):
         profile(model)
-    with pytest.raises(InvalidArgumentError, match="it was given 4"):
+    with pytest.raises(InvalidArgumentError, match="not 4 values"):
         profile(model, x, y, y, y)
     with pytest.raises(InvalidArgumentError, match=r"got \['z'\]"):
         profile(model, x, z=y)

@@ -87,19 +87,22 @@ def changed(**changes) -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "does not say so"),
-        (b"CapnProto\x00\xff" * 900, "only the SDK's pva"),
-        (SMALL.to_json().encode(), "does not say so"),
-        (b'{"format": "keras-recompute profile.pop", "schema_version": 2}\n{}', "newer release"),
+        (b"", "by its first line"),
+        (b"CapnProto\x00\xff" * 900, "with the SDK's pva"),
+        (SMALL.to_json().encode(), "by its first line"),
+        (
+            b'{"format": "keras-recompute profile.pop", "schema_version": 2}\n{}',
+            "upgrade keras-recompute",
+        ),
         (
             b'{"format": "keras-recompute profile.pop", "schema_version": "1"}\n{}',
             "schema_version '1'",
         ),
         (b'{"format": "keras-recompute profile.pop", "schema_version": 1}\n{}', "target None"),
-        (changed().split(b"\n")[0], "does not say so"),
+        (changed().split(b"\n")[0], "by its first line"),
         (changed().split(b"\n")[0] + b"\n", "not JSON"),
         (changed(ipus=0), "ipus is 0"),
-        (changed(colour=0), "IpuTarget were expected"),
+        (changed(colour=0), "instead of the numbers of an IpuTarget"),
         (changed()[:-20], "not JSON"),
     ],
 )
@@ -183,7 +186,7 @@ def test_a_file_of_the_sdk_is_opened_by_its_pva(tmp_path, monkeypatch):
 def test_a_file_of_the_sdk_without_its_pva_is_refused(tmp_path, monkeypatch):
     (tmp_path / "profile.pop").write_bytes(b"\x00\x01")
     monkeypatch.setitem(sys.modules, "pva", None)
-    with pytest.raises(ReportError, match="pva, which may read it, is not installed"):
+    with pytest.raises(ReportError, match="pva may read it, and is not installed"):
         read_popvision(tmp_path)
 
 

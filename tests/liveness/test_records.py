@@ -113,16 +113,16 @@ def test_json_of_a_large_program_is_compact(training_program):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "other"}, "no liveness report"),
-        ({"schema_version": json_columns.SCHEMA_VERSION + 1}, "newer release"),
+        ({"format": "other"}, "not a liveness report"),
+        ({"schema_version": json_columns.SCHEMA_VERSION + 1}, "upgrade keras-recompute"),
         ({"schema_version": "1"}, "schema_version '1'"),
         ({"schema_version": True}, "schema_version True"),
         ({"steps": None}, "has steps None"),
         ({"name": 3}, "has name 3"),
         ({"capacity_bytes": 1.5}, "has capacity_bytes 1.5"),
         ({"compile_seconds": "fast"}, "compile_seconds 'fast'"),
-        ({"compiler_totals": {"a": "b"}}, "no whole number"),
-        ({"texts": [1]}, "a text that is no text"),
+        ({"compiler_totals": {"a": "b"}}, "a total is not a whole number"),
+        ({"texts": [1]}, "a text is not a string"),
         ({"texts": []}, "in column"),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_changed_document_is_refused(change, message):
 def test_a_cut_column_is_refused():
     document = json.loads(small().to_json())
     document["steps"]["phase"].pop()
-    with pytest.raises(ReportError, match="different lengths"):
+    with pytest.raises(ReportError, match="differ in length"):
         Program.from_json(json.dumps(document))
 
 
@@ -143,7 +143,7 @@ def test_a_cut_column_is_refused():
     "text", ["", "{", "[]", "null", "[" * 100_000, b"\xff\xfe", '{"a": 1}', "1" * 5000]
 )
 def test_text_that_is_no_report_is_refused(text):
-    with pytest.raises(ReportError, match="no liveness report"):
+    with pytest.raises(ReportError, match="not a liveness report"):
         Program.from_json(text)
 
 

@@ -348,9 +348,9 @@ def test_without_a_description_an_unknown_parameter_is_other(scan_bytes):
 
 
 def test_a_description_of_another_program_is_refused(scan_bytes):
-    with pytest.raises(ReportError, match="not those of one program"):
+    with pytest.raises(ReportError, match="belong to different programs"):
         read_hlo_proto(scan_bytes, parameters=[Parameter("x", size_bytes=12), Parameter("u")])
-    with pytest.raises(ReportError, match="not those of one program"):
+    with pytest.raises(ReportError, match="belong to different programs"):
         read_hlo_proto(scan_bytes, parameters=[Parameter("x")])
 
 

@@ -254,7 +254,7 @@ def test_checkpoints_that_save_nothing_are_said(where):
     outputs = dense(mark(inputs)) if where == "on the input" else mark(dense(inputs))
     with pytest.warns(
         RecomputeWarning,
-        match=r"'useless' has 1 RecomputationCheckpoint layer\(s\), but none saves any memory",
+        match=r"none of the 1 RecomputationCheckpoint layers of 'useless' saves memory",
     ):
         Model(inputs, outputs, name="useless")
 

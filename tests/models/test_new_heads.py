@@ -61,7 +61,7 @@ def test_a_new_head_on_layers_says_once_that_it_recomputes_nothing(way, head):
     assert not said(lambda: new.predict(X, verbose=0)), "inference needs no checkpoints"
     messages = said(lambda: train(new, times=2))
     assert len(messages) == 1
-    assert "layers of 'base' without its checkpoints" in messages[0]
+    assert "layers of 'base' and recomputes nothing" in messages[0]
 
 
 def test_a_loop_of_ones_own_is_told_too():

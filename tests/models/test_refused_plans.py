@@ -18,14 +18,14 @@ from .test_memory_plan import BATCH, LAYERS, WIDE, Block, dense, plan
 @pytest.mark.parametrize(
     ("model", "options", "error", "says"),
     [
-        (dense, {}, InvalidArgumentError, "batch_size is None: the memory depends on it"),
+        (dense, {}, InvalidArgumentError, "batch_size is None, and the memory depends on it"),
         (dense, {"batch_size": 0}, InvalidArgumentError, "batch_size is 0"),
         (dense, {"batch_size": 4, "memory_budget": "8MB"}, InvalidArgumentError, "not '8MB'"),
         (
             lambda: keras.layers.Dense(3),
             {"batch_size": 4},
             InvalidArgumentError,
-            "is no Keras model",
+            "is not a Keras model",
         ),
         (
             lambda: kr.checkpointed(dense(), every=2),
@@ -95,5 +95,5 @@ class Doubling(LAYERS.Layer):
 def test_a_layer_of_unknown_needs_is_told():
     inputs = keras.Input((16,), batch_size=2)
     model = keras.Model(inputs, Doubling(name="doubling")(LAYERS.Dense(16)(inputs)))
-    with pytest.raises(UnsupportedError, match=r"'doubling' keeps .* only known when it runs"):
+    with pytest.raises(UnsupportedError, match=r"'doubling' keeps .* known only at run time"):
         plan(model, memory_budget="1GiB")

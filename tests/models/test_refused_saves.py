@@ -94,6 +94,7 @@ def test_a_model_that_keras_saves_and_cannot_load_is_refused(tmp_path, kind):
     ours = kr.checkpointed(plain, **options)
     for save in (lambda: ours.save(tmp_path / "ours.keras"), lambda: pickle.dumps(ours)):
         with pytest.raises(
-            UnsupportedError, match=r"cannot be saved .* Give the class a get_config"
+            UnsupportedError,
+            match=r"cannot be saved .* Return the arguments of the constructor in get_config",
         ):
             save()

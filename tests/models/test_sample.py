@@ -88,12 +88,12 @@ def test_a_plan_for_a_batch():
     [
         (
             {"batch_size": 4},
-            r"'.*' in 'open' has dimensions of unknown size, \(4, None.*\): .* sample=, a batch",
+            r"'.*' in 'open' has the shape \(4, None.*\), .* unknown sizes. .* sample=, a batch",
         ),
-        ({}, "batch_size is None: .* or give sample="),
+        ({}, "batch_size is None, .* or give sample="),
         (
             {"sample": A},
-            "sample= has 1 arrays, and 'open' takes '.*', '.*': give the inputs as to fit",
+            "sample= has 1 arrays, and the inputs of 'open' are '.*', '.*'. Give the inputs as",
         ),
         ({"sample": {"words": A, "features": A}}, "sample= does not fit the inputs of 'open'.*"),
         (
@@ -112,6 +112,6 @@ def test_a_frozen_model_has_no_plan():
     model.trainable = False
     with pytest.raises(
         InvalidArgumentError,
-        match=r"'open' has no trainable weights, .* set layer.trainable = True",
+        match=r"'open' has no trainable weights, .* Set layer.trainable = True",
     ):
         kr.plan(model, memory_budget="1MiB", sample=BATCHES["x"])

@@ -44,7 +44,7 @@ def test_homogeneous_means_equal_in_every_size_and_cost(name):
     [
         (
             {"state_bytes": []},
-            "state_bytes is empty: a chain needs at least one step, so give one entry per step",
+            "state_bytes is empty, and a chain needs at least one step: give one entry per step",
         ),
         (
             {"activation_bytes": [1]},
@@ -52,16 +52,16 @@ def test_homogeneous_means_equal_in_every_size_and_cost(name):
         ),
         (
             {"state_bytes": [1, -1]},
-            r"state_bytes\[1\] is -1: it adds up with others of its kind, so give a whole number",
+            r"state_bytes\[1\] is -1: give a whole number",
         ),
         (
             {"state_bytes": [1, 1.5]},
-            r"state_bytes\[1\] is 1.5: .* give a whole number of bytes, zero or more",
+            r"state_bytes\[1\] is 1.5: give a whole number of bytes, zero or more",
         ),
         ({"working_bytes": [True, 1]}, r"working_bytes\[0\] is True: "),
         (
             {"forward_seconds": [1, float("nan")]},
-            r"forward_seconds\[1\] is nan: .* give a finite number, zero or more",
+            r"forward_seconds\[1\] is nan: give a finite number, zero or more",
         ),
         ({"backward_seconds": [1, float("inf")]}, r"backward_seconds\[1\] is inf: "),
         ({"backward_seconds": ["2", 1]}, r"backward_seconds\[0\] is '2': "),

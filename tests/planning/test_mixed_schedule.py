@@ -206,7 +206,7 @@ def test_2048_steps_with_a_window_stay_near_the_bound():
 def test_the_budget_must_hold_one_state_and_one_step():
     with pytest.raises(
         BudgetTooSmallError,
-        match=r"budget_bytes is 5, too small for any plan .* would do is 6 bytes",
+        match=r"budget_bytes is 5, too small for any plan: the smallest that suffices is 6 bytes",
     ) as caught:
         mixed_plan(PAPER, budget_bytes=5)
     assert (caught.value.budget_bytes, caught.value.smallest_budget_bytes) == (5, 6)
@@ -219,7 +219,7 @@ def test_the_budget_must_hold_one_state_and_one_step():
         (
             Chain([1, 2], [1, 1], [1, 1], [1, 1]),
             9,
-            "the steps of the chain are unequal: .* use optimal_plan",
+            "the steps of the chain differ in size, .* use optimal_plan",
         ),
         (PAPER, -1, "budget_bytes is -1"),
         (PAPER, 1e9, "budget_bytes is 1000000000.0"),

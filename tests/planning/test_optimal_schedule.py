@@ -308,7 +308,7 @@ def test_a_budget_too_small_says_which_would_do():
     chain = Chain([0, 5], [10, 20], [1, 1], [1, 1], fixed_bytes=100)
     # Step 1 needs 20 bytes at some time; state 0 is free to store and step 0 to replay from it.
     with pytest.raises(
-        BudgetTooSmallError, match=r"budget_bytes is 119, too small for any plan .* is 120 bytes"
+        BudgetTooSmallError, match=r"budget_bytes is 119, too small for any plan: .* is 120 bytes"
     ) as caught:
         optimal_plan(chain, budget_bytes=119)
     assert caught.value.smallest_budget_bytes == 120

@@ -118,9 +118,7 @@ def test_more_levels_take_less_where_states_and_outputs_are_large():
 
 
 def test_an_unknown_cell_is_refused():
-    with pytest.raises(
-        InvalidArgumentError, match="cell is 'rnn': the sizes of lstm and gru are known"
-    ):
+    with pytest.raises(InvalidArgumentError, match="cell is 'rnn': give lstm or gru"):
         predicted(cell="rnn")
 
 

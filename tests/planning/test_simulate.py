@@ -134,7 +134,7 @@ def with_extra(position, action):
             without(3),
             (
                 r"action 6, Backward\(begin=1, end=2\): step 1 cannot run backward now: "
-                r"the next one to do so is step 2"
+                r"the next one is step 2"
             ),
         ),
         (
@@ -149,7 +149,7 @@ def with_extra(position, action):
             r"action 5, Keep\(begin=1, end=2\): the input of step 1 is not in hand \(input is\)",
         ),
         (without(9), r"the end of the plan: the input of step 0 is still stored: free it"),
-        (without(11), r"the end of the plan: step 0 has not run backward: add what is missing"),
+        (without(11), r"the end of the plan: step 0 has not run backward: add the missing actions"),
         ([], r"the end of the plan: step 2 has not run backward"),
         (
             with_extra(1, Store(0)),
@@ -181,7 +181,7 @@ def with_extra(position, action):
         ),
         (
             [Keep(0, 3), Backward(0, 2)],
-            r"action 1, .*: step 1 cannot run backward now: the next one to do so is step 2",
+            r"action 1, .*: step 1 cannot run backward now: the next one is step 2",
         ),
         (
             [Keep(0, 3), Backward(0, 3), Backward(0, 1)],
@@ -189,14 +189,14 @@ def with_extra(position, action):
         ),
         (
             [Keep(0, 4)],
-            r"action 0, Keep\(begin=0, end=4\): steps 0 to 3 are no range within the 3 steps",
+            r"action 0, Keep\(begin=0, end=4\): steps 0 to 3 are not within the 3 steps",
         ),
         (
             [Advance(0, 0)],
-            r"action 0, Advance\(begin=0, end=0\): steps 0 to -1 are no range within the 3 steps",
+            r"action 0, Advance\(begin=0, end=0\): steps 0 to -1 are not within the 3 steps",
         ),
-        ([Keep(-1, 1)], r"action 0, Keep\(begin=-1, end=1\): steps -1 to 0 are no range"),
-        (["Keep"], r"action 0, 'Keep': this is no action of a plan"),
+        ([Keep(-1, 1)], r"action 0, Keep\(begin=-1, end=1\): steps -1 to 0 are not within"),
+        (["Keep"], r"action 0, 'Keep': this is not an action of a plan"),
     ],
 )
 def test_a_broken_plan_is_rejected(plan, message):

@@ -90,7 +90,7 @@ def test_a_budget_that_no_uniform_plan_keeps_to_is_refused_with_the_smallest_tha
     # The best of ceil(100 / k) * 6 + (k - 1) * 2: 17 sections of 6 steps at most, 36 + 16 * 2 = 68.
     with pytest.raises(
         BudgetTooSmallError,
-        match=r"budget_bytes is 67, too small for a uniform plan .* is 68 bytes",
+        match=r"budget_bytes is 67, too small for a uniform plan: .* is 68 bytes",
     ) as caught:
         uniform_plan_within(chain, budget_bytes=67)
     assert caught.value.smallest_budget_bytes == 68
@@ -140,7 +140,7 @@ def test_any_levels_pass_the_machine_within_their_bound(levels, extra):
     [
         (
             lambda: section_lengths(3, 4),
-            "4 sections do not fit in 3 steps: each needs a step, so ask for fewer",
+            "4 sections do not fit in 3 steps, because each needs a step: give fewer",
         ),
         (lambda: section_lengths(0, 1), "steps is 0: .* at least 1"),
         (lambda: section_lengths(3, 0), "sections is 0: .* at least 1"),

@@ -94,7 +94,7 @@ def test_changes_are_sorted_by_their_size(program, half):
 
 
 def test_what_is_not_there_is_refused(program):
-    with pytest.raises(InvalidArgumentError, match="step 8 is none of the 8 steps, 0 to 7"):
+    with pytest.raises(InvalidArgumentError, match="step 8 is not one of the 8 steps, 0 to 7"):
         live_at(program, 8)
-    with pytest.raises(InvalidArgumentError, match="not 'colour'"):
+    with pytest.raises(InvalidArgumentError, match="cannot be grouped by 'colour'"):
         group_rows(program, 0, "colour")

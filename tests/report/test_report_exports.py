@@ -117,7 +117,7 @@ def test_xprof_layout(tmp_path):
     ]
     assert files[1].read_bytes() == b"program"
     assert b"program" in files[0].read_bytes()
-    with pytest.raises(ReportError, match="no name"):
+    with pytest.raises(ReportError, match="leaves no characters"):
         export_xprof("...", b"", tmp_path)
 
 
@@ -150,7 +150,7 @@ def test_the_command_writes_and_does_not_overwrite(program, tmp_path, capsys):
         assert capsys.readouterr().out.split() == [str(tmp_path / "out" / name) for name in names]
         (tmp_path / "out" / names[0]).write_text("mine")
         assert main(command) == 2
-        assert "--force replaces it" in capsys.readouterr().err
+        assert "overwrite it with --force" in capsys.readouterr().err
         assert (tmp_path / "out" / names[0]).read_text() == "mine"
         assert main([*command, "--force"]) == 0
         assert (tmp_path / "out" / names[0]).read_text() != "mine"

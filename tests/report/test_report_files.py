@@ -52,7 +52,7 @@ def test_files_are_as_readable_as_others(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_refused(program, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ReportError, match="cannot be made"):
+    with pytest.raises(ReportError, match="cannot be created"):
         write_report(program, tmp_path / "file" / "report")
 
 
@@ -83,5 +83,5 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
 
 def test_what_is_in_the_way_of_a_report_is_told(program, tmp_path):
     (tmp_path / "liveness.html").mkdir()
-    with pytest.raises(ReportError, match="is of another report and cannot be removed"):
+    with pytest.raises(ReportError, match="belongs to another report and cannot be removed"):
         write_report(program, tmp_path)

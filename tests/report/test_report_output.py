@@ -44,7 +44,7 @@ def test_a_stream_that_takes_no_more_is_noted_once(monkeypatch):
     assert stream.getvalue() == "first\n"
     assert (
         str(output.error)
-        == "standard output cannot be written: No space left on device; the rest was not printed"
+        == "standard output cannot be written: No space left on device. The rest was not printed"
     )
     assert sys.stdout is stream
 

@@ -74,7 +74,7 @@ def configure_ipu_system(
     del device
     if not isinstance(config, IPUConfig):
         raise TypeError(
-            f"configure_ipu_system takes an IPUConfig, not {config!r} of type "
+            f"configure_ipu_system needs an IPUConfig, not {config!r} of type "
             f"{type(config).__name__}"
         )
     values = config.options()
@@ -82,10 +82,7 @@ def configure_ipu_system(
         if isinstance(value, dict) and not all(
             isinstance(text, str) for pair in value.items() for text in pair
         ):
-            raise TypeError(
-                f"{name!r} holds options of Poplar's, names and values as strings, but was given "
-                f"{value!r}"
-            )
+            raise TypeError(f"{name!r} needs Poplar's options, a dict of strings, not {value!r}")
     check_device(config)
     for option in OPTIONS:
         if option.refuses(values[option.name]):
@@ -97,7 +94,7 @@ def configure_ipu_system(
         logging.getLogger(__name__).warning("%s: %s", ", ".join(asked), ROUNDED)
     if _in_force and reset_configuration and _in_force[-1].options() != values:
         logging.getLogger(__name__).warning(
-            "the IPU configuration in force is reset, because a different one is applied"
+            "the current IPU configuration is replaced by a different one"
         )
         reset_ipu_configuration()
     # A script may change its object later without applying it again.

@@ -36,8 +36,8 @@ def device_number(name: str, devices: Sequence[int]) -> int:
     number = name.rpartition(":")[2]
     if not number.isdigit() or int(number) >= len(devices):
         raise ValueError(
-            f"{name!r} is none of the {len(devices)} devices that are configured, from "
-            f"{FIRST_DEVICE!r} on: set auto_select_ipus"
+            f"{name!r} is not one of the {len(devices)} configured devices, which begin at "
+            f"{FIRST_DEVICE!r}: set auto_select_ipus"
         )
     return int(number)
 
@@ -53,8 +53,8 @@ def replicas_on(ipus: int, used: int) -> int:
     taken = next((n for n in (used, 1 << (used - 1).bit_length()) if ipus % n == 0), None)
     if taken is None and ipus > used:
         raise ValueError(
-            f"{ipus} IPUs are configured for a model that uses {used}, so they do not hold whole "
-            f"copies of it: set auto_select_ipus to a multiple of {used}"
+            f"{ipus} IPUs do not hold whole copies of a model that uses {used}: set "
+            f"auto_select_ipus to a multiple of {used}"
         )
     return ipus // taken if taken else 1
 
@@ -81,36 +81,35 @@ def check_device(config: Any) -> None:
         raise Exception("both auto_select_ipus and select_ipus are set: set one of them")
     if numbers and on_model:
         raise Exception(
-            "select_ipus names hardware, but TF_POPLAR_FLAGS asks for the IPU model: set "
-            "auto_select_ipus"
+            "select_ipus chooses hardware, but TF_POPLAR_FLAGS asks for the IPU model: set "
+            "auto_select_ipus instead"
         )
     if len(set(numbers)) != len(numbers):
-        raise ValueError(f"select_ipus={config.select_ipus!r} names a device twice")
+        raise ValueError(f"select_ipus={config.select_ipus!r} names a device twice: name it once")
     if any(not 0 <= number < len(_IPUS_BY_NUMBER) for number in numbers):
         raise ValueError(
-            f"select_ipus={config.select_ipus!r}: devices are numbered from 0 to "
+            f"select_ipus={config.select_ipus!r} names an unknown device: give numbers from 0 to "
             f"{len(_IPUS_BY_NUMBER) - 1}"
         )
     if any(count < 1 for count in counts):
         raise ValueError(
-            f"auto_select_ipus={config.auto_select_ipus!r}: a device has at least one IPU"
+            f"auto_select_ipus={config.auto_select_ipus!r}: give each device at least one IPU"
         )
 
     model, tiles = config.ipu_model, config.io_tiles
     if model.version not in IPU_VERSIONS:
         raise ValueError(
-            f"ipu_model.version={model.version!r} is unknown: it is one of "
-            f"{', '.join(IPU_VERSIONS)}"
+            f"ipu_model.version={model.version!r} is unknown: give one of {', '.join(IPU_VERSIONS)}"
         )
     if model.tiles_per_ipu < 0:
         raise ValueError(
-            f"ipu_model.tiles_per_ipu={model.tiles_per_ipu}: a number of tiles, or 0 for the "
-            "version's own"
+            f"ipu_model.tiles_per_ipu={model.tiles_per_ipu}: give a number of tiles, or 0 for the "
+            "number that the version has"
         )
     if not 0 <= tiles.num_io_tiles < target_of(config).tiles_per_ipu:
         raise ValueError(
-            f"io_tiles.num_io_tiles={tiles.num_io_tiles} leaves no tile of "
-            f"{target_of(config).tiles_per_ipu} for the model"
+            f"io_tiles.num_io_tiles={tiles.num_io_tiles} leaves none of the "
+            f"{target_of(config).tiles_per_ipu} tiles for the model: lower it"
         )
     if tiles.place_ops_on_io_tiles and not tiles.num_io_tiles:
         raise ValueError(
@@ -119,24 +118,23 @@ def check_device(config: Any) -> None:
     group = config.norms.experimental.distributed_batch_norm_replica_group_size
     if group < 1:
         raise ValueError(
-            f"norms.experimental.distributed_batch_norm_replica_group_size={group}: the least is 1"
+            f"norms.experimental.distributed_batch_norm_replica_group_size={group}: give at least 1"
         )
     if group > 1 and tiles.num_io_tiles:
         raise ValueError(
-            "norms.experimental.distributed_batch_norm_replica_group_size does not go with "
-            "io_tiles.num_io_tiles"
+            "norms.experimental.distributed_batch_norm_replica_group_size cannot be combined "
+            "with io_tiles.num_io_tiles: leave out one of the two"
         )
     connection = config.device_connection
     if connection.type.name in ("PRE_COMPILE", "NEVER") and not connection.version:
         raise ValueError(
-            "device_connection.version must be set when device_connection.type is "
-            f"{connection.type.name}"
+            f"device_connection.type {connection.type.name} needs device_connection.version: set it"
         )
     processes = config.experimental.multi_replica_distribution
     if processes.process_count and not 0 <= processes.process_index < processes.process_count:
         raise ValueError(
-            f"experimental.multi_replica_distribution.process_index={processes.process_index} "
-            f"must be from 0 and below process_count={processes.process_count}"
+            f"experimental.multi_replica_distribution.process_index={processes.process_index} is "
+            f"not below process_count={processes.process_count}: give a number from 0 on"
         )
 
 

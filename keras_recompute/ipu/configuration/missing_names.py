@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from ...errors import UnsupportedError
 
-_ESTIMATORS = "TensorFlow has no estimators any more: use fit of a Keras model"
-_TRAINING_LOOPS = "TensorFlow 1's: use fit of a Keras model, or a tf.function with IPUStrategy.run"
+_ESTIMATORS = "TensorFlow no longer has estimators: use fit of a Keras model"
+_TRAINING_LOOPS = (
+    "it belongs to TensorFlow 1: use fit of a Keras model, or a tf.function with IPUStrategy.run"
+)
 _PROCESSES = (
     "replicas in several processes are not emulated: use python3 -m keras_recompute.distribute"
 )
-_EXCHANGE = (
-    "replicas run one after the other and exchange gradients and metrics alone: leave it out"
-)
-_CODELETS = (
-    "code for an IPU's processors cannot run here: write the operation with TensorFlow's own"
-)
+_EXCHANGE = "replicas run one after the other and exchange only gradients and metrics: leave it out"
+_CODELETS = "code for an IPU's processors cannot run here: use TensorFlow's own operations"
 _EIGHT_BITS = "8-bit floating point is not emulated: use float16"
 _SERVING = "there is no Poplar executable to serve: use model.export or tf.saved_model.save"
-_STAGES = "a model is cut by stages here: use keras.ipu.PipelineStage and set_pipelining_options"
-_OLD_CONFIGURATION = "SDK 1's way to configure: use ipu.config.IPUConfig"
+_STAGES = (
+    "models are divided by stages here: use keras.ipu.PipelineStage and set_pipelining_options"
+)
+_OLD_CONFIGURATION = "it configures SDK 1: use ipu.config.IPUConfig"
 _PLAIN = "use TensorFlow's own operations, which have the same results"
 
 MISSING = {
@@ -35,7 +35,7 @@ MISSING = {
     "ipu.custom_ops": _CODELETS,
     "ipu.data": "use tf.data",
     "ipu.dataset_benchmark": (
-        "its figures are of an IPU's streams: time an iteration over the dataset"
+        "it measures an IPU's streams: time an iteration over the dataset instead"
     ),
     "ipu.distributed": _PROCESSES,
     "ipu.embedded_runtime": _SERVING,
@@ -44,7 +44,7 @@ MISSING = {
     "ipu.functional_ops": "equal sections always share one program: call the function itself",
     "ipu.horovod": _PROCESSES,
     "ipu.image_ops": _PLAIN,
-    "ipu.internal_ops": "use tf.print, and tf.function for what is to be compiled",
+    "ipu.internal_ops": "use tf.print, and tf.function to compile",
     "ipu.ipu_compiler": _TRAINING_LOOPS,
     "ipu.ipu_estimator": _ESTIMATORS,
     "ipu.ipu_multi_worker_strategy": _PROCESSES,
@@ -55,27 +55,25 @@ MISSING = {
     "ipu.loops": _TRAINING_LOOPS,
     "ipu.losses": "use keras.losses",
     "ipu.math_ops": (
-        "use tf.matmul, or ipu_tensorflow_addons.keras.layers.SerialDense for a product in pieces"
+        "use tf.matmul, or ipu_tensorflow_addons.keras.layers.SerialDense for a serialized product"
     ),
     "ipu.nn_ops": _PLAIN,
     "ipu.normalization_ops": "use the normalisations of ipu_tensorflow_addons.keras.layers",
     "ipu.optimizers": (
-        "optimisers of TensorFlow 1: use Keras's, and set_gradient_accumulation_options of the "
-        "model"
+        "they are TensorFlow 1's: use Keras's optimizers, and set_gradient_accumulation_options "
+        "of the model"
     ),
     "ipu.outlined_function": "equal sections always share one program: call the function itself",
     "ipu.pipelining_ops": _STAGES,
     "ipu.rand_ops": "use ipu_tensorflow_addons.keras.layers.Dropout, or tf.random",
     "ipu.reduce_scatter_op": _EXCHANGE,
-    "ipu.replication_ops": (
-        "replicas run one after the other in one program, which is the same for all"
-    ),
-    "ipu.scopes": "TensorFlow 1's: use IPUStrategy().scope()",
+    "ipu.replication_ops": ("replicas run one after the other in one program: leave it out"),
+    "ipu.scopes": "they are TensorFlow 1's: use IPUStrategy().scope()",
     "ipu.serving": _SERVING,
     "ipu.sharding": _STAGES,
     "ipu.slicing_ops": _PLAIN,
     "ipu.statistics_ops": _PLAIN,
-    "ipu.test_utils": "what else it reads is of Poplar's logs: use ReportHelper and pva",
+    "ipu.test_utils": "it reads Poplar's logs: use ReportHelper and pva",
     "ipu.utils.create_ipu_config": _OLD_CONFIGURATION,
     "ipu.utils.auto_select_ipus": _OLD_CONFIGURATION,
     "ipu.utils.select_ipus": _OLD_CONFIGURATION,
@@ -83,9 +81,10 @@ MISSING = {
     "ipu.vertex_edsl": _CODELETS,
     "ipu.within_replica_ops": _PLAIN,
     "keras.Model.export_for_ipu_serving": _SERVING,
-    "keras.ipu.layers": "gradients are not captured in layers here: use tf.GradientTape",
+    "keras.ipu.layers": "layers do not capture gradients here: use tf.GradientTape",
     "keras.ipu.optimizers": (
-        "use Keras's, keras.optimizers.LossScaleOptimizer, and set_gradient_accumulation_options"
+        "use Keras's optimizers, keras.optimizers.LossScaleOptimizer, and "
+        "set_gradient_accumulation_options"
     ),
     "addons.keras.layers.CTCInferenceLayer": "use keras.ops.ctc_decode",
     "addons.keras.layers.CTCLoss": "use tf.nn.ctc_loss or keras.losses.CTC",
@@ -94,7 +93,7 @@ MISSING = {
     "addons.keras.layers.ConvertToF8": _EIGHT_BITS,
     "addons.keras.layers.EffectiveTransformer": "use keras.layers.MultiHeadAttention",
     "addons.keras.experimental": "stages are not found automatically: use keras.ipu.PipelineStage",
-    "addons.v1": "TensorFlow 1's: use ipu_tensorflow_addons.keras.layers",
+    "addons.v1": "it is TensorFlow 1's: use ipu_tensorflow_addons.keras.layers",
     "horovod": _PROCESSES,
     "popdist": _PROCESSES,
 }

@@ -16,7 +16,8 @@ from typing import Any
 EMULATED = "emulated"
 ACCEPTED = "accepted, without effect: it tunes Poplar's compiler or an IPU's hardware"
 ROUNDED = (
-    "accepted with a warning: numbers are rounded to nearest, and infinities and NaNs raise nothing"
+    "accepted with a warning: numbers are rounded to nearest, and infinities and NaNs raise no "
+    "error"
 )
 
 

@@ -8,25 +8,26 @@ from __future__ import annotations
 from ...errors import UnsupportedError
 
 UNSUPPORTED = {
-    "offload_weight_update_variables": "there is no streaming memory to move them to; leave it out",
-    "offload_activations": "there is no streaming memory to move them to; leave it out",
+    "offload_weight_update_variables": "there is no streaming memory here; leave it out",
+    "offload_activations": "there is no streaming memory here; leave it out",
     "gradient_accumulation_dtype": (
         "gradients are accumulated in the type of their variable; leave it out"
     ),
     "device_connection.type": (
-        "programs always run: without a device there would be zeros for results"
+        "programs always run here, and without a device the results would be zeros; leave it out"
     ),
     "replication over processes": (
-        "the replicas of one process are emulated: configure all IPUs in it"
+        "only the replicas of one process are emulated; configure all IPUs in it"
     ),
     "replicas of a function": (
-        "IPUStrategy.run runs it once: use fit, evaluate and predict of a Keras model"
+        "IPUStrategy.run runs it once; use fit, evaluate and predict of a Keras model"
     ),
     "sums over replicas inside a model": (
-        "its replicas run one after the other; gradients and metrics are put together without"
+        "replicas run one after the other; fit sums their gradients and metrics, so leave it out"
     ),
     "experimental_identical_replicas": (
-        "replicas with common statistics draw together: leave this or the common statistics out"
+        "replicas with common statistics share their random numbers; leave out this or the "
+        "common statistics"
     ),
     "optimizations.enable_graph_outlining": (
         "equal sections always share one program; leave it True"

@@ -128,8 +128,8 @@ def accept_old_learning_rates() -> Iterator[None]:
             rate = float(rate)
         if decay and not isinstance(rate, float):
             raise ValueError(
-                f"decay={decay} beside the learning rate {rate!r}: leave decay out, or give a "
-                "number"
+                f"decay={decay} cannot be combined with the learning rate {rate!r}: leave decay "
+                "out, or give a number"
             )
         if decay:
             rate = keras.optimizers.schedules.InverseTimeDecay(rate, 1, decay)

@@ -38,8 +38,8 @@ def _save(
         return plain(model, filepath, overwrite=overwrite, **kwargs)
     if not overwrite and os.path.exists(path):
         raise FileExistsError(
-            f"save_weights({path!r}, overwrite=False): the file is there: remove it, or take "
-            "another name"
+            f"save_weights({path!r}, overwrite=False): the file exists already. Remove it, or "
+            "choose another name"
         )
     # It is in the same file system as the file, which os.replace requires.
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path) or ".") as folder:

@@ -19,7 +19,9 @@ def dropout_seed_pair(seed: Any, who: str) -> tuple[int, int] | None:
     try:
         first, second = (int(number) for number in seed)
     except (TypeError, ValueError):
-        raise ValueError(f"{who}: a seed for dropout is two whole numbers, not {seed!r}") from None
+        raise ValueError(
+            f"{who}: seed={seed!r} is not two whole numbers: give two, such as [0, 1]"
+        ) from None
     return first, second
 
 
@@ -50,7 +52,7 @@ class Dropout(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
-            raise ValueError(f"Dropout(rate={rate!r}): a rate is from 0 on and below 1")
+            raise ValueError(f"Dropout(rate={rate!r}): give a rate from 0 on and below 1")
         self.rate, self.ref = rate, ref
         self.noise_shape = None if noise_shape is None else tuple(noise_shape)
         self.seed = dropout_seed_pair(seed, f"Dropout {self.name!r}")

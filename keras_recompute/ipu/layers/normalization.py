@@ -52,19 +52,20 @@ class GroupNormalization(keras.layers.Layer):
         rank = len(input_shape)
         if not -rank <= self.channels_axis < rank:
             raise ValueError(
-                f"{self.name!r}: channels_axis={self.channels_axis} is no axis of inputs "
-                f"{tuple(input_shape)}"
+                f"{self.name!r}: channels_axis={self.channels_axis} is not an axis of its inputs, "
+                f"{tuple(input_shape)}: give 1 or the last"
             )
         self._axis = self.channels_axis % rank
         if self._axis not in (1, rank - 1):
             raise ValueError(
-                f"{self.name!r}: channels_axis={self.channels_axis} must be 1 or the last, of "
-                f"{rank} axes"
+                f"{self.name!r}: channels_axis={self.channels_axis} of {rank} axes: give 1 or the "
+                "last"
             )
         channels = input_shape[self._axis]
         if self.groups < 1 or channels % self.groups:
             raise ValueError(
-                f"{self.name!r}: {channels} channels cannot be divided into groups={self.groups}"
+                f"{self.name!r}: groups={self.groups} does not divide the {channels} channels: "
+                "give a number that does"
             )
         self._make_weights((channels,))
 
@@ -199,9 +200,7 @@ class LayerNormalization(GroupNormalization):
     ) -> None:
         axes = [axis] if type(axis) is int else axis
         if not isinstance(axes, (list, tuple)) or not all(type(a) is int for a in axes):
-            raise ValueError(
-                f"LayerNormalization(axis={axis!r}): an int or a list of them was expected"
-            )
+            raise ValueError(f"LayerNormalization(axis={axis!r}): give an int or a list of them")
         for name, value in (
             ("beta_regularizer", beta_regularizer),
             ("gamma_regularizer", gamma_regularizer),
@@ -233,13 +232,13 @@ class LayerNormalization(GroupNormalization):
         axes = sorted(a % rank if -rank <= a < rank else rank for a in self.axis)
         if rank in axes or len(set(axes)) != len(axes):
             raise ValueError(
-                f"{self.name!r}: axis={self.axis} of inputs {tuple(input_shape)} is not there, or "
-                "there twice"
+                f"{self.name!r}: axis={self.axis} is not an axis of its inputs, "
+                f"{tuple(input_shape)}, or is named twice"
             )
         if any(input_shape[a] is None for a in axes):
             raise ValueError(
-                f"{self.name!r}: the size of axis={self.axis} must be known, but inputs are "
-                f"{tuple(input_shape)}"
+                f"{self.name!r} needs a known size of axis={self.axis}, but its inputs are "
+                f"{tuple(input_shape)}: give keras.Input that size"
             )
         self._axes = axes
         self._order = [a for a in range(rank) if a not in axes] + axes

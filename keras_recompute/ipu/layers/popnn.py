@@ -71,7 +71,7 @@ def _activation_name(layer: str, argument: str, value: Any, accepted: tuple[str,
         known = {**_FUNCTIONS, "hard_sigmoid": keras.activations.hard_sigmoid}
         name = next((name for name, function in known.items() if function is value), None)
     if name not in accepted:
-        raise ValueError(f"{layer} has no {argument}={value!r}, only {', '.join(accepted)}")
+        raise ValueError(f"{layer} has no {argument}={value!r}: use one of {', '.join(accepted)}")
     return str(name)
 
 
@@ -106,7 +106,8 @@ class _Popnn(keras.layers.RNN):
         for argument, wanted in _ONLY.items():
             if kwargs.get(argument, wanted) != wanted:
                 raise ValueError(
-                    f"{name} does not support {argument}={kwargs[argument]!r}, only {wanted!r}"
+                    f"{name} does not support {argument}={kwargs[argument]!r}: give {wanted!r}, "
+                    "or leave it out"
                 )
         if kwargs.pop("implementation", 2) not in (1, 2):
             raise ValueError(f"{name} has one implementation: leave it out")
@@ -123,7 +124,7 @@ class _Popnn(keras.layers.RNN):
             kwargs.get("dtype") or keras.config.dtype_policy()
         ).variable_dtype
         if dtype not in ("float16", "float32"):
-            raise ValueError(f"{name} has no dtype {dtype}, only float16 and float32")
+            raise ValueError(f"{name} has no dtype {dtype}: use float16 or float32")
         if kwargs.get("kernel_initializer") is None:
             kwargs["kernel_initializer"] = keras.initializers.GlorotUniform(seed)
         if kwargs.get("recurrent_initializer") is None:
@@ -185,8 +186,8 @@ class _Popnn(keras.layers.RNN):
         """
         if any(m is not None for m in keras.tree.flatten(mask)):
             raise UnsupportedError(
-                f"{type(self).__name__} {self.name!r} was given a mask, and popnn has none: give "
-                "sequences of full length"
+                f"{type(self).__name__} {self.name!r} was given a mask, which popnn does not "
+                "support: give sequences of full length"
             )
         if not self.time_major:
             return super().call(inputs, initial_state=initial_state, training=training)

@@ -130,7 +130,7 @@ class SerialDense(keras.layers.Dense):
         super().__init__(units, *args, **kwargs)
         if serialization_dimension not in _DIMENSIONS:
             raise ValueError(
-                f"serialization_dimension={serialization_dimension!r} is none of "
+                f"serialization_dimension={serialization_dimension!r} is unknown: give one of "
                 f"{', '.join(_DIMENSIONS)}"
             )
         _check_factor("SerialDense", serialization_factor)
@@ -187,8 +187,9 @@ class SerialDense(keras.layers.Dense):
 def _check_factor(who: str, factor: Any, size: int | None = None, dimension: str = "") -> None:
     """Raise ValueError unless ``factor`` is a positive int that divides ``size``."""
     if type(factor) is not int or factor < 1:
-        raise ValueError(f"{who}: serialization_factor={factor!r} must be a whole number from 1 on")
+        raise ValueError(f"{who}: serialization_factor={factor!r}: give a whole number from 1 on")
     if size is not None and size % factor:
         raise ValueError(
-            f"{who}: serialization_factor={factor} does not divide {dimension}, which is {size}"
+            f"{who}: serialization_factor={factor} does not divide {dimension}, which is {size}: "
+            "give a number that does"
         )

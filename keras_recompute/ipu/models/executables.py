@@ -330,8 +330,8 @@ class Executables(Settings):
         is_pipeline = bool(self.pipeline_stages)
         if is_pipeline and self._accumulation is not None:
             raise ValueError(
-                "set_gradient_accumulation_options is for models that are not pipelined, and "
-                "this one is: give the steps to "
+                "set_gradient_accumulation_options is for models without a pipeline, and this "
+                "one has one. Use "
                 "set_pipelining_options(gradient_accumulation_steps_per_replica=N)"
             )
         options = self._pipelining if is_pipeline else self._accumulation
@@ -345,7 +345,7 @@ class Executables(Settings):
         if self.steps_per_execution % steps:
             raise RuntimeError(
                 f"steps_per_execution={self.steps_per_execution} must be a multiple of the "
-                f"gradient accumulation steps, {steps}"
+                f"{steps} gradient accumulation steps"
             )
         microbatches = steps if self.workers else self.steps_per_execution
         return Accumulation(microbatches, steps, (options or PipelineOptions()).reduction)

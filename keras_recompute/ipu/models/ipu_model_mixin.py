@@ -34,7 +34,9 @@ _NOT_OVERRIDDEN = (
     "make_predict_function",
 )
 
-_EAGER = "run_eagerly=True is not possible: an execution is one compiled program"
+_EAGER = (
+    "run_eagerly=True is not supported, because an execution is one compiled program: leave it out"
+)
 
 
 class IpuModelMixin(Executables):
@@ -102,7 +104,7 @@ class IpuModelMixin(Executables):
             require_equal_counts(
                 self.workers,
                 count,
-                "Give each as many microbatches: an update takes some of every worker",
+                "Give each worker as many microbatches: an update takes some of every worker",
             )
         if validation is not None:
             size = given.get("validation_batch_size") or size
@@ -165,7 +167,7 @@ class IpuModelMixin(Executables):
             if overridden and not cls.__module__.startswith(("keras.", "keras_recompute.")):
                 raise RuntimeError(
                     f"{cls.__name__} overrides {overridden[0]}, but an execution is one compiled "
-                    f"program that calls the layers itself: leave {overridden[0]} to Keras"
+                    f"program that calls the layers itself: do not override {overridden[0]}"
                 )
         if self.run_eagerly:
             raise RuntimeError(_EAGER)

@@ -46,18 +46,18 @@ def require_equal_batches(x: Any, batch_size: int | None) -> None:
             for spec in tf.nest.flatten(x.element_spec)
         ):
             raise ValueError(
-                "the dataset has batches of unknown size: batch it with drop_remainder=True"
+                "the size of the dataset's batches is not known: batch it with drop_remainder=True"
             )
         return
     first = _first(x)
     if first is None:
         raise ValueError(
-            f"data of type {type(x).__name__} has batches of unknown size, as a generator has: "
-            "use a tf.data.Dataset"
+            f"the size of the batches of data of type {type(x).__name__} is not known: use a "
+            "tf.data.Dataset"
         )
     if first.shape[0] % (batch_size or 32):
         raise ValueError(
-            f"{first.shape[0]} samples cannot be divided into batches of "
+            f"{first.shape[0]} samples do not divide into batches of "
             f"batch_size={batch_size or 32}: leave some out"
         )
 
@@ -71,9 +71,9 @@ def known_steps(x: Any, batch_size: int | None) -> int | None:
         cardinality = int(x.cardinality())
         if cardinality == tf.data.INFINITE_CARDINALITY:
             raise ValueError(
-                "the dataset repeats without end, so the number of its steps must be given: "
-                "steps_per_epoch= of fit, validation_steps= for its validation data, steps= of "
-                "evaluate and predict"
+                "the dataset repeats without end, so its number of steps is not known. Give "
+                "steps_per_epoch= to fit, validation_steps= for its validation data, or steps= "
+                "to evaluate and predict"
             )
         return cardinality if cardinality >= 0 else None
     first = _first(x)
@@ -107,14 +107,14 @@ def steps_that_fit(steps_per_execution: int, steps: int | None) -> int:
     if steps_per_execution > steps:
         warnings.warn(
             f"steps_per_execution={steps_per_execution} is more than the {steps} steps of an "
-            "epoch and is cut to them",
+            "epoch, and is reduced to that",
             stacklevel=4,
         )
         return steps
     if steps % steps_per_execution:
         raise ValueError(
-            f"{steps} steps per epoch cannot be divided into executions of "
-            f"steps_per_execution={steps_per_execution}"
+            f"{steps} steps per epoch do not divide into executions of "
+            f"steps_per_execution={steps_per_execution}: change one of the two"
         )
     return steps_per_execution
 
@@ -133,8 +133,8 @@ def stack_microbatches(microbatches: list[Any]) -> Any:
         shapes = {tuple(t.shape) for t in parts}
         if len(shapes) > 1:
             raise ValueError(
-                f"microbatches need one fixed shape, but have {sorted(shapes)}: use "
-                "drop_remainder=True"
+                f"microbatches need one shape, but these have {sorted(shapes)}: batch the dataset "
+                "with drop_remainder=True"
             )
         return tf.cast(tf.stack(parts), single_precision(parts[0].dtype))
 

@@ -36,7 +36,8 @@ from ..pipeline.stages import PipelineStage, Stages, assigned_stage
 from .ipu_model_mixin import IpuModelMixin
 
 _BUILT_FIRST = (
-    "has no layers' calls to assign before it is built: call it on data, build it, or fit it first"
+    "is not built, so the calls of its layers are not known: call it on data, build it, or fit "
+    "it first"
 )
 
 
@@ -103,7 +104,7 @@ class _StageAssignment(IpuModelMixin):
         functional = self.functional_of(Task.TRAIN)
         if functional is None:
             raise UnsupportedError(
-                f"the call of {type(self).__name__!r} cannot be run on symbolic tensors, so its "
+                f"the call of {type(self).__name__!r} cannot run on symbolic tensors, so its "
                 "calls of layers are not known: use layers and keras.ops in it, not tf"
             )
         return functional
@@ -243,7 +244,7 @@ class PipelinedSubclass(_StageAssignment):
                 # Without stages it need not be a pipeline, and TensorFlow traces the call itself.
                 return None
             raise UnsupportedError(
-                f"the call of {type(self).__name__!r} has pipeline stages, but cannot be run on "
+                f"the call of {type(self).__name__!r} has pipeline stages, but cannot run on "
                 f"symbolic tensors: {error}. Use layers and keras.ops in it, not tf"
             ) from error
 

@@ -30,12 +30,12 @@ def steps_of_each(microbatches: int | None, replicas: int) -> int | None:
         return microbatches
     if microbatches < replicas:
         raise ValueError(
-            f"the data has {microbatches} microbatches for {replicas} replicas, and each needs at "
-            "least one: give more data, a smaller batch_size, or fewer IPUs in auto_select_ipus"
+            f"the data has {microbatches} microbatches for {replicas} replicas, and each needs "
+            "one. Give more data, a smaller batch_size, or fewer IPUs in auto_select_ipus"
         )
     if microbatches % replicas:
         warnings.warn(
-            f"{microbatches} microbatches are dealt to {replicas} replicas: the last "
+            f"{microbatches} microbatches do not divide among {replicas} replicas: the last "
             f"{microbatches % replicas} are dropped",
             stacklevel=5,
         )
@@ -105,8 +105,8 @@ def of_all(steps: list[Any], replicas: int) -> Any:
     for leaf in tf.nest.flatten(steps[0]):
         if leaf.shape[0] is None or leaf.shape[0] % replicas:
             raise ValueError(
-                f"a batch of {leaf.shape[0]} samples cannot be dealt to {replicas} replicas: give "
-                "as many microbatches"
+                f"a batch of {leaf.shape[0]} samples does not divide among {replicas} replicas: "
+                "give a multiple of that"
             )
     return stack_microbatches(
         [

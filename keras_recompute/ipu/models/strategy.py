@@ -93,9 +93,8 @@ class IPUStrategy:
         if ipus > 1 and not self._has_warned:
             self._has_warned = True
             logging.getLogger(__name__).warning(
-                "%d IPUs are configured, but a function given to IPUStrategy.run has one "
-                "replica: it runs once. fit, evaluate and predict of a Keras model have as many "
-                "as there are IPUs for",
+                "%d IPUs are configured, but IPUStrategy.run has one replica, so the function "
+                "runs once. fit, evaluate and predict of a Keras model have several replicas",
                 ipus,
             )
 
@@ -105,8 +104,8 @@ def _require_single_precision(nest: Any, what: str) -> None:
     for leaf in tf.nest.flatten(nest):
         if getattr(leaf, "dtype", None) == tf.float64:
             raise TypeError(
-                f"{what} of the function for IPUStrategy.run is float64, which an IPU has not: "
-                "cast it to float32"
+                f"{what} of the function for IPUStrategy.run is float64, which an IPU does not "
+                "have: cast it to float32"
             )
 
 

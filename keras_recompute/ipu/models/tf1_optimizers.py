@@ -27,9 +27,9 @@ def keras_counterpart(optimizer: Any) -> Any:
     found = constructor_arguments(optimizer)
     if found is None:
         raise UnsupportedError(
-            f"compile(optimizer=tf.compat.v1.train.{type(optimizer).__name__}(...)): of "
-            f"TensorFlow 1's optimisers only {', '.join(_OF_KERAS)} have a counterpart: use one "
-            "of keras.optimizers"
+            f"compile(optimizer=tf.compat.v1.train.{type(optimizer).__name__}(...)) is not "
+            f"supported; of TensorFlow 1's optimizers only {', '.join(_OF_KERAS)} are. Use one of "
+            "keras.optimizers"
         )
     name, arguments = found
     arguments["learning_rate"] = float(arguments["learning_rate"])

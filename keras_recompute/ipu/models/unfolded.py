@@ -29,8 +29,8 @@ def unfolded(
     pipeline = model.pipeline
     if pipeline is None or Task.TRAIN not in pipeline.loops:
         raise InvalidArgumentError(
-            f"{model.name!r} is no pipeline that was compiled for training: there are no turns to "
-            "unfold"
+            f"{model.name!r} is not a pipeline that was compiled for training, so it has no loop "
+            "to unroll"
         )
     loop = pipeline.loops[Task.TRAIN]
     turns = []

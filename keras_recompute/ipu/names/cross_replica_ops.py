@@ -63,7 +63,8 @@ def _of_group(x: Any, size: int | None, name: str | None, *, is_mean: bool) -> t
         raise refuse("replicas of a function", f"replica_group_size={size}")
     if size is not None and (size < 1 or replicas % size):
         raise ValueError(
-            f"replica_group_size={size} does not divide the {replicas} replicas of the model"
+            f"replica_group_size={size} does not divide the {replicas} replicas of the model: "
+            "give a number that does"
         )
     together = replicas if size is None else size
     if program is not None and together > 1 and not program.are_equal:

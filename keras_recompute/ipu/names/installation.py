@@ -103,8 +103,8 @@ def install() -> bool:
         return True
     if has_sdk():
         logging.getLogger(__name__).warning(
-            "keras_recompute.ipu: this TensorFlow is the Poplar SDK's and has Graphcore's "
-            "modules: nothing is installed"
+            "keras_recompute.ipu installs nothing: this TensorFlow is the Poplar SDK's and has "
+            "Graphcore's modules"
         )
         return False
     _finders.append(_Finder())

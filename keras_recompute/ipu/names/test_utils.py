@@ -66,16 +66,16 @@ class ReportHelper:
         if not self._directory.exists():
             if not self._options_set:
                 raise RuntimeError(
-                    "there is nowhere to find reports: call set_autoreport_options(cfg) first"
+                    "the folder of reports is not known: call set_autoreport_options(cfg) first"
                 )
-            raise OSError(f"the folder of reports {str(self._directory)!r} does not exist any more")
+            raise OSError(f"the folder of reports {str(self._directory)!r} no longer exists")
         found = []
         for folder in self._directory.glob("tf_report_*/"):
             files = list(folder.glob("*.pop"))
             if len(files) != 1:
                 raise OSError(
-                    f"{str(folder)!r} has {len(files)} reports, {[f.name for f in files]}, and "
-                    "not one"
+                    f"{str(folder)!r} has {len(files)} reports instead of one: "
+                    f"{[f.name for f in files]}"
                 )
             found.append(files[0])
         found.sort(key=lambda file: (file.stat().st_ctime_ns, file.parent.name))

@@ -57,7 +57,7 @@ def reset_ipu_seed(
     del device, cpu_device  # one device holds all generators
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(
-            f"reset_ipu_seed(seed={seed!r}): a whole number was expected, not {type(seed).__name__}"
+            f"reset_ipu_seed(seed={seed!r}): give a whole number, not a {type(seed).__name__}"
         )
     seed_replicas(identically=bool(experimental_identical_replicas))
     # Keras accepts seeds of 32 bits.

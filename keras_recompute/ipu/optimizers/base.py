@@ -45,8 +45,8 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         rate = learning_rate if lr is None else lr
         if decay and isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(
-                f"{type(self).__name__}(decay={decay}) beside a schedule: leave decay out, or "
-                "give a plain learning_rate"
+                f"{type(self).__name__}(decay={decay}) cannot be combined with a schedule: leave "
+                "decay out, or give a number as learning_rate"
             )
         if decay:
             rate = keras.optimizers.schedules.InverseTimeDecay(rate, 1, decay)

@@ -71,7 +71,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         if len(optimizer_compute_precisions) != 2:
             raise ValueError(
                 f"LAMBIpuOptimizer(optimizer_compute_precisions={optimizer_compute_precisions!r}): "
-                "two types are needed, of the moments and of the step"
+                "give two types, of the moments and of the step"
             )
         super().__init__(name, optimizer_compute_precisions, learning_rate=learning_rate, **kwargs)
         self.beta_1, self.beta_2, self.epsilon, self.debiasing = beta_1, beta_2, epsilon, debiasing

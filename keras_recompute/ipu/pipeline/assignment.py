@@ -141,21 +141,21 @@ def stages_of_entries(places: Sequence[StagedCall], entries: Any, kind: Kind) ->
     ):
         names = " and ".join(each.__name__ for each in kind)
         raise ValueError(
-            f"a list of {names} is needed, as get_pipeline_stage_assignment returns it, not "
-            f"{entries!r}"
+            f"{entries!r} is not a list of {names}: give the list that "
+            "get_pipeline_stage_assignment returns"
         )
     if len(entries) != len(places):
         raise ValueError(
             f"{len(entries)} pipeline stage assignments were given for {len(places)} calls of "
-            "layers"
+            "layers: give one for each"
         )
     stages = []
     for place, entry in zip(places, entries):
         named = entry.nested_model if entry.is_nested_model else entry.layer
         if named is not place.operation:
             raise ValueError(
-                f"the assignment of {named.name!r} stands where {place.operation.name!r} is "
-                "expected: keep the order of get_pipeline_stage_assignment"
+                f"the assignment of {named.name!r} is in the place of {place.operation.name!r}: "
+                "keep the order of get_pipeline_stage_assignment"
             )
         if entry.is_nested_model:
             stages.append(place.operation.stages_of_entries(entry.pipeline_stage_assignments))

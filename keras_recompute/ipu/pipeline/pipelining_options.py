@@ -81,7 +81,7 @@ class PipelineOptions:
         for name, value in pipelining_kwargs.items():
             if name in _SET_BY_KERAS:
                 raise ValueError(
-                    f"{name!r} is set by Keras and cannot be given to set_pipelining_options"
+                    f"{name!r} is set by Keras: leave it out of set_pipelining_options"
                 )
             if name in _OWN_ARGUMENT:
                 raise ValueError(f"{name!r} has an argument of its own: use {_OWN_ARGUMENT[name]}=")
@@ -129,17 +129,22 @@ class PipelineOptions:
         """
         if list(stages) != list(range(len(stages))):
             raise RuntimeError(
-                f"the pipeline stages {list(stages)} have a gap: number them from 0 without one"
+                f"the pipeline stages {list(stages)} have a gap: number them from 0 on without one"
             )
         if len(stages) < 2:
-            raise ValueError("a pipeline needs at least two stages, but all calls are in stage 0")
+            raise ValueError(
+                "a pipeline needs at least two stages, but all calls of layers are in stage 0"
+            )
         if not isinstance(self.schedule, PipelineSchedule):
             raise TypeError(f"pipeline_schedule must be a PipelineSchedule, not {self.schedule!r}")
         if not isinstance(self.mode, RecomputationMode):
             raise TypeError(f"recomputation_mode must be a RecomputationMode, not {self.mode!r}")
         mapping = self.device_mapping
         if mapping is not None and len(mapping) != len(stages):
-            raise ValueError(f"device_mapping has {len(mapping)} entries for {len(stages)} stages")
+            raise ValueError(
+                f"device_mapping has {len(mapping)} entries for {len(stages)} stages: give one "
+                "for each"
+            )
         if (
             trains
             and self.schedule is PipelineSchedule.Interleaved
@@ -165,8 +170,9 @@ class PipelineOptions:
             raise tf.errors.FailedPreconditionError(
                 None,
                 None,
-                f"a pipeline of {len(stages)} stages under the {self.schedule.name} schedule runs "
-                f"a multiple of {multiple} microbatches, not {microbatches}: change the {counted}",
+                f"{microbatches} microbatches do not fill a pipeline of {len(stages)} stages: the "
+                f"{self.schedule.name} schedule needs a multiple of {multiple}. Change the "
+                f"{counted}",
             )
 
 

@@ -234,9 +234,9 @@ def stage_program(
     for value in (*part.joint.trace.outputs, *part.saved):
         if value.dtype == tf.variant or not value.shape.is_fully_defined():
             raise UnsupportedError(
-                f"{value.name!r} ({value.dtype.name}{value.shape}) is handed from pass to pass of "
-                "a pipeline stage, but only tensors of known shape can be: give the model's "
-                "inputs a batch size and every other dimension a number"
+                f"{value.name!r} ({value.dtype.name}{value.shape}) passes between the stages of a "
+                "pipeline, so its shape must be known. Give the model's inputs a batch size, and "
+                "every other dimension a number"
             )
     read = read_by_backward(part)
     kept = [

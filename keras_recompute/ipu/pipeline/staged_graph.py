@@ -57,8 +57,8 @@ def staged_graph(
     graph, nodes = read_graph(functional, stage_of), call_nodes(functional)
     if stages is not None and len(stages) != len(nodes):
         raise ValueError(
-            f"pipeline stages were set for {len(stages)} calls of layers in {functional.name!r}, "
-            f"which has {len(nodes)} now: call set_pipeline_stage_assignment again"
+            f"{len(stages)} pipeline stages were set in {functional.name!r}, which now has "
+            f"{len(nodes)} calls of layers: call set_pipeline_stage_assignment again"
         )
     masked = masked_values(functional)
     calls: list[Call] = []
@@ -94,8 +94,8 @@ def check_stages(graph: Graph) -> None:
     for call in graph.calls:
         if call.stage is None:
             raise ValueError(
-                f"the call of layer {call.operation.name!r} is in no PipelineStage, but others "
-                "are: in a pipeline every call but the inputs must be in one"
+                f"the call of layer {call.operation.name!r} is in no PipelineStage, but other "
+                "calls are: put every call except the inputs in one"
             )
     made_in = {key: call.stage or 0 for call in graph.calls for key in call.outputs}
     for call in graph.calls:
@@ -118,8 +118,8 @@ def check_shared_weights(graph: Graph, devices: Sequence[int]) -> None:
             here, there = devices[call.stage or 0], devices[other.stage or 0]
             if here != there:
                 raise ValueError(
-                    f"layer {call.operation.name!r} is in stage {call.stage}, on IPU {here}, and "
-                    f"its weights are used in stage {other.stage}, on IPU {there}: give both "
+                    f"layer {call.operation.name!r} is in stage {call.stage} on IPU {here}, and "
+                    f"its weights are used in stage {other.stage} on IPU {there}. Give both "
                     "stages one IPU in device_mapping, or use two layers"
                 )
 
@@ -199,9 +199,9 @@ def _in_one_stage(whole: Call, inside: Graph) -> Call:
 def _cannot_be_cut(call: Call) -> UnsupportedError:
     """Return the error for a model in several stages that must run as a whole."""
     return UnsupportedError(
-        f"the model {call.operation.name!r} is in several pipeline stages, but its layers cannot "
-        "be run one by one, because of its masks, arguments or call: put it into one stage, or "
-        "its layers into the model around it"
+        f"the model {call.operation.name!r} is in several pipeline stages, but its masks, "
+        "arguments or own call keep its layers from running one by one. Put it in one stage, or "
+        "its layers into the outer model"
     )
 
 

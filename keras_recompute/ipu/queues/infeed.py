@@ -86,7 +86,7 @@ class IPUInfeedQueue:
     def _require_alive(self) -> None:
         """Raise ValueError if the queue was deleted."""
         if self._deleted:
-            raise ValueError("the infeed queue has been deleted: make a new one")
+            raise ValueError("the infeed queue has been deleted: create a new one")
 
 
 class IPUIterator:
@@ -96,7 +96,9 @@ class IPUIterator:
         self, dataset: tf.data.Dataset | None = None, infeed_queue: IPUInfeedQueue | None = None
     ) -> None:
         if (dataset is None) == (infeed_queue is None):
-            raise ValueError("IPUIterator needs a dataset or an infeed_queue, one of the two")
+            raise ValueError(
+                "IPUIterator needs either a dataset or an infeed_queue: give one of the two"
+            )
         self._queue = infeed_queue if infeed_queue is not None else IPUInfeedQueue(dataset)
         if infeed_queue is None:
             _ = self._queue.initializer

@@ -69,7 +69,8 @@ class IPUOutfeedQueue:
                 tf.nest.assert_same_structure(self._structure, template)
             except (TypeError, ValueError) as error:
                 raise ValueError(
-                    f"the outfeed queue holds {self._structure!r}, and cannot take {template!r}"
+                    f"the outfeed queue holds {self._structure!r} and cannot take {template!r}: "
+                    "enqueue one structure only"
                 ) from error
         self._structure = template
         if tf.executing_eagerly():
@@ -88,7 +89,7 @@ class IPUOutfeedQueue:
         self._require_alive()
         if self._structure is None:
             raise ValueError(
-                "the outfeed queue has had nothing enqueued: call enqueue in the program first"
+                "nothing has been enqueued in the outfeed queue: call enqueue in the program first"
             )
         taken, self._store = self._store, []
         if not taken:
@@ -124,4 +125,4 @@ class IPUOutfeedQueue:
     def _require_alive(self) -> None:
         """Raise ValueError if the queue was deleted."""
         if self._deleted:
-            raise ValueError("the outfeed queue has been deleted: make a new one")
+            raise ValueError("the outfeed queue has been deleted: create a new one")

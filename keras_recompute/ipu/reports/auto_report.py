@@ -45,8 +45,8 @@ class AutoReport:
         runs = options.get("autoReport.executionProfileProgramRunCount", _RUNS_REPORTED)
         if not isinstance(runs, str) or not runs.isdigit():
             raise ValueError(
-                f"autoReport.executionProfileProgramRunCount is {runs!r}: a whole number as a "
-                "string was expected"
+                f"autoReport.executionProfileProgramRunCount is {runs!r}: give a whole number as "
+                "a string"
             )
         return cls(
             graph=graph,
@@ -68,11 +68,11 @@ def _environment() -> dict[str, Any]:
     try:
         options = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{VARIABLE}={text!r:.200} is no JSON: {error}") from error
+        raise ValueError(f"{VARIABLE}={text!r:.200} is not JSON: {error}") from error
     if not isinstance(options, dict) or not all(
         isinstance(value, str) for value in options.values()
     ):
-        raise ValueError(f"{VARIABLE}={text!r}: an object with strings for values was expected")
+        raise ValueError(f"{VARIABLE}={text!r}: give a JSON object with strings as values")
     return options
 
 
@@ -82,5 +82,5 @@ def _switch(options: dict[str, Any], name: str, otherwise: bool) -> bool:
     if value is None:
         return otherwise
     if value not in ("true", "false"):
-        raise ValueError(f"{name} is {value!r}: 'true' or 'false' was expected")
+        raise ValueError(f"{name} is {value!r}: give 'true' or 'false'")
     return bool(value == "true")

@@ -22,7 +22,7 @@ def encode(value: Any) -> bytes:
     if isinstance(value, dict):
         pairs = [encode(key) + encode(inside) for key, inside in value.items()]
         return _head(5, len(value)) + b"".join(pairs)
-    raise TypeError(f"{value!r} of type {type(value).__name__} is not written as CBOR here")
+    raise TypeError(f"{value!r} of type {type(value).__name__} cannot be written as CBOR here")
 
 
 def _head(major: int, number: int) -> bytes:

@@ -75,8 +75,8 @@ def read_folder(path: PathLike) -> tuple[TileEstimate, list[dict[str, Any]]]:
     pop = Path(path, POP_NAME) if Path(path).is_dir() else Path(path)
     if pop.exists() and not is_profile_pop(pop):
         raise ReportError(
-            f"{str(pop)!r} was not written by keras_recompute.ipu: the Poplar SDK's own pva may "
-            "read it"
+            f"{str(pop)!r} was not written by keras_recompute.ipu: open it with the Poplar SDK's "
+            "own pva"
         )
     profile: Profile = read_profile_pop(pop)
     details = pop.parent / DETAILS_NAME

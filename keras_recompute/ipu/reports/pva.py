@@ -167,5 +167,5 @@ def _index(number: int, count: int, what: str) -> int:
     """Return ``number``; raise IndexError unless it is below ``count``."""
     # Python would count a negative number from the end.
     if not 0 <= number < count:
-        raise IndexError(f"there is no {what} {number}: they are numbered from 0 to {count - 1}")
+        raise IndexError(f"there is no {what} {number}: give a number from 0 to {count - 1}")
     return number

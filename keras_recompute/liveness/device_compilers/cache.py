@@ -45,7 +45,7 @@ def find_entry(key: str) -> tuple[bytes, dict[str, Any]] | None:
         answer = json.loads((entry / _ANSWER).read_bytes())
         program = (entry / _PROGRAM).read_bytes()
         if hashlib.sha256(program).hexdigest() != answer.pop(_SUM):
-            raise ValueError("the program is not the one that was stored")
+            raise ValueError("it holds another program")
     except (OSError, ValueError, KeyError, AttributeError):
         shutil.rmtree(entry, ignore_errors=True)
         return None

@@ -159,6 +159,6 @@ def find_device(name: str) -> Device:
         nearest = difflib.get_close_matches(str(name).lower(), _DEVICES, n=1)
         meant = f" (did you mean {nearest[0]!r}?)" if nearest else ""
         raise InvalidArgumentError(
-            f"there is no device {name!r}{meant}; there are {', '.join(_DEVICES)}"
+            f"there is no device {name!r}{meant}: give one of {', '.join(_DEVICES)}"
         )
     return found

@@ -72,8 +72,8 @@ def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> Com
     if "jaxlib" not in versions or len(versions) < 3:
         where = f" for {python}" if os.environ.get(PYTHON) else ""
         raise DeviceError(
-            f"to compile for {device.title} its compiler is needed, which JAX's packages "
-            f"bring{where}: {_INSTALL}, or name an interpreter that has them in {PYTHON}"
+            f"compiling for {device.title} needs its compiler, which JAX's packages bring{where}. "
+            f"{_INSTALL}, or set {PYTHON} to a Python that has them"
         )
     request = request_for(device)
     # The worker's code is part of the key, since a change of it may change the program.
@@ -86,7 +86,7 @@ def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> Com
             found = _ask(python, request, module, device, timeout_seconds)
         except OSError as error:  # such as a full disk
             raise DeviceError(
-                f"the compiler for {device.title} could not be asked: {error}"
+                f"the compiler for {device.title} could not be started: {error}"
             ) from error
         cache.store(key, *found)
     program, answer = found
@@ -147,8 +147,8 @@ def _ask(
             worker.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
             raise DeviceError(
-                f"compiling for {device.title} took longer than {timeout_seconds:g} s: give it "
-                "more time (timeout_seconds=), or a smaller program"
+                f"compiling for {device.title} took longer than {timeout_seconds:g} s: raise "
+                "timeout_seconds=, or take a smaller program"
             ) from None
         finally:
             worker.kill()  # before its input is closed, by which it would remove the folder
@@ -165,7 +165,7 @@ def _ask(
                 else f"ended with {worker.returncode}"
             )
             raise DeviceError(
-                f"the compiler for {device.title} {how} (out of memory, perhaps): "
+                f"the compiler for {device.title} {how}, perhaps for lack of memory: "
                 f"{said[-1] if said else 'it said nothing'}"
             ) from None
         if "error" in answer:
@@ -193,15 +193,15 @@ def _refusal(device: Device, answer: Mapping[str, Any]) -> DeviceError:
     short = next(filter(None, (pattern.search(message) for pattern in _SHORT)), None)
     if answer["error"] == "missing":
         return DeviceError(
-            f"the compiler for {device.title} cannot be loaded ({message}): {_INSTALL}"
+            f"the compiler for {device.title} cannot be loaded ({message}). {_INSTALL}"
         )
     if short and "RESOURCE_EXHAUSTED" in message:
         needed, has = (
             parse_bytes(f"{size}iB" if size[-1] in "KMGT" else size) for size in short.groups()
         )
         return DoesNotFitError(
-            f"the program needs at least {format_bytes(needed)} of the {format_bytes(has)} that "
-            f"{device.title} has for it: use more checkpoints or a smaller batch",
+            f"the program needs at least {format_bytes(needed)}, and {device.title} has "
+            f"{format_bytes(has)}: use more checkpoints or a smaller batch",
             needed_bytes=needed,
         )
     return DeviceError(f"the compiler for {device.title} refused the program: {message:.600}")
@@ -232,7 +232,8 @@ def versions_of(python: str, backend: str) -> dict[str, str]:
         return dict(json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise DeviceError(
-            f"{PYTHON}={python} is no interpreter that can be asked for its packages: {error}"
+            f"{PYTHON}={python} cannot be asked for its packages: {error}. Name a Python "
+            "interpreter"
         ) from error
 
 

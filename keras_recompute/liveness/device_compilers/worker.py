@@ -91,8 +91,8 @@ def _compile(request: dict) -> dict:
         if len(programs) != 1:
             free = shutil.disk_usage(request["folder"]).free
             raise OSError(
-                f"the compiler wrote {len(programs)} programs into {dump}, whose disk has {free:,} "
-                "bytes left"
+                f"the compiler wrote {len(programs)} programs to {dump} instead of one; its disk "
+                f"has {free:,} free bytes"
             )
         os.replace(programs[0], os.path.join(request["folder"], "program.hlo_proto.pb"))
     finally:

@@ -109,8 +109,8 @@ def _check(steps: int, slots: int) -> None:
     check_count("slots", slots, at_least=0)
     if not slots and steps > 1:
         raise InvalidArgumentError(
-            f"slots is 0 for {steps} steps: a step can only be replayed from a stored state, so "
-            "give at least one slot"
+            f"slots is 0 for {steps} steps: replay starts from a stored state, so give at least "
+            "one slot"
         )
 
 

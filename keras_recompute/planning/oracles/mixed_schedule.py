@@ -69,7 +69,8 @@ def mixed_actions(chain: Chain, *, budget_bytes: int) -> Iterator[Action]:
     check_budget(budget_bytes)
     if not chain.is_homogeneous:
         raise InvalidArgumentError(
-            "the steps of the chain are unequal: mixed_plan is for equal steps, so use optimal_plan"
+            "the steps of the chain differ in size, and mixed_plan needs equal steps: use "
+            "optimal_plan"
         )
     steps, state, activation = len(chain), chain.state_bytes[0], chain.activation_bytes[0]
     # The peak is always reached while the last step of a kept row runs, so the working bytes come
