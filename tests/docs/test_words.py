@@ -195,3 +195,33 @@ def test_every_experiment_is_noted_in_full():
         for part in ("Expected", "Result", "Machine", "Decision"):
             noted = re.findall(rf"^\* \*\*{part}\*\*: ", text, re.MULTILINE)
             assert len(noted) == len(questions), (file.name, part)
+
+
+def code_spans(text: str) -> list[str]:
+    """Return what stands between backticks in the prose of a document."""
+    return re.findall(r"`([^`\n]+)`", prose(text))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*sorted((ROOT / "benchmarks" / "notes").glob("*.md")), ROOT / "ARCHITECTURE.md"],
+    ids=lambda path: path.name,
+)
+def test_files_that_documents_name_exist(path):
+    """In full, or below the package, or by a name that one file there has."""
+    package = ROOT / "keras_recompute"
+    known = {file.relative_to(package).as_posix() for file in package.rglob("*.py")}
+    known |= {name.rpartition("/")[2] for name in known}
+    named = {span for span in code_spans(path.read_text()) if re.fullmatch(r"[\w/]+\.py", span)}
+    assert [name for name in named if name not in known and not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["passes", "devices"])
+def test_passes_that_notes_measure_exist(name):
+    from keras_recompute.engine.passes import PASSES
+
+    text = (ROOT / "benchmarks" / "notes" / f"{name}.md").read_text()
+    (table,) = re.findall(r"^\| without .*\n(?:\|.*\n)+", text, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    assert rows
+    assert set(rows) - set(PASSES) == set()
