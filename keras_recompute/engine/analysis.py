@@ -54,12 +54,12 @@ def analyze(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     paths = treedef.paths(parameters)
     if all(dy is None for dy in part.joint.output_gradients):
         types = ", ".join(sorted({t.dtype.name for t in trace.outputs}))
-        raise InvalidArgumentError(f"{name!r} returns {types} only, which has no gradient: return a floating-point tensor")
+        raise InvalidArgumentError(f"{name!r} returns only {types}, which have no gradient: return a floating-point tensor")
     if all(g is None for g in part.joint.gradients):
-        inputs = ", ".join(f"{path} is {t.dtype.name}" for path, t in zip(paths, tensors)) or "it is given no tensor"
+        inputs = ", ".join(f"{path} is {t.dtype.name}" for path, t in zip(paths, tensors)) or "it takes no tensor"
         raise InvalidArgumentError(
-            f"{name!r} has no input with a gradient: {inputs}, and it reads no variable. Integers have no gradient, and "
-            f"Python numbers are part of the program: pass a floating-point tensor, such as tf.constant(3.0)."
+            f"{name!r} has no input with a gradient: {inputs}, and it reads no variable. Integers and Python "
+            f"numbers have none: pass a floating-point tensor, such as tf.constant(3.0)."
         )
     names = (*paths, *(getattr(v, "path", None) or v.name.split(":")[0] for v in trace.variables))
     return Analysis(part, name, (*names, *(t.name if hasattr(t, "graph") else "" for t in trace.captures)))

@@ -63,7 +63,7 @@ def checkpoint_name(value: tf.Tensor, name: str) -> tf.Tensor:
         return tf.identity(value, name=f"{_NAMED}.{written}.{_END_OF_NAME}")
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"checkpoint_name(value, {name!r}): only a tensor can be marked, no {type(value).__name__}: mark each tensor in it"
+            f"checkpoint_name(value, {name!r}): a {type(value).__name__} cannot be marked. Mark each tensor in it"
         ) from error
 
 

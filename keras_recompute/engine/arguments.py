@@ -123,9 +123,10 @@ class Arguments:
 
     def _writes_into(self, arrays: Sequence[str]) -> InvalidArgumentError:
         return InvalidArgumentError(
-            f"{self._function!r} writes into a NumPy array that it is given ({', '.join(arrays)}): in a checkpointed function "
-            f"that is a tensor, which cannot be written. Return what is to be in it, as of tf.tensor_scatter_nd_update or "
-            f"tf.where, and put it into the array outside."
+            f"{self._function!r} writes into a NumPy array that it is given ({', '.join(arrays)}), "
+            "which is a tensor in a checkpointed function and cannot be written. Return the new "
+            "values, such as those of tf.tensor_scatter_nd_update or tf.where, and write the array "
+            "outside."
         )
 
     def _refuse_bodies(self, now: dict[int, Contents]) -> None:
@@ -140,9 +141,10 @@ class Arguments:
             for step in (*stays, *gone):
                 path = self._given.treedef.container_paths(self._parameters)[number]
                 raise InvalidArgumentError(
-                    f"{self._function!r} changes its argument {path + step} inside a branch or a loop that depends on a "
-                    f"tensor, or a tf.function: Python runs that once, whether it is taken or not. Return the value from "
-                    f"the branch, as with tf.cond or tf.where, and put it into the argument behind it, or return it."
+                    f"{self._function!r} changes its argument {path + step} inside a branch or "
+                    "a loop on a tensor, or a tf.function: Python runs that once, whether it is "
+                    "taken or not. Return the new value from there, as with tf.cond or tf.where. "
+                    "Then change the argument, or return the value."
                 )
 
     def _refuse_states(self) -> None:
@@ -150,9 +152,10 @@ class Arguments:
             if _state(leaf) != state:
                 path = self._given.treedef.leaf_paths(self._parameters)[number]
                 raise InvalidArgumentError(
-                    f"{self._function!r} changes its argument {path}, a {type(leaf).__name__}: Python runs a checkpointed "
-                    f"function once for each signature, so that would happen now and not at later calls. Do it outside and "
-                    f"give what comes of it as a tensor, or return it."
+                    f"{self._function!r} changes its argument {path}, a {type(leaf).__name__}, "
+                    "and later calls would not, because Python runs a checkpointed function once "
+                    "per signature. Change it outside and pass the result as a tensor, or return "
+                    "it."
                 )
 
 

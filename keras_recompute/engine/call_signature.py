@@ -287,7 +287,7 @@ def _as_tensor(leaf: Any) -> tf.Tensor:
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"a checkpointed function returned a NumPy array of {leaf.dtype}, {leaf!r:.60}, which "
-            f"no tensor can hold: return its elements as a list or a tuple"
+            "no tensor can hold: return its elements as a list or a tuple"
         ) from error
 
 
@@ -309,28 +309,31 @@ def check_arguments(given: FlatCall, *, function: str, parameters: Callable[[], 
         if isinstance(slot.value, keras.KerasTensor):
             raise InvalidArgumentError(
                 f"{function!r} was called with the symbolic Keras tensor {slot.value.name!r} as "
-                f"{given.treedef.leaf_paths(parameters())[number]}: a checkpointed function works on values. In a functional "
-                f"model put a RecomputationCheckpoint layer behind the layers and build it as a keras_recompute.Model."
+                f"{given.treedef.leaf_paths(parameters())[number]}, but a checkpointed function "
+                "needs values. In a functional model put a RecomputationCheckpoint layer after "
+                "the layers, and build it as a keras_recompute.Model."
             )
         if isinstance(slot.value, (np.ndarray, np.generic)) and not isinstance(slot.value, np.bool_):
             raise InvalidArgumentError(
-                f"{function!r} was called with {slot.value!r:.60}, a NumPy array of {slot.value.dtype}, as "
-                f"{given.treedef.leaf_paths(parameters())[number]}: no tensor can hold it. Hand its "
-                f"elements over as a list or a tuple."
+                f"{function!r} was called with {slot.value!r:.60}, a NumPy array of "
+                f"{slot.value.dtype}, as {given.treedef.leaf_paths(parameters())[number]}, and no "
+                "tensor can hold it. Pass its elements as a list or a tuple."
             )
         if isinstance(slot.value, Iterator) and not isinstance(slot.value, io.IOBase):
             path = given.treedef.leaf_paths(parameters())[number]
             raise InvalidArgumentError(
-                f"{function!r} was called with a {type(slot.value).__name__} as {path}: Python runs a checkpointed function "
-                f"once for each signature, so that it would take from it now and not at later calls. Give the values that it "
-                f"is to take, such as next({path}) or list({path})."
+                f"{function!r} was called with a {type(slot.value).__name__} as {path}: it would "
+                "take values from it now and not at later calls, because Python runs a "
+                f"checkpointed function once per signature. Pass the values, such as next({path}) "
+                f"or list({path})."
             )
     for number, tensor in enumerate(given.tensors):
         if not is_known_here(tensor):
             raise InvalidArgumentError(
-                f"{function!r} was called with {tensor.name!r} as {given.treedef.paths(parameters())[number]}: a tensor of "
-                f"another graph, whose value is not known here. Call it where that tensor is made, or return the tensor from "
-                f"its tf.function first."
+                f"{function!r} was called with {tensor.name!r} as "
+                f"{given.treedef.paths(parameters())[number]}, a tensor of another graph, whose "
+                "value is not known here. Call it where that tensor is made, or return the "
+                "tensor from its tf.function first."
             )
 
 

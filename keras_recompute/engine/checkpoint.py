@@ -87,7 +87,7 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
     if fn is None:
         return functools.partial(checkpoint, policy=policy)
     if not callable(fn):
-        raise InvalidArgumentError(f"checkpoint({fn!r}): a function or another callable was expected")
+        raise InvalidArgumentError(f"checkpoint({fn!r}): this cannot be called. Give a function, a layer or another callable")
     return Checkpointed(fn, save_nothing if policy is None else policy)
 
 
@@ -210,20 +210,20 @@ class Checkpointed:
             if "singleton tf.Variable" not in str(error):
                 raise
             raise InvalidArgumentError(
-                f"{name!r} makes a variable, or a layer that has some, each time it is run: none of them would be "
-                f"trained. Make it once, outside of the function, and hold on to it."
+                f"{name!r} creates a variable, or a layer that has some, each time it runs, so "
+                "they would not be trained. Create it once, outside of the function."
             ) from error
         surroundings[0].check(traced.graph, name=name)
         strangers = [t.name for t in traced.captures if not is_known_here(t)]
         if strangers:
             raise InvalidArgumentError(
-                f"{name!r} uses {strangers[0]!r}, a tensor of another graph that it was not given: pass the tensor as an "
-                f"argument, and keep none from one tf.function to the next"
+                f"{name!r} uses {strangers[0]!r}, a tensor of another graph that is not an "
+                "argument. Pass it as an argument, and keep no tensors from one tf.function to "
+                "the next"
             )
         if len(traced.outputs) == losses.count + updates.count:
             raise InvalidArgumentError(
-                f"{name!r} returned {results[0].unflatten([], given)!r}, which has no tensor: a checkpointed "
-                f"function must return at least one"
+                f"{name!r} returned {results[0].unflatten([], given)!r}, which has no tensor: return at least one"
             )
         check_names(self.policy, traced, name)
         uses = callee_uses(callee, given)

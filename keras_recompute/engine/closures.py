@@ -127,9 +127,9 @@ class Callee:
                 f"the {type(found).__name__} {found!r:.60}" if static_key(found) != IdentityKey(found) else type(found).__name__
             )
             warn_user(
-                f"{name!r} is made anew and was traced {_OFTEN + 1} times for calls of one kind, because what it captures as "
-                f"{others[0]!r} is another each time (now {what}). Make that, or the function, once and hold on to it; give "
-                f"what changes as an argument, and numbers as tensors."
+                f"{name!r} is created again for each call and was traced {_OFTEN + 1} times, "
+                f"because its captured {others[0]!r} differs each time (now {what}). Create that, "
+                "or the function, once. Pass what changes as an argument, and numbers as tensors."
             )
 
 

@@ -176,8 +176,8 @@ def _make_mapping(kind: type, names: Any, children: Sequence[Any]) -> Any:
         return kind(dict(zip(names[0], children)))
     except TypeError as error:
         raise InvalidArgumentError(
-            f"a {kind.__name__} cannot be made from a dict, as a mapping must be that a checkpointed "
-            f"function takes or returns: give a dict"
+            f"a {kind.__name__} cannot be made from a dict, and a checkpointed function can take and "
+            "return only mappings that can: use a dict"
         ) from error
 
 

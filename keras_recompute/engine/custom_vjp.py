@@ -268,9 +268,9 @@ def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
     """Raise ForwardModeError if a ``tf.autodiff.ForwardAccumulator`` watches one of ``inputs``."""
     if has_tangents(inputs):
         raise ForwardModeError(
-            f"forward-mode differentiation (tf.autodiff.ForwardAccumulator) of the checkpointed {name!r} is not supported: "
-            f"a checkpoint says what to keep for a backward pass, and forward mode has none. Call the function itself, "
-            f"available as __wrapped__."
+            "forward-mode differentiation (tf.autodiff.ForwardAccumulator) of the checkpointed "
+            f"{name!r} is not supported: it has no backward pass to keep values for. Call the "
+            "plain function, which is its __wrapped__."
         )
 
 
@@ -285,9 +285,10 @@ def _register(name: str, graph: Any, gradient: Gradient) -> None:
         # There is no operation while a SavedModel is written: the gradient is traced to be stored.
         if here is None or (operation is not None and operation.graph is not here):
             raise InvalidProgramError(
-                f"{operation and operation.name!r} was copied out of the graph in which its gradient is known. Differentiate "
-                f"where the checkpointed function was called, before the graph is copied, or save it with its gradients "
-                f"(tf.saved_model.SaveOptions(experimental_custom_gradients=True), which is the default)."
+                f"{operation and operation.name!r} was copied out of the graph that knows its "
+                "gradient. Differentiate before the graph is copied, or save it with its "
+                "gradients (tf.saved_model.SaveOptions(experimental_custom_gradients=True), the "
+                "default)."
             )
         return getattr(here, _ATTRIBUTE)[name](*output_gradients)
 

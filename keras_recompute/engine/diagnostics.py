@@ -28,9 +28,9 @@ def check_names(policy: Policy, trace: Trace, function: str) -> None:
     if unknown:
         known = f"it marks {', '.join(map(repr, sorted(marked)))}" if marked else "it marks no value at all"
         raise InvalidArgumentError(
-            f"policy {policy!r} speaks of {', '.join(map(repr, sorted(unknown)))}, but {function!r} marks no such value: "
-            f"{known}. Mark values with checkpoint_name(x, name); marks inside a tf.while_loop or tf.cond do not count, "
-            f"because a loop or a branch is recomputed as a whole."
+            f"policy {policy!r} names {', '.join(map(repr, sorted(unknown)))}, but {function!r} "
+            f"marks no such value: {known}. Mark values with checkpoint_name(x, name). Marks "
+            "inside a tf.while_loop or tf.cond do not count, because it is recomputed as a whole."
         )
 
 
@@ -41,16 +41,16 @@ def advise(part: Partition, policy: Policy, function: str) -> None:
     plain = partition(part.joint, save_everything)
     if not saves_memory(part, plain):
         warn_user(
-            f"the checkpoint of {function!r} saves no memory: its gradient needs "
-            + ("no intermediate value anyway" if not plain.saved else "what the policy saves, and nothing else")
+            f"the checkpoint of {function!r} saves no memory: its gradient reads "
+            + ("no intermediate value" if not plain.saved else "only what the policy saves")
         )
         return
     matches_by_design = isinstance(policy, (SaveNothing, SaveReplaySources))
     nothing = partition(part.joint, SaveNothing())
     if not matches_by_design and set(_refs(part)) == set(_refs(nothing)):
         warn_user(
-            f"policy {policy!r} matches nothing that the gradient of {function!r} reads: all of it is recomputed, as "
-            f"without a policy. Values that could be saved: {_list(plain)}"
+            f"policy {policy!r} matches no value that the gradient of {function!r} reads, so all "
+            f"of it is recomputed, as without a policy. Values that could be saved: {_list(plain)}"
         )
 
 
@@ -73,8 +73,8 @@ def _refs(part: Partition) -> list[object]:
 def warn_vectorized(what: str) -> None:
     """Warn that ``what`` is called as it is (see ``custom_vjp.in_vectorized_map``)."""
     warn_user(
-        f"{what} saves no memory in the body of a vectorised map, where it is called as it is: TensorFlow writes the body once "
-        f"more for all elements, with its own gradients. Put tf.vectorized_map inside of what is checkpointed"
+        f"{what} saves no memory in the body of a tf.vectorized_map, which differentiates the "
+        "body by itself. Put the tf.vectorized_map inside the checkpointed function"
     )
 
 
@@ -91,8 +91,9 @@ def advise_placement(part: Partition, function: str) -> None:
     """
     trace = part.joint.trace
     advice = (
-        "is the last section: back-propagation starts there, so what it recomputes is back in memory before anything else "
-        "is freed. It costs time and saves no memory at the peak. Checkpoint what comes before it instead."
+        "is the last section: back-propagation starts there, so it is recomputed before anything "
+        "else is freed. It costs time and saves no memory at the peak. Checkpoint the layers "
+        "before it instead."
     )
     is_loss = len(trace.outputs) == 1 and trace.outputs[0].shape.rank == 0
     if is_loss and not part.saved and part.replayed:

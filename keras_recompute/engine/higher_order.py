@@ -141,8 +141,8 @@ def _derivative(part: Partition) -> Partition:
     if higher.saved:
         impure = higher.saved[0].op
         raise UnsupportedError(
-            f"a derivative of the backward pass needs the result of {impure.name!r} ({impure.type}), which may "
-            f"not be run a second time and was not kept by the first pass. Mark it with checkpoint_name and save that "
-            f"name, or take it as an argument."
+            f"a derivative of the backward pass needs the result of {impure.name!r} "
+            f"({impure.type}), which may not run twice and was not saved. Mark it with "
+            "checkpoint_name and save that name, or pass it as an argument."
         )
     return higher

@@ -147,10 +147,10 @@ def _warn_of_dense_gradients(
         if not any(is_handed_on_to(made_dense, each) for each in read_as):
             continue
         warn_user(
-            f"the gradient of {variable.name!r} is one dense tensor, where without recomputation it is "
-            f"tf.IndexedSlices: a branch of tf.cond or tf.switch_case looks up rows of it. Adam and "
-            f"some other optimizers make something else of that. Look up the rows in front of the "
-            f"branch, or leave the branch out of what is recomputed"
+            f"the gradient of {variable.name!r} is dense, and tf.IndexedSlices without "
+            "recomputation, because a branch of tf.cond or tf.switch_case looks up rows of it. "
+            "Adam and some other optimizers treat the two differently. Look up the rows before "
+            "the branch, or do not recompute the branch"
         )
 
 

@@ -30,10 +30,10 @@ class LeakedTensor:
 
     def __init__(self, tensor: tf.Tensor, *, owner: str, attribute: str, name: str) -> None:
         self._message = (
-            f"{owner!r} left the tensor {tensor.name!r}, {tensor.dtype.name}{tensor.shape}, in its attribute {attribute!r}, "
-            f"but {name!r} is recomputed: its operations run as one program, outside of which the tensor has no value. Return "
-            f"it from the layer's call and hand it on as an output, assign its value there to a variable of the layer, or "
-            f"recompute other layers."
+            f"{owner!r} stored the tensor {tensor.name!r}, {tensor.dtype.name}{tensor.shape}, in "
+            f"its attribute {attribute!r}. {name!r} is recomputed, and outside of it the tensor "
+            "has no value. Return it from the layer's call, assign it to a variable of the "
+            "layer, or recompute other layers."
         )
 
     def __getattr__(self, name: str) -> Any:

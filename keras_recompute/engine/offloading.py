@@ -40,7 +40,7 @@ def _can_move(target: Target) -> bool:
     reason = (
         "a program that XLA compiles has one memory (call it without jit_compile to offload)"
         if target.has_one_memory
-        else "this machine has no other device than the host"
+        else "this machine has no device other than the host"
     )
-    warnings.warn(f"values to be offloaded are kept where they are: {reason}", RecomputeWarning, stacklevel=2)
+    warnings.warn(f"values are saved where they are instead of offloaded: {reason}", RecomputeWarning, stacklevel=2)
     return False

@@ -213,13 +213,14 @@ def save_and_offload_names(*, save: tuple[str, ...] = (), offload: tuple[str, ..
     for parameter, names in (("save", save), ("offload", offload)):
         if isinstance(names, str):
             raise InvalidArgumentError(
-                f"save_and_offload_names({parameter}={names!r}): give names in a tuple, {parameter}=({names!r},)"
+                f"save_and_offload_names({parameter}={names!r}): a string is not a tuple of "
+                f"names. Give {parameter}=({names!r},)"
             )
     policy = SaveNames(_checked("save_and_offload_names", save), _checked("save_and_offload_names", offload))
     both = policy.names & policy.offloaded
     if both:
         raise InvalidArgumentError(
-            f"save_and_offload_names: {', '.join(map(repr, sorted(both)))} is to be saved and offloaded: give each name once"
+            f"save_and_offload_names: {', '.join(map(repr, sorted(both)))} is named in both save and offload. Name it once"
         )
     return policy
 
@@ -228,7 +229,9 @@ def _checked(function: str, names: Iterable[str]) -> frozenset[str]:
     """Return ``names`` as a set. Raises InvalidArgumentError for what is no name."""
     for name in names:
         if not isinstance(name, str) or not name:
-            raise InvalidArgumentError(f"{function}: {name!r} is no name: give strings that checkpoint_name marks values with")
+            raise InvalidArgumentError(
+                f"{function}: {name!r} is not a name. Give strings that checkpoint_name marks values with"
+            )
     return frozenset(names)
 
 
@@ -246,7 +249,7 @@ def either(first: Policy, second: Policy) -> Policy:
     for policy in (first, second):
         if not callable(policy):
             raise InvalidArgumentError(
-                f"either({first!r}, {second!r}): {policy!r} is not a policy: give two of keras_recompute.policies, or callables"
+                f"either({first!r}, {second!r}): {policy!r} is not a policy. Give two of keras_recompute.policies, or callables"
             )
     return Either(frozenset([first, second]))
 

@@ -70,7 +70,7 @@ class GraphProgram:
             for tensor in self.inputs_of(operation):
                 if tensor.ref() not in bound:
                     raise InvalidProgramError(
-                        f"operation {operation.name!r} reads {tensor.name!r} before any operation or input has made it"
+                        f"operation {operation.name!r} reads {tensor.name!r} before an operation or input has made it"
                     )
             for tensor in operation.outputs:
                 # Where an output of an operation is given from outside, readers take the given value.
@@ -79,7 +79,7 @@ class GraphProgram:
                 bound.setdefault(tensor.ref(), operation.name)
         for tensor in self.outputs:
             if tensor.ref() not in bound:
-                raise InvalidProgramError(f"the output {tensor.name!r} is made by no operation of the program")
+                raise InvalidProgramError(f"no operation of the program makes its output {tensor.name!r}")
         return self
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:

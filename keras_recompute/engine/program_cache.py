@@ -59,8 +59,9 @@ class ProgramCache:
         if len(self._programs) > LIMIT:
             self._programs.popitem(last=False)
             warn_user(
-                f"{name!r} has been called in more than {LIMIT} ways and is traced again for each: every shape and every "
-                f"Python number makes a program of its own. Pass numbers that change as tensors, and pad to fewer shapes."
+                f"{name!r} has been called in more than {LIMIT} ways, and each new shape or "
+                "Python number is traced again. Pass numbers that change as tensors, and pad to "
+                "fewer shapes."
             )
         return program
 

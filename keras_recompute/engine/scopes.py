@@ -69,8 +69,8 @@ def _scope(marker: str, called: str) -> Iterator[None]:
     if not is_traced():
         where = "in eager code" if tf.executing_eagerly() else "in a function or loop body that is not itself checkpointed"
         warnings.warn(
-            f"{called}() has no effect {where}: nothing there decides what is kept. Use it inside the function that you "
-            f"give to checkpoint(fn, policy=save_everything), or in a layer of a keras_recompute.Model.",
+            f"{called}() has no effect {where}. Use it inside the function that you give to "
+            "checkpoint(fn, policy=save_everything), or in a layer of a keras_recompute.Model.",
             RecomputeWarning,
             stacklevel=5,  # this generator, the two context managers around it, the public one
         )

@@ -43,13 +43,15 @@ class ClosureSnapshot:
             for leaf in tf.nest.flatten(list(value) if isinstance(value, set) else value):
                 if isinstance(leaf, tf.Tensor) and not is_eager(leaf) and leaf.graph is graph:
                     raise InvalidArgumentError(
-                        f"{name!r} leaves the tensor {leaf.name!r} behind in {variable!r}: it has no value outside of "
-                        f"{name!r}, whose operations run as one program. Return it."
+                        f"{name!r} stores the tensor {leaf.name!r} in {variable!r}, and it has no "
+                        f"value outside of {name!r}, whose operations run as one program. Return "
+                        "it."
                     )
             what = "sets" if value is not before else f"changes the {type(value).__name__}"
             warn_user(
-                f"{name!r} {what} {variable!r}: Python runs a checkpointed function once for each signature, not at each "
-                f"call, so this happened now and will not happen again. Return the value, or keep it in a tf.Variable."
+                f"{name!r} {what} {variable!r}: this happened now and will not happen at later "
+                "calls, because Python runs a checkpointed function once per signature. Return "
+                "the value, or keep it in a tf.Variable."
             )
 
     def _held(self) -> Iterable[tuple[str, Any]]:

@@ -63,7 +63,7 @@ class CaptureByValue:
         if node.op in PASSING_ON:
             _set_types(node, "T", given)
             return dict(given)
-        raise InvalidProgramError(f"{node.name!r} ({node.op}) reads a variable in a way that has no counterpart on its value")
+        raise InvalidProgramError(f"{node.name!r} ({node.op}) reads a variable in a way that cannot be read from its value")
 
     def _calling(self, node: Any, given: Values) -> dict[int, tf.TensorSpec]:
         attributes = [attr for attr in node.attr.values() if attr.HasField("func") or attr.list.func]

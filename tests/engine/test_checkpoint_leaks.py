@@ -62,7 +62,7 @@ def test_a_wrapper_per_call_finds_the_programs_of_its_function():
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:.*is made anew")
+@pytest.mark.filterwarnings("ignore:.*is created again")
 def test_functions_that_come_and_go():
     """A closure per call over a variable of its own: each is traced, and goes with the variable and its graphs."""
 

@@ -191,8 +191,8 @@ def over_a_layer(_):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda n: lambda x: tf.sin(tf.sin(x)) * n, "captures as 'n' is another each time \\(now the int 8\\)"),
-        (over_a_layer, "captures as 'layer' is another each time \\(now Rescaling\\)"),
+        (lambda n: lambda x: tf.sin(tf.sin(x)) * n, "captured 'n' differs each time \\(now the int 8\\)"),
+        (over_a_layer, "captured 'layer' differs each time \\(now Rescaling\\)"),
     ],
     ids=["number", "layer"],
 )

@@ -12,7 +12,7 @@ import keras_recompute as kr
 from .engine_vs_plain import numbers
 
 # Of a policy that asks for the extremum alone, which is not saved then.
-pytestmark = pytest.mark.filterwarnings("ignore:policy .* matches nothing:keras_recompute.errors.RecomputeWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:policy .* matches no value:keras_recompute.errors.RecomputeWarning")
 IMAGE, KERNEL, LAST = numbers(4, 16, 16, 8), numbers(3, 3, 8, 16, seed=1) / 4, numbers(16, 4, seed=2)
 
 

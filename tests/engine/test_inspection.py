@@ -147,7 +147,7 @@ def test_sines(sines, plain, recursive, replayed):
 
 def test_the_whole_loss_checkpointed_is_noticed():
     """The notebook's ``f_grad_bad``: everything is run again before anything is gained."""
-    with pytest.warns(RecomputeWarning, match="checkpoint of 'loss' is the last section.*Checkpoint what comes before it"):
+    with pytest.warns(RecomputeWarning, match="checkpoint of 'loss' is the last section.*Checkpoint the layers before it"):
         residuals(checkpoint(loss), *PARAMS)
 
 
@@ -241,11 +241,11 @@ def test_what_has_no_gradient_is_said():
     def of_int(n):
         return tf.sin(tf.cast(n, tf.float32))
 
-    with pytest.raises(InvalidArgumentError, match="'to_int' returns int32 only, which has no gradient"):
+    with pytest.raises(InvalidArgumentError, match="'to_int' returns only int32, which have no gradient"):
         saved_residuals(to_int, tf.ones(3))
     with pytest.raises(InvalidArgumentError, match=r"'of_int' has no input with a gradient: n is int32"):
         saved_residuals(of_int, tf.constant([1, 2]))
-    with pytest.raises(InvalidArgumentError, match=r"Python numbers are part of the program: .*tf.constant\(3.0\)"):
+    with pytest.raises(InvalidArgumentError, match=r"Integers and Python numbers have none: .*tf.constant\(3.0\)"):
         replay_count(tf.sin, 3.0)
 
 

@@ -37,7 +37,7 @@ def test_an_operation_left_out_is_missed_by_its_reader(program):
 
 def test_operations_out_of_order(program):
     backwards = replace(program, operations=program.operations[::-1])
-    with pytest.raises(InvalidProgramError, match="before any operation or input has made it"):
+    with pytest.raises(InvalidProgramError, match="before an operation or input has made it"):
         backwards.check()
 
 
@@ -53,7 +53,7 @@ def test_a_port_left_out(program):
 
 
 def test_an_output_that_nothing_makes(program):
-    with pytest.raises(InvalidProgramError, match="the output 'Exp:0' is made by no operation"):
+    with pytest.raises(InvalidProgramError, match="no operation of the program makes its output 'Exp:0'"):
         replace(program, operations=(), outputs=(program.graph.get_tensor_by_name("Exp:0"),)).check()
 
 

@@ -82,16 +82,16 @@ def tables(x, first=None, second=None):  # noqa: ARG001
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: kr.checkpoint(tables)(X, OBJECTS), "'tables' was called .* of object, as first: .* as a list or a tuple"),
-        (lambda: kr.checkpoint(tables)(X, 1, {"a": [X, OBJECTS]}), r"of object, as second\['a'\]\[1\]: no tensor"),
-        (lambda: kr.checkpoint(tables)(X, second=OBJECTS), "of object, as second: no tensor"),
-        (lambda: kr.checkpoint(tables)(X, RECORDS), "<f4.*, as first: no tensor"),
+        (lambda: kr.checkpoint(tables)(X, OBJECTS), "'tables' was called .* of object, as first, .* as a list or a tuple"),
+        (lambda: kr.checkpoint(tables)(X, 1, {"a": [X, OBJECTS]}), r"of object, as second\['a'\]\[1\], and no tensor"),
+        (lambda: kr.checkpoint(tables)(X, second=OBJECTS), "of object, as second, and no tensor"),
+        (lambda: kr.checkpoint(tables)(X, RECORDS), "<f4.*, as first, and no tensor"),
         (lambda: kr.checkpoint(lambda x: (x, OBJECTS))(X), "returned a NumPy array of object.* as a list or a tuple"),
-        (lambda: kr.checkpoint(function)(X, Table("x", X)), "a Table cannot be made from a dict.*give a dict"),
-        (lambda: kr.checkpoint_name({"a": X}, "half"), "only a tensor can be marked, no dict: mark each tensor in it"),
+        (lambda: kr.checkpoint(function)(X, Table("x", X)), "a Table cannot be made from a dict.*use a dict"),
+        (lambda: kr.checkpoint_name({"a": X}, "half"), "a dict cannot be marked. Mark each tensor in it"),
         (lambda: kr.policies.either(kr.policies.save_nothing, None), "None is not a policy"),
-        (lambda: kr.checkpoint(lambda x: keras.layers.Dense(2)(x) + 1.0)(X), "makes a variable, or a layer.*Make it once"),
-        (lambda: kr.checkpoint(lambda x: tf.Variable(2.0) * x)(X), "makes a variable, or a layer.*Make it once"),
+        (lambda: kr.checkpoint(lambda x: keras.layers.Dense(2)(x) + 1.0)(X), "creates a variable, or a layer.*Create it once"),
+        (lambda: kr.checkpoint(lambda x: tf.Variable(2.0) * x)(X), "creates a variable, or a layer.*Create it once"),
     ],
 )
 def test_what_does_not_work_is_said_in_a_line(call, says):

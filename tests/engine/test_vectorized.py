@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*saves no memory in the body of a vectorised map")
+pytestmark = pytest.mark.filterwarnings("ignore:.*saves no memory in the body of a tf.vectorized_map")
 
 ROWS = np.random.default_rng(0).uniform(-1, 1, (3, 2))
 
@@ -168,7 +168,9 @@ def test_gradients_of_each_element_are_those_of_plain_tensorflow() -> None:
 
 
 def test_a_checkpoint_in_a_vectorised_map_says_that_it_saves_nothing() -> None:
-    with pytest.warns(kr.errors.RecomputeWarning, match="checkpoint of 'tanh' saves no memory in the body of a vectorised map"):
+    with pytest.warns(
+        kr.errors.RecomputeWarning, match="checkpoint of 'tanh' saves no memory in the body of a tf.vectorized_map"
+    ):
         tf.vectorized_map(kr.checkpoint(tf.tanh), tf.constant(ROWS))
 
 

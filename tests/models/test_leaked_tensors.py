@@ -71,8 +71,8 @@ def test_what_nobody_uses_is_no_mistake(by, mode):
         fitted(kr.checkpointed(model, **{by: OURS[by]}), mode), expected, rtol=1e-5
     )
     message = (
-        r"'leaves' left the tensor '.*Tanh.*', float32\(.*6\), in its attribute '{}', but .* is "
-        r"recomputed: .* Return it"
+        r"'leaves' stored the tensor '.*Tanh.*', float32\(.*6\), in its attribute '{}'. .* is "
+        r"recomputed, .* Return it"
     )
     for use in (
         tf.reduce_sum,
@@ -98,7 +98,7 @@ def test_what_nobody_uses_is_no_mistake(by, mode):
 def test_a_layer_behind_the_section_cannot_use_it(by, mode):
     ours = kr.checkpointed(build(reads=True)[0], **{by: OURS[by]})
     with pytest.raises(
-        UnsupportedError, match=r"'leaves' left the tensor .* in its attribute 'last'"
+        UnsupportedError, match=r"'leaves' stored the tensor .* in its attribute 'last'"
     ):
         fitted(ours, mode)
 
