@@ -256,7 +256,7 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
         outputs = execute(plan, flat, partitions)
         # Keras traces models for other reasons too, but only to train with ``training=True``.
         if not self._is_advised and current_training() is True:
-            self._is_advised = warn_without_savings(self.name, plan, partitions)
+            self._is_advised = warn_without_savings(self, plan, partitions)
         return outputs
 
     def _run_sections_eagerly(

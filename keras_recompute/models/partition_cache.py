@@ -48,7 +48,11 @@ class PartitionCache:
 
     def recomputed(self) -> list[Partition]:
         """Return the partitions of the steps that are recomputed, one each."""
-        return [partition for step, (partition, _) in self._of_steps.values() if step.recomputed]
+        return [partition for step, partition in self.traced() if step.recomputed]
+
+    def traced(self) -> list[tuple[Step, Partition]]:
+        """Return the steps with their partitions, in the order in which they ran."""
+        return [(step, partition) for step, (partition, _) in self._of_steps.values()]
 
     def get(self, step: Step, key: Hashable, build: Callable[[], Traced]) -> Traced:
         """Return the partition of an equal step, rebound to the variables of this one.

@@ -114,7 +114,9 @@ class Candidates:
             peak_bytes=prediction.peak_bytes(sections),
             extra_seconds=prediction.extra_seconds(sections),
         )
-        return with_checkpoints(self.model, positions), plan
+        candidate = with_checkpoints(self.model, positions)
+        candidate._is_advised = True  # the plan says what it saves
+        return candidate, plan
 
     def with_time_sections(self) -> tuple[Model, MemoryPlan]:
         """Return the plan to recompute recurrent layers alone, section by section of their time."""

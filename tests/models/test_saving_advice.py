@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
+from keras_recompute.liveness import profile
 from keras_recompute.models.checkpointed import functional_model
 from keras_recompute.models.input_specs import specs_from_sample, targets_in
 from keras_recompute.models.step_peak import StepPeaks
@@ -175,3 +176,81 @@ def test_networks_around_recurrent_layers_take_less_without_jit(make, size, ever
     plain = peaks.of(model)
     print(f"{make.__name__}: {ours / 2**20:.1f} MiB, plain {plain / 2**20:.1f}")
     assert ours < 0.9 * plain
+
+
+# Where weights take nearly all, nothing is left to save.
+
+
+def table_of_words():
+    """The rows that a batch looks up are few of 100,000."""
+    ids = keras.Input((16,), dtype="int32")
+    x = L.Embedding(100_000, 32)(ids)
+    for _ in range(4):
+        x = L.Dense(32, "gelu")(x)
+    return keras.Model(ids, L.Dense(4)(L.GlobalAveragePooling1D()(x)))
+
+
+def wide(width=1024):
+    return chain((width,), *(L.Dense(width, "gelu") for _ in range(4)), L.Dense(4))
+
+
+def vgg():
+    layers = []
+    for channels in (16, 32):
+        layers += [L.Conv2D(channels, 3, padding="same", activation="relu") for _ in range(2)]
+        layers.append(L.MaxPooling2D(2))
+    return chain((32, 32, 3), *layers, L.Flatten(), L.Dense(64, "relu"), L.Dense(4))
+
+
+HEAVY = {"embedding": (table_of_words, 2, 4), "wide": (wide, 2, 8)}
+LIGHT = {
+    "embedding": (table_of_words, 2, 2048),
+    "wide": (wide, 2, 2048),
+    "vgg": (vgg, 2, 64),
+}
+
+
+def first_fit(make, every, batch, jit):
+    """What the first ``fit`` says of the checkpoints."""
+    model = make()
+    ours = kr.checkpointed(model, every=every)
+    ours.compile("adam", "mse", jit_compile=jit)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RecomputeWarning)
+        ours.fit(*batch_of(model, batch), batch_size=batch, epochs=2, verbose=0)
+    return [str(w.message) for w in caught if issubclass(w.category, RecomputeWarning)]
+
+
+def compiled_peaks(make, every, batch):
+    """The bytes that XLA gives the step that ``fit`` trains, with checkpoints and without."""
+    model = make()
+    models = kr.checkpointed(model, every=every), model
+    for each in models:
+        each.compile("adam", "mse", jit_compile=True)
+    return [profile(each, *batch_of(model, batch)).peak_bytes for each in models]
+
+
+@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", HEAVY)
+def test_where_weights_leave_nothing_to_save_both_figures_are_said_once(name, jit):
+    (message,) = first_fit(*HEAVY[name], jit)
+    assert "save next to nothing: a training step is estimated to take" in message
+    assert "checkpointed(..., sample=batch)" in message
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("name", LIGHT)
+def test_larger_batches_of_the_same_networks_are_not_spoken_of(name, jit):
+    assert not first_fit(*LIGHT[name], jit)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::keras_recompute.errors.RecomputeWarning")
+def test_what_is_spoken_of_is_what_xla_compiles():
+    for name, case in HEAVY.items():
+        ours, plain = compiled_peaks(*case)
+        assert ours > 0.97 * plain, name
+    for name, case in LIGHT.items():
+        ours, plain = compiled_peaks(*case)
+        assert ours < 0.9 * plain, name

@@ -1,0 +1,137 @@
+"""An estimate, from the traced sections of a step, of the memory that checkpoints save.
+
+It counts what waits for the backward pass: weights, the optimizer's state, gradients, and the
+activations that sections keep. A step holds most when one of its sections runs backward: the
+activations of this one and of those before it, and the gradients of those behind it. Nothing is
+compiled for that, so the workspace of operations does not count, nor what a compiler fuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from ..engine.partition import Partition, partition
+from ..engine.policies import save_everything
+from .partition_cache import Step
+from .section_loops import SectionLoop
+
+
+@dataclass(frozen=True)
+class SavingEstimate:
+    """Estimated bytes of a training step.
+
+    Attributes:
+        lasting_bytes: Weights, and what the optimizer keeps beside them.
+        gradient_bytes: The gradients of all weights.
+        kept_bytes: The activations that the plain step keeps.
+        peak_bytes: The peak with checkpoints.
+        plain_peak_bytes: The peak without.
+    """
+
+    lasting_bytes: int
+    gradient_bytes: int
+    kept_bytes: int
+    peak_bytes: int
+    plain_peak_bytes: int
+
+    @property
+    def fixed_bytes(self) -> int:
+        """What is there whatever is recomputed, when all gradients wait for their update."""
+        return self.lasting_bytes + self.gradient_bytes
+
+
+def handed_on_bytes(traced: Sequence[tuple[Step, Partition]]) -> int | None:
+    """Return the bytes that cross between the ``traced`` steps; None where a size is unknown."""
+    seen: set[Any] = set()
+    found = [_total(_handed_on(step, part, seen)) for step, part in traced]
+    return None if None in found else sum(size or 0 for size in found)
+
+
+@dataclass(frozen=True)
+class _SectionBytes:
+    """What one section keeps, plainly and with checkpoints; and the gradients of its weights."""
+
+    handed_on: int
+    plain: int
+    saved: int
+    gradients: int
+    is_recomputed: bool
+
+
+def estimate_saving(
+    traced: Sequence[tuple[Step, Partition]], variables: Iterable[Any]
+) -> SavingEstimate | None:
+    """Return the estimate for ``traced`` steps in running order; None where a size is unknown.
+
+    ``variables`` are those of the model, its weights and what the optimizer keeps.
+    """
+    seen: set[Any] = set()
+    sections: list[_SectionBytes] = []
+    for step, part in traced:
+        found = _bytes_of_section(step, part, seen)
+        if found is None:
+            return None
+        count = len(step.sections) if isinstance(step, SectionLoop) else 1
+        # Gradients of what all sections of a loop share are one sum.
+        sections += [found] + [_without_gradients(found)] * (count - 1)
+    lasting = sum(_bytes_of(v.shape, v.dtype) or 0 for v in variables)
+    gradients = sum(section.gradients for section in sections)
+    plain_peak = peak = gradients
+    for number, section in enumerate(sections):
+        before = sections[:number]
+        handed_on = sum(s.handed_on for s in sections[: number + 1])
+        # Beside each activation of the section that runs backward stands its gradient.
+        running = handed_on + 2 * section.plain + sum(s.gradients for s in sections[number:])
+        saved = sum(s.saved if s.is_recomputed else s.plain for s in before)
+        plain_peak = max(plain_peak, running + sum(s.plain for s in before))
+        peak = max(peak, running + saved)
+    return SavingEstimate(
+        lasting_bytes=lasting,
+        gradient_bytes=gradients,
+        kept_bytes=sum(s.handed_on + s.plain for s in sections),
+        peak_bytes=lasting + peak,
+        plain_peak_bytes=lasting + plain_peak,
+    )
+
+
+def _without_gradients(section: _SectionBytes) -> _SectionBytes:
+    return replace(section, gradients=0)
+
+
+def _bytes_of_section(step: Step, part: Partition, seen: set[Any]) -> _SectionBytes | None:
+    handed_on = _handed_on(step, part, seen)
+    plain = partition(part.joint, save_everything, kept_by_caller=part.kept_by_caller).saved
+    first = len(part.joint.trace.arguments)
+    asked = zip(part.joint.produced, part.joint.gradient_tensors)
+    gradients = [g for port, g in asked if port >= first and _is_asked(part, port)]
+    sizes = [_total(tensors) for tensors in (handed_on, plain, part.saved, gradients)]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
+        return None
+    handed_on_bytes, plain_bytes, saved_bytes, gradient_bytes = known
+    return _SectionBytes(handed_on_bytes, plain_bytes, saved_bytes, gradient_bytes, step.recomputed)
+
+
+def _handed_on(step: Step, part: Partition, seen: set[Any]) -> list[tf.Tensor]:
+    keys = step.arguments if isinstance(step, SectionLoop) else step.inputs
+    found = [t for key, t in zip(keys, part.joint.trace.arguments) if key not in seen]
+    seen.update(keys)
+    return found
+
+
+def _is_asked(part: Partition, port: int) -> bool:
+    return port not in part.joint.gradient_unused
+
+
+def _total(tensors: Collection[tf.Tensor]) -> int | None:
+    sizes = [_bytes_of(t.shape, t.dtype) for t in tensors if t.dtype.size]
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def _bytes_of(shape: Any, dtype: Any) -> int | None:
+    elements = tf.TensorShape(shape).num_elements()
+    return None if elements is None else elements * tf.as_dtype(dtype).size
