@@ -14,7 +14,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Callable, ContextManager, NoReturn, Sequence
 
-from ..errors import InvalidArgumentError, RecomputeError, TargetError
+from ..errors import DeviceError, InvalidArgumentError, RecomputeError, TargetError
+from ..liveness.device_compilers import find_device, require_compiler
 from ..report.output import Output, print_error, watch_output
 from .arguments import Options, parse_arguments
 from .data import Text, find_text
@@ -121,6 +122,11 @@ def _check_and_find_text(options: Options) -> Text | None:
         check_outputs(options)
         if options.log:
             check_log(options.log)
+    if options.device:
+        try:
+            require_compiler(find_device(options.device))
+        except DeviceError as error:
+            raise InvalidArgumentError(f"--device {options.device}: {error}") from error
     check_memory(options)
     return find_text(options) if options.is_text else None
 

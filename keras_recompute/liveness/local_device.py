@@ -12,7 +12,7 @@ import numpy as np
 
 from ..backends import CPU, GPU
 from .allocator import device_memory, forget_free_memory
-from .device_compilers import Device, find_device
+from .device_compilers import Device, find_device, require_compiler
 from .process import MeasuredMemory, process_memory
 
 LOCAL = "local"
@@ -22,9 +22,13 @@ _MEMORY, _CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max
 def device_named(name: str) -> Device:
     """Return the device called ``name``: a described one, or with LOCAL the local one.
 
-    Raises InvalidArgumentError for an unknown name.
+    Raises InvalidArgumentError for an unknown name, and DeviceError if its compiler is missing.
     """
-    return local_device() if name == LOCAL else find_device(name)
+    if name == LOCAL:
+        return local_device()
+    device = find_device(name)
+    require_compiler(device)  # before anything is traced for it
+    return device
 
 
 def local_device() -> Device:

@@ -1,5 +1,6 @@
 """--device: what stands for it, and what it cannot be given with."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,23 @@ def test_what_cannot_be_is_one_line(arguments, said):
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_device_without_its_compiler_is_one_line_before_tensorflow_is_loaded(tmp_path):
+    without_packages = tmp_path / "python"
+    without_packages.write_text("#!/bin/sh\necho {}\n")
+    without_packages.chmod(0o755)
+    environment = {**os.environ, "KERAS_RECOMPUTE_DEVICES_PYTHON": str(without_packages)}
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "recompute_lstm.py", "--device", "h100"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+    assert done.returncode == 2
+    (line,) = said
+    assert 'pip install "keras-recompute[devices]"' in line
+    assert "| tensorflow\n" not in done.stderr

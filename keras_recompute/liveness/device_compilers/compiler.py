@@ -66,15 +66,7 @@ def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> Com
     ``timeout_seconds``, and DoesNotFitError if it reports that the program needs more memory than
     the device has.
     """
-    python = os.environ.get(PYTHON) or sys.executable
-    versions = versions_of(python, device.backend)
-    # jax, jaxlib and one package with the device's compiler.
-    if "jaxlib" not in versions or len(versions) < 3:
-        where = f" for {python}" if os.environ.get(PYTHON) else ""
-        raise DeviceError(
-            f"compiling for {device.title} needs its compiler, which JAX's packages bring{where}. "
-            f"{_INSTALL}, or set {PYTHON} to a Python that has them"
-        )
+    python, versions = require_compiler(device)
     request = request_for(device)
     # The worker's code is part of the key, since a change of it may change the program.
     key = cache.cache_key(
@@ -96,6 +88,23 @@ def compile_for(device: Device, module: bytes, *, timeout_seconds: float) -> Com
         answer["statistics"],
         answer["seconds"],
     )
+
+
+def require_compiler(device: Device) -> tuple[str, dict[str, str]]:
+    """Return the interpreter that has the compiler for ``device``, and its packages' versions.
+
+    Raises DeviceError if it is not installed.
+    """
+    python = os.environ.get(PYTHON) or sys.executable
+    versions = versions_of(python, device.backend)
+    # jax, jaxlib and one package with the device's compiler.
+    if "jaxlib" not in versions or len(versions) < 3:
+        where = f" for {python}" if os.environ.get(PYTHON) else ""
+        raise DeviceError(
+            f"compiling for {device.title} needs its compiler, which JAX's packages bring{where}. "
+            f"{_INSTALL}, or set {PYTHON} to a Python that has them"
+        )
+    return python, versions
 
 
 def request_for(device: Device) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -242,3 +243,19 @@ def test_an_interpreter_that_is_none_is_named(monkeypatch):
     monkeypatch.setenv(PYTHON, "/nowhere/python")
     with pytest.raises(DeviceError, match=r"/nowhere/python cannot be asked for its packages"):
         compiled()
+
+
+def test_without_the_compiler_nothing_is_traced(monkeypatch):
+    monkeypatch.setenv(PYTHON, "/bin/true-python-that-is-not-there")
+    traced = []
+
+    def step(x):
+        traced.append(x)
+        return x
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(DeviceError, match=PYTHON):
+        kr.liveness.profile(step, tf.TensorSpec((2, 4)), device="h100")
+    with pytest.raises(DeviceError, match=PYTHON):
+        kr.plan(model, memory_budget="device", device="h100", batch_size=2)
+    assert not traced
