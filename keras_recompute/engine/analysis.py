@@ -1,4 +1,4 @@
-"""A function taken through the engine to be looked at, not run."""
+"""The analysis of a function: it goes through the engine to be looked at, and is not run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
-from .call_signature import check_arguments, flatten_call, parameters_of
+from .argument_checks import check_arguments, parameters_of
+from .call_signature import flatten_call
 from .checkpoint import Checkpointed, conversion
 from .closures import Callee
 from .partition import Partition
@@ -19,7 +20,7 @@ from .policies import save_everything
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """A partitioned function with the names by which its user knows it and its inputs, one per port of the trace."""
+    """A partitioned function, its name, and the names of the ports of its trace."""
 
     part: Partition
     name: str
@@ -31,13 +32,19 @@ class Analysis:
         trace = self.part.joint.trace
         n_variables, n_captures = len(trace.variables), len(trace.captures)
         n_arguments = len(trace.ports) - n_variables - n_captures
-        return ["argument"] * n_arguments + ["variable"] * n_variables + ["captured tensor"] * n_captures
+        return (
+            ["argument"] * n_arguments
+            + ["variable"] * n_variables
+            + ["captured tensor"] * n_captures
+        )
 
 
 def analyze(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Analysis:
-    """Take ``fn`` through the engine for these arguments: by its own policy if checkpointed, else saving everything.
+    """Take ``fn`` through the engine for these arguments.
 
-    Raises InvalidArgumentError if there is nothing to differentiate: no result or no input with a gradient.
+    A checkpointed function keeps its own policy; any other saves everything. Raises
+    InvalidArgumentError if there is nothing to differentiate: no result or no input with a
+    gradient.
     """
     fn = getattr(fn, "_keras_recompute_function", fn)  # of a checkpointed layer
     checkpointed = fn if isinstance(fn, Checkpointed) else Checkpointed(fn, save_everything)
@@ -54,12 +61,20 @@ def analyze(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     paths = treedef.paths(parameters)
     if all(dy is None for dy in part.joint.output_gradients):
         types = ", ".join(sorted({t.dtype.name for t in trace.outputs}))
-        raise InvalidArgumentError(f"{name!r} returns only {types}, which have no gradient: return a floating-point tensor")
-    if all(g is None for g in part.joint.gradients):
-        inputs = ", ".join(f"{path} is {t.dtype.name}" for path, t in zip(paths, tensors)) or "it takes no tensor"
         raise InvalidArgumentError(
-            f"{name!r} has no input with a gradient: {inputs}, and it reads no variable. Integers and Python "
-            f"numbers have none: pass a floating-point tensor, such as tf.constant(3.0)."
+            f"{name!r} returns only {types}, which have no gradient: return a floating-point tensor"
+        )
+    if all(g is None for g in part.joint.gradients):
+        inputs = (
+            ", ".join(f"{path} is {t.dtype.name}" for path, t in zip(paths, tensors))
+            or "it takes no tensor"
+        )
+        raise InvalidArgumentError(
+            f"{name!r} has no input with a gradient: {inputs}, and it reads no variable. Integers "
+            "and Python numbers have none: pass a floating-point tensor, such as "
+            "tf.constant(3.0)."
         )
     names = (*paths, *(getattr(v, "path", None) or v.name.split(":")[0] for v in trace.variables))
-    return Analysis(part, name, (*names, *(t.name if hasattr(t, "graph") else "" for t in trace.captures)))
+    return Analysis(
+        part, name, (*names, *(t.name if hasattr(t, "graph") else "" for t in trace.captures))
+    )

@@ -1,8 +1,10 @@
-"""Arguments that a function changes: lists, dicts, sets and objects come back changed, as from a plain call.
+"""Arguments that a function changes: lists, dicts, sets and objects come back changed.
 
-The function is traced once, on copies of the containers that it is given. What it put into them is a result of the program like
-what it returns, and is put into the caller's own at every call. Source: "functionalization" of PyTorch, which does so for
-tensors that are written in place.
+The function is traced once, on copies of the containers that it is given. What it puts into them is
+a result of the program, like what it returns. Every call then puts these results into the caller's
+own containers.
+
+Source: "functionalization" in PyTorch, which does this for tensors that are written in place.
 """
 
 from __future__ import annotations
@@ -20,7 +22,17 @@ import numpy as np
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
-from .call_signature import ArgumentRef, FlatCall, Flattener, Leaf, Node, Slot, Static, Tree, Unflattener
+from .call_signature import (
+    ArgumentRef,
+    FlatCall,
+    Flattener,
+    Leaf,
+    Node,
+    Slot,
+    Static,
+    Tree,
+    Unflattener,
+)
 from .containers import OBJECT, Kind
 
 Contents = tuple[Any, list[Any]]  # what ``Kind.parts`` returns
@@ -28,13 +40,21 @@ _NOTHING = object()
 
 
 class Arguments:
-    """The arguments of a call on which a function is traced: ``value``, with ``tensors`` in place of those that were given.
+    """The arguments on which a function is traced.
 
-    Lists, dicts and objects in it are copies, so that what the function does to them stays here. An object that holds neither
-    tensors nor other containers is the caller's own, because its identity may mean something; ``results`` restores it.
+    ``value`` has ``tensors`` in place of the given ones. Lists, dicts and objects in it are copies,
+    so that the caller's stay unchanged while the function is traced. An object without tensors and
+    containers is the caller's own, because its identity may matter; ``results`` restores it.
     """
 
-    def __init__(self, given: FlatCall, tensors: Sequence[tf.Tensor], *, function: str, parameters: Sequence[str]) -> None:
+    def __init__(
+        self,
+        given: FlatCall,
+        tensors: Sequence[tf.Tensor],
+        *,
+        function: str,
+        parameters: Sequence[str],
+    ) -> None:
         self._given = given
         self._function, self._parameters = function, parameters
         self._nodes = dict(_numbered(given.treedef.tree))
@@ -50,10 +70,16 @@ class Arguments:
 
     def _is_plain(self, node: Node) -> bool:
         slots = self._given.treedef.slots
-        return all(isinstance(child, Leaf) and isinstance(slots[child.slot], Static) for child in node.children)
+        return all(
+            isinstance(child, Leaf) and isinstance(slots[child.slot], Static)
+            for child in node.children
+        )
 
     def _contents(self) -> dict[int, Contents]:
-        return {number: node.kind.parts(self._containers[number]) for number, node in self._nodes.items()}
+        return {
+            number: node.kind.parts(self._containers[number])
+            for number, node in self._nodes.items()
+        }
 
     @contextlib.contextmanager
     def body(self) -> Iterator[None]:
@@ -63,18 +89,23 @@ class Arguments:
         for number, now in self._contents().items():
             if not _is_same(before[number], now):
                 kind = self._nodes[number].kind
-                self._in_bodies.append((number, _by_step(kind, before[number]), _by_step(kind, now)))
+                self._in_bodies.append(
+                    (number, _by_step(kind, before[number]), _by_step(kind, now))
+                )
 
     def results(self, returned: Any) -> tuple[list[tf.Tensor], Results]:
-        """Return the tensors that a program is to return, and how what the function returned and changed consists of them.
+        """Return the tensors that a program returns, and how results are built of them.
 
-        Restores what was changed of the caller's own. Raises InvalidArgumentError for a change that no program makes at
+        The results are what the function returned, and what it changed. Changes of the caller's own
+        objects are undone. Raises InvalidArgumentError for a change that no program can repeat at
         each call.
         """
         now = self._contents()
         self._refuse_bodies(now)
         self._refuse_states()
-        walk = Flattener({id(value): ArgumentRef(number) for number, value in self._containers.items()})
+        walk = Flattener(
+            {id(value): ArgumentRef(number) for number, value in self._containers.items()}
+        )
         tree = walk.tree(returned)
         # A tensor that was given and is put into a container is there the caller's own.
         walk.given.update(
@@ -92,10 +123,10 @@ class Arguments:
         return walk.tensors, Results(tuple(walk.slots), tree, tuple(changes))
 
     def explained(self, error: TypeError | ValueError) -> Exception:
-        """Return what to raise for ``error``.
+        """Return the exception to raise for ``error``.
 
-        Another one if the function wrote into an array that it was given, or reads what a branch
-        or a loop left in an argument.
+        It is another one if the function wrote into an array that it was given, or reads what a
+        branch or a loop left in an argument.
         """
         if "is out of scope" in str(error):
             try:
@@ -110,7 +141,7 @@ class Arguments:
     def refuse_augmented(self, function: Any) -> None:
         """Raise InvalidArgumentError if ``function`` writes into an array by ``+=`` or the like.
 
-        To a tensor, which the array is in the program, that only gives the name to another tensor.
+        The array is a tensor in the program. There ``+=`` only gives the name to another tensor.
         """
         code = getattr(function, "__code__", None)
         written = [] if code is None else [a for a in self._arrays() if a in _augmented(code)]
@@ -119,30 +150,37 @@ class Arguments:
 
     def _arrays(self) -> list[str]:
         paths = self._given.treedef.leaf_paths(self._parameters)
-        return [path for path, leaf in zip(paths, self._given.leaves) if isinstance(leaf, np.ndarray)]
+        return [
+            path for path, leaf in zip(paths, self._given.leaves) if isinstance(leaf, np.ndarray)
+        ]
 
     def _writes_into(self, arrays: Sequence[str]) -> InvalidArgumentError:
         return InvalidArgumentError(
             f"{self._function!r} writes into a NumPy array that it is given ({', '.join(arrays)}), "
             "which is a tensor in a checkpointed function and cannot be written. Return the new "
-            "values, such as those of tf.tensor_scatter_nd_update or tf.where, and write the array "
-            "outside."
+            "values, such as those of tf.tensor_scatter_nd_update or tf.where, and write the "
+            "array outside."
         )
 
     def _refuse_bodies(self, now: dict[int, Contents]) -> None:
-        """Raise for what a branch or a loop left in a container: the branch may not have been taken, the loop runs often.
+        """Raise for a change of a container that was made inside a branch or a loop.
 
-        What AutoGraph makes a result of the branch is not what the branch left.
+        The branch may not be taken, and the loop may run often. What AutoGraph makes a result of
+        the branch is no such change.
         """
         for number, before, left in self._in_bodies:
             found = _by_step(self._nodes[number].kind, now[number])
-            stays = [step for step in left if left[step] is not before.get(step, _NOTHING) and found.get(step) is left[step]]
+            stays = [
+                step
+                for step in left
+                if left[step] is not before.get(step, _NOTHING) and found.get(step) is left[step]
+            ]
             gone = [step for step in before if step not in left and step not in found]
             for step in (*stays, *gone):
                 path = self._given.treedef.container_paths(self._parameters)[number]
                 raise InvalidArgumentError(
-                    f"{self._function!r} changes its argument {path + step} inside a branch or "
-                    "a loop on a tensor, or a tf.function: Python runs that once, whether it is "
+                    f"{self._function!r} changes its argument {path + step} inside a branch or a "
+                    "loop on a tensor, or a tf.function: Python runs that once, whether it is "
                     "taken or not. Return the new value from there, as with tf.cond or tf.where. "
                     "Then change the argument, or return the value."
                 )
@@ -152,16 +190,15 @@ class Arguments:
             if _state(leaf) != state:
                 path = self._given.treedef.leaf_paths(self._parameters)[number]
                 raise InvalidArgumentError(
-                    f"{self._function!r} changes its argument {path}, a {type(leaf).__name__}, "
-                    "and later calls would not, because Python runs a checkpointed function once "
-                    "per signature. Change it outside and pass the result as a tensor, or return "
-                    "it."
+                    f"{self._function!r} changes its argument {path}, a {type(leaf).__name__}, and "
+                    "later calls would not, because Python runs a checkpointed function once per "
+                    "signature. Change it outside and pass the result as a tensor, or return it."
                 )
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What a function returned, and what it put into containers that it was given, without the tensors."""
+    """The layout of a function's results and of the changes of its arguments."""
 
     slots: tuple[Slot, ...]
     tree: Tree
@@ -178,7 +215,7 @@ class Results:
 
 
 def _augmented(code: types.CodeType) -> set[str]:
-    """Return the local names of ``code`` that stand before an augmented assignment such as ``+=``."""
+    """Return the local names in ``code`` that an augmented assignment such as ``+=`` assigns."""
     found = set()
     operation = None
     for instruction in dis.get_instructions(code):
@@ -208,7 +245,10 @@ def _by_step(kind: Kind, contents: Contents) -> dict[str, Any]:
 
 
 def _state(leaf: Any) -> Any:
-    """Return what changes when ``leaf``, which is no container, is changed in place, as far as that can be seen."""
+    """Return what differs once ``leaf``, which is no container, was changed in place.
+
+    None for types whose changes cannot be seen.
+    """
     if isinstance(leaf, random.Random):
         return leaf.getstate()
     if isinstance(leaf, np.random.RandomState):

@@ -1,19 +1,18 @@
-"""The arguments or results of a call, taken apart into tensors and a TreeDef, and put together again.
+"""The signature of a call: its arguments or results as tensors and a TreeDef.
 
-Tensors are what a program is fed and what it returns. Everything else (structure, None, bools, numbers, strings, layers)
-belongs to the TreeDef, which is part of which program it is.
+Tensors are what a program is fed and what it returns. Everything else (structure, None, bools,
+numbers, strings, layers) belongs to the TreeDef, which is a part of the key of a program. JAX's
+PyTreeDef is the model.
 """
 
 from __future__ import annotations
 
 import inspect
-import io
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -23,26 +22,32 @@ from ..seams.tensorflow.tensors import is_composite, is_eager
 from .containers import OBJECT, Kind, kind_of
 
 _SMALL_BYTES = 2**16
-_VALUES = (range, tf.DType, tf.TypeSpec, np.dtype)  # those that are equal do the same
+_VALUES = (range, tf.DType, tf.TypeSpec, np.dtype)  # equal ones do the same
 
 
 class IdentityKey:
-    """Wraps an object so that it is equal to itself only. Keeps the object, so that its identity is not reused."""
+    """Wraps an object so that it is equal to itself only.
+
+    It keeps the object, so that no other object gets its id.
+    """
 
     def __init__(self, value: Any) -> None:
         # Every access to a method makes a new object.
         self._parts = (value.__self__, value.__func__) if inspect.ismethod(value) else (value,)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, IdentityKey) and [id(p) for p in self._parts] == [id(p) for p in other._parts]
+        return isinstance(other, IdentityKey) and self._ids() == other._ids()
 
     def __hash__(self) -> int:
-        return hash(tuple(id(part) for part in self._parts))
+        return hash(self._ids())
+
+    def _ids(self) -> tuple[int, ...]:
+        return tuple(map(id, self._parts))
 
 
 @dataclass(frozen=True)
 class _Dense:
-    """One tensor, followed by its mask if Keras hung one on it."""
+    """One tensor, followed by its mask if Keras attached one."""
 
     masked: bool
     count = property(lambda self: 1 + self.masked)
@@ -66,7 +71,7 @@ class _Composite:
 
 @dataclass(frozen=True)
 class Static:
-    """Anything but a tensor. Plain values are equal by value, all else by identity."""
+    """Anything except a tensor. Plain values are equal by value, all others by identity."""
 
     key: Any
     value: Any
@@ -88,7 +93,10 @@ Slot = Union[_Dense, _Composite, Static]
 
 @dataclass(frozen=True)
 class Node:
-    """A container; ``number`` is which one that can be changed, in the order in which they are found, else None."""
+    """A container.
+
+    ``number`` counts mutable containers in the order in which they are found; None for others.
+    """
 
     kind: Kind
     type: type
@@ -106,14 +114,14 @@ class Leaf:
 
 @dataclass(frozen=True)
 class SharedContainer:
-    """The container of this number, which stands elsewhere in the nest too."""
+    """The container of this number, which is also elsewhere in the nest."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class ArgumentRef:
-    """In results: the container of this number among the arguments, or the leaf there if ``is_leaf``, as the caller has it."""
+    """In results: the container or, if ``is_leaf``, the leaf of this number among the arguments."""
 
     number: int
     is_leaf: bool = False
@@ -135,26 +143,35 @@ class TreeDef:
 
     @property
     def static_leaves(self) -> list[Any]:
-        """What is in the nest beside tensors."""
+        """The leaves of the nest that are no tensors."""
         return [slot.value for slot in self.slots if isinstance(slot, Static)]
 
     def paths(self, parameters: Sequence[str] = ()) -> list[str]:
-        """Return for each tensor its place in ``(args, kwargs)``, such as ``params[0]``, given the parameters' names."""
+        """Return the path of each tensor in ``(args, kwargs)``, such as ``params[0]``.
+
+        ``parameters`` are the names of positional parameters.
+        """
         leaves = self.leaf_paths(parameters)
         return [path for path, slot in zip(leaves, self.slots) for _ in range(slot.count)]
 
     def leaf_paths(self, parameters: Sequence[str] = ()) -> list[str]:
-        """Return for each leaf its place in ``(args, kwargs)``."""
+        """Return the path of each leaf in ``(args, kwargs)``."""
         return [path for node, path in self._places(parameters) if isinstance(node, Leaf)]
 
     def container_paths(self, parameters: Sequence[str] = ()) -> list[str]:
-        """Return for each container that can be changed its place in ``(args, kwargs)``."""
-        return [p for node, p in self._places(parameters) if isinstance(node, Node) and node.number is not None]
+        """Return the path of each mutable container in ``(args, kwargs)``."""
+        return [
+            p
+            for node, p in self._places(parameters)
+            if isinstance(node, Node) and node.number is not None
+        ]
 
     def _places(self, parameters: Sequence[str]) -> Iterator[tuple[Tree, str]]:
         args, kwargs = _children(self.tree)
         for number, node in enumerate(_children(args)):
-            yield from _places(node, parameters[number] if number < len(parameters) else f"argument {number}")
+            yield from _places(
+                node, parameters[number] if number < len(parameters) else f"argument {number}"
+            )
         names = kwargs.names[0] if isinstance(kwargs, Node) else ()
         for name, node in zip(names, _children(kwargs)):
             yield from _places(node, name)
@@ -162,7 +179,7 @@ class TreeDef:
 
 @dataclass(frozen=True, eq=False)
 class FlatCall:
-    """A nest taken apart: its tensors, its TreeDef, and the leaves and containers as they are in it."""
+    """A flattened nest: its tensors, its TreeDef, and its leaves and containers themselves."""
 
     tensors: list[tf.Tensor]
     treedef: TreeDef
@@ -171,12 +188,15 @@ class FlatCall:
 
 
 class Flattener:
-    """Takes nests apart; containers and leaves that are ``given`` are left as these, by their identities.
+    """Flattens nests; containers and leaves that are ``given`` stay references, by identity.
 
-    ``refuses_arrays`` that no tensor can hold; else they are leaves as other objects are.
+    With ``refuses_arrays``, arrays that no tensor can hold raise; else they are leaves like other
+    objects.
     """
 
-    def __init__(self, given: dict[int, ArgumentRef] | None = None, *, refuses_arrays: bool = True) -> None:
+    def __init__(
+        self, given: dict[int, ArgumentRef] | None = None, *, refuses_arrays: bool = True
+    ) -> None:
         self._refuses_arrays = refuses_arrays
         self.tensors: list[tf.Tensor] = []
         self.slots: list[Slot] = []
@@ -204,7 +224,7 @@ class Flattener:
         return self.node(kind, value, number)
 
     def node(self, kind: Kind, value: Any, number: int | None) -> Node:
-        """Return the tree of what is in a container."""
+        """Return the tree of the contents of a container."""
         names, children = kind.parts(value)
         outer, self._in_object = self._in_object, self._in_object or kind is OBJECT
         trees = tuple(map(self.tree, children))
@@ -214,7 +234,7 @@ class Flattener:
     def _leaf(self, leaf: Any) -> Leaf:
         is_array = isinstance(leaf, (np.ndarray, np.generic))
         is_stale = self._in_object and isinstance(leaf, tf.Tensor) and not is_known_here(leaf)
-        if is_stale:  # an object may hold what nobody asks for
+        if is_stale:  # an object may hold an unused tensor
             self.slots.append(Static(IdentityKey(leaf), leaf, in_object=True))
         elif isinstance(leaf, np.bool_) or (is_array and self._in_object):
             # Python asks for the truth of the first, as of True, and computes with the second.
@@ -236,9 +256,11 @@ class Flattener:
 
 
 class Unflattener:
-    """Makes nests: from ``slots`` with ``tensors`` in them, and from what was ``given``."""
+    """Builds nests from ``slots`` with ``tensors`` in them, and from what was ``given``."""
 
-    def __init__(self, slots: Sequence[Slot], tensors: Sequence[tf.Tensor], given: FlatCall | None = None) -> None:
+    def __init__(
+        self, slots: Sequence[Slot], tensors: Sequence[tf.Tensor], given: FlatCall | None = None
+    ) -> None:
         self.leaves = []
         self.containers: dict[int, Any] = {}
         self._given = given
@@ -248,7 +270,7 @@ class Unflattener:
             start += slot.count
 
     def build(self, tree: Tree) -> Any:
-        """Return what ``tree`` says."""
+        """Return the value of ``tree``."""
         if isinstance(tree, Leaf):
             return self.leaves[tree.slot]
         if isinstance(tree, SharedContainer):
@@ -264,7 +286,7 @@ class Unflattener:
 
 
 def flatten_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> FlatCall:
-    """Take the arguments of a call apart, as ``(args, kwargs)``; see ``check_arguments``."""
+    """Flatten the arguments of a call, as ``(args, kwargs)``; see ``argument_checks``."""
     walk = Flattener(refuses_arrays=False)
     tree = walk.tree((tuple(args), types.MappingProxyType(dict(kwargs))))
     return FlatCall(walk.tensors, TreeDef(tuple(walk.slots), tree), walk.leaves, walk.containers)
@@ -287,7 +309,7 @@ def _as_tensor(leaf: Any) -> tf.Tensor:
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"a checkpointed function returned a NumPy array of {leaf.dtype}, {leaf!r:.60}, which "
-            "no tensor can hold: return its elements as a list or a tuple"
+            f"no tensor can hold: return its elements as a list or a tuple"
         ) from error
 
 
@@ -301,42 +323,6 @@ def _is_held_by_tensors(array: Any) -> bool:
     return True
 
 
-def check_arguments(given: FlatCall, *, function: str, parameters: Callable[[], Sequence[str]]) -> None:
-    """Raise InvalidArgumentError for an argument that no program can be fed, naming the argument and ``function``."""
-    for number, slot in enumerate(given.treedef.slots):
-        if not isinstance(slot, Static) or slot.in_object:
-            continue
-        if isinstance(slot.value, keras.KerasTensor):
-            raise InvalidArgumentError(
-                f"{function!r} was called with the symbolic Keras tensor {slot.value.name!r} as "
-                f"{given.treedef.leaf_paths(parameters())[number]}, but a checkpointed function "
-                "needs values. In a functional model put a RecomputationCheckpoint layer after "
-                "the layers, and build it as a keras_recompute.Model."
-            )
-        if isinstance(slot.value, (np.ndarray, np.generic)) and not isinstance(slot.value, np.bool_):
-            raise InvalidArgumentError(
-                f"{function!r} was called with {slot.value!r:.60}, a NumPy array of "
-                f"{slot.value.dtype}, as {given.treedef.leaf_paths(parameters())[number]}, and no "
-                "tensor can hold it. Pass its elements as a list or a tuple."
-            )
-        if isinstance(slot.value, Iterator) and not isinstance(slot.value, io.IOBase):
-            path = given.treedef.leaf_paths(parameters())[number]
-            raise InvalidArgumentError(
-                f"{function!r} was called with a {type(slot.value).__name__} as {path}: it would "
-                "take values from it now and not at later calls, because Python runs a "
-                f"checkpointed function once per signature. Pass the values, such as next({path}) "
-                f"or list({path})."
-            )
-    for number, tensor in enumerate(given.tensors):
-        if not is_known_here(tensor):
-            raise InvalidArgumentError(
-                f"{function!r} was called with {tensor.name!r} as "
-                f"{given.treedef.paths(parameters())[number]}, a tensor of another graph, whose "
-                "value is not known here. Call it where that tensor is made, or return the "
-                "tensor from its tf.function first."
-            )
-
-
 def is_known_here(tensor: tf.Tensor) -> bool:
     """Whether ``tensor`` has a value, or belongs to a graph under construction."""
     if is_eager(tensor):
@@ -347,28 +333,24 @@ def is_known_here(tensor: tf.Tensor) -> bool:
     return graph is not None
 
 
-def parameters_of(function: Callable[..., Any]) -> list[str]:
-    """Return the names of the positional parameters of ``function``."""
-    try:
-        found = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-
-
 def _array_key(array: Any) -> Any:
-    """Return what small arrays are equal in; a large one is equal to itself."""
+    """Return a key that is equal for equal small arrays; a large array equals itself only."""
     if array.nbytes > _SMALL_BYTES or array.dtype.hasobject:
         return IdentityKey(array)
     return type(array), array.dtype.str, array.shape, array.tobytes()
 
 
 def static_key(leaf: Any) -> Any:
-    """Return what ``leaf``, which is no tensor, is equal in to others: its value, or else its identity."""
+    """Return a key that compares ``leaf``, which is no tensor, by value if it can.
+
+    Else the key compares it by identity.
+    """
     if leaf is None or isinstance(leaf, (bool, int, str, bytes)):
         return type(leaf), leaf
     if isinstance(leaf, (float, complex, slice, tf.TensorShape)):
-        return type(leaf), repr(leaf)  # unlike the values themselves, nan is nan and -0.0 is not 0.0
+        return type(leaf), repr(
+            leaf
+        )  # unlike the values themselves, nan is nan and -0.0 is not 0.0
     if isinstance(leaf, _VALUES):
         return type(leaf), leaf
     return IdentityKey(leaf)

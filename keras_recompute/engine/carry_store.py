@@ -1,7 +1,7 @@
-"""The states between the sections of a loop, which are its checkpoints.
+"""The store of a loop's carried states: one at each boundary between sections, as checkpoints.
 
-``count`` sections have ``count - 1`` boundaries between them. What enters the first section and what leaves the last one are
-not stored beside them: the caller has them, as the argument and the result that they are.
+``count`` sections have ``count - 1`` boundaries. The state that enters the first section and the
+one that leaves the last are not stored: the caller has them as an argument and a result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .target import Target
 
 @dataclass(frozen=True)
 class CarryStore:
-    """Where one state, of ``shape``, is kept at every boundary between ``count`` sections."""
+    """A store of one state of ``shape`` at each boundary between ``count`` sections."""
 
     count: int
     shape: tuple[Dimension, ...]
@@ -33,21 +33,29 @@ class CarryStore:
         return self._pieces.empty(target)
 
     def put(self, store: Any, s: tf.Tensor, state: tf.Tensor) -> Any:
-        """Return ``store`` with the state that enters section ``s``. Sections are put in order."""
-        # What enters the first section lies where the first boundary belongs, and is overwritten by it.
+        """Return ``store`` with the state that enters section ``s``.
+
+        Sections must come in order.
+        """
+        # What enters the first section lies where the first boundary belongs, and is overwritten by
+        # it.
         return self._pieces.put(store, memoized_op(_before, s), state)
 
     def carry_in(self, store: Any, s: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-        """Return the state that enters section ``s``; of the first one that is ``first``."""
-        return tf.where(memoized_op(tf.greater, s, 0), self._pieces.get(store, memoized_op(_before, s)), first)
+        """Return the state that enters section ``s``; for the first section, ``first``."""
+        return tf.where(
+            memoized_op(tf.greater, s, 0), self._pieces.get(store, memoized_op(_before, s)), first
+        )
 
     def carry_out(self, store: Any, s: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-        """Return the state that leaves section ``s``; of the last one that is ``last``."""
+        """Return the state that leaves section ``s``; for the last section, ``last``."""
         boundary = memoized_op(tf.minimum, s, self._pieces.count - 1)
-        return tf.where(memoized_op(tf.less, s, self.count - 1), self._pieces.get(store, boundary), last)
+        return tf.where(
+            memoized_op(tf.less, s, self.count - 1), self._pieces.get(store, boundary), last
+        )
 
     def whole(self, store: Any) -> tf.Tensor:
-        """Return the states at all boundaries as one tensor, from which ``carry_in`` and ``carry_out`` read too."""
+        """Return the states at all boundaries as one tensor, which the other methods accept."""
         return self._pieces.whole(store)
 
 

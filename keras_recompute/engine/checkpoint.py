@@ -1,7 +1,9 @@
-"""``checkpoint``: a function that keeps what a policy says and recomputes the rest in its backward pass.
+"""``checkpoint``: a function whose backward pass recomputes what a policy does not save.
 
-The function is traced once per signature and taken through the engine: trace, join, partition, check, lower. What it
-computes stays the same, and so do all gradients, to any order and under any kind of reverse-mode differentiation.
+The function is traced once per signature and goes through the engine: trace, join, partition,
+check, lower. What it computes stays the same, and so do all gradients, of any order and under any
+kind of reverse-mode differentiation.
+
 Source: ``jax.checkpoint``; Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 """
 
@@ -23,8 +25,9 @@ from ..seams.keras.call_context import is_symbolic
 from ..seams.tensorflow import autograph
 from ..seams.tensorflow.function_bodies import trace_bodies_within
 from ..seams.tensorflow.tensors import is_eager
+from .argument_checks import check_arguments, parameters_of
 from .arguments import Arguments, Results
-from .call_signature import FlatCall, IdentityKey, check_arguments, flatten_call, is_known_here, parameters_of
+from .call_signature import FlatCall, IdentityKey, flatten_call, is_known_here
 from .closures import Callee
 from .custom_vjp import ForwardModeError, in_vectorized_map
 from .diagnostics import advise, check_names, warn_vectorized
@@ -44,32 +47,36 @@ from .trace_context import trace_context
 
 
 def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = None) -> Any:
-    """Return ``fn`` with a backward pass that recomputes what ``policy`` does not save; without ``fn``, a decorator.
+    """Return ``fn`` with a backward pass that recomputes what ``policy`` does not save.
 
-    Results and gradients of any order are those of ``fn``. Dropout, batch statistics and other state behave as in ``fn``
-    itself: what may not run twice does not.
+    Without ``fn``, returns a decorator. Results and gradients of any order are those of ``fn``.
+    Dropout, batch statistics and other state behave as in ``fn``: what may not run twice does not.
 
-    Python runs ``fn`` once per signature (types and shapes of tensors, values of everything else), not at every call, as
-    under ``tf.function``: what it should do each time must be done by TensorFlow. It is run again once an attribute was set
-    of a layer, of an object that it is given, or of the object that it is or is a method of (see ``object_state``). Lists,
-    dicts, sets, data classes and other objects that ``fn`` is given and changes come back changed at every call, with the
-    gradients of what was put into them. A change that ``fn`` makes to a variable or container around it is noticed with a
-    RecomputeWarning.
+    Python runs ``fn`` once per signature (types and shapes of tensors, values of everything else),
+    and not at every call, as under ``tf.function``. What ``fn`` should do each time must be done by
+    TensorFlow. It runs again after an attribute was set of a layer, of an object that it is given,
+    or of the object that it is or is a method of. Lists, dicts, sets, data classes and other
+    objects that ``fn`` is given and changes come back changed at every call, with gradients. A
+    change of a variable or container around ``fn`` gives a RecomputeWarning.
 
     Args:
-        fn: A function, a method, a Keras layer or model, or any callable, from and to any nest of tensors and other values.
-            Gradients reach its tensors, the variables that it reads and the tensors that it closes over.
-        policy: What to save (see ``policies``). By default ``save_nothing``: only the inputs are kept.
+        fn: A function, a method, a Keras layer or model, or any callable, from and to any nest of
+            tensors and other values. Gradients reach its tensors, the variables that it reads and
+            the tensors that it closes over.
+        policy: What to save (see ``policies``). By default ``save_nothing``, which keeps only the
+            inputs.
 
     Returns:
-        A callable with the attributes of ``fn`` (``variables``, ``trainable_variables``, ...), and ``__wrapped__``.
+        A callable with the attributes of ``fn`` (``variables``, ``trainable_variables``, ...), and
+        ``__wrapped__``.
 
     Raises:
-        InvalidArgumentError: ``fn`` or ``policy`` is not callable. When called: a result has no tensor; an argument is a tensor
-            of another graph or a symbolic Keras tensor; ``fn`` leaves a tensor behind in a variable or container around it, or
-            changes an argument where no program can do it again: in a branch on a tensor, a generator of random numbers, an
-            iterator, a NumPy array written in place;
-            ``policy`` has a name that ``fn`` does not mark.
+        InvalidArgumentError: ``fn`` or ``policy`` is not callable. When called: a result has no
+            tensor; an argument is a tensor of another graph or a symbolic Keras tensor; ``fn``
+            leaks a tensor into a variable or container around it, or changes an argument where no
+            program can do it again: in a branch on a tensor, a generator of random numbers, an
+            iterator, a NumPy array written in place; ``policy`` has a name that ``fn`` does not
+            mark.
 
     Examples:
         >>> twice = kr.checkpoint(lambda x: tf.sin(tf.sin(x)))
@@ -83,17 +90,23 @@ def checkpoint(fn: Callable[..., Any] | None = None, *, policy: Policy | None = 
         1
     """
     if policy is not None and not callable(policy):
-        raise InvalidArgumentError(f"policy={policy!r} is not a policy: give one of keras_recompute.policies, or a callable")
+        raise InvalidArgumentError(
+            f"policy={policy!r} is not a policy: give one of keras_recompute.policies, or a "
+            "callable"
+        )
     if fn is None:
         return functools.partial(checkpoint, policy=policy)
     if not callable(fn):
-        raise InvalidArgumentError(f"checkpoint({fn!r}): this cannot be called. Give a function, a layer or another callable")
+        raise InvalidArgumentError(
+            f"checkpoint({fn!r}): this cannot be called. Give a function, a layer or another "
+            "callable"
+        )
     return Checkpointed(fn, save_nothing if policy is None else policy)
 
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """A function for one signature, through the engine: its two programs and how its results fit together."""
+    """The programs of a function for one signature, and how its results are built of theirs."""
 
     part: Partition
     results: Results
@@ -101,15 +114,20 @@ class Built:
     updates: StatelessUpdates
 
     def unflatten(self, outputs: Sequence[tf.Tensor], given: FlatCall) -> Any:
-        """Return what the function returned, add to its layers the losses that it added, and change what was ``given``."""
+        """Return what the function returned.
+
+        Losses are added to its layers again, and what was ``given`` is changed as the function did.
+        """
         return self.results.unflatten(self.losses.reattach(self.updates.reattach(outputs)), given)
 
 
 class Checkpointed:
-    """What ``checkpoint`` returns."""
+    """A function that is recomputed in its backward pass; ``checkpoint`` returns it."""
 
-    advise = staticmethod(advise)  # who checkpoints several functions together has their advice together
-    autograph_info__ = True  # AutoGraph leaves this object alone and converts the function inside: see ``converted``
+    # A caller that checkpoints several functions together replaces it, to advise once for all.
+    advise = staticmethod(advise)
+    # AutoGraph leaves this object alone; ``converted`` converts the function inside.
+    autograph_info__ = True
 
     def __init__(self, fn: Callable[..., Any], policy: Policy) -> None:
         self.__wrapped__ = fn
@@ -127,7 +145,7 @@ class Checkpointed:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The signature of the function itself, for those who look before they call, such as keras.layers.Lambda."""
+        """The signature of the function, for callers that look at it, such as Lambda layers."""
         try:
             return inspect.signature(self.__wrapped__)
         except (TypeError, ValueError) as error:  # of functions written in C
@@ -145,7 +163,9 @@ class Checkpointed:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         callee = _with_plain_training(Callee.of(self.__wrapped__, args, kwargs))
         given = flatten_call(callee.args, callee.kwargs)
-        check_arguments(given, function=self.__name__, parameters=lambda: parameters_of(callee.function))
+        check_arguments(
+            given, function=self.__name__, parameters=lambda: parameters_of(callee.function)
+        )
         if is_symbolic():  # no values, no gradients, and layers make their weights
             return converted(self.__wrapped__)(*args, **kwargs)
         if in_vectorized_map():
@@ -160,7 +180,7 @@ class Checkpointed:
         def key() -> Any:
             parts = callee.parts(cache.changed)
             changed = {name for name in before if parts.get(name) != before[name]}
-            if changed:  # by tracing: it would be traced anew at each call
+            if changed:  # by tracing: it would be traced again at each call
                 cache.changed |= changed
                 parts = callee.parts(cache.changed)
             before.update(parts)
@@ -168,19 +188,29 @@ class Checkpointed:
 
         def make() -> Callable[..., Any]:
             callee.note_trace(kind, before, self.__name__)
-            return _program(self.build(callee, conversion(), signature, given), section_name(self.__name__))
+            return _program(
+                self.build(callee, conversion(), signature, given), section_name(self.__name__)
+            )
 
         uses = callee_uses(callee, given)
         try:
             return cache.get(key, make, uses=uses, name=self.__name__)(tensors, given)
         except ForwardModeError:
-            # It has no backward pass for which anything could be kept, and follows TensorFlow's own operations.
+            # It has no backward pass for which anything could be kept, and follows TensorFlow's own
+            # operations.
             return converted(self.__wrapped__)(*args, **kwargs)
 
     def build(
-        self, callee: Callee, convert: Callable[[Any], Any], signature: Sequence[tf.TensorSpec], given: FlatCall
+        self,
+        callee: Callee,
+        convert: Callable[[Any], Any],
+        signature: Sequence[tf.TensorSpec],
+        given: FlatCall,
     ) -> Built:
-        """Take the function of ``callee``, as ``convert`` makes it, through the engine, for arguments like those ``given``."""
+        """Take the function of ``callee`` through the engine, for arguments like ``given``.
+
+        ``convert`` is what AutoGraph makes of a function.
+        """
         name = self.__name__
         results: list[Results] = []
         losses, updates = Losses(), StatelessUpdates()
@@ -191,7 +221,9 @@ class Checkpointed:
             bound = callee.bind(tensors[count:])
             surroundings[:] = [ClosureSnapshot(bound)]
             function = convert(bound)
-            arguments = Arguments(given, tensors[:count], function=name, parameters=parameters_of(callee.function))
+            arguments = Arguments(
+                given, tensors[:count], function=name, parameters=parameters_of(callee.function)
+            )
             arguments.refuse_augmented(callee.function)
             args, kwargs = arguments.value
             try:
@@ -202,7 +234,9 @@ class Checkpointed:
             returned, layout = arguments.results(found)
             results[:] = [layout]
             # Weights, and layers, may have been made by the call.
-            return updates.collect(losses.collect(returned, stateful_objects(callee_uses(callee, given))))
+            return updates.collect(
+                losses.collect(returned, stateful_objects(callee_uses(callee, given)))
+            )
 
         try:
             traced = trace(flat, signature, target_now())
@@ -223,7 +257,8 @@ class Checkpointed:
             )
         if len(traced.outputs) == losses.count + updates.count:
             raise InvalidArgumentError(
-                f"{name!r} returned {results[0].unflatten([], given)!r}, which has no tensor: return at least one"
+                f"{name!r} returned {results[0].unflatten([], given)!r}, which has no tensor: "
+                "return at least one"
             )
         check_names(self.policy, traced, name)
         uses = callee_uses(callee, given)
@@ -235,7 +270,7 @@ class Checkpointed:
 
 
 def _program(built: Built, name: str) -> Callable[[Sequence[tf.Tensor], FlatCall], Any]:
-    """Return what runs ``built``; it keeps neither the arguments nor the function that it was made for."""
+    """Return the function that runs ``built``, which keeps no arguments and no function alive."""
 
     def run(tensors: Sequence[tf.Tensor], given: FlatCall) -> Any:
         return built.unflatten(lower(built.part, tensors, name=name), given)
@@ -244,7 +279,11 @@ def _program(built: Built, name: str) -> Callable[[Sequence[tf.Tensor], FlatCall
 
 
 def _with_plain_training(callee: Callee) -> Callee:
-    """Return ``callee`` with a ``training`` of NumPy's, or an eager tensor, as Python's: layers ask for its truth."""
+    """Return ``callee`` with its ``training`` argument as a Python bool.
+
+    It may be NumPy's or an eager tensor. Layers ask for its truth, which a traced tensor does not
+    have.
+    """
     kwargs, args = dict(callee.kwargs), list(callee.args)
     if _is_truth(kwargs.get("training")):
         kwargs["training"] = bool(kwargs["training"])
@@ -263,9 +302,16 @@ def _is_truth(value: Any) -> bool:
 
 
 def callee_uses(callee: Callee, given: FlatCall) -> tuple[Any, ...]:
-    """Return the objects whose attributes a call uses (see ``object_state``); not the tensors that it is fed."""
+    """Return the objects whose attributes a call uses (see ``object_state``).
+
+    Tensors that the program is fed are not among them.
+    """
     fed = set(map(id, callee.tensors))
-    return tuple(each for each in dependencies_of(callee.function, given.treedef.static_leaves) if id(each) not in fed)
+    return tuple(
+        each
+        for each in dependencies_of(callee.function, given.treedef.static_leaves)
+        if id(each) not in fed
+    )
 
 
 def section_name(name: str) -> str:
@@ -282,25 +328,35 @@ def _key(policy: Policy) -> Any:
 
 
 def conversion() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return what converts the ``if`` and ``while`` on tensors of a function, unless a caller turned AutoGraph off."""
+    """Return AutoGraph's conversion of functions; the identity where a caller turned it off.
+
+    It converts the ``if`` and ``while`` on tensors.
+    """
     return (lambda function: function) if autograph.is_disabled() else _convert
 
 
 def converted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` with its ``if`` and ``while`` on tensors converted, unless a caller turned AutoGraph off."""
+    """Return ``function`` as ``conversion()`` converts it."""
     return conversion()(function)
 
 
 def _convert(function: Callable[..., Any]) -> Callable[..., Any]:
-    convert = autograph.with_autograph(function)  # the engine traces with AutoGraph turned off, for its own functions
+    convert = autograph.with_autograph(
+        function
+    )  # the engine traces with AutoGraph turned off, for its own functions
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return convert(*args, **kwargs)
         except Exception as error:
-            # AutoGraph has an error of its own in place of a class that it cannot make by one message.
+            # AutoGraph has an error of its own in place of a class that it cannot make by one
+            # message.
             original = error.__context__
-            if hasattr(error, "ag_error_metadata") and original is not None and not isinstance(error, type(original)):
+            if (
+                hasattr(error, "ag_error_metadata")
+                and original is not None
+                and not isinstance(error, type(original))
+            ):
                 raise original from None
             raise
 

@@ -1,11 +1,11 @@
-"""Functions that are made anew at each call: closures, lambdas, partials, methods and objects that can be called.
+"""The identity of functions that are made at each call: closures, lambdas, partials, methods.
 
-A program is found by what such a function is made of: its code, and the values that it captures or
-finds among its globals. Plain values are compared by
-value, everything else by identity. Captured tensors are fed to the program, as arguments are: they are others at each call. The
-object of a method is an argument of its function, and so is what a ``functools.partial`` holds.
+A program is found by what such a function consists of: its code, and the values that it captures or
+finds among its globals. Plain values are compared by value, all others by identity. Captured
+tensors are fed to the program like arguments, since they differ from call to call. The object of a
+method is an argument of its function, and so is what a ``functools.partial`` holds.
 
-Programs are kept with what was captured, so that they go when it goes.
+Programs are kept with the captured objects, and freed with them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _lock = threading.Lock()
 
 
 class _ByCode(dict[types.CodeType, ProgramCache]):
-    """The programs of functions by their code, kept with an object; a copy of that begins anew."""
+    """The program caches of functions by their code, kept with an object.
+
+    A copy of it starts empty.
+    """
 
     def __reduce__(self) -> Any:
         return _ByCode, ()
@@ -47,14 +50,17 @@ class _ByCode(dict[types.CodeType, ProgramCache]):
 
 _programs: weakref.WeakKeyDictionary[types.CodeType, ProgramCache] = weakref.WeakKeyDictionary()
 _names: weakref.WeakKeyDictionary[types.CodeType, tuple[str, ...]] = weakref.WeakKeyDictionary()
-_traced: weakref.WeakKeyDictionary[types.CodeType, dict[Any, tuple[int, dict[str, int]]]] = weakref.WeakKeyDictionary()
+_traced: weakref.WeakKeyDictionary[types.CodeType, dict[Any, tuple[int, dict[str, int]]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Callee:
-    """A function and its arguments, with those that partials and methods bring.
+    """A function and its arguments, with the arguments that partials and methods add.
 
-    ``tensors`` are those that it captures and that a program is fed, ``owners`` the objects that were taken for arguments.
+    ``tensors`` are captured tensors that a program is fed. ``owners`` are the objects of methods,
+    which became arguments.
     """
 
     function: Callable[..., Any]
@@ -64,7 +70,12 @@ class Callee:
     owners: tuple[Any, ...] = ()
 
     @classmethod
-    def of(cls, function: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Callee:
+    def of(
+        cls,
+        function: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Callee:
         """Return the callee of ``function(*args, **kwargs)``."""
         kwargs, owners = kwargs or {}, []
         while True:
@@ -80,7 +91,10 @@ class Callee:
         return cls(function, args, kwargs, tuple(_tensors(function, set())), tuple(owners))
 
     def parts(self, changed: frozenset[str]) -> dict[str, Any]:
-        """Return what the function is, by the names of what it captures; what is ``changed`` by calls, by identity."""
+        """Return what identifies the function, by the names of what it captures.
+
+        Names in ``changed``, which calls were seen to change, are compared by identity.
+        """
         if not inspect.isfunction(self.function):
             return {"": IdentityKey(self.function)}
         bare = _bare(self.function)
@@ -89,26 +103,35 @@ class Callee:
         return {"": bare, **dict(_parts(self.function, changed, set()))}
 
     def bind(self, tensors: Sequence[tf.Tensor]) -> Callable[..., Any]:
-        """Return the function with other ``tensors`` in place of those that it captures."""
+        """Return the function with other ``tensors`` in place of the captured ones."""
         return _rebuilt(self.function, iter(tensors), {}) if self.tensors else self.function
 
     def cache(self, otherwise: Any) -> ProgramCache:
-        """Return the programs of calls of this function; those of ``otherwise`` if it can keep none itself."""
+        """Return the programs of this function, or of ``otherwise`` if it can keep none."""
         if not tf.executing_eagerly() or not inspect.isfunction(self.function):
             return cache_for(self.function, otherwise)
-        holders = (each for value in (*self.owners, *_captured(self.function)) for each in _holders(value, _DEPTH))
-        anchor = self.function if isinstance(_bare(self.function), IdentityKey) else next(holders, None)
+        holders = (
+            each
+            for value in (*self.owners, *_captured(self.function))
+            for each in _holders(value, _DEPTH)
+        )
+        anchor = (
+            self.function if isinstance(_bare(self.function), IdentityKey) else next(holders, None)
+        )
         with _lock:
-            by_code: Any = _programs if anchor is None else vars(anchor).setdefault(_ATTRIBUTE, _ByCode())
+            by_code: Any = (
+                _programs if anchor is None else vars(anchor).setdefault(_ATTRIBUTE, _ByCode())
+            )
             code = self.function.__code__
             if code not in by_code:
                 by_code[code] = ProgramCache()
             return by_code[code]
 
     def note_trace(self, kind: Any, parts: Mapping[str, Any], name: str) -> None:
-        """Warn if the function was often traced for calls of one ``kind``, because what it captures is not the same.
+        """Warn if the function is traced again and again because what it captures changes.
 
-        In eager code alone: in a graph each call is written once, as of a closure for each of many blocks.
+        ``kind`` says which calls are alike. Only eager calls count: in a graph each call is written
+        once, as of one closure for each of many blocks.
         """
         if not inspect.isfunction(self.function) or not tf.executing_eagerly():
             return
@@ -124,7 +147,9 @@ class Callee:
             values = dict((*_globals(self.function), *_named(self.function)))
             found = values.get(others[0])
             what = (
-                f"the {type(found).__name__} {found!r:.60}" if static_key(found) != IdentityKey(found) else type(found).__name__
+                f"the {type(found).__name__} {found!r:.60}"
+                if static_key(found) != IdentityKey(found)
+                else type(found).__name__
             )
             warn_user(
                 f"{name!r} is created again for each call and was traced {_OFTEN + 1} times, "
@@ -134,18 +159,29 @@ class Callee:
 
 
 def _method_of(function: Any) -> tuple[Any, Any]:
-    """Return the object whose method ``function`` is, or which it is itself, and the function of a class; None without."""
-    owner, plain = function, next((vars(base)["__call__"] for base in type(function).__mro__ if "__call__" in vars(base)), None)
+    """Return the object and the function of a method, or of an object with ``__call__``.
+
+    Returns two Nones for anything else.
+    """
+    owner, plain = (
+        function,
+        next(
+            (vars(base)["__call__"] for base in type(function).__mro__ if "__call__" in vars(base)),
+            None,
+        ),
+    )
     if inspect.ismethod(function):
         owner, plain = function.__self__, function.__func__
     if not inspect.isfunction(plain) or not has_own_attributes(owner):
         return None, None
-    held = sum(len(v) if isinstance(v, (list, tuple, dict, set)) else 1 for _, v in attributes_of(owner))
+    held = sum(
+        len(v) if isinstance(v, (list, tuple, dict, set)) else 1 for _, v in attributes_of(owner)
+    )
     return (owner, plain) if held <= _SMALL else (None, None)
 
 
 def _named(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what ``function`` captures by name: variables around it, and defaults of its parameters."""
+    """Yield what ``function`` captures by name: variables and defaults of parameters."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
             yield name, cell.cell_contents
@@ -153,11 +189,16 @@ def _named(function: Any) -> Iterator[tuple[str, Any]]:
             yield name, _EMPTY
     for number, value in enumerate(function.__defaults__ or ()):
         yield f"default {number}", value
-    yield from ((f"default {name}", value) for name, value in (function.__kwdefaults__ or {}).items())
+    yield from (
+        (f"default {name}", value) for name, value in (function.__kwdefaults__ or {}).items()
+    )
 
 
 def _globals(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the global names that ``function`` reads, with what they hold; functions of other modules are what they are."""
+    """Yield the global names that ``function`` reads and their values.
+
+    Functions of other modules are left out.
+    """
     held = function.__globals__
     for name in _global_names(function.__code__):
         value = held.get(name, _EMPTY)
@@ -174,9 +215,13 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _find_global_names(code: types.CodeType) -> Iterator[str]:
-    names = [i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
+    names = [
+        i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    ]
     inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    yield from dict.fromkeys([*names, *(name for each in inner for name in _find_global_names(each))])
+    yield from dict.fromkeys(
+        [*names, *(name for each in inner for name in _find_global_names(each))]
+    )
 
 
 def _captured(function: Any, seen: set[int] | None = None) -> Iterator[Any]:
@@ -209,22 +254,35 @@ def _tensors(function: Any, seen: set[int]) -> Iterator[tf.Tensor]:
 
 
 def _rebuilt(function: Any, tensors: Iterator[tf.Tensor], made: dict[int, Any]) -> Any:
-    """Return ``function`` with ``tensors`` in place of those that ``_tensors`` yields."""
+    """Return ``function`` with ``tensors`` in place of the tensors that ``_tensors`` yields."""
     if id(function) in made:
         return made[id(function)]
     new = made[id(function)] = types.FunctionType(
-        function.__code__, function.__globals__, function.__name__, None, _cells(function, made, tensors)
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        None,
+        _cells(function, made, tensors),
     )
     defaults = tuple(_put(value, tensors, made) for value in function.__defaults__ or ())
     new.__defaults__ = defaults or None
-    new.__kwdefaults__ = {n: _put(value, tensors, made) for n, value in (function.__kwdefaults__ or {}).items()} or None
+    new.__kwdefaults__ = {
+        n: _put(value, tensors, made) for n, value in (function.__kwdefaults__ or {}).items()
+    } or None
     new.__dict__.update(function.__dict__)
-    new.__qualname__, new.__module__, new.__doc__ = function.__qualname__, function.__module__, function.__doc__
+    new.__qualname__, new.__module__, new.__doc__ = (
+        function.__qualname__,
+        function.__module__,
+        function.__doc__,
+    )
     return new
 
 
 def _cells(function: Any, made: dict[int, Any], tensors: Iterator[tf.Tensor]) -> tuple[Any, ...]:
-    """Return the cells of ``function``; those that are as they were stay the same, so that what is set in them is seen."""
+    """Return the cells of ``function``.
+
+    A cell with the same content stays the same object, so that assignments to it are seen.
+    """
     found = []
     for cell in function.__closure__ or ():
         try:
@@ -240,13 +298,20 @@ def _cells(function: Any, made: dict[int, Any], tensors: Iterator[tf.Tensor]) ->
 def _put(value: Any, tensors: Iterator[tf.Tensor], made: dict[int, Any]) -> Any:
     if _is_fed(value):
         return next(tensors)
-    if inspect.isfunction(value) and id(value) not in made and any(True for _ in _tensors(value, set(made))):
+    if (
+        inspect.isfunction(value)
+        and id(value) not in made
+        and any(True for _ in _tensors(value, set(made)))
+    ):
         return _rebuilt(value, tensors, made)
     return value
 
 
 def _bare(function: Any) -> Any:
-    """Return what two functions are equal in that capture the same; itself where it holds more."""
+    """Return a key that is equal for functions of one code and module.
+
+    It is unique for a function that has attributes.
+    """
     if set(function.__dict__) - {"__wrapped__"} - _ours(function):
         return IdentityKey(function)
     return function.__code__, IdentityKey(function.__globals__)
@@ -261,7 +326,10 @@ def _parts(function: Any, changed: frozenset[str], seen: set[int]) -> Iterator[t
         return
     seen.add(id(function))
     captured = [(name, value, _is_fed(value)) for name, value in _named(function)]
-    for name, value, is_fed in (*captured, *((name, value, False) for name, value in _globals(function))):
+    for name, value, is_fed in (
+        *captured,
+        *((name, value, False) for name, value in _globals(function)),
+    ):
         if inspect.isfunction(value):
             yield name, _bare(value)
             yield from ((f"{name}.{inner}", part) for inner, part in _parts(value, changed, seen))
@@ -274,12 +342,14 @@ def _parts(function: Any, changed: frozenset[str], seen: set[int]) -> Iterator[t
 def _part(value: Any, depth: int) -> Any:
     if depth and type(value) in (list, tuple, set, dict) and len(value) <= _SMALL:
         values = value.items() if isinstance(value, dict) else value
-        return type(value), tuple(_part(each, depth if isinstance(value, dict) else depth - 1) for each in values)
+        return type(value), tuple(
+            _part(each, depth if isinstance(value, dict) else depth - 1) for each in values
+        )
     return static_key(value)
 
 
 def _holders(value: Any, depth: int) -> Iterator[Any]:
-    """Yield the objects in ``value`` that hold variables, or may, and with which programs can be kept."""
+    """Yield the objects in ``value`` that may hold variables and can keep programs."""
     if isinstance(value, (list, tuple)):
         for each in value if depth else ():
             yield from _holders(each, depth - 1)

@@ -1,8 +1,9 @@
-"""What holds values: lists, dicts, sets, data classes and other objects, taken apart and made again.
+"""Containers of values: lists, dicts, sets, data classes and other objects, flattened and rebuilt.
 
-The arguments and results of a function are trees of these, with tensors and other values as leaves. Each
-kind says what is in a container (``parts``), makes another like it (``make``), and sets what is in one that
-exists (``fill``). Containers that can be changed are made in two steps, so that they may hold themselves.
+The arguments and results of a function are trees of these, with tensors and other values as leaves.
+Each kind reads the contents of a container (``parts``), makes another like it (``make``), and sets
+the contents of an existing one (``fill``). Mutable containers are made in two steps, so that they
+may contain themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from ..errors import InvalidArgumentError
 from ..seams.tensorflow.tensors import is_trackable
 
 # Objects of these packages are what they are: their attributes are no business of a caller's.
-_LIBRARIES = frozenset({"builtins", "keras", "keras_hub", "keras_recompute", "numpy", "tensorflow", "threading"})
+_LIBRARIES = frozenset(
+    {"builtins", "keras", "keras_hub", "keras_recompute", "numpy", "tensorflow", "threading"}
+)
 _MAPPINGS: tuple[type, ...] = (collections.OrderedDict, collections.defaultdict, dict)
 _NEVER_COPIED = ("__del__",)
 _COPIED_OTHERWISE = ("__reduce__", "__reduce_ex__", "__getstate__", "__copy__", "__deepcopy__")
@@ -30,9 +33,10 @@ _COPIED_OTHERWISE = ("__reduce__", "__reduce_ex__", "__getstate__", "__copy__", 
 class Kind:
     """One kind of container.
 
-    ``parts`` returns what says which children there are, which can be hashed, and the children. ``fill(value, names,
-    children)`` sets them, for a kind that ``is_mutable``; ``make(type, names, children)`` makes one, which for a mutable
-    kind is given no children and filled later. ``step`` writes the way to a child, such as ``[0]`` or ``.name``.
+    ``parts(value)`` returns a hashable description of the children, and the children.
+    ``fill(value, names, children)`` sets them, for a kind that ``is_mutable``. ``make(type, names,
+    children)`` makes a container; a mutable one is given no children and filled later. ``step``
+    writes the path to a child, such as ``[0]`` or ``.name``.
     """
 
     name: str
@@ -44,7 +48,7 @@ class Kind:
 
 
 def kind_of(value: Any) -> Kind | None:
-    """Return what kind of container ``value`` is, or None for a leaf."""
+    """Return which kind of container ``value`` is, or None for a leaf."""
     found = _KINDS.get(type(value))
     if found is not None:
         return found
@@ -62,10 +66,10 @@ def kind_of(value: Any) -> Kind | None:
 
 
 def has_own_attributes(value: Any) -> bool:
-    """Whether ``value`` is an object of a class of the user's that is no more than its attributes.
+    """Whether ``value`` is an object of a user's class that consists of its attributes alone.
 
-    Not a layer, a variable or another object that TensorFlow follows, nor one that says itself how it is
-    copied, or that does something when it goes.
+    It is no layer, no variable and no other object that TensorFlow tracks. Its class does not
+    define how it is copied, nor what happens when it is deleted.
     """
     kind = type(value)
     if isinstance(value, (type, keras.KerasTensor)) or is_trackable(value):
@@ -76,12 +80,14 @@ def has_own_attributes(value: Any) -> bool:
         return False
     if not (hasattr(value, "__dict__") or dataclasses.is_dataclass(value)):
         return False
-    special = _NEVER_COPIED if dataclasses.is_dataclass(value) else (*_NEVER_COPIED, *_COPIED_OTHERWISE)
+    special = (
+        _NEVER_COPIED if dataclasses.is_dataclass(value) else (*_NEVER_COPIED, *_COPIED_OTHERWISE)
+    )
     return not any(name in vars(base) for base in kind.__mro__[:-1] for name in special)
 
 
 def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes that are set in an object itself, without those that we keep there."""
+    """Yield the attributes that are set on an object itself, without the package's own."""
     for base in reversed(type(value).__mro__):
         slots = vars(base).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
@@ -130,8 +136,13 @@ def _fill_deque(value: Any, _: Any, children: Sequence[Any]) -> None:
 
 
 def _dict_parts(value: Any) -> tuple[Hashable, list[Any]]:
-    """Keys, then the names of the attributes that an object of a derived class has beside them."""
-    beside = dict(vars(value)) if type(value) not in _MAPPINGS and hasattr(value, "__dict__") else {}
+    """Return the keys, attributes and default factory of a dict, and the values.
+
+    An object of a derived class may have attributes beside its keys.
+    """
+    beside = (
+        dict(vars(value)) if type(value) not in _MAPPINGS and hasattr(value, "__dict__") else {}
+    )
     factory = getattr(value, "default_factory", None)
     if issubclass(type(value), dict):  # not by methods of a derived class, which may do more
         keys = tuple(dict.keys(value))
@@ -153,7 +164,9 @@ def _make_dict(kind: type, names: Any, _: Sequence[Any]) -> Any:
 
 def _fill_dict(value: Any, names: Any, children: Sequence[Any]) -> None:
     keys, beside, _ = names
-    if issubclass(type(value), dict):  # not by methods of a derived class, which may refuse or do more
+    if issubclass(
+        type(value), dict
+    ):  # not by methods of a derived class, which may refuse or do more
         base: Any = next(each for each in _MAPPINGS if isinstance(value, each))
         base.clear(value)
         for key, child in zip(keys, children):
@@ -176,8 +189,8 @@ def _make_mapping(kind: type, names: Any, children: Sequence[Any]) -> Any:
         return kind(dict(zip(names[0], children)))
     except TypeError as error:
         raise InvalidArgumentError(
-            f"a {kind.__name__} cannot be made from a dict, and a checkpointed function can take and "
-            "return only mappings that can: use a dict"
+            f"a {kind.__name__} cannot be made from a dict, and a checkpointed function can take "
+            "and return only mappings that can: use a dict"
         ) from error
 
 

@@ -1,8 +1,9 @@
-"""A gradient of our own for a part of a graph under construction.
+"""Custom gradients (custom VJPs) for a part of the graph under construction.
 
-This is what ``tf.custom_gradient`` does in graph mode, without its leak: that one enters every use into a registry of
-the process that is never emptied, and with it the graph. Here an entry finds the function that computes the gradient in the
-graph itself, and leaves with it. Every use has one of its own, because a SavedModel stores a gradient per entry.
+``tf.custom_gradient`` does the same in graph mode, with a leak: it enters every use into a registry
+of the process that is never emptied, and keeps the graph alive with it. Here an entry looks up its
+gradient function in the graph, and is removed with the graph. Every use has an entry of its own,
+because a SavedModel stores one gradient per entry.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from ..seams.tensorflow.gradients import (
 )
 from ..seams.tensorflow.operations import GRADIENT
 from ..seams.tensorflow.vectorized_map import is_in_vectorized_body
+from .captures import capture_all, capture_known, in_default_graph
+from .dataflow import is_differentiable
 from .graph_state import graph_state
-from .program import in_default_graph
 from .sparse_gradients import densify, values_of
 
 Tensors = Sequence[tf.Tensor]
@@ -32,7 +34,10 @@ Gradients = Sequence[Union[tf.Tensor, tf.IndexedSlices, None]]
 Gradient = Callable[..., Gradients]
 
 
-_CHECKPOINT, _BY_HAND = "KerasRecompute", "GradientByHand"  # what the names of registered gradients begin with
+_CHECKPOINT, _BY_HAND = (
+    "KerasRecompute",
+    "GradientByHand",
+)  # what the names of registered gradients begin with
 _ATTRIBUTE = "_keras_recompute_gradients"
 _ASKED = "_keras_recompute_asked"  # attribute of the gradient of an output that is asked for
 _numbers = itertools.count()
@@ -50,11 +55,11 @@ def custom_vjp(
     """Return ``compute()`` as a function of ``inputs``, with the derivative ``gradient``.
 
     ``gradient`` takes one tensor per result and returns one gradient or None per input. TensorFlow
-    gives it zeros for a result that nobody differentiates. With ``outputs`` it takes an argument
-    ``asked`` too: the numbers of those of the first ``outputs`` results that somebody does
-    differentiate. In a graph all ``inputs`` must be tensors of the default graph.
+    gives it zeros for a result that is not differentiated. With ``outputs`` it also takes
+    ``asked``: the numbers of those among the first ``outputs`` results that are differentiated. In
+    a graph all ``inputs`` must be tensors of the default graph.
 
-    ``is_checkpoint`` is what ``is_checkpointed_call`` answers. Raises UnsupportedError under
+    ``is_checkpoint`` is what ``is_checkpointed_call`` answers later. Raises UnsupportedError under
     ``tf.autodiff.ForwardAccumulator``.
     """
     refuse_forward_mode(inputs, name)
@@ -62,8 +67,8 @@ def custom_vjp(
     with stop_recording():
         results = list(compute())
 
-    differentiable = [n for n, t in enumerate(results[:outputs]) if _has_gradient(t)]
-    # Whoever asks for any gradient asks for that of the only output.
+    differentiable = [n for n, t in enumerate(results[:outputs]) if is_differentiable(t)]
+    # A gradient function of a single output runs only if that is asked for.
     told_apart = differentiable if len(differentiable) > 1 else []
 
     def of_tensors(*output_gradients: Any) -> Gradients:
@@ -82,10 +87,12 @@ def custom_vjp(
     return results
 
 
-def _passed_on(results: Tensors, inputs: Tensors, gradient: Gradient, *, name: str, kind: str) -> list[tf.Tensor]:
-    """Return ``results`` behind an operation whose gradient is ``gradient``.
+def _passed_on(
+    results: Tensors, inputs: Tensors, gradient: Gradient, *, name: str, kind: str
+) -> list[tf.Tensor]:
+    """Return ``results`` through an operation whose gradient is ``gradient``.
 
-    That is the gradient by ``inputs``; without these, by ``results``.
+    It is the gradient with respect to ``inputs``, or to ``results`` without any.
     """
     sources = inputs or results
     with stop_recording():
@@ -105,7 +112,7 @@ def _passed_on(results: Tensors, inputs: Tensors, gradient: Gradient, *, name: s
 
 
 def _for_operation(gradient: Gradient, results: int, has_inputs: bool) -> Gradient:
-    """Return ``gradient`` for an operation that is given the results, and the inputs behind them."""
+    """Return ``gradient`` for an operation whose inputs are the results, then the inputs."""
 
     def of_operation(*output_gradients: Any) -> Gradients:
         found = gradient(*output_gradients[:results])
@@ -115,15 +122,14 @@ def _for_operation(gradient: Gradient, results: int, has_inputs: bool) -> Gradie
 
 
 def _marked(output_gradient: Any) -> list[tf.Tensor]:
-    """Return the gradient of an output with a mark: TensorFlow asks for none where it has none."""
+    """Return the gradient of an output with a mark, which shows that it is asked for.
+
+    TensorFlow calls no gradient function of an output that is not differentiated.
+    """
     # A tensor of its own: TensorFlow keeps one tensor of zeros for all who need zeros.
     marked = tf.identity(densify(output_gradient))
     setattr(marked, _ASKED, True)
     return [marked]
-
-
-def _has_gradient(tensor: tf.Tensor) -> bool:
-    return bool(tensor.dtype.is_floating or tensor.dtype.is_complex)
 
 
 def custom_vjp_twice(
@@ -136,28 +142,35 @@ def custom_vjp_twice(
     name: str,
     tells_apart: bool = False,
 ) -> list[tf.Tensor]:
-    """As ``custom_vjp``, for a gradient that is not to be differentiated operation by operation.
+    """As ``custom_vjp``, for a gradient whose own derivative is given by ``again``.
 
-    ``compute()`` returns ``count`` results, then what else the gradient reads. ``gradient(inputs, made, result_gradients)``
-    is given the inputs and all that was computed, as tensors of the graph that it is called in, and returns one tensor or
-    None per input. ``again(inputs, made)`` returns the results anew, by operations that can be differentiated twice and
-    more; only derivatives of the gradient ask for it. With ``tells_apart`` the gradient of a result that nobody
-    differentiates is None, else zeros.
+    ``compute()`` returns ``count`` results, then what else the gradient reads. ``gradient(inputs,
+    made, result_gradients)`` is given the inputs and all that was computed, as tensors of the graph
+    that it is called in, and returns one tensor or None per input. ``again(inputs, made)``
+    recomputes the results by operations that can be differentiated any number of times. Only
+    derivatives of the gradient call it. With ``tells_apart`` the gradient of a result that is not
+    differentiated is None, else zeros.
     """
     made: list[tf.Tensor] = []
 
-    def differentiable_gradient(*output_gradients: tf.Tensor | None, asked: Collection[int] | None = None) -> Gradients:
+    def differentiable_gradient(
+        *output_gradients: tf.Tensor | None, asked: Collection[int] | None = None
+    ) -> Gradients:
         given = output_gradients[:count]
         incoming = given if asked is None else only_requested(given, asked)
         return differentiable_vjp(gradient, again, inputs, made, incoming, name=name)
 
     outputs = count if tells_apart else 0
-    made[:] = custom_vjp(compute, differentiable_gradient, inputs=inputs, name=name, outputs=outputs)
+    made[:] = custom_vjp(
+        compute, differentiable_gradient, inputs=inputs, name=name, outputs=outputs
+    )
     return made[:count]
 
 
-def only_requested(output_gradients: Sequence[tf.Tensor | None], asked: Collection[int]) -> list[tf.Tensor | None]:
-    """Return ``output_gradients``, with None where the number of an output is not ``asked``."""
+def only_requested(
+    output_gradients: Sequence[tf.Tensor | None], asked: Collection[int]
+) -> list[tf.Tensor | None]:
+    """Return ``output_gradients``, with None for outputs whose number is not ``asked``."""
     return [dy if n in asked else None for n, dy in enumerate(output_gradients)]
 
 
@@ -170,13 +183,14 @@ def differentiable_vjp(
     *,
     name: str,
 ) -> Gradients:
-    """Return ``gradient(inputs, made, output_gradients)``, whose own derivative is that of ``again``.
+    """Return ``gradient(inputs, made, output_gradients)``, differentiable by way of ``again``.
 
-    See ``custom_vjp_twice``.
+    The arguments are those of ``custom_vjp_twice``.
     """
-    # The gradient may be asked for in another graph than the results were, and its own derivative in yet another.
-    given, known = [in_default_graph(t) for t in inputs], [in_default_graph(t) for t in made]
-    incoming = [dy if dy is None else in_default_graph(dy) for dy in output_gradients]
+    # The gradient may be asked for in another graph than the results were, and its own derivative
+    # in yet another.
+    given, known = capture_all(inputs), capture_all(made)
+    incoming = capture_known(output_gradients)
     found: list[tf.Tensor | tf.IndexedSlices | None] = []
 
     def backward() -> Tensors:
@@ -190,7 +204,7 @@ def differentiable_vjp(
             ddx = None if g is None else next(remaining)
             is_sparse = ddx is not None and isinstance(g, tf.IndexedSlices)
             aligned.append(_derivative_of_sum(ddx, g) if is_sparse else ddx)
-        here = [in_default_graph(t) for t in known]
+        here = capture_all(known)
         return _second_derivative(lambda *values: again(values, here), given, incoming, aligned)
 
     sources = [*given, *(dy for dy in incoming if dy is not None)]
@@ -208,9 +222,9 @@ def differentiable_vjp(
 
 
 def _derivative_of_sum(outer: tf.Tensor, slices: tf.IndexedSlices) -> tf.Tensor:
-    """Return the derivative by the sum of ``slices``, given that by their values.
+    """Return the derivative with respect to the sum of ``slices``, given that for their values.
 
-    Whatever reads the sum gives all slices of one row the same derivative.
+    What reads the sum gives the same derivative to all slices of a row.
     """
     rows = tf.expand_dims(in_default_graph(slices.indices), 1)
     shape = tf.cast(in_default_graph(slices.dense_shape), tf.int32)
@@ -225,23 +239,37 @@ def _second_derivative(
 ) -> list[tf.Tensor | None]:
     """Back-propagate ``outer``, one per input, through the gradient of ``function`` at ``inputs``.
 
-    Returns the gradients of the inputs, then of those ``output_gradients`` that are not None.
+    Returns the gradients of the inputs, then of the ``output_gradients`` that are not None.
     """
-    inputs = [tf.identity(in_default_graph(t)) for t in inputs]
-    incoming = [dy if dy is None else tf.identity(in_default_graph(dy)) for dy in output_gradients]
-    pairs = [(y, dy) for y, dy in zip(function(*inputs), incoming) if dy is not None]
-    first = tf.gradients([y for y, _ in pairs], inputs, grad_ys=[dy for _, dy in pairs], unconnected_gradients="none")
-    wanted = [(densify(g), ddx) for g, ddx in zip(first, outer) if g is not None and ddx is not None]
-    sources = [*inputs, *(dy for dy in incoming if dy is not None)]
-    return tf.gradients([g for g, _ in wanted], sources, grad_ys=[ddx for _, ddx in wanted], unconnected_gradients="none")
+    inputs = list(map(tf.identity, capture_all(inputs)))
+    incoming = [None if dy is None else tf.identity(dy) for dy in capture_known(output_gradients)]
+    first = _differentiate(function(*inputs), inputs, incoming)
+    known: list[tf.Tensor | None] = []
+    for g, ddx in zip(first, outer):
+        known.append(None if g is None or ddx is None else densify(g))
+    return _differentiate(known, [*inputs, *(dy for dy in incoming if dy is not None)], outer)
+
+
+def _differentiate(
+    outputs: Sequence[tf.Tensor | None],
+    inputs: Sequence[tf.Tensor],
+    output_gradients: Sequence[tf.Tensor | None],
+) -> list[tf.Tensor | None]:
+    """Return the gradients of ``inputs``, from the outputs that have a gradient."""
+    wanted, incoming = [], []
+    for output, gradient in zip(outputs, output_gradients):
+        if output is not None and gradient is not None:
+            wanted.append(output)
+            incoming.append(gradient)
+    return tf.gradients(wanted, inputs, grad_ys=incoming, unconnected_gradients="none")
 
 
 def in_vectorized_map() -> bool:
-    """Whether a gradient of our own would be lost here, so that what has one is to be written without.
+    """Whether this is the body of a vectorized map, where a custom gradient would be lost.
 
-    That is in the body of a vectorised map: TensorFlow writes its operations once more for all elements, with the gradients
-    of their types, and a tape around the map would miss those that it leaves as they are, since they do not depend on the
-    element. A loop whose gradient was taken once already could not be differentiated there at all.
+    TensorFlow writes the body's operations once more for all elements, with the gradients of their
+    types. Operations that do not depend on the element stay as they are, and a tape around the map
+    would miss them. A loop that was differentiated already could not be differentiated there again.
     """
     return not tf.executing_eagerly() and is_in_vectorized_body(tf.compat.v1.get_default_graph())
 
@@ -252,7 +280,7 @@ def is_checkpointed_call(operation: tf.Operation) -> bool:
 
 
 def has_custom_gradient(operation: tf.Operation) -> bool:
-    """Whether the gradient of ``operation`` is one that ``custom_vjp`` registered."""
+    """Whether the gradient of ``operation`` was registered by ``custom_vjp``."""
     return _registered_name(operation).startswith((_CHECKPOINT, _BY_HAND))
 
 
@@ -261,11 +289,11 @@ def _registered_name(operation: tf.Operation) -> str:
 
 
 class ForwardModeError(UnsupportedError):
-    """A ``tf.autodiff.ForwardAccumulator`` watches what a gradient of our own is to be written for."""
+    """A ``tf.autodiff.ForwardAccumulator`` watches an input of a custom gradient."""
 
 
 def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
-    """Raise ForwardModeError if a ``tf.autodiff.ForwardAccumulator`` watches one of ``inputs``."""
+    """Raise ForwardModeError if a ``tf.autodiff.ForwardAccumulator`` watches an input."""
     if has_tangents(inputs):
         raise ForwardModeError(
             "forward-mode differentiation (tf.autodiff.ForwardAccumulator) of the checkpointed "
@@ -275,7 +303,10 @@ def refuse_forward_mode(inputs: Sequence[tf.Tensor], name: str) -> None:
 
 
 def _register(name: str, graph: Any, gradient: Gradient) -> None:
-    """Enter the gradient of one operation of ``graph`` into TensorFlow's registry, for as long as the graph lives."""
+    """Enter a gradient for one operation of ``graph`` into TensorFlow's registry.
+
+    The entry is removed with the graph.
+    """
     graph_state(graph, _ATTRIBUTE)[name] = gradient
     reference = weakref.ref(graph)
 

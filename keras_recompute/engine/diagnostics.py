@@ -1,4 +1,7 @@
-"""Warnings about a checkpoint, given once its function is traced: unknown names in the policy, nothing to save."""
+"""Warnings about a checkpoint: unknown names in its policy, or nothing that it could save.
+
+They are given when the function has been traced, since only the trace shows what a gradient reads.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,14 @@ from ..op_names import parse_op_name
 from .annotations import aliases, annotated_name, is_replay_source
 from .custom_vjp import is_checkpointed_call
 from .partition import Partition, partition
-from .policies import Policy, SaveEverything, SaveNothing, SaveReplaySources, names_in, save_everything
+from .policies import (
+    Policy,
+    SaveEverything,
+    SaveNothing,
+    SaveReplaySources,
+    names_in,
+    save_everything,
+)
 from .source_location import warn_user
 from .trace import Trace
 
@@ -22,11 +32,15 @@ def names_marked(trace: Trace) -> set[str]:
 
 
 def check_names(policy: Policy, trace: Trace, function: str) -> None:
-    """Raise InvalidArgumentError if ``policy`` speaks of a name that the traced ``function`` marks nowhere."""
+    """Raise InvalidArgumentError if ``policy`` has a name that ``function`` gives to no value."""
     marked = names_marked(trace)
     unknown = names_in(policy) - marked
     if unknown:
-        known = f"it marks {', '.join(map(repr, sorted(marked)))}" if marked else "it marks no value at all"
+        known = (
+            f"it marks {', '.join(map(repr, sorted(marked)))}"
+            if marked
+            else "it marks no value at all"
+        )
         raise InvalidArgumentError(
             f"policy {policy!r} names {', '.join(map(repr, sorted(unknown)))}, but {function!r} "
             f"marks no such value: {known}. Mark values with checkpoint_name(x, name). Marks "
@@ -35,7 +49,7 @@ def check_names(policy: Policy, trace: Trace, function: str) -> None:
 
 
 def advise(part: Partition, policy: Policy, function: str) -> None:
-    """Warn where the checkpoint of ``function`` cannot do what it was put there for."""
+    """Warn if the checkpoint of ``function`` saves no memory, or its policy matches no residual."""
     if isinstance(policy, SaveEverything):
         return
     plain = partition(part.joint, save_everything)
@@ -55,9 +69,10 @@ def advise(part: Partition, policy: Policy, function: str) -> None:
 
 
 def saves_memory(part: Partition, plain: Partition | None = None) -> bool:
-    """Whether ``part`` keeps less than the ``plain`` partition of the same function, which keeps everything.
+    """Whether ``part`` keeps less than the partition that keeps every residual.
 
-    So does a part that keeps what a replay begins with: there a loop inside saves memory by itself.
+    That one is ``plain``, made here if it is not given. A part also saves memory if it keeps what a
+    replay begins with: then a loop inside it does.
     """
     kept = (each for value in part.saved for each in aliases(value))
     if any(map(is_replay_source, kept)):
@@ -71,10 +86,13 @@ def _refs(part: Partition) -> list[object]:
 
 
 def warn_vectorized(what: str) -> None:
-    """Warn that ``what`` is called as it is (see ``custom_vjp.in_vectorized_map``)."""
+    """Warn that ``what`` is called without recomputation in a vectorized map.
+
+    ``custom_vjp.in_vectorized_map`` says why.
+    """
     warn_user(
-        f"{what} saves no memory in the body of a tf.vectorized_map, which differentiates the "
-        "body by itself. Put the tf.vectorized_map inside the checkpointed function"
+        f"{what} saves no memory in the body of a tf.vectorized_map, which differentiates the body "
+        "by itself. Put the tf.vectorized_map inside the checkpointed function"
     )
 
 
@@ -84,10 +102,11 @@ def _list(part: Partition) -> str:
 
 
 def advise_placement(part: Partition, function: str) -> None:
-    """Warn of checkpoints where back-propagation starts: they are replayed at once, when the peak is reached anyway.
+    """Warn of checkpoints at the end of a function, where back-propagation starts.
 
-    ``part`` is a function from the inputs to the loss. Such a checkpoint is the function itself, saving nothing, or a
-    call behind which nothing is kept and nothing replayed.
+    They are replayed at once, when the peak is reached anyway. ``part`` is a function from the
+    inputs to the loss. Such a checkpoint is the function itself if it saves nothing, or a call
+    after which nothing is kept and nothing replayed.
     """
     trace = part.joint.trace
     advice = (
@@ -99,7 +118,11 @@ def advise_placement(part: Partition, function: str) -> None:
     if is_loss and not part.saved and part.replayed:
         warn_user(f"the checkpoint of {function!r} {advice}")
     kept = {t.op for t in part.saved}
-    calls = [op for op in trace.graph.get_operations() if op not in part.joint.backward and is_checkpointed_call(op)]
+    calls = [
+        op
+        for op in trace.graph.get_operations()
+        if op not in part.joint.backward and is_checkpointed_call(op)
+    ]
     for call in calls:
         if not _behind(call, part) & kept.union(calls):
             _, inner = parse_op_name(call.inputs[0].op.name)

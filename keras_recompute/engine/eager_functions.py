@@ -1,9 +1,10 @@
-"""Eager calls of functions with gradients of their own: each direction runs as a compiled function.
+"""Eager calls of functions with custom gradients: each direction runs as a compiled function.
 
-The engine writes programs into graphs. Called eagerly, a partitioned function runs its forward program as a compiled
-function, and is recorded on the tape with a gradient that runs another: for the outputs that have a gradient, since which
-these are is only known then. Variables are read before the call and passed by value, so that the tape sees each of them, and
-leaves one without a gradient that no such output depends on.
+The engine writes programs into graphs. Called eagerly, a partitioned function runs its forward
+program as a compiled function. It is recorded on the tape with a gradient that runs another one,
+for the outputs that have a gradient: which these are is known only then. Variables are read before
+the call and passed by value. So the tape sees each of them, and gives no gradient to a variable
+that no such output depends on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ class CompiledFunctions:
         self._lock = threading.RLock()  # of threads that call for the first time together
 
     def run(self, key: Hashable, function: Callable[[Tensors], Any], inputs: Tensors) -> Any:
-        """Return ``function(inputs)``, a nest of tensors and None, by the function kept for ``key``."""
+        """Return ``function(inputs)``, by the compiled function kept for ``key``.
+
+        The result is a nest of tensors and None.
+        """
         with self._lock:
             if key not in self._compiled:
                 signature = [tf.TensorSpec(t.shape, t.dtype) for t in inputs]
@@ -42,12 +46,13 @@ class CompiledFunctions:
 
 
 class EagerFunction:
-    """A function of tensors with a gradient of its own, called eagerly.
+    """A function of tensors with a custom gradient, called eagerly.
 
-    ``compute(inputs)`` writes the results into a graph: ``outputs`` tensors for the caller, then those
-    that are kept for the gradient. ``gradient(inputs, kept, output_gradients, asked)`` runs eagerly
-    and returns one gradient or None per input; ``kept`` are the latter and the outputs with the
-    numbers ``kept_by_caller``, and ``asked`` the numbers of the outputs that are differentiated.
+    ``compute(inputs)`` writes the results into a graph: ``outputs`` tensors for the caller, then
+    what is kept for the gradient. ``gradient(inputs, kept, output_gradients, asked)`` runs eagerly
+    and returns one gradient or None per input. Its ``kept`` are the latter results, then the
+    outputs with the numbers ``kept_by_caller``; ``asked`` has the numbers of the outputs that are
+    differentiated.
     """
 
     def __init__(

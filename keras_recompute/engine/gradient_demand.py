@@ -1,7 +1,7 @@
-"""Whether a gradient may be asked of what runs here.
+"""Whether the gradient of a call may be asked for.
 
-Recomputation belongs where a gradient may be asked, whatever ``training`` is: a fine-tuned network
-runs with ``training=False``, and trainers of two networks pass no ``training`` at all.
+Recomputation belongs where it may, whatever ``training`` is: a fine-tuned network runs with
+``training=False``, and trainers of two networks pass no ``training`` at all.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ def gradient_may_be_asked() -> bool:
     """Return whether a tape, or ``tf.gradients``, may differentiate what is called here.
 
     Called eagerly, only a tape that records now can. What is traced into a function may be
-    differentiated as a whole later, by a tape around its call or by ``tf.gradients`` in it. So there
-    the answer is yes, but for what is known to be inference: ``evaluate``, ``predict``, shapes that
-    Keras asks for, and functions that are written to files, unless they train.
+    differentiated as a whole later, by a tape around its call or by ``tf.gradients`` in it. So
+    there the answer is yes, except for what is known to be inference: ``evaluate``, ``predict``,
+    shapes that Keras asks for, and functions that are written to files, unless they train.
     """
     if is_symbolic():
         return False

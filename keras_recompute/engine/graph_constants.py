@@ -1,7 +1,8 @@
-"""Small operations of the graph under construction that it needs once, however often they are asked for.
+"""Constants and small operations that a graph holds once, however often they are asked for.
 
-Every operation of a graph costs the process some kilobytes for as long as the graph lives, and as much again for every
-function around it. Positions, sizes and axes are asked for by hundreds of slices, and there are few different ones.
+Every operation costs the process some kilobytes for as long as its graph lives, and as much again
+for every function around it. Hundreds of slices ask for positions, sizes and axes, and few of these
+differ.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ _ATTRIBUTE = "_keras_recompute_once"
 
 
 def memoized_op(make: Callable[..., tf.Tensor], *given: Any) -> tf.Tensor:
-    """Return ``make(*given)`` as it was first made in the graph under construction.
+    """Return ``make(*given)``, made once in the graph under construction.
 
-    ``make`` is a function of a module, without effects, that reads ``given`` alone: tensors and other values.
+    ``make`` is a function of a module without effects. It reads ``given`` alone: tensors and other
+    values.
     """
     if tf.executing_eagerly():
         return make(*given)
@@ -34,7 +36,7 @@ def memoized_op(make: Callable[..., tf.Tensor], *given: Any) -> tf.Tensor:
 
 
 def constant(value: Hashable, dtype: tf.DType = tf.int32) -> tf.Tensor:
-    """Return ``value``, a number or a tuple of them."""
+    """Return ``value``, a number or a tuple of numbers, as a constant."""
     return memoized_op(tf.constant, value, dtype)
 
 
@@ -42,7 +44,9 @@ def multiply(number: Number, factor: int) -> Number:
     """Return ``number * factor``."""
     if isinstance(number, int):
         return number * factor
-    return number if factor == 1 else memoized_op(tf.multiply, number, constant(factor, number.dtype))
+    return (
+        number if factor == 1 else memoized_op(tf.multiply, number, constant(factor, number.dtype))
+    )
 
 
 def add(number: Number, term: int) -> Number:
@@ -58,7 +62,7 @@ def equal_to(number: tf.Tensor, other: int) -> tf.Tensor:
 
 
 def start_indices(axis: int, position: Number, rank: int) -> tf.Tensor:
-    """Return ``position`` along ``axis`` and 0 along the others of ``rank``."""
+    """Return ``position`` on ``axis`` and 0 on the other axes, for a tensor of ``rank``."""
     if isinstance(position, int):
         return constant(tuple(position if i == axis else 0 for i in range(rank)))
     return memoized_op(_along, position, axis, rank)

@@ -10,7 +10,7 @@ _lock = threading.Lock()
 
 
 def graph_state(graph: Any, name: str, make: Callable[[], Any] = dict) -> Any:
-    """Return what is kept with ``graph`` under ``name``; ``make()``, kept from now on, where there is nothing yet."""
+    """Return what ``graph`` keeps under ``name``, or ``make()``, which it keeps from now on."""
     if not hasattr(graph, name):
         made = make()
         with _lock:

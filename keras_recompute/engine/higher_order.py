@@ -1,15 +1,17 @@
-"""Derivatives of the backward program, and of their backward programs in turn.
+"""Higher-order derivatives: the backward program is differentiated, and its derivative in turn.
 
-A partitioned function of level n is a forward and a backward program. Its backward program is again a function, of the
-same ports and the gradients of the outputs, and it already stands in the joint graph: differentiated there, it makes the
-partitioned function of level n + 1. Differentiating a copy would not do, because gradients that users wrote as closures
-refer to the tensors of the graph they were called in.
+A partitioned function of order n is a forward and a backward program. Its backward program is again
+a function, of the same ports and the gradients of the outputs, and is part of the joint graph.
+Differentiated there, it makes the partitioned function of order n + 1. A copy could not be
+differentiated, because gradients that users wrote as closures refer to the tensors of their graph.
 
-What level n saved is at hand on level n + 1, so an impure value is still the one that the forward pass drew. Derivatives
-flow through such values to the ports directly: none is asked for the saved values themselves.
+What order n saved is given to order n + 1, so an impure value is still the one that the forward
+pass drew. Derivatives go through such values to the ports directly: none is asked for the values
+themselves.
 
-The same is done where a gradient of some outputs alone is asked for, as of a model with a head that has no loss. Zeros in the
-place of the others would not do: a variable that only they depend on has no gradient, and zero times infinity is not zero.
+A gradient for some outputs alone is made the same way, as for a model with a head that has no loss.
+Zeros for the other outputs would not do: a variable that only they depend on has no gradient, and
+zero times infinity is not zero.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ from .trace import Port
 
 
 def derivative(part: Partition) -> Partition:
-    """Return the backward program of ``part`` as a partitioned function that recomputes everything. Made once.
+    """Return the backward program of ``part`` as a partitioned function that saves nothing.
 
-    Its ports are the differentiable ports of ``part``, the gradients of its outputs, then what else the backward program
-    takes: the other ports, the saved values, the outputs at hand. Raises UnsupportedError if the second derivative needs
-    the result of an operation that may not be run twice and that the first did not need.
+    It is made once. Its ports are the differentiable ports of ``part``, the gradients of its
+    outputs, then what else the backward program takes: the other ports, the saved values and the
+    kept outputs. Raises UnsupportedError if the second derivative needs the result of an operation
+    that may not run twice and that the first did not need.
     """
     with _writing_into_joint(part):
         if not part.higher:
@@ -44,8 +47,9 @@ def derivative(part: Partition) -> Partition:
 def part_for_outputs(part: Partition, asked: Collection[int]) -> Partition:
     """Return ``part`` with a backward program for the outputs with the numbers ``asked``.
 
-    Its ports are those of ``part``, and behind them what else the backward program takes but the gradients of outputs. Made
-    once for each set of outputs; ``part`` itself where these are all that can have a gradient.
+    Its ports are those of ``part``, then what else the backward program takes except gradients of
+    outputs. It is made once for each set of outputs; it is ``part`` itself for all outputs with a
+    gradient.
     """
     wanted = [n for n, dy in enumerate(part.joint.output_gradients) if dy is not None]
     key = tuple(n for n in wanted if n in asked)
@@ -58,7 +62,7 @@ def part_for_outputs(part: Partition, asked: Collection[int]) -> Partition:
 
 
 def _writing_into_joint(part: Partition) -> threading.RLock:
-    """Return a lock: two threads that ask together would both write into the joint graph."""
+    """Return a lock for writing into the joint graph, which two threads may ask for together."""
     return graph_state(part.joint.trace.graph, "_keras_recompute_lock", threading.RLock)
 
 
@@ -79,13 +83,17 @@ def _of_outputs(part: Partition, asked: Sequence[int]) -> Partition:
         return _with_zeros_for_the_others(part, joined.produced)
     gradients = dict(zip(asked, joined.output_gradients))
     placeholders = tuple(gradients.get(n) for n in range(len(trace.outputs)))
-    return dataclasses.replace(found, joint=dataclasses.replace(joined, output_gradients=placeholders))
+    return dataclasses.replace(
+        found, joint=dataclasses.replace(joined, output_gradients=placeholders)
+    )
 
 
 def _with_zeros_for_the_others(part: Partition, ports: Collection[int]) -> Partition:
-    """Return ``part`` with the gradients of ``ports`` alone; it is given zeros for other outputs."""
+    """Return ``part`` with the gradients of ``ports`` alone; it takes zeros for other outputs."""
     joint = part.joint.only(ports)
-    backward = program_between(joint.trace, part.backward.ports, joint.gradient_tensors, replays=part.backward.replays)
+    backward = program_between(
+        joint.trace, part.backward.ports, joint.gradient_tensors, replays=part.backward.replays
+    )
     rows = tuple(joint.rows.values())
     return dataclasses.replace(
         part,
@@ -103,7 +111,10 @@ def _with_zeros_for_the_others(part: Partition, ports: Collection[int]) -> Parti
 
 
 def _copy_out(part: Partition) -> None:
-    """Make the definitions of the programs of ``part``: differentiating a loop once more rewrites it in place."""
+    """Make the definitions of the programs of ``part``.
+
+    Differentiating a loop once more rewrites it in place.
+    """
     part.forward.definition()
     part.gradient.definition()
     for program in (part.prologue, part.rows):
@@ -112,7 +123,7 @@ def _copy_out(part: Partition) -> None:
 
 
 def _known(part: Partition) -> tuple[Port, ...]:
-    """Return what the backward program of ``part`` takes between the ports and the gradients of outputs."""
+    """Return what the backward program takes between the ports and the output gradients."""
     ports, incoming = part.backward.ports, part.joint.output_gradients
     end = len(ports) - sum(dy is not None for dy in incoming)
     return ports[len(part.joint.trace.ports) : end]
@@ -123,7 +134,7 @@ def _derivative(part: Partition) -> Partition:
     trace = joint.trace
     _copy_out(part)
     n = len(trace.differentiable)
-    incoming = tuple(dy for dy in joint.output_gradients if dy is not None)
+    incoming = joint.incoming
     known = _known(part)
     again = dataclasses.replace(
         trace,
@@ -135,8 +146,11 @@ def _derivative(part: Partition) -> Partition:
     )
     joined = join(again)
     for port in set(joined.no_gradient_reasons) - set(joint.no_gradient_reasons):
-        raise LookupError(joined.no_gradient_reasons[port])  # an operation that has a first derivative only
-    # There is no forward pass of its own that could save anything: the backward program of ``part`` has been written.
+        raise LookupError(
+            joined.no_gradient_reasons[port]
+        )  # an operation that has a first derivative only
+    # There is no forward pass of its own that could save anything: the backward program of ``part``
+    # has been written.
     higher = partition(joined, save_nothing, replays_all=True)
     if higher.saved:
         impure = higher.saved[0].op

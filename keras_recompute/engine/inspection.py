@@ -1,6 +1,14 @@
-"""Looking at a function as the engine sees it: what it keeps, what it repeats, and its two programs."""
+"""The inspection of a function: what it keeps, what it repeats, and its two programs."""
 
-from .program_text import Equation, ForwardBackward, ProgramText, Value, forward_backward, print_forward_backward, replay_count
+from .program_text import (
+    Equation,
+    ForwardBackward,
+    ProgramText,
+    Value,
+    forward_backward,
+    print_forward_backward,
+    replay_count,
+)
 from .residuals import Residual, print_saved_residuals, residuals, saved_residuals
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""Step 2 of the engine: differentiate inside the traced graph, so that forward and backward stand in one graph.
+"""Step 2 of the engine: differentiate inside the traced graph, which gives one joint graph.
 
-What backward operations read and forward operations make are the *residuals*: the values that a training step would
-keep. The next step decides which of them are.
+What backward operations read of forward operations are the *residuals*: the values that a training
+step would keep. The next step decides which of them it keeps.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..graph_traversal import reachable
+from .dataflow import is_differentiable, producers
 from .missing_gradients import operations_without_gradient, upstream_ports
 from .original_control_flow import snapshot_control_flow
 from .source_location import warn_user
@@ -32,11 +33,12 @@ from .trace import Trace
 class JointGraph:
     """A traced function together with its gradient.
 
-    ``output_gradients`` has one placeholder per output that can have a gradient, else None; ``gradients`` has one gradient
-    per differentiable port of the trace, sparse where TensorFlow's is, or None where no output depends on it. ``backward``
-    are the operations that differentiation added; everything else is forward. ``no_gradient_reasons`` has the ports in
-    front of an operation without a gradient, with the reason (see ``missing_gradients``). ``gradient_unused`` are those
-    whose gradient nothing may wait for.
+    ``output_gradients`` has one placeholder per output that can have a gradient, else None.
+    ``gradients`` has one gradient per differentiable port of the trace, sparse where TensorFlow's
+    is, or None where no output depends on it. ``backward`` are the operations that differentiation
+    added; all others are forward. ``no_gradient_reasons`` has the ports that feed an operation
+    without a gradient, with the reason (see ``missing_gradients``). ``gradient_unused`` are the
+    ports whose gradient nothing may wait for.
     """
 
     trace: Trace
@@ -53,8 +55,13 @@ class JointGraph:
 
     @property
     def gradient_tensors(self) -> tuple[tf.Tensor, ...]:
-        """One tensor per port in ``produced``: its gradient, of a sparse one the values."""
+        """One tensor per port in ``produced``: its gradient, or the values of a sparse one."""
         return tuple(values_of(g) for g in self.gradients if g is not None)
+
+    @property
+    def incoming(self) -> tuple[tf.Tensor, ...]:
+        """The placeholders of the output gradients, without the outputs that have none."""
+        return tuple(dy for dy in self.output_gradients if dy is not None)
 
     @property
     def rows(self) -> dict[int, tf.Tensor]:
@@ -78,66 +85,94 @@ class JointGraph:
         return gradients
 
     def only(self, ports: Collection[int]) -> JointGraph:
-        """Return it with the gradients of ``ports`` alone."""
-        return replace(self, gradients=tuple(g if n in ports else None for n, g in enumerate(self.gradients)))
+        """Return the joint graph with the gradients of ``ports`` alone."""
+        gradients: list[Gradient | None] = [None] * len(self.gradients)
+        for port in ports:
+            gradients[port] = self.gradients[port]
+        return replace(self, gradients=tuple(gradients))
 
 
 def join(trace: Trace, *, gradient_unused: Collection[int] = ()) -> JointGraph:
     """Add the gradient of every differentiable port to the traced graph.
 
-    That of a port in ``gradient_unused`` is there too, but nothing waits for it, so that a compiler can drop it.
+    Nothing waits for the gradient of a port in ``gradient_unused``, so that a compiler can drop it.
     """
     graph = trace.graph
     snapshot_control_flow(graph)
     forward = graph.get_operations()
     with graph.as_default(), tf.name_scope("output_gradients/"):
-        output_gradients = tuple(
-            tf.compat.v1.placeholder(t.dtype, t.shape) if t.dtype.is_floating or t.dtype.is_complex else None
-            for t in trace.outputs
-        )
-    pairs = [(y, dy) for y, dy in zip(trace.outputs, output_gradients) if dy is not None]
+        output_gradients = tuple(map(_placeholder_like, trace.outputs))
+    outputs, incoming = [], []
+    for output, output_gradient in zip(trace.outputs, output_gradients):
+        if output_gradient is not None:
+            outputs.append(output)
+            incoming.append(output_gradient)
     with graph.as_default():
-        found, no_gradient_reasons = _differentiate(trace, pairs, gradient_unused)
-        gradients = tuple(_as_exchanged(g, output_gradients) for g in found)
+        found, reasons = _differentiate(trace, outputs, incoming, gradient_unused)
+        gradients = tuple(_as_exchanged(g, incoming) for g in found)
     for order in trace.target.at("joined"):
         with graph.as_default():
-            asked = [g for port, g in enumerate(gradients) if g is not None and port not in gradient_unused]
-            wanted = [values_of(g) for g in asked]
-            order(_added(graph, forward), [dy for _, dy in pairs], wanted, trace.target)
-    return JointGraph(
-        trace, output_gradients, gradients, _added(graph, forward), no_gradient_reasons, frozenset(gradient_unused)
-    )
+            wanted = []
+            for port, gradient in enumerate(gradients):
+                if gradient is not None and port not in gradient_unused:
+                    wanted.append(values_of(gradient))
+            order(_added(graph, forward), incoming, wanted, trace.target)
+    added = _added(graph, forward)
+    unused = frozenset(gradient_unused)
+    return JointGraph(trace, output_gradients, gradients, added, reasons, unused)
+
+
+def _placeholder_like(output: tf.Tensor) -> tf.Tensor | None:
+    """Return a placeholder for the gradient of ``output``; None if it cannot have one."""
+    if not is_differentiable(output):
+        return None
+    return tf.compat.v1.placeholder(output.dtype, output.shape)
 
 
 def _differentiate(
-    trace: Trace, pairs: Sequence[tuple[tf.Tensor, tf.Tensor]], gradient_unused: Collection[int]
+    trace: Trace,
+    outputs: Sequence[tf.Tensor],
+    incoming: Sequence[tf.Tensor],
+    gradient_unused: Collection[int],
 ) -> tuple[list[Any], dict[int, str]]:
-    """Return the gradient of every differentiable port, and the ports that are refused one, with the reason."""
-    forward, outputs, incoming = trace.graph.get_operations(), [y for y, _ in pairs], [dy for _, dy in pairs]
+    """Return the gradient of every differentiable port, and why some ports have none."""
+    forward = trace.graph.get_operations()
     blocking: list[tf.Operation] = []
     no_gradient_reasons: dict[int, str] = {}
     for attempt in range(3):
         stops = [t for op in blocking for t in op.outputs]
         try:
             with dense_behind_branches(forward) as made_dense:
-                found = tf.gradients(outputs, list(trace.differentiable), grad_ys=incoming, stop_gradients=stops or None)
+                found = tf.gradients(
+                    outputs,
+                    list(trace.differentiable),
+                    grad_ys=incoming,
+                    stop_gradients=stops or None,
+                )
         except LookupError as error:
-            # First those that stand in the function itself, then those in a loop or branch.
+            # First operations of the function itself, then of a loop or branch.
             blocking = operations_without_gradient(forward, inside=attempt > 0)
-            no_gradient_reasons = dict.fromkeys(upstream_ports(blocking, trace.differentiable), str(error))
+            no_gradient_reasons = dict.fromkeys(
+                upstream_ports(blocking, trace.differentiable), str(error)
+            )
             if attempt == 2:
                 raise
         else:
             break
     _warn_of_dense_gradients(trace, made_dense, found, gradient_unused)
-    # Of what is refused a part of the gradient may be known, which is of no use.
-    return [None if port in no_gradient_reasons else g for port, g in enumerate(found)], no_gradient_reasons
+    # A port without a gradient may have a part of one, by another path, which is of no use.
+    for port in no_gradient_reasons:
+        found[port] = None
+    return found, no_gradient_reasons
 
 
 def _warn_of_dense_gradients(
-    trace: Trace, made_dense: Collection[Any], gradients: Sequence[Any], gradient_unused: Collection[int]
+    trace: Trace,
+    made_dense: Collection[Any],
+    gradients: Sequence[Any],
+    gradient_unused: Collection[int],
 ) -> None:
-    """Warn of variables whose gradient is dense here, and in plain TensorFlow would be sparse."""
+    """Warn of variables whose gradient is dense here, and sparse in plain TensorFlow."""
     # Arguments are seldom what an optimizer updates.
     first = len(trace.arguments)
     for number, (variable, gradient) in enumerate(zip(trace.variables, gradients[first:]), first):
@@ -154,22 +189,23 @@ def _warn_of_dense_gradients(
         )
 
 
-def _as_exchanged(gradient: Any, output_gradients: Sequence[tf.Tensor | None]) -> Gradient | None:
-    """Return a gradient in the form in which programs exchange it: sparse if its rows can be computed first.
+def _as_exchanged(gradient: Any, incoming: Sequence[tf.Tensor]) -> Gradient | None:
+    """Return a gradient in the form in which programs exchange it.
 
-    What a loop inside the function stacks as rows is a result of its backward loop.
+    It is sparse if its rows can be computed before the fence. Rows that a loop stacks are a result
+    of its backward loop, and cannot.
     """
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    needed = reachable([gradient.indices.op], lambda op: (t.op for t in op.inputs))
-    waits = any(dy is not None and dy.op in needed for dy in output_gradients)
+    needed = reachable([gradient.indices.op], producers)
+    waits = any(dy.op in needed for dy in incoming)
     return densify(gradient) if waits else sparse_or_dense(gradient)
 
 
 def _added(graph: Any, forward: Sequence[tf.Operation]) -> frozenset[tf.Operation]:
     """Return the operations of ``graph`` that are not ``forward``, nor read by it.
 
-    Differentiating a loop makes the forward loop emit what its gradient needs, through operations added in front of it.
+    Differentiating a loop makes the forward loop return what its gradient needs, through operations
+    that are added in front of it.
     """
-    needed = reachable(forward, lambda op: (t.op for t in op.inputs))
-    return frozenset(op for op in graph.get_operations() if op not in needed)
+    return frozenset(graph.get_operations()).difference(reachable(forward, producers))

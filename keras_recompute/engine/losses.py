@@ -1,8 +1,8 @@
-"""Losses that layers add while a function is traced: they leave it as results, and are added again outside.
+"""Losses that layers add while a function is traced: they become results, and are added outside.
 
-``add_loss`` puts a tensor into a list, of the layer or of a stateless scope, which Keras reads
-after the call. Of a traced function that tensor has no value outside, so the loss that it has
-there takes its place.
+``add_loss`` puts a tensor into a list of the layer, or of a stateless scope, which Keras reads
+after the call. A tensor of a traced function has no value outside, so the loss that the program
+returns is put in its place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class Losses:
         return len(self._layers)
 
     def collect(self, results: Sequence[tf.Tensor], objects: Iterable[Any]) -> list[tf.Tensor]:
-        """Return ``results`` and, behind them, the losses of this graph that layers among ``objects`` have; they lose them."""
+        """Return ``results``, then the losses of this graph, which their layers lose.
+
+        ``objects`` are searched for layers.
+        """
         graph = tf.compat.v1.get_default_graph()
         outputs = list(results)
         self._layers = []
@@ -43,7 +46,10 @@ class Losses:
         return outputs
 
     def reattach(self, outputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Return the results among ``outputs``, the values of what ``collect`` returned, and add the losses to their layers."""
+        """Return the results among ``outputs``, and add the losses behind them to their layers.
+
+        ``outputs`` are the values of what ``collect`` returned.
+        """
         end = len(outputs) - self.count
         for layer, loss in zip(self._layers, outputs[end:]):
             add_losses(layer, [loss])

@@ -1,9 +1,10 @@
-"""Step 5 of the engine: a partitioned function becomes operations of the graph under construction.
+"""Step 5 of the engine: write a partitioned function into the graph under construction.
 
-The forward program runs where the function is called. The backward program stands behind a custom gradient, fenced so
-that it starts when the gradients of the outputs are there, fed by the inputs and the saved values. It is itself a
-partitioned function whose derivative can be asked for, and so on (see ``higher_order``): a tape does not see operations that
-are copied into a graph, so each level stands behind a custom gradient of its own.
+The forward program runs where the function is called. The backward program is behind a custom
+gradient and a fence: it starts when the gradients of the outputs are there, and is fed by the
+inputs and the saved values. It is itself a partitioned function with a derivative (see
+``higher_order``). A tape does not see operations that are copied into a graph, so each order is
+behind a custom gradient of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from ..op_names import backward_scope, forward_scope
 from ..seams.tensorflow.gradients import is_recorded
+from .captures import capture_all, in_default_graph
 from .custom_vjp import Gradients, custom_vjp
 from .eager_functions import EagerFunction
 from .higher_order import derivative, part_for_outputs
@@ -23,7 +25,6 @@ from .missing_gradients import raising_gradient, with_zero_gradients
 from .offloading import fetch, store
 from .partition import Partition
 from .passes import target_now
-from .program import in_default_graph
 from .sparse_gradients import zero_values
 from .target_ops import Like, fenced
 from .update_order import update_tokens, updates_follow
@@ -34,20 +35,22 @@ Tensors = Sequence[tf.Tensor]
 def lower(part: Partition, arguments: Tensors, *, name: str) -> list[tf.Tensor]:
     """Call the partitioned function, and return its flat outputs.
 
-    In a graph the call is written there; eagerly it runs as two compiled functions, the forward and
+    In a graph the call is written there. Eagerly it runs as two compiled functions, the forward and
     the backward program.
     """
     trace = part.joint.trace
     if tf.executing_eagerly():
         values = raising_gradient(trace.values(arguments), part.joint.no_gradient_reasons)
         return _eager_function(part, name)(values)
-    values = [in_default_graph(value) for value in trace.values(arguments)]
+    values = capture_all(trace.values(arguments))
     values = raising_gradient(values, part.joint.no_gradient_reasons)
     return _call(part, lambda: _forward(part, values, name), values, name)
 
 
 def _eager_function(part: Partition, name: str) -> EagerFunction:
-    def gradient(values: Tensors, kept: Tensors, dys: Sequence[tf.Tensor | None], asked: frozenset[int]) -> Gradients:
+    def gradient(
+        values: Tensors, kept: Tensors, dys: Sequence[tf.Tensor | None], asked: frozenset[int]
+    ) -> Gradients:
         found = _call_backward_eagerly(part_for_outputs(part, asked), values, kept, dys, name)
         return with_zero_gradients(found, values, part.joint.no_gradient_reasons)
 
@@ -80,7 +83,9 @@ def _call_backward_eagerly(
         rows = part.write_rows([*known[0], *known[1]])
         return [*_write_backward(part, *known, inputs[n_known:], rows, name), *rows]
 
-    def gradient(inputs: Tensors, _: Tensors, dys: Sequence[tf.Tensor | None], asked: frozenset[int]) -> Gradients:
+    def gradient(
+        inputs: Tensors, _: Tensors, dys: Sequence[tf.Tensor | None], asked: frozenset[int]
+    ) -> Gradients:
         values, known, incoming = inputs[:n_values], inputs[n_values:n_known], inputs[n_known:]
         again = [*values[:n_ports], *incoming, *values[n_ports:], *known]
         higher = part_for_outputs(derivative(part), asked)
@@ -109,22 +114,31 @@ def _forward(part: Partition, values: Tensors, name: str) -> list[tf.Tensor]:
 def outputs_with_gradient(
     part: Partition, values: Sequence[tf.Tensor], results: Sequence[tf.Tensor], *, name: str
 ) -> list[tf.Tensor]:
-    """Return the outputs of an earlier run of the partitioned function as functions of ``values``, its ports.
+    """Return the outputs of an earlier run as functions of ``values``, its ports.
 
-    ``results`` are its outputs, then its saved values. Nothing is run again but what derivatives need.
+    ``results`` are its outputs, then its saved values. Nothing runs again except what derivatives
+    need.
     """
-    return _call(part, lambda: [in_default_graph(t) for t in results], [in_default_graph(t) for t in values], name)
+    return _call(part, lambda: capture_all(results), capture_all(values), name)
 
 
-def _call(part: Partition, forward: Callable[[], Tensors], values: Tensors, name: str) -> list[tf.Tensor]:
-    """Return the outputs among ``forward()``, the results of the forward program; derivatives go to ``values``."""
+def _call(
+    part: Partition, forward: Callable[[], Tensors], values: Tensors, name: str
+) -> list[tf.Tensor]:
+    """Return the outputs among ``forward()``, whose derivatives go to ``values``.
+
+    ``forward`` returns the results of the forward program.
+    """
     n_outputs = len(part.joint.trace.outputs)
 
     def gradient(*result_gradients: tf.Tensor, asked: frozenset[int]) -> Gradients:
         return _backpropagate(part, values, kept, result_gradients[:n_outputs], asked, name)
 
-    # The saved values are results too, so that no derivative finds a way past the gradient given here.
-    results = custom_vjp(forward, gradient, inputs=values, name=name, is_checkpoint=True, outputs=n_outputs)
+    # The saved values are results too, so that no derivative finds a way past the gradient given
+    # here.
+    results = custom_vjp(
+        forward, gradient, inputs=values, name=name, is_checkpoint=True, outputs=n_outputs
+    )
     kept = [*results[n_outputs:], *(results[o] for o in part.kept_by_caller)]
     return results[:n_outputs]
 
@@ -139,7 +153,7 @@ def _backpropagate(
 ) -> Gradients:
     """Write the backward program of the outputs ``asked``; return one gradient or None per port.
 
-    What is returned can be differentiated again.
+    The gradients can be differentiated again.
     """
     found = _backward_call(part_for_outputs(part, asked), values, kept, output_gradients, name)
     return with_zero_gradients(found, values, part.joint.no_gradient_reasons)
@@ -153,8 +167,9 @@ def _backward_call(
     name: str,
 ) -> Gradients:
     joint = part.joint
-    # The gradient may be asked for in another graph than the function was called in, as in the body of a loop.
-    values, kept = [in_default_graph(t) for t in values], [in_default_graph(t) for t in kept]
+    # The gradient may be asked for in another graph than the function was called in, as in the body
+    # of a loop.
+    values, kept = capture_all(values), capture_all(kept)
     pairs = zip(output_gradients, joint.output_gradients)
     incoming = [in_default_graph(dy) for dy, wanted in pairs if wanted is not None]
     n_ports = len(joint.gradients)
@@ -162,7 +177,9 @@ def _backward_call(
         return [None] * n_ports
     rows = part.write_rows([*values, *fetch(part, kept, target_now())])
 
-    def gradient_of_backward(*output_gradients: tf.Tensor, asked: frozenset[int] | None = None) -> Gradients:
+    def gradient_of_backward(
+        *output_gradients: tf.Tensor, asked: frozenset[int] | None = None
+    ) -> Gradients:
         again = [*values[:n_ports], *incoming, *values[n_ports:], *fetch(part, kept, target_now())]
         higher = derivative(part) if asked is None else part_for_outputs(derivative(part), asked)
         return _backward_call(higher, again, [], output_gradients, name)
@@ -171,7 +188,9 @@ def _backward_call(
     # Only under a tape is there a second derivative, but for who calls tf.gradients twice.
     outputs = len(joint.produced) if any(map(is_recorded, sources)) else 0
     found = custom_vjp(
-        lambda: _write_backward(part, values, fetch(part, kept, target_now()), incoming, rows, name),
+        lambda: _write_backward(
+            part, values, fetch(part, kept, target_now()), incoming, rows, name
+        ),
         gradient_of_backward,
         inputs=sources,
         name=name,
@@ -180,7 +199,9 @@ def _backward_call(
     return joint.assemble(found, rows, values)
 
 
-def _write_backward(part: Partition, values: Tensors, kept: Tensors, incoming: Tensors, rows: Tensors, name: str) -> Tensors:
+def _write_backward(
+    part: Partition, values: Tensors, kept: Tensors, incoming: Tensors, rows: Tensors, name: str
+) -> Tensors:
     """Write the backward program behind a fence; return the ``gradient_tensors``."""
     target, inputs = target_now(), [*values, *kept]
     with tf.name_scope(backward_scope(name)):
@@ -197,13 +218,15 @@ def _write_backward(part: Partition, values: Tensors, kept: Tensors, incoming: T
     after = [*prologue, *update_tokens()]
     if part.cheap is None:
         return fenced(in_scope, inputs, after=after, like=like, target=target)
-    with tf.name_scope(backward_scope(name)):  # what stands in place of the branch is of the section too
+    with tf.name_scope(
+        backward_scope(name)
+    ):  # what stands in place of the branch is of the section too
         cheap = replace(part.cheap, is_updated=updates_follow())
         return fenced(backpropagate, inputs, after=after, like=like, cheap=cheap, target=target)
 
 
 def _like_gradients(part: Partition, values: Tensors, rows: Tensors) -> list[Like]:
-    """Return for each result of the backward program what is of its type and shape."""
+    """Return a tensor, or its maker, of the type and shape of each backward result."""
     joint = part.joint
     rows_of = dict(zip(joint.rows, rows))
     return [

@@ -1,9 +1,10 @@
-"""Operations without a gradient, such as those that augment images: what lies behind them can be differentiated all the same.
+"""Operations without a gradient, such as operations that augment images.
 
-TensorFlow asks for the gradient of an operation only if it leads to something whose gradient is wanted. The engine
-differentiates for all inputs of a function at once. So where an operation has no gradient, back-propagation stops at it, and
-the inputs in front of it are *refused*: they go through an operation whose gradient raises TensorFlow's error, which is asked
-for only where a gradient of such an input is.
+What follows them can be differentiated all the same. TensorFlow asks for the gradient of an
+operation only if it leads to something whose gradient is wanted. The engine differentiates for all
+inputs of a function at once. So back-propagation stops at an operation without a gradient. The
+inputs in front of it go through an operation whose gradient raises TensorFlow's error, which
+happens only if the gradient of such an input is asked for.
 """
 
 from __future__ import annotations
@@ -19,20 +20,28 @@ from ..seams.tensorflow.gradients import gradient_is_registered, has_gradient, i
 from ..seams.tensorflow.operations import GRADIENT
 from ..seams.tensorflow.tensors import is_eager
 from .custom_vjp import Gradients, custom_vjp
+from .dataflow import is_differentiable, port_refs, producers
 from .variables_by_value import CALLING, called_by
 
 
-def operations_without_gradient(operations: Iterable[tf.Operation], *, inside: bool) -> list[tf.Operation]:
-    """Return those of ``operations`` that have no gradient; if ``inside``, those too that call a function with such a one."""
-    return [
-        op
-        for op in operations
-        if any(t.dtype.is_floating or t.dtype.is_complex for t in op.outputs)
-        and (
-            (not gradient_is_registered(op.type) and op.type not in CALLING and not has_gradient(op))
-            or (inside and _calls_one(op.node_def, op.graph, set()))
-        )
-    ]
+def operations_without_gradient(
+    operations: Iterable[tf.Operation], *, inside: bool
+) -> list[tf.Operation]:
+    """Return the ``operations`` without a gradient.
+
+    With ``inside``, also operations that call a function with such an operation.
+    """
+
+    def has_none(operation: tf.Operation) -> bool:
+        if not any(map(is_differentiable, operation.outputs)):
+            return False
+        if inside and _calls_one(operation.node_def, operation.graph, set()):
+            return True
+        if operation.type in CALLING or gradient_is_registered(operation.type):
+            return False
+        return not has_gradient(operation)
+
+    return list(filter(has_none, operations))
 
 
 def _calls_one(node: Any, graph: Any, seen: set[str]) -> bool:
@@ -49,14 +58,19 @@ def _calls_one(node: Any, graph: Any, seen: set[str]) -> bool:
     return False
 
 
-def upstream_ports(blocking: Iterable[tf.Operation], tensors: Sequence[tf.Tensor]) -> tuple[int, ...]:
-    """Return the numbers of those of ``tensors`` that the operations ``blocking`` are made from."""
-    needed = {t.ref() for op in reachable(blocking, lambda op: (t.op for t in op.inputs)) for t in op.inputs}
+def upstream_ports(
+    blocking: Iterable[tf.Operation], tensors: Sequence[tf.Tensor]
+) -> tuple[int, ...]:
+    """Return the numbers of the ``tensors`` that the operations ``blocking`` are made from."""
+    needed = port_refs(op.inputs for op in reachable(blocking, producers))
     return tuple(number for number, tensor in enumerate(tensors) if tensor.ref() in needed)
 
 
 def raising_gradient(values: Sequence[tf.Tensor], reasons: Mapping[int, str]) -> list[tf.Tensor]:
-    """Return ``values``; the gradient of one whose number is in ``reasons`` raises LookupError with the reason."""
+    """Return ``values``, where a value with a reason has a gradient that raises LookupError.
+
+    ``reasons`` are texts by the numbers of values.
+    """
     return [
         _raising(value, reasons[number]) if number in reasons and _may_be_asked(value) else value
         for number, value in enumerate(values)
@@ -64,10 +78,14 @@ def raising_gradient(values: Sequence[tf.Tensor], reasons: Mapping[int, str]) ->
 
 
 def _may_be_asked(value: tf.Tensor) -> bool:
-    """Whether ``value`` is made from anything but constants without passing a ``tf.stop_gradient``."""
+    """Whether ``value`` depends on more than constants, by a path without ``tf.stop_gradient``."""
     if is_eager(value):
         return is_recorded(value)
-    makers = reachable([value.op], lambda op: () if op.type == "StopGradient" else (t.op for t in op.inputs))
+
+    def differentiable_producers(operation: tf.Operation) -> list[tf.Operation]:
+        return [] if operation.type == "StopGradient" else producers(operation)
+
+    makers = reachable([value.op], differentiable_producers)
     return any(operation.type in ("Placeholder", "ReadVariableOp") for operation in makers)
 
 
@@ -78,6 +96,14 @@ def _raising(value: tf.Tensor, reason: str) -> tf.Tensor:
     return custom_vjp(lambda: [tf.identity(value)], gradient, inputs=[value], name="no_gradient")[0]
 
 
-def with_zero_gradients(gradients: Gradients, values: Sequence[tf.Tensor], reasons: Mapping[int, str]) -> Gradients:
-    """Return ``gradients``, with zeros in place of those that have ``reasons``, so that the error is asked for."""
-    return [tf.zeros_like(values[number]) if number in reasons else g for number, g in enumerate(gradients)]
+def with_zero_gradients(
+    gradients: Gradients, values: Sequence[tf.Tensor], reasons: Mapping[int, str]
+) -> Gradients:
+    """Return ``gradients``, with zeros for values that have ``reasons``.
+
+    So TensorFlow goes on to the operation that raises the error.
+    """
+    return [
+        tf.zeros_like(values[number]) if number in reasons else g
+        for number, g in enumerate(gradients)
+    ]

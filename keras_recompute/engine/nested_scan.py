@@ -1,10 +1,12 @@
-"""Loops over equal sections within loops over equal groups of them.
+"""Nested loops: a loop over equal sections within a loop over equal groups of them.
 
-One level keeps a state per section, and what each section saves. Two levels keep a state per group; a group is replayed
-as a whole before its sections are, one by one. Memory then grows with the root of the number of steps of yet another
-degree, for one more forward pass per level (Chen et al. 2016, section 4.4; Griewank and Walther 2008, chapter 12.3).
+One loop keeps a state per section, and what each section saves. Two loops keep a state per group. A
+group is replayed as a whole before its sections are, one by one. With each further loop, memory
+grows with a higher root of the number of steps, for one more forward pass (Chen et al. 2016,
+section 4.4; Griewank and Walther 2008, chapter 12.3).
 
-A group is a function like any other: it is traced, with the loop over its sections inside, and scanned in its turn.
+A group is a function like any other: it is traced with the loop over its sections inside, and
+scanned in its turn.
 """
 
 from __future__ import annotations
@@ -19,7 +21,16 @@ from .joint_graph import join
 from .partition import Partition, partition
 from .passes import target_now
 from .policies import save_nothing
-from .section_scan import Carry, FinalOutput, Request, Role, Scanned, StackedOutput, scan_sections, section_spec
+from .section_scan import (
+    Carry,
+    FinalOutput,
+    Request,
+    Role,
+    Scanned,
+    StackedOutput,
+    scan_sections,
+    section_spec,
+)
 from .slice_store import Dimension
 from .trace import trace
 
@@ -34,21 +45,31 @@ def nested_scan(
     batch: Dimension,
     name: str,
 ) -> list[tf.Tensor]:
-    """Write consecutive calls of the partitioned section as nested loops; the rest is as for ``section_scan``.
+    """Write consecutive calls of the partitioned section as nested loops.
 
-    ``counts`` are the turns of the loops, outermost first: ``(4, 8)`` runs 4 groups of 8 sections.
+    ``counts`` are the trip counts of the loops, outermost first: ``(4, 8)`` runs 4 groups of 8
+    sections. The other arguments are those of ``scan_sections``.
     """
     if len(counts) == 1:
-        return scan_sections(part, arguments, count=counts[0], roles=roles, requests=requests, batch=batch, name=name)
+        return scan_sections(
+            part, arguments, count=counts[0], roles=roles, requests=requests, batch=batch, name=name
+        )
     size = math.prod(counts[1:])
     carried = [role.output for role in roles if isinstance(role, Carry)]
-    # What a group returns: the states that its last section hands on, then what is asked for and is not among them.
-    asked = [request for request in requests if isinstance(request, StackedOutput) or request.output not in carried]
+    # What a group returns: the states that its last section hands on, then what is asked for and is
+    # not among them.
+    asked = [
+        request
+        for request in requests
+        if isinstance(request, StackedOutput) or request.output not in carried
+    ]
     returned: list[Request] = [*(FinalOutput(output) for output in carried), *dict.fromkeys(asked)]
 
     def group(*pieces: tf.Tensor) -> list[tf.Tensor]:
         inner = [replace(role, start=0) if isinstance(role, Scanned) else role for role in roles]
-        return nested_scan(part, pieces, counts=counts[1:], roles=inner, requests=returned, batch=batch, name=name)
+        return nested_scan(
+            part, pieces, counts=counts[1:], roles=inner, requests=returned, batch=batch, name=name
+        )
 
     def number_of(request: Request) -> int:
         return carried.index(request.output) if request not in returned else returned.index(request)
@@ -63,10 +84,20 @@ def nested_scan(
     ]
     signature = [section_spec(argument, role) for argument, role in zip(arguments, group_roles)]
     stored = [n for n, r in enumerate(returned) if n < len(carried) or isinstance(r, StackedOutput)]
-    whole = partition(join(trace(group, signature, target_now())), save_nothing, kept_by_caller=stored)
+    whole = partition(
+        join(trace(group, signature, target_now())), save_nothing, kept_by_caller=stored
+    )
     whole.forward.check()
     whole.backward.check()
-    return scan_sections(whole, arguments, count=counts[0], roles=group_roles, requests=group_requests, batch=batch, name=name)
+    return scan_sections(
+        whole,
+        arguments,
+        count=counts[0],
+        roles=group_roles,
+        requests=group_requests,
+        batch=batch,
+        name=name,
+    )
 
 
 def _of_group(role: Role, size: int, carried: Sequence[int]) -> Role:

@@ -1,8 +1,7 @@
-"""What can be changed in place inside the value of an attribute: containers, arrays, closures, and
-objects of a user's classes.
+"""The mutable contents of an attribute's value: containers, arrays, closures and users' objects.
 
-Objects of libraries are not looked into: layers are looked at by themselves, and of the others no
-call of a layer depends on more than which they are.
+Objects of libraries are not looked into. Layers are looked at by themselves, and no call of a layer
+depends on more of the others than their identity.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def references(value: Any) -> list[Any] | None:
 
 
 def snapshot(value: Any) -> Any:
-    """Return what is another where ``value``, which is one of the ``mutable_contents``, was changed."""
+    """Return a value that differs once ``value``, one of the ``mutable_contents``, was changed."""
     if isinstance(value, dict):
         return (*map(id, value.values()),)
     if isinstance(value, (list, set)):
@@ -87,9 +86,9 @@ def snapshot(value: Any) -> Any:
 
 
 def state_key(value: Any) -> Hashable:
-    """Return ``value`` in a form that is equal where it is the same and holds the same.
+    """Return a key that is equal where ``value`` is the same and holds the same.
 
-    Containers are equal by what they hold, everything else by identity, and by what it holds.
+    Containers are equal by their contents, everything else by identity and contents.
     """
     if isinstance(value, PLAIN):
         return _leaf(value)
@@ -112,7 +111,7 @@ def _leaf(value: Any) -> Hashable:
 
 
 def _own_form(value: Any) -> Hashable:
-    """Return what ``value`` is beside what it refers to."""
+    """Return the part of a key that does not depend on what ``value`` refers to."""
     for kind in (dict, list, tuple, set, types.MethodType, functools.partial):
         if isinstance(value, kind):
             return kind
@@ -122,7 +121,7 @@ def _own_form(value: Any) -> Hashable:
 
 
 def _state(value: Any) -> dict[str, Any]:
-    """Return the attributes of an object, those in slots too."""
+    """Return the attributes of an object, also those in slots."""
     slots = (name for kind in type(value).__mro__ for name in _slots(kind))
     found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
     return {**found, **getattr(value, "__dict__", {})}

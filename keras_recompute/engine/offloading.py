@@ -1,7 +1,7 @@
-"""Saved values that wait for the backward pass in the memory of the host instead of the device's.
+"""Offloading: saved values that wait for the backward pass in the memory of the host.
 
-Where the host is the device there is nothing to move, and inside a program that XLA compiles nothing can be moved: the
-value is then saved where it is, and a warning says so.
+Where the host is the device there is nothing to move, and a program that XLA compiles can move
+nothing. There the value is saved where it is, and a warning says so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HOST = "/CPU:0"
 
 
 def store(part: Partition, saved: Sequence[tf.Tensor], target: Target) -> list[tf.Tensor]:
-    """Return the ``saved`` values, those that are to be offloaded as copies on the host."""
+    """Return the ``saved`` values; those to be offloaded are copies on the host."""
     if not part.offloaded or not _can_move(target):
         return list(saved)
     with tf.device(_HOST):
@@ -27,7 +27,7 @@ def store(part: Partition, saved: Sequence[tf.Tensor], target: Target) -> list[t
 
 
 def fetch(part: Partition, kept: Sequence[tf.Tensor], target: Target) -> list[tf.Tensor]:
-    """Return ``kept``, what ``store`` put on the host back on the device."""
+    """Return ``kept`` with the values that ``store`` put on the host back on the device."""
     if not part.offloaded or not tf.config.list_logical_devices("GPU") or target.has_one_memory:
         return list(kept)
     with tf.device("/GPU:0"):
@@ -42,5 +42,9 @@ def _can_move(target: Target) -> bool:
         if target.has_one_memory
         else "this machine has no device other than the host"
     )
-    warnings.warn(f"values are saved where they are instead of offloaded: {reason}", RecomputeWarning, stacklevel=2)
+    warnings.warn(
+        f"values are saved where they are instead of offloaded: {reason}",
+        RecomputeWarning,
+        stacklevel=2,
+    )
     return False

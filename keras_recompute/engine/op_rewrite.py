@@ -1,4 +1,7 @@
-"""In the place of an operation, the operations that do the same: written once per kind and shape, copied as data."""
+"""Rewrites of single operations: other operations that do the same, copied into its place.
+
+A rewrite is written once per kind and shape of an operation, and kept as data.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ _INPUT, _RESULT = "input_", "result"
 def rewritten_nodes(
     operation: tf.Operation, make: Callable[..., tf.Tensor], inputs: Sequence[str]
 ) -> tuple[list[Any], list[Any]]:
-    """Return the nodes of ``make``, a function of the inputs of ``operation``, that is named and fed as the operation is.
+    """Return the nodes of ``make``, named and fed like ``operation``, and the functions they call.
 
-    And the functions that they call. ``make`` is a function of a module, or a ``functools.partial`` of one, of values that
-    compare by what they are.
+    ``make`` is a function of the inputs of ``operation``: a function of a module, or a
+    ``functools.partial`` of one with values that compare by value.
     """
     (result,) = operation.outputs
     given = tuple((t.dtype, static_shape(t)) for t in operation.inputs)
@@ -41,7 +44,7 @@ def rewritten_nodes(
 
 
 class _Rewrite:
-    """A function that may be partial, as a value: partial ones compare by identity otherwise."""
+    """A function that may be partial, as a value: partial functions compare by identity."""
 
     def __init__(self, make: Callable[..., tf.Tensor]) -> None:
         self.make, self._key = make, _key(make)
@@ -55,16 +58,26 @@ class _Rewrite:
 
 def _key(value: Any) -> Any:
     if isinstance(value, functools.partial):
-        return (value.func, *map(_key, value.args), *((name, _key(item)) for name, item in sorted(value.keywords.items())))
+        return (
+            value.func,
+            *map(_key, value.args),
+            *((name, _key(item)) for name, item in sorted(value.keywords.items())),
+        )
     return value
 
 
 @functools.lru_cache(maxsize=512)
-def _written(made: _Rewrite, given: tuple[Any, ...], result: Any, _: Any) -> tuple[bytes, tuple[Any, ...]]:
-    """Return the graph that ``made`` writes, and the functions that it calls; the last argument is the backend it is for."""
+def _written(
+    made: _Rewrite, given: tuple[Any, ...], result: Any, _: Any
+) -> tuple[bytes, tuple[Any, ...]]:
+    """Return the graph that ``made`` writes, and the functions that it calls.
+
+    The last argument is the backend that it is for.
+    """
     with tf.Graph().as_default() as graph:
         inputs = [
-            tf.compat.v1.placeholder(dtype, shape, name=f"{_INPUT}{number}") for number, (dtype, shape) in enumerate(given)
+            tf.compat.v1.placeholder(dtype, shape, name=f"{_INPUT}{number}")
+            for number, (dtype, shape) in enumerate(given)
         ]
         found = made.make(*inputs)
         found.set_shape(result)
@@ -75,7 +88,7 @@ def _written(made: _Rewrite, given: tuple[Any, ...], result: Any, _: Any) -> tup
 
 
 def _renamed(name: str, operation: str, fed: dict[str, str]) -> str:
-    """Return what a node or input ``name`` is called in the place of ``operation``."""
+    """Return the name of a node or input ``name`` in the place of ``operation``."""
     if name.startswith("^"):
         return f"^{_renamed(name[1:], operation, fed)}"
     if name in fed:

@@ -1,4 +1,4 @@
-"""The kinds of operations, by what they do and cost; and tensors by their size."""
+"""Sets of operation types, by what they do and cost; and sizes of tensors."""
 
 from __future__ import annotations
 
@@ -7,42 +7,62 @@ import math
 import tensorflow as tf
 
 EXTREMA = ("Max", "Min", "SegmentMax", "SegmentMin", "UnsortedSegmentMax", "UnsortedSegmentMin")
-SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # a few bytes, for which no element of the input is read
+SHAPES = (
+    "Shape",
+    "ShapeN",
+    "Size",
+    "Rank",
+)  # a few bytes, for which no element of the input is read
 VIEWS = ("Reshape", "ExpandDims", "Squeeze")  # the elements of the first input, in the same order
 SOURCES = ("Const", "NoOp", "Placeholder", "ReadVariableOp")  # nothing is computed
 LOOPS = ("While", "StatelessWhile")
-HANDS_ON = "hands_on"  # what the names of branches begin with that hand on what they are given (see ``fence.as_array``)
+# The prefix of the names of branches that return what they are given (see ``fence.materialize``).
+HANDS_ON = "hands_on"
 # Arithmetic on elements, and layout: XLA repeats these wherever their results are read.
 CHEAP = frozenset(VIEWS).union(
-    "Abs Add AddN AddV2 BiasAdd BroadcastTo Cast Equal Fill FusedBatchNormV3 Greater GreaterEqual LeakyRelu Less".split(),
-    "LessEqual LogicalAnd LogicalNot Maximum Minimum Mul Neg NotEqual OnesLike Pad PadV2 PreventGradient RealDiv".split(),
-    "Reciprocal Relu Relu6 Rsqrt Select SelectV2 Sign Slice Sqrt Square SquaredDifference StopGradient StridedSlice".split(),
+    "Abs Add AddN AddV2 BiasAdd BroadcastTo Cast Equal Fill FusedBatchNormV3 Greater GreaterEqual "
+    "LeakyRelu Less".split(),
+    "LessEqual LogicalAnd LogicalNot Maximum Minimum Mul Neg NotEqual OnesLike Pad PadV2 "
+    "PreventGradient RealDiv".split(),
+    "Reciprocal Relu Relu6 Rsqrt Select SelectV2 Sign Slice Sqrt Square SquaredDifference "
+    "StopGradient StridedSlice".split(),
     "Sub Tile Transpose ZerosLike".split(),
 )
 
-# Functions of single elements that take longer than arithmetic, but a fraction of the time of a product.
+# Functions of single elements that take longer than arithmetic, but a fraction of the time of a
+# product.
 ELEMENTWISE = frozenset(
-    "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Elu Erf Erfc Exp Expm1 Log Log1p Pow Selu Sigmoid Sin Sinh Softplus".split()
+    "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Elu Erf Erfc Exp Expm1 Log Log1p Pow Selu Sigmoid "
+    "Sin Sinh Softplus".split()
     + "Softsign Tan Tanh Xlogy".split()
 )
 
 # Gradients of activations: arithmetic on the elements of the incoming gradient and of a result.
-SLOPES = frozenset("EluGrad LeakyReluGrad Relu6Grad ReluGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad TanhGrad".split())
+SLOPES = frozenset(
+    "EluGrad LeakyReluGrad Relu6Grad ReluGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad "
+    "TanhGrad".split()
+)
 
 MATMULS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
 PRODUCTS = frozenset(MATMULS).union(
     CONVOLUTIONS,
     "Conv2DBackpropFilter Conv2DBackpropInput Conv3DBackpropFilterV2 Conv3DBackpropInputV2".split(),
-    "DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Einsum XlaDot XlaDotV2".split(),
+    "DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Einsum XlaDot "
+    "XlaDotV2".split(),
 )
 
 
 def known_elements(tensor: tf.Tensor) -> int:
-    """Return the number of elements but for dimensions that are only known when the program runs, such as the batch."""
-    return math.prod(size for size in (tensor.shape if tensor.shape.rank is not None else ()) if size is not None)
+    """Return the number of elements, without dimensions that are unknown while tracing."""
+    return math.prod(
+        size for size in (tensor.shape if tensor.shape.rank is not None else ()) if size is not None
+    )
 
 
 def is_compared(tensor: tf.Tensor) -> bool:
-    """Whether elements of ``tensor`` are found by equality, as by a maximum's gradient: it must be made once for all."""
+    """Whether elements of ``tensor`` are found by equality, as by the gradient of a maximum.
+
+    Such a tensor must be computed once for all of its readers.
+    """
     return tensor.dtype.is_floating and any(reader.type == "Equal" for reader in tensor.consumers())

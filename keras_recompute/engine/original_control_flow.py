@@ -1,8 +1,9 @@
-"""Loops and branches as they were traced, for programs that their gradients have no part in.
+"""The original definitions of loops and branches, before they were differentiated.
 
-Differentiating a loop or a branch rewrites it in place: it then returns what its gradient reads too, a list for each value of
-a loop. A forward program that saves none of that copies the operation as it was before: it is smaller, and XLA, which has no
-lists of unknown length, compiles an unbounded loop. Memory is the same; compilers drop lists that nobody reads.
+Differentiation rewrites a loop or a branch in place, so that it also returns what its gradient
+reads: for a loop, a list of each such value. A forward program that saves none of these copies the
+original operation instead. It is smaller, and XLA, which has no lists of unknown length, can
+compile an unbounded loop. Memory is the same, because compilers drop lists without readers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from .dataflow import port_refs, tensor_refs
 from .graph_state import graph_state
 from .op_sets import LOOPS
 from .variables_by_value import BRANCHES
@@ -20,7 +22,7 @@ _DEFINITIONS = "_keras_recompute_as_traced"
 
 
 def snapshot_control_flow(graph: Any) -> None:
-    """Note how the loops and branches of ``graph`` are defined, which is about to be differentiated."""
+    """Note the definitions of all loops and branches of ``graph``, before it is differentiated."""
     known = graph_state(graph, _DEFINITIONS)
     for operation in graph.get_operations():
         if operation.type in LOOPS or operation.type in BRANCHES:
@@ -30,23 +32,30 @@ def snapshot_control_flow(graph: Any) -> None:
 def original_definitions(
     graph: Any, operations: Iterable[tf.Operation], outputs: Iterable[tf.Tensor]
 ) -> dict[tf.Operation, Any]:
-    """Return the earlier definitions of those of ``operations`` of whose later results a program needs none.
+    """Return the original NodeDef of each loop or branch whose added outputs are unused.
 
     The program consists of ``operations`` and returns ``outputs``.
     """
     known: Mapping[tf.Operation, Any] = graph_state(graph, _DEFINITIONS)
-    rewritten = [op for op in operations if op in known and len(op.outputs) > output_count(known[op])]
+    rewritten = [
+        op for op in operations if op in known and len(op.outputs) > output_count(known[op])
+    ]
     if not rewritten:
         return {}
-    read = {t.ref() for op in operations for t in op.inputs} | {t.ref() for t in outputs}
-    return {op: known[op] for op in rewritten if not any(t.ref() in read for t in op.outputs[output_count(known[op]) :])}
+    read = port_refs(op.inputs for op in operations) | tensor_refs(outputs)
+    found = {}
+    for operation in rewritten:
+        added = operation.outputs[output_count(known[operation]) :]
+        if read.isdisjoint(tensor_refs(added)):
+            found[operation] = known[operation]
+    return found
 
 
 def output_count(definition: Any) -> int:
-    """Return the number of results of a loop or branch of this NodeDef."""
+    """Return the number of outputs of a loop or branch with this NodeDef."""
     return len(definition.attr["T" if definition.op in LOOPS else "Tout"].list.type)
 
 
 def input_count(definition: Any) -> int:
-    """Return the number of tensors that an operation of this NodeDef reads."""
+    """Return the number of tensors that an operation with this NodeDef reads."""
     return sum(not name.startswith("^") for name in definition.input)

@@ -1,13 +1,16 @@
-"""Checkpoint policies: which residuals are saved. A policy is a value, named by its effect, that compares equal to its like.
+"""Checkpoint policies, which decide which residuals are saved.
 
-A policy is any callable that takes a value of the traced function, a symbolic ``tf.Tensor``, and returns a ``Decision``
-or a bool (True saves). The tensor describes its operation: ``value.op.type``, ``value.op.inputs``, ``value.shape``,
-``value.dtype``. It is asked only about values that the backward pass reads::
+A policy is a value: it is named by its effect and compares equal to its like. It is any callable
+that takes a value of the traced function, a symbolic ``tf.Tensor``, and returns a ``Decision`` or a
+bool (True saves). The tensor describes its operation: ``value.op.type``, ``value.op.inputs``,
+``value.shape``, ``value.dtype``. The policy is asked only about values that the backward pass
+reads::
 
     checkpoint(block, policy=lambda value: value.op.type == "Conv2D")
 
-Two things stand above every policy: the result of an operation that may not run twice is always saved (see ``purity``),
-and so is a shape, whose few bytes would otherwise cost the replay of the tensor that has it.
+Two rules override every policy. The result of an operation that may not run twice is always saved
+(see ``purity``). So is a shape: it has a few bytes, and would otherwise cost the replay of its
+tensor.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from .op_sets import MATMULS
 
 
 class Decision(IntEnum):
-    """What becomes of a value between the forward and the backward pass. Of several decisions the largest holds.
+    """What becomes of a value between forward and backward pass; of several the largest holds.
 
     Examples:
         >>> max(kr.policies.Decision.RECOMPUTE, kr.policies.Decision.OFFLOAD).name
@@ -43,7 +46,9 @@ Policy = Callable[[tf.Tensor], Union[Decision, bool]]
 def decide(policy: Policy, value: tf.Tensor) -> Decision:
     """Return what ``policy`` says about ``value``."""
     answer = policy(value)
-    return answer if isinstance(answer, Decision) else Decision.SAVE if answer else Decision.RECOMPUTE
+    return (
+        answer if isinstance(answer, Decision) else Decision.SAVE if answer else Decision.RECOMPUTE
+    )
 
 
 @dataclass(frozen=True)
@@ -62,10 +67,14 @@ class SaveNothing:
 
 @dataclass(frozen=True)
 class SaveEverything:
-    """Save every residual: nothing is recomputed. The plain gradient, under the engine's purity rule.
+    """Save every residual: nothing is recomputed.
+
+    It gives the plain gradient, under the engine's purity rule.
 
     Examples:
-        >>> saved = kr.checkpoint(lambda x: tf.sin(tf.sin(x)), policy=kr.policies.save_everything)
+        >>> saved = kr.checkpoint(
+        ...     lambda x: tf.sin(tf.sin(x)), policy=kr.policies.save_everything
+        ... )
         >>> [row.origin for row in kr.saved_residuals(saved, tf.ones(4))]
         ['x', 'Sin']
     """
@@ -76,14 +85,16 @@ class SaveEverything:
 
 @dataclass(frozen=True)
 class SaveReplaySources:
-    """Save only the values from which a marked replay is cheaper than running again (see ``replay_alternative``).
+    """Save only the values that make a marked replay cheaper than running again.
 
-    For a recurrence these are its outputs: with them the gates follow from one product instead of a loop.
+    For a recurrence these are its outputs: with them the gates follow from one product, without a
+    loop. ``annotations.replay_alternative`` marks them.
 
     Examples:
         >>> lstm = kr.LSTM(4, return_sequences=True)
         >>> saved = kr.checkpoint(lstm, policy=kr.policies.save_replay_sources)
-        >>> [row.shape for row in kr.saved_residuals(saved, tf.ones((2, 16, 8))) if row.kind == "operation"]
+        >>> rows = kr.saved_residuals(saved, tf.ones((2, 16, 8)))
+        >>> [row.shape for row in rows if row.kind == "operation"]
         [(2, 16, 4)]
     """
 
@@ -95,11 +106,14 @@ class SaveReplaySources:
 class SaveMatmuls:
     """Save only the results of matrix products, the costly part of most layers.
 
-    Without ``batch_dims``, products of two stacks of matrices (as attention has) are recomputed: their results are often
-    larger than what they are made of. A stack times one matrix, as a Dense layer on a sequence, has no batch dimension.
+    Without ``batch_dims``, products of two stacks of matrices (as in attention) are recomputed:
+    their results are often larger than their factors. A stack times one matrix, as a Dense layer on
+    a sequence, has no batch dimension.
 
     Examples:
-        >>> saved = kr.checkpoint(lambda x: tf.sin(tf.sin(x) @ x), policy=kr.policies.save_matmuls)
+        >>> saved = kr.checkpoint(
+        ...     lambda x: tf.sin(tf.sin(x) @ x), policy=kr.policies.save_matmuls
+        ... )
         >>> [row.origin for row in kr.saved_residuals(saved, tf.ones((4, 4)))]
         ['x', 'MatMul']
     """
@@ -109,14 +123,16 @@ class SaveMatmuls:
     def __call__(self, value: tf.Tensor) -> bool:
         operation = value.op
         if operation.type == "Einsum":
-            return len(operation.inputs) == 2 and (self.batch_dims or not _has_batch_labels(operation.get_attr("equation")))
+            return len(operation.inputs) == 2 and (
+                self.batch_dims or not _has_batch_labels(operation.get_attr("equation"))
+            )
         if operation.type not in MATMULS:
             return False
         return self.batch_dims or any(factor.shape.rank == 2 for factor in operation.inputs)
 
 
 def _has_batch_labels(equation: bytes) -> bool:
-    """Whether a label of an einsum equation stands in both factors and in the result, as b in ``bij,bjk->bik``."""
+    """Whether a label of an einsum is in both factors and the result, as b in ``bij,bjk->bik``."""
     factors, result = equation.decode().split("->")
     left, right = factors.split(",")
     return bool(set(left) & set(right) & set(result))
@@ -124,14 +140,20 @@ def _has_batch_labels(equation: bytes) -> bool:
 
 @dataclass(frozen=True)
 class SaveNames:
-    """Save only the values marked with one of ``names``; keep those marked with one of ``offloaded`` on the host."""
+    """Save only the values marked with one of ``names``; offload values marked ``offloaded``."""
 
     names: frozenset[str]
     offloaded: frozenset[str] = frozenset()
 
     def __call__(self, value: tf.Tensor) -> Decision:
         name = annotated_name(value)
-        return Decision.SAVE if name in self.names else Decision.OFFLOAD if name in self.offloaded else Decision.RECOMPUTE
+        return (
+            Decision.SAVE
+            if name in self.names
+            else Decision.OFFLOAD
+            if name in self.offloaded
+            else Decision.RECOMPUTE
+        )
 
 
 @dataclass(frozen=True)
@@ -162,15 +184,18 @@ save_matmuls_without_batch_dims = SaveMatmuls(batch_dims=False)
 
 
 def save_names(*names: str) -> SaveNames:
-    """Return the policy that saves only the values marked with one of ``names`` (see ``checkpoint_name``).
+    """Return the policy that saves only the values marked with one of ``names``.
+
+    ``checkpoint_name`` marks values.
 
     Raises:
-        InvalidArgumentError: A name is no string, or empty. When the function is called: it does not mark that name.
+        InvalidArgumentError: A name is no string, or empty. When the function is called: it does
+            not mark that name.
 
     Examples:
-        >>> saved = kr.checkpoint(
-        ...     lambda x: tf.sin(kr.checkpoint_name(tf.sin(tf.sin(x)), "half")), policy=kr.policies.save_names("half")
-        ... )
+        >>> def network(x):
+        ...     return tf.sin(kr.checkpoint_name(tf.sin(tf.sin(x)), "half"))
+        >>> saved = kr.checkpoint(network, policy=kr.policies.save_names("half"))
         >>> [row.origin for row in kr.saved_residuals(saved, tf.ones(4))]
         ['x', 'half']
     """
@@ -178,9 +203,10 @@ def save_names(*names: str) -> SaveNames:
 
 
 def save_all_but_names(*names: str) -> SaveAllButNames:
-    """Return the policy that saves every marked value except those marked with one of ``names``.
+    """Return the policy that saves every marked value except values marked with ``names``.
 
-    Values without a mark are recomputed, as under ``jax.checkpoint_policies.save_any_names_but_these``.
+    Values without a mark are recomputed, as under
+    ``jax.checkpoint_policies.save_any_names_but_these``.
 
     Raises:
         InvalidArgumentError: As ``save_names``.
@@ -196,8 +222,10 @@ def save_all_but_names(*names: str) -> SaveAllButNames:
     return SaveAllButNames(_checked("save_all_but_names", names))
 
 
-def save_and_offload_names(*, save: tuple[str, ...] = (), offload: tuple[str, ...] = ()) -> SaveNames:
-    """Return the policy that saves the values marked ``save`` where they are and those marked ``offload`` on the host.
+def save_and_offload_names(
+    *, save: tuple[str, ...] = (), offload: tuple[str, ...] = ()
+) -> SaveNames:
+    """Return the policy that saves values marked ``save`` and offloads values marked ``offload``.
 
     Raises:
         InvalidArgumentError: A name is in both, or as ``save_names``.
@@ -207,30 +235,35 @@ def save_and_offload_names(*, save: tuple[str, ...] = (), offload: tuple[str, ..
         ...     lambda x: tf.sin(kr.checkpoint_name(tf.sin(tf.sin(x)), "half")),
         ...     policy=kr.policies.save_and_offload_names(offload=("half",)),
         ... )
-        >>> [row.decision.name for row in kr.saved_residuals(saved, tf.ones(4)) if row.origin == "half"]
+        >>> rows = kr.saved_residuals(saved, tf.ones(4))
+        >>> [row.decision.name for row in rows if row.origin == "half"]
         ['OFFLOAD']
     """
     for parameter, names in (("save", save), ("offload", offload)):
         if isinstance(names, str):
             raise InvalidArgumentError(
-                f"save_and_offload_names({parameter}={names!r}): a string is not a tuple of "
-                f"names. Give {parameter}=({names!r},)"
+                f"save_and_offload_names({parameter}={names!r}): a string is not a tuple of names. "
+                f"Give {parameter}=({names!r},)"
             )
-    policy = SaveNames(_checked("save_and_offload_names", save), _checked("save_and_offload_names", offload))
+    policy = SaveNames(
+        _checked("save_and_offload_names", save), _checked("save_and_offload_names", offload)
+    )
     both = policy.names & policy.offloaded
     if both:
         raise InvalidArgumentError(
-            f"save_and_offload_names: {', '.join(map(repr, sorted(both)))} is named in both save and offload. Name it once"
+            f"save_and_offload_names: {', '.join(map(repr, sorted(both)))} is named in both save "
+            "and offload. Name it once"
         )
     return policy
 
 
 def _checked(function: str, names: Iterable[str]) -> frozenset[str]:
-    """Return ``names`` as a set. Raises InvalidArgumentError for what is no name."""
+    """Return ``names`` as a set. Raises InvalidArgumentError for anything that is no name."""
     for name in names:
         if not isinstance(name, str) or not name:
             raise InvalidArgumentError(
-                f"{function}: {name!r} is not a name. Give strings that checkpoint_name marks values with"
+                f"{function}: {name!r} is not a name. Give strings that checkpoint_name marks "
+                "values with"
             )
     return frozenset(names)
 
@@ -249,13 +282,14 @@ def either(first: Policy, second: Policy) -> Policy:
     for policy in (first, second):
         if not callable(policy):
             raise InvalidArgumentError(
-                f"either({first!r}, {second!r}): {policy!r} is not a policy. Give two of keras_recompute.policies, or callables"
+                f"either({first!r}, {second!r}): {policy!r} is not a policy. Give two of "
+                "keras_recompute.policies, or callables"
             )
     return Either(frozenset([first, second]))
 
 
 def names_in(policy: Policy) -> frozenset[str]:
-    """Return the names that ``policy`` speaks of."""
+    """Return the names that ``policy`` goes by."""
     if isinstance(policy, Either):
         return frozenset().union(*(names_in(part) for part in policy.policies))
     if isinstance(policy, SaveNames):

@@ -1,49 +1,52 @@
-"""A program: a part of a traced graph that can be written into another graph.
+"""Programs: parts of a traced graph that can be written into another graph.
 
-A program is data. It names its inputs (ports and handles), its operations in an order in which they can run, and its
-outputs; ``check`` proves that these fit together, ``write`` copies the operations into the graph under construction.
+A program is data. It holds its inputs (ports and handles), its operations in an order in which they
+can run, and its outputs. ``check`` proves that these fit together. ``write`` copies the operations
+into the graph under construction.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence, Set
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
 
 from ..errors import InvalidProgramError
-from ..graph_traversal import topological_order
 from ..op_names import COPIES
 from ..seams.tensorflow.functions import add_function, find_function, register_by_name
 from ..seams.tensorflow.operations import COLOCATION, GRADIENT, copy_element_types
-from ..seams.tensorflow.tensors import is_eager
 from ..seams.tensorflow.vectorized_map import is_in_vectorized_body
 from .annotations import is_alternative
+from .captures import in_default_graph
 from .graph_state import graph_state
 from .op_rewrite import rewritten_nodes
 from .op_sets import HANDS_ON, known_elements
-from .original_control_flow import input_count, original_definitions, output_count
+from .original_control_flow import original_definitions, output_count
+from .program_slice import given_refs, inputs_of, operations_between
 from .renames import NONE, Renames
 from .target import WITHOUT_PASSES, Target
 from .trace import Port
-from .variables_by_value import BRANCHES, CaptureByValue, called_by, original_handle
+from .variables_by_value import BRANCHES, CaptureByValue, called_by
 
 _FEW = 64  # elements of a constant that is compared with others
 
 
 @dataclass(frozen=True, eq=False)
 class GraphProgram:
-    """Operations of ``graph`` that compute ``outputs`` from one value per port, plus the external handles.
+    """Operations of ``graph`` that compute ``outputs`` from one value per port and the handles.
 
-    For a handle that stands in a port, ``value_specs`` has the type and shape of the value that is given instead.
+    For a handle in a port, ``value_specs`` has the type and shape of the value that is given
+    instead.
 
-    ``replays`` holds the operations of ``annotations.replay_alternative`` and ``inference_alternative`` that take their
-    alternative here; others of that kind take the plain value. ``original_definitions`` holds the definitions of loops
-    and branches that are copied as they were before differentiation. ``renames`` says what copies of the operations are called.
+    ``replays`` holds the operations of ``annotations.replay_alternative`` and
+    ``inference_alternative`` that take their alternative here; others of that kind take the plain
+    value. ``original_definitions`` holds the definitions of loops and branches that are copied as
+    they were before differentiation. ``renames`` renames the copies of the operations.
     """
 
     graph: Any
@@ -64,40 +67,37 @@ class GraphProgram:
 
         Every value must be bound once and before its use, and every output must be bound.
         """
-        bound = {t.ref(): "a port" for port in self.ports for t in port}
-        bound.update((placeholder.ref(), "a handle") for placeholder, _ in self.handles)
+        bound = dict.fromkeys(given_refs(self.ports, self.handles), "an input")
         for operation in self.operations:
             for tensor in self.inputs_of(operation):
                 if tensor.ref() not in bound:
                     raise InvalidProgramError(
-                        f"operation {operation.name!r} reads {tensor.name!r} before an operation or input has made it"
+                        f"operation {operation.name!r} reads {tensor.name!r} before an operation "
+                        "or input has made it"
                     )
             for tensor in operation.outputs:
-                # Where an output of an operation is given from outside, readers take the given value.
+                # Where an output of an operation is given from outside, readers take the given
+                # value.
                 if bound.get(tensor.ref()) == operation.name:
                     raise InvalidProgramError(f"{tensor.name!r} is made twice")
                 bound.setdefault(tensor.ref(), operation.name)
         for tensor in self.outputs:
             if tensor.ref() not in bound:
-                raise InvalidProgramError(f"no operation of the program makes its output {tensor.name!r}")
+                raise InvalidProgramError(
+                    f"no operation of the program makes its output {tensor.name!r}"
+                )
         return self
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Copy the program into the default graph, fed by ``values`` (one per port), and return its outputs."""
-        if len(values) != len(self.ports):
-            raise InvalidProgramError(f"the program has {len(self.ports)} ports but was given {len(values)} values")
-        feeds: dict[str, tf.Tensor] = {}
-        for port, value in zip(self.ports, values):
-            for tensor in port:
-                expected = self.value_specs.get(tensor.ref(), tensor)
-                if expected.dtype != value.dtype or not expected.shape.is_compatible_with(value.shape):
-                    raise InvalidProgramError(
-                        f"{tensor.name!r} is {expected.dtype.name}{expected.shape} but was given "
-                        f"{value.dtype.name}{value.shape}"
-                    )
-                feeds[tensor.name] = value
-        feeds.update((placeholder.name, external) for placeholder, external in self.handles)
+        """Copy the program into the default graph, fed by ``values``, and return its outputs.
 
+        ``values`` has one value per port.
+        """
+        if len(values) != len(self.ports):
+            raise InvalidProgramError(
+                f"the program has {len(self.ports)} ports but was given {len(values)} values"
+            )
+        feeds = self._feeds(values)
         graph_def, read = self.definition()
         if is_in_vectorized_body(tf.compat.v1.get_default_graph()):
             _hand_on_without_branches(graph_def)
@@ -105,35 +105,81 @@ class GraphProgram:
         wanted = [t.name for t in self.outputs if t.name not in feeds and t.op.name in made]
         imported: list[tf.Tensor] = []
         if graph_def.node:
-            renames = self.renames.rename_nodes(graph_def, read)
-            input_map = {renames.of_tensor(name): in_default_graph(value) for name, value in feeds.items() if name in read}
-            scope = _scope_for(map(renames, made))
-            _remember_copies(scope, self.graph)
-            graph = tf.compat.v1.get_default_graph()
-            register_by_name(graph)
-            for function in self._called:
-                add_function(graph, function)
-            copied = [op for op in self.operations if op.type != "Const"]
-            tensors, operations = map(renames.of_tensor, wanted), [renames(op.name) for op in copied]
-            imported, copies = _import(graph_def, input_map, scope, list(tensors), operations)
-            for operation, copy in zip(copied, copies):
-                _complete(copy, operation, self.target)
-        result = dict(zip(wanted, imported))
+            imported = self._copy(graph_def, read, feeds, wanted)
+
+        found = dict(zip(wanted, imported))
+        results = []
         for tensor in self.outputs:
-            if tensor.name in result:  # copying infers shapes anew, and knows less about values that stand outside
-                result[tensor.name].set_shape(tensor.shape)
-        return [result[t.name] if t.name in result else in_default_graph(feeds[t.name]) for t in self.outputs]
+            if tensor.name in found:
+                # Copying infers shapes again, and knows less about values from outside.
+                found[tensor.name].set_shape(tensor.shape)
+                results.append(found[tensor.name])
+            else:
+                results.append(in_default_graph(feeds[tensor.name]))
+        return results
+
+    def _feeds(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Return what each tensor of the ports and each handle stands for, by its name.
+
+        Raises InvalidProgramError for a value of another type or shape.
+        """
+        feeds: dict[str, tf.Tensor] = {}
+        for port, value in zip(self.ports, values):
+            for tensor in port:
+                expected = self.value_specs.get(tensor.ref(), tensor)
+                fits = expected.shape.is_compatible_with(value.shape)
+                if expected.dtype != value.dtype or not fits:
+                    raise InvalidProgramError(
+                        f"{tensor.name!r} is {expected.dtype.name}{expected.shape} but was given "
+                        f"{value.dtype.name}{value.shape}"
+                    )
+                feeds[tensor.name] = value
+        feeds.update((placeholder.name, external) for placeholder, external in self.handles)
+        return feeds
+
+    def _copy(
+        self,
+        graph_def: Any,
+        read: Set[str],
+        feeds: Mapping[str, tf.Tensor],
+        wanted: Sequence[str],
+    ) -> list[tf.Tensor]:
+        """Copy ``graph_def`` into the default graph; return the tensors called ``wanted``.
+
+        It reads the tensors called ``read``, and ``feeds`` has some of them.
+        """
+        renames = self.renames.rename_nodes(graph_def, read)
+        input_map = {}
+        for name, value in feeds.items():
+            if name in read:
+                input_map[renames.of_tensor(name)] = in_default_graph(value)
+        scope = _scope_for(renames(operation.name) for operation in self.operations)
+        _remember_copies(scope, self.graph)
+        graph = tf.compat.v1.get_default_graph()
+        register_by_name(graph)
+        for function in self._called:
+            add_function(graph, function)
+        copied = [op for op in self.operations if op.type != "Const"]
+        tensors = list(map(renames.of_tensor, wanted))
+        operations = [renames(op.name) for op in copied]
+        imported, copies = _import(graph_def, input_map, scope, tensors, operations)
+        for operation, copy in zip(copied, copies):
+            _complete(copy, operation, self.target)
+        return imported
 
     def rebound_to(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> GraphProgram:
-        """Return the program with other handles, by the identities of its own, whose copies have other names."""
-        given = tuple((placeholder, handles[id(external)]) for placeholder, external in self.handles)
-        return replace(self, handles=given, renames=renames)
+        """Return the program with other handles, by the ids of its own, and with ``renames``."""
+        given = []
+        for placeholder, external in self.handles:
+            given.append((placeholder, handles[id(external)]))
+        return replace(self, handles=tuple(given), renames=renames)
 
     def definition(self) -> tuple[Any, set[str]]:
-        """Return the operations as a GraphDef, and the names of all tensors that they read. Made once, on first use.
+        """Return the operations as a GraphDef, and the names of all tensors that they read.
 
-        It is kept as bytes, a sixth of what the object takes. The functions that they call are not in it: a graph that
-        imports a library keeps all of what it was read from, and makes its own copy of functions that others have too.
+        Made once, on first use, and kept as bytes, which are a sixth of the object. The functions
+        that the operations call are not in it. A graph that imports a library keeps everything that
+        it was read from, and makes its own copy of functions that others have too.
         """
         if not self._definition:
             names = {op.name for op in self.operations}
@@ -154,61 +200,87 @@ class GraphProgram:
                         nodes = [self._node(operation, inputs, copied, capture)]
                         called.update(called_by(nodes[0]))
                     graph_def.node.extend(nodes)
-                    # Another form of the operation need not read all that it reads.
-                    named = {name for node in nodes for name in node.input} if faster else set(inputs)
-                    read.update(t.name for t, name in zip(self.inputs_of(operation), inputs) if name in named)
-            self._called.extend(capture.functions.get(name) or find_function(self.graph, name) for name in called)
+                    # A rewrite need not read all that the operation reads.
+                    named = set(inputs)
+                    if faster:
+                        named = set(itertools.chain(*(node.input for node in nodes)))
+                    for tensor, name in zip(self.inputs_of(operation), inputs):
+                        if name in named:
+                            read.add(tensor.name)
+            for name in called:
+                self._called.append(capture.functions.get(name) or find_function(self.graph, name))
             self._definition.append((graph_def.SerializeToString(), read))
         serialized, read = self._definition[0]
         return tf.compat.v1.GraphDef.FromString(serialized), read
 
     def with_read_ports(self) -> tuple[GraphProgram, list[int]]:
-        """Return the program without the ports that nothing reads, and the numbers of the others."""
+        """Return the program without the ports that nothing reads, and the numbers of the rest."""
         _, names = self.definition()
-        read = {*names, *(t.name for t in self.outputs)}
-        ports = enumerate(self.ports)
-        numbers = [n for n, port in ports if any(t.name in read for t in port)]
-        return replace(self, ports=tuple(self.ports[n] for n in numbers)), numbers
+        read = names.union(tensor.name for tensor in self.outputs)
+        ports, numbers = [], []
+        for number, port in enumerate(self.ports):
+            if any(tensor.name in read for tensor in port):
+                ports.append(port)
+                numbers.append(number)
+        return replace(self, ports=tuple(ports)), numbers
 
     def inputs_of(self, operation: tf.Operation) -> list[tf.Tensor]:
         """Return what ``operation`` reads in this program."""
         return inputs_of(operation, self.replays, self.original_definitions)
 
     def _input_names(self, operation: tf.Operation, once: Mapping[str, str]) -> list[str]:
-        """Return the names of what ``operation`` reads, as nodes write them: that of a first output is its operation's."""
-        names = (t.name if t.value_index else t.op.name for t in self.inputs_of(operation))
-        return [once.get(name, name) for name in names]
+        """Return the names of what ``operation`` reads, as nodes write them.
 
-    def _node(self, operation: tf.Operation, inputs: Iterable[str], copied: Set[str], capture: CaptureByValue) -> Any:
+        The name of a first output is that of its operation.
+        """
+        names = []
+        for tensor in self.inputs_of(operation):
+            name = tensor.name if tensor.value_index else tensor.op.name
+            names.append(once.get(name, name))
+        return names
+
+    def _node(
+        self,
+        operation: tf.Operation,
+        inputs: Iterable[str],
+        copied: Set[str],
+        capture: CaptureByValue,
+    ) -> Any:
         """Return the NodeDef of the copy of ``operation``."""
         node = deepcopy(self.original_definitions.get(operation)) or operation.node_def
-        # Colocation and control edges to operations that stay behind would dangle. An import expects control edges last, but
-        # what differentiation adds to a loop's inputs stands behind them.
+        # Colocation and control edges to operations that stay behind would dangle. An import
+        # expects control edges last, but what differentiation adds to a loop's inputs stands behind
+        # them.
         control = [name for name in node.input if name.startswith("^") and name[1:] in copied]
         del node.input[:]
         node.input.extend([*inputs, *control])
         node.attr.pop(COLOCATION, None)
-        # Copies are never differentiated themselves, and gradients written by users refer to the original.
+        # Copies are never differentiated themselves, and gradients written by users refer to the
+        # original.
         node.attr.pop(GRADIENT, None)
         if node.op in BRANCHES:
-            # Differentiating a branch notes the shapes of its first side, which another side need not have.
+            # Differentiating a branch notes the shapes of its first side, which another side need
+            # not have.
             shapes = node.attr["output_shapes"].list
             del shapes.shape[:]
             shapes.shape.extend(t.shape.as_proto() for t in operation.outputs[: output_count(node)])
         if is_alternative(operation):
             del node.attr["T"].list.type[1:]
-        read = enumerate(self.inputs_of(operation))
-        values = {number: self.value_specs[t.ref()] for number, t in read if t.ref() in self.value_specs}
+        values = {}
+        for number, tensor in enumerate(self.inputs_of(operation)):
+            if tensor.ref() in self.value_specs:
+                values[number] = self.value_specs[tensor.ref()]
         if values:
             capture.rewrite(node, values)
         return node
 
     def _each_constant_once(self) -> dict[str, str]:
-        """Return the names of constants that another one of the program is equal to, each with the other's name.
+        """Return the names of duplicate constants, each with the name of the one that is kept.
 
-        A traced function makes the sizes and axes that it gives to operations anew for each, half of all its operations.
+        A traced function makes the sizes and axes that it gives to operations again for each: half
+        of all its operations.
         """
-        fixed = {t.op for t in self.outputs} | {t.op for port in self.ports for t in port}
+        fixed = {t.op for t in itertools.chain(self.outputs, *self.ports)}
         first: dict[bytes, str] = {}
         same: dict[str, str] = {}
         constants = [op for op in self.operations if op.type == "Const" and op not in fixed]
@@ -224,18 +296,25 @@ class GraphProgram:
 
 
 def _import(
-    graph_def: Any, input_map: Mapping[str, tf.Tensor], scope: str, tensors: Sequence[str], operations: Sequence[str]
+    graph_def: Any,
+    input_map: Mapping[str, tf.Tensor],
+    scope: str,
+    tensors: Sequence[str],
+    operations: Sequence[str],
 ) -> tuple[list[tf.Tensor], list[tf.Operation]]:
-    """Copy ``graph_def`` into the default graph; return what became of its ``tensors`` and ``operations``."""
+    """Copy ``graph_def`` into the default graph; return copies of ``tensors`` and operations."""
     elements = [*tensors, *operations]
-    found = tf.graph_util.import_graph_def(graph_def, input_map, elements, name=f"{scope}/" if scope else "")
+    found = tf.graph_util.import_graph_def(
+        graph_def, input_map, elements, name=f"{scope}/" if scope else ""
+    )
     return found[: len(tensors)], found[len(tensors) :]
 
 
 def _hand_on_without_branches(graph_def: Any) -> None:
-    """Call the usual branch in place of branches that hand on what they are given (see ``fence.as_array``).
+    """Call the usual branch in place of branches that hand on what they are given.
 
-    A vectorised map takes a branch for some of its elements, by sizes that XLA does not know.
+    ``fence.materialize`` writes such branches. A vectorized map takes a branch for some of its
+    elements, by sizes that XLA does not know.
     """
     for node in graph_def.node:
         if node.op == "StatelessIf" and node.name.rpartition("/")[2].startswith(HANDS_ON):
@@ -250,8 +329,8 @@ def _hand_on_without_branches(graph_def: Any) -> None:
 def _complete(copy: tf.Operation, original: tf.Operation, target: Target) -> None:
     """Give ``copy`` what TensorFlow keeps beside operations and does not copy with them.
 
-    That is the types of the elements of lists, which vectorised maps (``tf.vectorized_map``, ``batch_jacobian``) ask for, and
-    what the passes of the target add.
+    That is the types of the elements of lists, which vectorized maps (``tf.vectorized_map``,
+    ``batch_jacobian``) ask for, and what the passes of the target add.
     """
     for complete in target.at("copied"):
         complete(original, copy)
@@ -263,16 +342,19 @@ def _complete(copy: tf.Operation, original: tf.Operation, target: Target) -> Non
 def _scope_for(names: Iterable[str]) -> str:
     """Return the current name scope if ``names`` are all free in it, else a new one inside.
 
-    TensorFlow renames what it copies where names are taken, but may then give one name to two operations.
+    TensorFlow renames copies where names are taken, but may then give one name to two operations.
     """
     graph = tf.compat.v1.get_default_graph()
     scope = graph.get_name_scope()
-    free = all(graph.unique_name(name, mark_as_used=False) == (f"{scope}/{name}" if scope else name) for name in names)
+    free = all(
+        graph.unique_name(name, mark_as_used=False) == (f"{scope}/{name}" if scope else name)
+        for name in names
+    )
     return scope if free else graph.unique_name("body")
 
 
 def _remember_copies(scope: str, original: Any) -> None:
-    """Note in the graph under construction that what it holds under ``scope`` is copied from the graph ``original``."""
+    """Note in the graph under construction that ``scope`` holds copies from ``original``."""
     if scope:
         graph_state(tf.compat.v1.get_default_graph(), COPIES)[f"{scope}/"] = original
 
@@ -285,8 +367,14 @@ def program_between(
     always: Iterable[tf.Operation] = (),
     replays: frozenset[tf.Operation] = frozenset(),
 ) -> GraphProgram:
-    """Return the program that computes ``outputs`` from ``ports``, checked. ``source``, a trace or program, has the graph."""
-    leading = functools.partial(operations_between, outputs, ports, source.handles, always=always, replays=replays)
+    """Return the checked program that computes ``outputs`` from ``ports``.
+
+    ``source``, a trace or a program, has the graph. Operations in ``always`` are included, and
+    ``replays`` take their alternative.
+    """
+    leading = functools.partial(
+        operations_between, outputs, ports, source.handles, always=always, replays=replays
+    )
     operations = leading()
     earlier = original_definitions(source.graph, operations, outputs)
     return GraphProgram(
@@ -300,60 +388,3 @@ def program_between(
         value_specs=source.value_specs,
         target=source.target,
     ).check()
-
-
-def operations_between(
-    targets: Iterable[tf.Tensor],
-    ports: Iterable[Port],
-    handles: Iterable[tuple[tf.Tensor, tf.Tensor]],
-    *,
-    always: Iterable[tf.Operation] = (),
-    replays: frozenset[tf.Operation] = frozenset(),
-    original_definitions: Mapping[tf.Operation, Any] = MappingProxyType({}),
-) -> tuple[tf.Operation, ...]:
-    """Return the operations that lead from ``ports`` and ``handles`` to ``targets``, each after those it reads.
-
-    Operations in ``always`` are included with what they need. Creation order would not do: TensorFlow rewrites a loop
-    when it differentiates it, after which the loop reads operations younger than itself.
-    """
-    given = {t.ref() for port in ports for t in port} | {placeholder.ref() for placeholder, _ in handles}
-    roots = [*always, *(t.op for t in targets if t.ref() not in given)]
-    kept_control = set(always)
-
-    def needed(operation: tf.Operation) -> list[tf.Operation]:
-        makers = [t.op for t in inputs_of(operation, replays, original_definitions) if t.ref() not in given]
-        return [*makers, *(op for op in operation.control_inputs if op in kept_control)][::-1]
-
-    return tuple(topological_order(roots, needed))
-
-
-def inputs_of(
-    operation: tf.Operation,
-    replays: frozenset[tf.Operation],
-    original_definitions: Mapping[tf.Operation, Any] = MappingProxyType({}),
-) -> list[tf.Tensor]:
-    """Return what ``operation`` reads in a program in which the marked operations ``replays`` take their alternative.
-
-    Those of ``original_control_flow`` read what they did before differentiation added to it.
-    """
-    if is_alternative(operation):
-        return [operation.inputs[1 if operation in replays else 0]]
-    inputs = (
-        operation.inputs[: input_count(original_definitions[operation])]
-        if operation in original_definitions
-        else operation.inputs
-    )
-    return [original_handle(t) if t.dtype == tf.resource else t for t in inputs]
-
-
-def operations_before(operation: tf.Operation) -> list[tf.Operation]:
-    """Return the operations that ``operation`` waits for, by tensors or by control dependencies."""
-    return [*(t.op for t in operation.inputs), *operation.control_inputs]
-
-
-def in_default_graph(value: tf.Tensor) -> tf.Tensor:
-    """Return ``value`` as a tensor of the graph under construction, captured if it stands outside."""
-    graph = tf.compat.v1.get_default_graph()
-    if is_eager(value) or value.graph is not graph:
-        return graph.capture(value)
-    return value

@@ -1,8 +1,9 @@
-"""The programs of a checkpointed function: one per signature, no more than a bound, none longer than it is needed.
+"""The cache of a checkpointed function's programs: one per signature, and a bounded number.
 
-Called eagerly, a function's programs are kept with the function itself (for a method with its object, for a Keras layer
-with the layer), so that ``checkpoint(layer)`` written where it is used finds them again. Called in a graph, they belong
-to that graph, whose tensors they may have captured. Both ways they are freed with what they belong to.
+Called eagerly, a function's programs are kept with the function itself (for a method with its
+object, for a Keras layer with the layer), so that ``checkpoint(layer)`` written where it is used
+finds them again. Called in a graph, they belong to that graph, whose tensors they may have
+captured. Both ways they are freed with what they belong to.
 """
 
 from __future__ import annotations
@@ -24,29 +25,38 @@ _ATTRIBUTE = "_keras_recompute_programs"
 
 
 class ProgramCache:
-    """At most ``LIMIT`` programs; the one unused for longest makes room.
+    """At most ``LIMIT`` programs; the least recently used one makes room.
 
-    One thread at a time looks for a program and makes it, so that threads which call a function first, together, find
-    one. Only eager calls can come together: those in a graph are kept by the graph, which one thread writes at a time.
+    One thread at a time looks for a program and makes it, so that threads which first call a
+    function together find one. Only eager calls can come together: a graph is written by one thread
+    at a time.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a function may be called again while it is traced
         self._programs: OrderedDict[Any, Any] = OrderedDict()
         self._attributes: OrderedDict[Any, ObjectState] = OrderedDict()
-        self.changed: frozenset[str] = frozenset()  # what a function captures and was seen to change (see ``closures``)
+        self.changed: frozenset[str] = (
+            frozenset()
+        )  # what a function captures and was seen to change (see ``closures``)
 
     def __len__(self) -> int:
         return len(self._programs)
 
-    def get(self, key: Callable[[], Any], make: Callable[[], Any], *, uses: tuple[Any, ...], name: str) -> Any:
-        """Return the program for ``key()`` and the attributes that the objects ``uses`` have now, made by ``make()`` if there
-        is none. Then ``key`` is asked again, because to trace a function may change what it is found by.
+    def get(
+        self, key: Callable[[], Any], make: Callable[[], Any], *, uses: tuple[Any, ...], name: str
+    ) -> Any:
+        """Return the program for ``key()`` and the state that the objects ``uses`` have now.
+
+        It is made by ``make()`` if there is none. Then ``key`` is called again, because tracing a
+        function may change its key.
         """
         with self._lock:
             return self._get(key, make, uses=uses, name=name)
 
-    def _get(self, key: Callable[[], Any], make: Callable[[], Any], *, uses: tuple[Any, ...], name: str) -> Any:
+    def _get(
+        self, key: Callable[[], Any], make: Callable[[], Any], *, uses: tuple[Any, ...], name: str
+    ) -> Any:
         used = tuple(map(IdentityKey, uses))
         attributes = self._attributes_of(used, uses)
         found = (key(), used, attributes.version())
@@ -59,9 +69,9 @@ class ProgramCache:
         if len(self._programs) > LIMIT:
             self._programs.popitem(last=False)
             warn_user(
-                f"{name!r} has been called in more than {LIMIT} ways, and each new shape or "
-                "Python number is traced again. Pass numbers that change as tensors, and pad to "
-                "fewer shapes."
+                f"{name!r} has been called in more than {LIMIT} ways, and each new shape or Python "
+                "number is traced again. Pass numbers that change as tensors, and pad to fewer "
+                "shapes."
             )
         return program
 
@@ -78,7 +88,10 @@ class ProgramCache:
 
 
 def cache_for(function: Callable[..., Any], otherwise: Any) -> ProgramCache:
-    """Return the programs of calls of ``function`` from here; those of ``otherwise`` if it can keep none itself."""
+    """Return the cache for calls of ``function`` from here, or that of ``otherwise``.
+
+    The latter serves a function that can keep no programs itself.
+    """
     if not tf.executing_eagerly():
         return graph_state(tf.compat.v1.get_default_graph(), _ATTRIBUTE, ProgramCache)
     owner = getattr(function, "__self__", function)

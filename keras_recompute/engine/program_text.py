@@ -1,7 +1,8 @@
-"""The forward and the backward program of a function, as data and side by side in a terminal.
+"""The text of a function's forward and backward program, side by side in a terminal.
 
-Values have letters, short constants stand where they are read. A value that the forward program hands to the backward
-program has the same letter in both.
+Values have letters, and short constants are written where they are read. A value that the forward
+program gives to the backward program has the same letter in both.
+
 Source: the notebook "Gradient checkpointing with jax.checkpoint", ``print_fwd_bwd``.
 """
 
@@ -17,6 +18,7 @@ import tensorflow as tf
 from ..op_names import RECOMPUTE, parse_op_name
 from .analysis import Analysis, analyze
 from .annotations import is_identity
+from .dataflow import port_refs, tensor_refs
 from .op_sets import SHAPES, SOURCES, VIEWS
 from .partition import Partition
 from .program import GraphProgram
@@ -25,7 +27,7 @@ from .source_location import static_shape, type_text
 
 @dataclass(frozen=True)
 class Value:
-    """A value of a listed program: its letter, its type, and for an input what it is."""
+    """A value of a program's text: its letter, its type, and for an input what it is."""
 
     letter: str
     type: str
@@ -37,7 +39,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Equation:
-    """``results = operation(operands)``; ``replayed`` where it repeats an operation of the forward pass."""
+    """``results = operation(operands)``; ``replayed`` if it repeats a forward operation."""
 
     results: tuple[Value, ...]
     operation: str
@@ -58,7 +60,8 @@ class ProgramText:
     outputs: tuple[str, ...]
 
     def __str__(self) -> str:
-        lines = [f"in   {value}" for value in self.inputs] + [f"     {equation}" for equation in self.equations]
+        lines = [f"in   {value}" for value in self.inputs]
+        lines += [f"     {equation}" for equation in self.equations]
         return "\n".join([*lines, f"out  {' '.join(self.outputs)}"])
 
 
@@ -73,14 +76,15 @@ class ForwardBackward:
 def forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> ForwardBackward:
     """Return the forward and the backward program of ``fn``, traced but not run.
 
-    The forward program returns the results of ``fn``, then the saved values. The backward program takes the inputs that
-    it reads, the saved values and the gradients of the results, and returns the gradients of the inputs that have one.
+    The forward program returns the results of ``fn``, then the saved values. The backward program
+    takes the inputs that it reads, the saved values and the gradients of the results. It returns
+    the gradients of the inputs that have one.
 
     Args:
         fn: A checkpointed function, or any other; the arguments that follow are its own.
 
     Returns:
-        Two listings, ``forward`` and ``backward``, each with ``inputs``, ``equations`` and ``outputs``.
+        ``forward`` and ``backward``, each with ``inputs``, ``equations`` and ``outputs``.
 
     Raises:
         InvalidArgumentError: Nothing has a gradient.
@@ -92,16 +96,20 @@ def forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Forwa
     """
     found = analyze(fn, args, kwargs)
     letters = _Letters()
-    return ForwardBackward(_listing(found, found.part.forward, letters), _listing(found, found.part.backward, letters))
+    return ForwardBackward(
+        _listing(found, found.part.forward, letters), _listing(found, found.part.backward, letters)
+    )
 
 
 def replay_count(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
-    """Return how many operations of the forward pass the backward pass of ``fn`` repeats, those of calls inside included.
+    """Return how many forward operations the backward pass of ``fn`` repeats.
 
-    Constants, shapes, reads of variables and what passes values on or reshapes them are not counted; a loop counts as one.
+    Operations of functions that are called inside count too, and a loop counts as one. Constants,
+    shapes, reads of variables, and operations that pass values on or reshape them do not count.
 
     Args:
-        fn: A checkpointed function, or any other; the arguments that follow are its own. It is traced, not run.
+        fn: A checkpointed function, or any other; the arguments that follow are its own. It is
+            traced, not run.
 
     Raises:
         InvalidArgumentError: Nothing has a gradient.
@@ -109,8 +117,10 @@ def replay_count(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     Examples:
         >>> def network(x):
         ...     return tf.sin(tf.sin(tf.sin(x)))
-        >>> kr.replay_count(kr.checkpoint(network), tf.ones(4)), kr.replay_count(network, tf.ones(4))
-        (2, 0)
+        >>> kr.replay_count(kr.checkpoint(network), tf.ones(4))
+        2
+        >>> kr.replay_count(network, tf.ones(4))
+        0
     """
     part = analyze(fn, args, kwargs).part
     return sum(_is_replayed(op, part) and not _is_free(op) for op in part.backward.operations)
@@ -142,14 +152,17 @@ def print_forward_backward(fn: Callable[..., Any], *args: Any, **kwargs: Any) ->
     cells = []
     for listing in (programs.forward, programs.backward):
         replayed = {f"     {equation}" for equation in listing.equations if equation.replayed}
-        lines = [Text(line, style="yellow" if line in replayed else "") for line in str(listing).splitlines()]
+        lines = [
+            Text(line, style="yellow" if line in replayed else "")
+            for line in str(listing).splitlines()
+        ]
         cells.append(Text("\n").join(lines))
     table.add_row(*cells)
     Console().print(table)
 
 
 class _Letters:
-    """Gives letters to tensors in the order in which they are asked for: a, b, ..., z, ba, bb, ..."""
+    """Gives letters to tensors in the order of their use: a, b, ..., z, ba, bb, ..."""
 
     def __init__(self) -> None:
         self._of: dict[Any, str] = {}
@@ -169,7 +182,9 @@ class _Letters:
         """Write ``tensor`` as its value where that is short."""
         value = tf.get_static_value(tensor)
         short = value is not None and value.size <= 4
-        self._of[tensor.ref()] = str(value.tolist()).replace(" ", "") if short else f"<constant {tensor.name}>"
+        self._of[tensor.ref()] = (
+            str(value.tolist()).replace(" ", "") if short else f"<constant {tensor.name}>"
+        )
 
     def same(self, tensor: tf.Tensor, other: tf.Tensor) -> None:
         """Give ``tensor`` the letter of ``other``."""
@@ -177,7 +192,7 @@ class _Letters:
 
 
 def _listing(found: Analysis, program: GraphProgram, letters: _Letters) -> ProgramText:
-    read = {t.ref() for op in program.operations for t in program.inputs_of(op)} | {t.ref() for t in program.outputs}
+    read = port_refs(map(program.inputs_of, program.operations)) | tensor_refs(program.outputs)
     inputs = []
     for number, port in enumerate(program.ports):
         for tensor in port[1:]:
@@ -197,15 +212,11 @@ def _listing(found: Analysis, program: GraphProgram, letters: _Letters) -> Progr
             for source, result in zip(operands, operation.outputs):
                 letters.same(result, source)
             continue
-        equations.append(
-            Equation(
-                tuple(_value(t, letters) for t in operation.outputs),
-                operation.type,
-                tuple(letters(t) for t in operands),
-                program is found.part.backward and _is_replayed(operation, found.part),
-            )
-        )
-    return ProgramText(tuple(inputs), tuple(equations), tuple(letters(t) for t in program.outputs))
+        results = tuple(_value(t, letters) for t in operation.outputs)
+        is_replayed = program is found.part.backward and _is_replayed(operation, found.part)
+        named = tuple(map(letters, operands))
+        equations.append(Equation(results, operation.type, named, is_replayed))
+    return ProgramText(tuple(inputs), tuple(equations), tuple(map(letters, program.outputs)))
 
 
 def _value(tensor: tf.Tensor, letters: _Letters, origin: str = "") -> Value:

@@ -1,11 +1,12 @@
-"""Purity: the operations that may be run a second time.
+"""Purity: the operations that may run a second time.
 
-The engine's one rule about state: **only pure operations are ever replayed; the result of any other is always saved**.
-A random mask is therefore recomputed from its saved seed, a batch norm updates its statistics once, a print prints once.
+The engine has one rule about state: **only pure operations are replayed; the result of any other is
+saved**. So a random mask is recomputed from its saved seed, a batch normalization updates its
+statistics once, and a print prints once.
 
-TensorFlow marks operations as stateful by their type. Two corrections are needed: reading a variable that the function
-never assigns is pure, and an operation that calls functions (a loop, a branch, a call) is as pure as what it calls, and
-assigns of its arguments what these do.
+TensorFlow marks types of operations as stateful. Two corrections are needed. Reading a variable
+that the function never assigns is pure. An operation that calls functions (a loop, a branch, a
+call) is as pure as they are, and assigns those of its arguments that they assign.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Purity:
         self._assigned_arguments: dict[str, set[int]] = {}
         self._assigned: set[Any] = set()
         for operation in graph.get_operations():
-            handles = [number for number, t in enumerate(operation.inputs) if t.dtype == tf.resource]
+            handles = [
+                number for number, t in enumerate(operation.inputs) if t.dtype == tf.resource
+            ]
             if handles:
                 assigned = self._assigned_inputs(operation.node_def, handles)
                 self._assigned.update(operation.inputs[number].ref() for number in assigned)
@@ -41,7 +44,7 @@ class Purity:
         return handle.ref() in self._assigned
 
     def is_pure(self, operation: tf.Operation) -> bool:
-        """Whether running ``operation`` again gives the same result and no other effect."""
+        """Whether running ``operation`` again gives the same result and has no other effect."""
         if not is_stateful(operation):
             return True
         if any(self.is_assigned(t) for t in operation.inputs if t.dtype == tf.resource):
@@ -62,21 +65,33 @@ class Purity:
         if name not in self._function_is_pure:
             self._function_is_pure[name] = True  # a recursive call adds nothing of its own
             definition = self._definition(name)
-            self._function_is_pure[name] = definition is not None and all(map(self._node_is_pure, definition.node_def))
+            self._function_is_pure[name] = definition is not None and all(
+                map(self._node_is_pure, definition.node_def)
+            )
         return self._function_is_pure[name]
 
     def _definition(self, name: str) -> Any:
-        """Return the FunctionDef of a function that the graph calls, or that one of those calls; None of an unknown one."""
-        # Differentiation adds functions after the graph was traced. ``as_graph_def()`` has them too, but leaves a copy of
-        # the definition of each with it, and of nested ones with every function around them.
+        """Return the FunctionDef of a function that the graph calls, directly or not.
+
+        None for an unknown one.
+        """
+        # Differentiation adds functions after the graph was traced. ``as_graph_def()`` has them
+        # too, but leaves a copy of the definition of each with it, and of nested ones with every
+        # function around them.
         function = find_function(self._graph, name)
-        # A loop that is traced under a persistent tape stands in a function whose own functions no graph knows.
+        # A loop that is traced under a persistent tape stands in a function whose own functions no
+        # graph knows.
         return registered_definition(name) if function is None else function.definition
 
     def _assigned_inputs(self, node: Any, handles: Iterable[int]) -> set[int]:
-        """Return which of the inputs ``handles`` of ``node`` it may change: all, unless it only reads or hands them on."""
+        """Return which of the inputs ``handles`` of ``node`` it may change.
+
+        These are all, unless it only reads them or passes them on.
+        """
         if node.op in CALLING:
-            own = 1 if node.op in BRANCHES else 0  # the first input of a branch says which function to call
+            own = (
+                1 if node.op in BRANCHES else 0
+            )  # the first input of a branch says which function to call
             assigned = set().union(*map(self._assigned_by_function, called_by(node)))
             return {number for number in handles if number - own in assigned}
         is_read = node.op in READS and not node.attr["batch_dims"].i
@@ -87,9 +102,19 @@ class Purity:
             self._assigned_arguments[name] = set()
             definition = self._definition(name)
             resource = tf.resource.as_datatype_enum
-            handles = {a.name: number for number, a in enumerate(definition.signature.input_arg) if a.type == resource}
+            handles = {
+                a.name: number
+                for number, a in enumerate(definition.signature.input_arg)
+                if a.type == resource
+            }
             for node in definition.node_def:
                 data = [source for source in node.input if not source.startswith("^")]
-                given = {number: handles[source] for number, source in enumerate(data) if source in handles}
-                self._assigned_arguments[name].update(given[number] for number in self._assigned_inputs(node, given))
+                given = {
+                    number: handles[source]
+                    for number, source in enumerate(data)
+                    if source in handles
+                }
+                self._assigned_arguments[name].update(
+                    given[number] for number in self._assigned_inputs(node, given)
+                )
         return self._assigned_arguments[name]

@@ -1,7 +1,8 @@
-"""Other names for the copies of a program's operations: those of the layers that the copy stands for.
+"""Renames of the copies of a program's operations, after the layers that a copy stands for.
 
-Operations are named after the layers that made them, which is how a report knows whose a buffer is. A program that was traced
-for one section and is written for another that is like it gets the names of that one's layers.
+Operations are named after the layers that made them, which shows in a report whose a buffer is. A
+program that was traced for one section and is written for another equal one gets the names of the
+latter's layers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _NUMBERED = re.compile(r"(.*?)(_\d+)?$")  # TensorFlow numbers names that are ta
 
 
 class Renames:
-    """Renames the parts of operations' names that are the names of layers, numbered or not."""
+    """Renames the parts of operations' names that are names of layers, numbered or not."""
 
     def __init__(self, layers: Mapping[str, str]) -> None:
         self._layers = {before: after for before, after in layers.items() if before != after}
@@ -36,14 +37,16 @@ class Renames:
         return f"{control}{self(operation)}{number or ''}"
 
     def rename_nodes(self, graph_def: Any, read: Iterable[str]) -> Renames:
-        """Rename the nodes of a GraphDef and what they read, and return the names that they have now.
+        """Rename the nodes of a GraphDef and what they read, and return the renames in use.
 
-        ``read`` are the names of all tensors that they read. Where two names would become one, all stay as they are.
+        ``read`` are the names of all tensors that they read. If two names would become one, all
+        stay.
         """
         if not self._layers:
             return self
-        names = {*(node.name for node in graph_def.node), *(name.split(":")[0] for name in read)}
-        if len({self(name) for name in names}) < len(names):
+        names = {name.split(":")[0] for name in read}
+        names.update(node.name for node in graph_def.node)
+        if len(set(map(self, names))) < len(names):
             return NONE
         for node in graph_def.node:
             node.name = self(node.name)

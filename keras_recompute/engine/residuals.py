@@ -1,7 +1,9 @@
-"""The residuals of a function, value by value: what stays in memory between its forward and its backward pass.
+"""The residuals of a function: values that stay in memory between forward and backward pass.
 
-``saved_residuals`` returns rows, one for each value that is kept; ``residuals`` also those that are recomputed instead.
-An argument or variable is a row if the backward pass reads it: it costs nothing that the caller does not hold anyway.
+``saved_residuals`` returns a row for each value that is kept; ``residuals`` also has rows for
+values that are recomputed instead. An argument or variable has a row if the backward pass reads it:
+it costs nothing that the caller does not hold anyway.
+
 Source: ``jax.ad_checkpoint.print_saved_residuals``.
 """
 
@@ -25,9 +27,10 @@ from .source_location import Source, source_of, static_shape, type_text
 class Residual:
     """One value that the backward pass reads.
 
-    ``kind`` is ``argument``, ``variable``, ``captured tensor``, ``operation`` or ``name``, and ``origin`` which one: a path
-    such as ``params[0]``, a variable's name, an operation's type, a name given by ``checkpoint_name``. ``bytes`` and
-    dimensions are None where they are not known before the program runs. ``decision`` says what becomes of it.
+    ``kind`` is ``argument``, ``variable``, ``captured tensor``, ``operation`` or ``name``.
+    ``origin`` says which one: a path such as ``params[0]``, a variable's name, an operation's type,
+    a name given by ``checkpoint_name``. ``bytes`` and dimensions are None where they are not known
+    before the program runs. ``decision`` says what becomes of it.
     """
 
     dtype: str
@@ -39,24 +42,33 @@ class Residual:
     decision: Decision
 
     def __str__(self) -> str:
-        made = {"operation": f"output of {self.origin}", "name": f"named {self.origin!r}"}.get(self.kind)
+        made = {"operation": f"output of {self.origin}", "name": f"named {self.origin!r}"}.get(
+            self.kind
+        )
         text = made or f"from the {self.kind} {self.origin}".rstrip()
         where = f" from {self.source}" if self.source else ""
-        how = {Decision.OFFLOAD: ", offloaded", Decision.RECOMPUTE: ", recomputed", Decision.SAVE: ""}[self.decision]
+        how = {
+            Decision.OFFLOAD: ", offloaded",
+            Decision.RECOMPUTE: ", recomputed",
+            Decision.SAVE: "",
+        }[self.decision]
         return f"{type_text(self.dtype, self.shape)} {text}{where}{how}"
 
 
 def residuals(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Residual, ...]:
-    """Return a row for each value that the gradient of ``fn`` reads: inputs first, then results in running order.
+    """Return a row for each value that the gradient of ``fn`` reads.
 
-    ``fn`` is traced for these arguments, not run. Raises InvalidArgumentError where nothing has a gradient.
+    Inputs come first, then results in running order. ``fn`` is traced for these arguments, not run.
+    Raises InvalidArgumentError if nothing has a gradient.
     """
     found = analyze(fn, args, kwargs)
     advise_placement(found.part, found.name)
     plain = partition(found.part.joint, save_everything)
     decisions = dict.fromkeys(map(_Ref, plain.saved), Decision.RECOMPUTE)
     for number, value in enumerate(found.part.saved):
-        decisions[_Ref(value)] = Decision.OFFLOAD if number in found.part.offloaded else Decision.SAVE
+        decisions[_Ref(value)] = (
+            Decision.OFFLOAD if number in found.part.offloaded else Decision.SAVE
+        )
     order = {op: n for n, op in enumerate(found.part.joint.trace.graph.get_operations())}
     values = sorted(decisions, key=lambda ref: (order[ref.tensor.op], ref.tensor.value_index))
     return (*_inputs(found), *(_row_of_value(ref.tensor, decisions[ref]) for ref in values))
@@ -66,11 +78,12 @@ def saved_residuals(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[
     """Return the rows of ``residuals`` that are kept, on the device or the host.
 
     Args:
-        fn: A checkpointed function, or any other. It is traced for the arguments that follow, not run.
+        fn: A checkpointed function, or any other. It is traced for the arguments that follow,
+            not run.
 
     Returns:
-        A ``Residual`` for each value, with ``dtype``, ``shape``, ``bytes``, ``kind``, ``origin``, ``source`` and ``decision``:
-        inputs first, then results in running order.
+        A ``Residual`` for each value, with ``dtype``, ``shape``, ``bytes``, ``kind``, ``origin``,
+        ``source`` and ``decision``: inputs first, then results in running order.
 
     Raises:
         InvalidArgumentError: Nothing has a gradient.
@@ -80,11 +93,13 @@ def saved_residuals(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[
         >>> [(row.kind, row.origin, row.shape, row.bytes) for row in rows]
         [('argument', 'x', (8, 64), 2048), ('operation', 'Sin', (8, 64), 2048)]
     """
-    return tuple(row for row in residuals(fn, *args, **kwargs) if row.decision is not Decision.RECOMPUTE)
+    return tuple(
+        row for row in residuals(fn, *args, **kwargs) if row.decision is not Decision.RECOMPUTE
+    )
 
 
 def print_saved_residuals(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Print a line for each row of ``saved_residuals``, whose arguments and exceptions it has.
+    """Print a line for each row of ``saved_residuals``, with its arguments and exceptions.
 
     Examples:
         >>> kr.print_saved_residuals(lambda x: tf.sin(tf.sin(x)), tf.ones((8, 64)))
@@ -109,7 +124,7 @@ class _Ref:
 
 
 def read_by_backward(part: Partition) -> set[Any]:
-    """Return references to all tensors that the backward pass reads from outside or inside."""
+    """Return references to all tensors that the backward pass reads."""
     read: set[Any] = set()
     for program in (part.backward, *([part.rows] if part.rows else [])):
         read.update(t.ref() for op in program.operations for t in program.inputs_of(op))
@@ -121,11 +136,19 @@ def _inputs(found: Analysis) -> list[Residual]:
     trace = found.part.joint.trace
     read = read_by_backward(found.part)
     rows = []
-    for number, (port, name, kind) in enumerate(zip(trace.ports, found.port_names, found.port_kinds)):
+    for number, (port, name, kind) in enumerate(
+        zip(trace.ports, found.port_names, found.port_kinds)
+    ):
         handle = trace.differentiable[number]  # read itself where a variable is read inside a loop
         if any(t.ref() in read for t in (*port, handle)):
-            variable = trace.variables[number - found.port_kinds.index("variable")] if kind == "variable" else None
-            rows.append(_row(variable if variable is not None else handle, kind, name, None, Decision.SAVE))
+            variable = (
+                trace.variables[number - found.port_kinds.index("variable")]
+                if kind == "variable"
+                else None
+            )
+            rows.append(
+                _row(variable if variable is not None else handle, kind, name, None, Decision.SAVE)
+            )
     return rows
 
 

@@ -1,4 +1,7 @@
-"""What a loop over equal sections takes and returns: the roles of a section's arguments, and requests for its outputs."""
+"""The roles of a section's arguments in a loop, and requests for its outputs.
+
+They are those of ``jax.lax.scan``: carry, scanned inputs and constants; final and stacked outputs.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ import tensorflow as tf
 
 @dataclass(frozen=True)
 class Carry:
-    """An argument that section s receives from section s - 1: that section's output number ``output``."""
+    """An argument that each section receives from the one before: its output number ``output``."""
 
     output: int
 
 
 @dataclass(frozen=True)
 class Scanned:
-    """An argument of which section s takes the steps from ``start + s * length`` along ``axis``."""
+    """An argument whose steps from ``start + s * length`` along ``axis`` go to section s."""
 
     axis: int
     start: int
@@ -31,14 +34,17 @@ class Constant:
 
 @dataclass(frozen=True)
 class FinalOutput:
-    """Ask for output number ``output`` of the last section."""
+    """A request for output number ``output`` of the last section."""
 
     output: int
 
 
 @dataclass(frozen=True)
 class StackedOutput:
-    """Ask for output number ``output`` of all sections, concatenated along ``axis``, or stacked where it is None."""
+    """A request for output number ``output`` of all sections.
+
+    They are concatenated along ``axis``, or stacked if it is None.
+    """
 
     output: int
     axis: int | None
@@ -49,7 +55,10 @@ Request = Union[FinalOutput, StackedOutput]
 
 
 def section_spec(argument: tf.Tensor, role: Role) -> tf.TensorSpec:
-    """Return the type and shape in which a section sees ``argument``: of a Sliced one, its share."""
+    """Return the type and shape in which a section is given ``argument``.
+
+    A section is given its share of a Scanned one.
+    """
     shape = argument.shape.as_list()
     if isinstance(role, Scanned):
         shape[role.axis] = role.length

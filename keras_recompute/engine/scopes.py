@@ -1,16 +1,17 @@
-"""Scopes: what is made inside is recomputed, or kept, whatever the policy says.
+"""Scopes: values made inside are recomputed, or kept, whatever the policy says.
 
-A scope says what not to store, where ``checkpoint`` says between which points to recompute. In ::
+A scope says what not to store; ``checkpoint`` says between which points to recompute. In ::
 
     with recompute_scope():
         x = a + b
     y = x * c
 
-the product's gradient reads ``x``, which was made inside: it is recomputed from ``a`` and ``b``, although it is read
-outside and after the scope. ``checkpoint(lambda: (a + b) * c)`` would recompute it as well, and with it everything else
-in the function. Source: the scope of RETURNN (``returnn.torch.util.gradient_checkpoint``).
+the product's gradient reads ``x``, which was made inside. It is recomputed from ``a`` and ``b``,
+although it is read outside and after the scope. ``checkpoint(lambda: (a + b) * c)`` would recompute
+it as well, together with everything else in the function. A scope is a name scope, so it leaves
+nothing behind except names of operations.
 
-A scope is a name scope, so it leaves nothing behind but the names of operations.
+Source: the scope of RETURNN (``returnn.torch.util.gradient_checkpoint``).
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ _RECOMPUTE, _KEEP = "recomputation_scope.recompute", "recomputation_scope.keep"
 def recompute_scope() -> Iterator[None]:
     """Recompute in the backward pass what is made inside, wherever it is read.
 
-    Works in functions that the engine traces: ``checkpoint(fn, policy=save_everything)`` for a function in which nothing
-    else is recomputed, any other policy, a ``keras_recompute.Model``. Anywhere else it warns and does nothing.
+    Works in functions that the engine traces: ``checkpoint(fn, policy=save_everything)`` for a
+    function in which nothing else is recomputed, any other policy, or a ``keras_recompute.Model``.
+    Anywhere else it warns and does nothing.
 
     Examples:
         >>> def product(a, b, c):
@@ -50,7 +52,9 @@ def recompute_scope() -> Iterator[None]:
 
 @contextmanager
 def keep_scope() -> Iterator[None]:
-    """Keep until the backward pass what is made inside and read there. Works where ``recompute_scope`` does.
+    """Keep until the backward pass what is made inside and read there.
+
+    Works where ``recompute_scope`` does.
 
     Examples:
         >>> def network(x):
@@ -67,7 +71,11 @@ def keep_scope() -> Iterator[None]:
 @contextmanager
 def _scope(marker: str, called: str) -> Iterator[None]:
     if not is_traced():
-        where = "in eager code" if tf.executing_eagerly() else "in a function or loop body that is not itself checkpointed"
+        where = (
+            "in eager code"
+            if tf.executing_eagerly()
+            else "in a function or loop body that is not itself checkpointed"
+        )
         warnings.warn(
             f"{called}() has no effect {where}. Use it inside the function that you give to "
             "checkpoint(fn, policy=save_everything), or in a layer of a keras_recompute.Model.",
@@ -79,7 +87,7 @@ def _scope(marker: str, called: str) -> Iterator[None]:
 
 
 def scope_decision(operation: tf.Operation) -> Decision | None:
-    """Return what the innermost scope in which ``operation`` was made says, or None outside all scopes."""
+    """Return the decision of the innermost scope around ``operation``, or None outside all."""
     name = operation.name
     recompute, keep = name.rfind(_RECOMPUTE), name.rfind(_KEEP)
     if recompute == keep:

@@ -1,15 +1,18 @@
-"""Step 5 of the engine for equal sections: one copy of the two programs, as the bodies of two loops.
+"""Step 5 of the engine for equal sections: the two programs once, as the bodies of two loops.
 
-Sections that differ at most in where they slice their input share their forward and their backward program. Program
-size, compile time and peak then do not grow with their number (Poplar calls this function outlining), and since a
-compiler never moves work out of a loop's body into its surroundings, nothing of one section outlives it except
+Sections that differ at most in where they slice their input share their programs. So program size,
+compile time and peak do not grow with their number (Poplar calls this outlining). A compiler moves
+no work out of a loop's body, so nothing of one section outlives it except
 
-* *boundary states*: what one section hands to the next, stored per boundary: the checkpoints;
-* *saved* values, where the policy or the purity rule asks for them, stored per section;
-* what the caller asks for: a section's outputs joined along an axis, stacked, or the last ones alone.
+* *carried states*, which one section passes to the next: the checkpoints;
+* *saved* values, where the policy or the purity rule asks for them, per section;
+* requested outputs: those of all sections concatenated or stacked, or the last one alone.
 
-The loops own the slicing. A slice taken outside would be alive from the forward to the backward pass, and the gradient
-of a slice taken by the section itself would be as large as the whole input at every turn.
+The loops slice the inputs themselves. A slice taken outside would be alive from the forward to the
+backward pass. The gradient of a slice taken by the section would be as large as the whole input in
+every turn.
+
+Source: ``jax.lax.scan``.
 """
 
 from __future__ import annotations
@@ -19,13 +22,23 @@ from typing import Any
 
 import tensorflow as tf
 
+from .captures import capture_all
 from .custom_vjp import Gradients, Tensors, custom_vjp_twice, differentiable_vjp
 from .eager_functions import CompiledFunctions, EagerFunction
 from .missing_gradients import raising_gradient
 from .partition import Partition
-from .program import in_default_graph
-from .scan_loops import ScanLoops, slice_values, sparse_ports
-from .scan_roles import Carry, Constant, FinalOutput, Request, Role, Scanned, StackedOutput, section_spec
+from .scan_gradients import slice_values, sparse_ports
+from .scan_loops import ScanLoops
+from .scan_roles import (
+    Carry,
+    Constant,
+    FinalOutput,
+    Request,
+    Role,
+    Scanned,
+    StackedOutput,
+    section_spec,
+)
 from .slice_store import Dimension
 
 __all__ = [
@@ -53,18 +66,23 @@ def scan_sections(
     name: str,
     keeps_states: bool = False,
 ) -> list[tf.Tensor]:
-    """Write ``count`` consecutive calls of the partitioned section as one loop; return one tensor per request.
+    """Write ``count`` consecutive calls of the partitioned section as one loop.
 
-    ``arguments`` has one tensor per argument of the section: the first section's value where the role is Carried, the
-    whole tensor where it is Sliced. ``batch`` is the size of first dimensions that are not known while tracing (see
-    ``can_scan``). With ``keeps_states`` the states between sections are sources of a replay where the loop stands
-    in a function that is recomputed itself (see ``annotations.replay_source``).
+    Returns one tensor per request. ``arguments`` has one tensor per argument of the section: the
+    first section's value for a Carry, the whole tensor for a Scanned one. ``batch`` is the size of
+    first dimensions that are not known while tracing (see ``can_scan``). With ``keeps_states`` the
+    states between sections are sources of a replay, if the loop is in a function that is itself
+    recomputed (see ``annotations.replay_source``).
     """
     if tf.executing_eagerly():
         function = _eager_loop(part, count, tuple(roles), tuple(requests), batch, name)
-        return function(raising_gradient(part.joint.trace.values(arguments), part.joint.no_gradient_reasons))
-    loop = ScanLoops(part, count, tuple(roles), tuple(requests), batch, name, keeps_states=keeps_states)
-    values = [in_default_graph(value) for value in part.joint.trace.values(arguments)]
+        return function(
+            raising_gradient(part.joint.trace.values(arguments), part.joint.no_gradient_reasons)
+        )
+    loop = ScanLoops(
+        part, count, tuple(roles), tuple(requests), batch, name, keeps_states=keeps_states
+    )
+    values = capture_all(part.joint.trace.values(arguments))
     values = raising_gradient(values, part.joint.no_gradient_reasons)
     return custom_vjp_twice(
         lambda: loop.results(values),
@@ -92,7 +110,9 @@ def _eager_loop(
 
         compiled = CompiledFunctions()
 
-        def gradient(inputs: Tensors, kept: Tensors, output_gradients: Sequence[Any], asked: frozenset[int]) -> Gradients:
+        def gradient(
+            inputs: Tensors, kept: Tensors, output_gradients: Sequence[Any], asked: frozenset[int]
+        ) -> Gradients:
             first = len(kept) - len(requests)
             made = [*kept[first:], *kept[:first]]
             incoming = {n: output_gradients[n] for n in sorted(asked)}
@@ -107,22 +127,32 @@ def _eager_loop(
             return compiled.run(asked, write, [*inputs, *made, *incoming.values()])
 
         every = range(len(requests))
-        part.loops[key] = EagerFunction(loop.results, gradient, outputs=len(requests), kept_by_caller=every, name=name)
+        part.loops[key] = EagerFunction(
+            loop.results, gradient, outputs=len(requests), kept_by_caller=every, name=name
+        )
     return part.loops[key]
 
 
 def can_scan(part: Partition, roles: Sequence[Role] = ()) -> bool:
-    """Whether a loop can store what the section hands on: plain tensors, unknown at most in their first dimension.
+    """Whether a loop can store what the section passes on.
 
-    And whether the first section takes the type that the others are handed, by ``roles``: in mixed precision it may take the
-    model's float32 inputs, and hand on bfloat16.
+    It stores plain tensors, unknown at most in their first dimension. The first section must also
+    take the type that the others are given, by ``roles``: in mixed precision it may take the
+    model's float32 inputs and pass on bfloat16.
     """
     trace = part.joint.trace
-    carried = [(trace.differentiable[p], trace.outputs[r.output]) for p, r in enumerate(roles) if isinstance(r, Carry)]
+    carried = [
+        (trace.differentiable[p], trace.outputs[r.output])
+        for p, r in enumerate(roles)
+        if isinstance(r, Carry)
+    ]
     if any(taken.dtype != handed_on.dtype for taken, handed_on in carried):
         return False
     # Of what all sections share, each adds slices to a sparse gradient: as many as are known.
     if not all(slice_values(part, p).shape.is_fully_defined() for p in sparse_ports(part, roles)):
         return False
     stored = (*trace.outputs, *part.saved)
-    return all(t.dtype != tf.variant and t.shape.rank is not None and None not in t.shape.as_list()[1:] for t in stored)
+    return all(
+        t.dtype != tf.variant and t.shape.rank is not None and None not in t.shape.as_list()[1:]
+        for t in stored
+    )

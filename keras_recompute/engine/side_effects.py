@@ -1,9 +1,10 @@
 """Python side effects of a function while it is traced, as far as they can be seen.
 
-The engine runs a function once per signature, in Python; what it should do at every call must be done by TensorFlow. Two
-mistakes are noticed: a change of a variable, list, dict or set that the function closes over or finds among its globals,
-and a tensor left behind there, which has no value outside the traced function. Not seen are attributes of objects (a
-layer that builds its weights on first call changes some) and what functions called by this one do.
+The engine runs a function once per signature, in Python. What should happen at every call must be
+done by TensorFlow. Two mistakes are noticed: a change of a variable, list, dict or set that the
+function closes over or finds among its globals, and a tensor leaked there, which has no value
+outside the traced function. Attributes of objects are not compared, since a layer that builds its
+weights on first call changes some. Nor is what functions called by this one do.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ _EMPTY = object()
 
 
 class ClosureSnapshot:
-    """The names around ``function`` and what they held when this was made."""
+    """The names that ``function`` closes over, and what they held when this was made."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = _plain(function)
         self._before = {name: (value, _contents(value)) for name, value in self._held()}
 
     def check(self, graph: Any, *, name: str) -> None:
-        """Compare with what they hold now that ``function`` has been traced into ``graph``.
+        """Compare with what they hold after ``function`` was traced into ``graph``.
 
-        Raises InvalidArgumentError for a tensor of ``graph`` that was left behind. Warns with RecomputeWarning of a change.
+        Raises InvalidArgumentError for a leaked tensor of ``graph``. Warns with RecomputeWarning of
+        a change.
         """
         for variable, value in self._held():
             before, contents = self._before.get(variable, (_EMPTY, None))
@@ -59,7 +61,10 @@ class ClosureSnapshot:
 
 
 def closed_over_names(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names that a Python function closes over or finds among its globals, and what they hold."""
+    """Yield the names that a Python function closes over or finds among its globals.
+
+    Each comes with its value.
+    """
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or ()):
         try:
@@ -72,7 +77,7 @@ def closed_over_names(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(function: Any) -> Any:
-    """Return the Python function that runs when ``function`` is called, or None where that cannot be told."""
+    """Return the Python function that runs when ``function`` is called, or None if unknown."""
     while isinstance(function, functools.partial):
         function = function.func
     function = getattr(function, "__func__", function)

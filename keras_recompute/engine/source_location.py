@@ -1,4 +1,4 @@
-"""The origin of a value in a traced function, in the words of the one who wrote the function."""
+"""The source location of a value in a traced function: the line of the user's code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class Source:
 
 
 def source_of(operation: tf.Operation) -> Source | None:
-    """Return the innermost line outside TensorFlow, Keras and this package that made ``operation``, if there is one."""
+    """Return the innermost line of the user's code that made ``operation``, if there is one.
+
+    Lines of TensorFlow, Keras and this package are skipped.
+    """
     original = original_of(operation)
     if original is not operation:
         return source_of(original)
@@ -41,7 +44,7 @@ def source_of(operation: tf.Operation) -> Source | None:
 
 
 def source_among(frames: Iterable[Any]) -> Source | None:
-    """Return the innermost line of the user's code among the frames of a traceback, outermost first."""
+    """Return the innermost line of the user's code in a traceback, outermost frame first."""
     for frame in reversed(list(frames)):
         if is_of_user(frame):
             return Source(os.path.basename(frame.filename), frame.lineno, frame.name or "<lambda>")
@@ -49,12 +52,12 @@ def source_among(frames: Iterable[Any]) -> Source | None:
 
 
 def is_of_user(frame: Any) -> bool:
-    """Whether a frame of a traceback is neither TensorFlow's, nor Keras's, nor this package's."""
+    """Whether a frame is neither TensorFlow's, nor Keras's, nor this package's."""
     return not frame.filename.startswith((*_PACKAGES, "<frozen"))
 
 
 def warn_user(message: str) -> None:
-    """Warn with a RecomputeWarning that shows the line of the user's code from which the engine was called."""
+    """Warn with a RecomputeWarning at the line of the user's code that called the engine."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_code.co_filename.startswith((*_PACKAGES, "<frozen")):
         frame, level = frame.f_back, level + 1
@@ -62,7 +65,7 @@ def warn_user(message: str) -> None:
 
 
 def type_text(dtype: str, shape: tuple[int | None, ...] | None) -> str:
-    """Return a type as ``float32[5,4]``; ``?`` for a dimension, ``...`` for a shape that is not known."""
+    """Return a type as ``float32[5,4]``; ``?`` for an unknown dimension, ``...`` for a shape."""
     sizes = "..." if shape is None else ",".join("?" if d is None else str(d) for d in shape)
     return f"{dtype}[{sizes}]"
 

@@ -1,14 +1,15 @@
-"""Sparse gradients: of a tensor of which rows are gathered, as an embedding gathers from its table.
+"""Sparse gradients: of a tensor whose rows are gathered, as an embedding gathers from its table.
 
-TensorFlow says such a gradient as ``tf.IndexedSlices``: values, and the rows that they belong to. A row that was gathered
-twice is there twice, and Keras's optimizers make something else of that than of the sum. So a gradient that is sparse in the
-plain program is sparse here. Programs exchange plain tensors: the values are results of the backward program, and the rows,
-whole numbers that no gradient changes, are computed by a program of their own.
+TensorFlow represents them as ``tf.IndexedSlices``: values, and the rows that they belong to. A row
+that was gathered twice is there twice, and Keras's optimizers treat that otherwise than the sum. So
+a gradient that is sparse in the plain program is sparse here. Programs exchange plain tensors: the
+values are results of the backward program. The rows, whole numbers that no gradient changes, are
+computed by a program of their own.
 
-The sides of a branch may gather different numbers of rows, and so give different numbers of slices to the gradient of what
-they gather from. TensorFlow's graph optimiser takes the shape of the first side for both. The derivative of a sum of slices
-then fails, since it asks for shapes, and TensorFlow makes such sums wherever it adds gradients up. Behind a branch gradients
-are therefore dense, and it is noted of which tensors, since optimizers make something else of them.
+Behind a branch gradients are dense, and their tensors are noted. The sides of a branch may
+gather different numbers of rows, and so contribute different numbers of slices. TensorFlow's graph
+optimizer takes the shape of the first side for both. The derivative of a sum of slices then fails,
+since it asks for shapes, and TensorFlow makes such sums wherever it adds gradients.
 """
 
 from __future__ import annotations
@@ -34,11 +35,16 @@ _made_dense: ContextVar[set[Any]] = ContextVar("made_dense")
 
 
 def densify(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
-    """Return ``gradient`` as one tensor; an unknown number of slices by a scatter, whose derivative asks for no shape."""
+    """Return ``gradient`` as one tensor.
+
+    An unknown number of slices is added by a scatter, whose derivative asks for no shape.
+    """
     if isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is not None:
         rows, shape = gradient.indices, gradient.dense_shape
         if rows.shape.rank == 1 and rows.shape[0] is None:
-            return tf.scatter_nd(tf.expand_dims(rows, 1), gradient.values, tf.cast(shape, rows.dtype))
+            return tf.scatter_nd(
+                tf.expand_dims(rows, 1), gradient.values, tf.cast(shape, rows.dtype)
+            )
     return tf.convert_to_tensor(gradient)
 
 
@@ -55,28 +61,27 @@ def values_of(gradient: Gradient) -> tf.Tensor:
 
 
 def slices(values: tf.Tensor, rows: tf.Tensor, like: tf.Tensor) -> tf.IndexedSlices:
-    """Return the sparse gradient of a tensor of the shape of ``like``."""
+    """Return the sparse gradient of a tensor with the shape of ``like``."""
     is_known = like.shape.is_fully_defined()
     shape = tf.constant(like.shape.as_list(), tf.int32) if is_known else tf.shape(like)
     return tf.IndexedSlices(values, rows, tf.cast(shape, rows.dtype))
 
 
 def zero_values(values: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Return zeros in the place of ``values``, of which a graph knows the shape; ``rows`` are here."""
+    """Return zeros in place of ``values``, whose shape a graph knows; ``rows`` are here."""
     if values.shape.is_fully_defined():
         return tf.zeros(values.shape, values.dtype)
     return tf.zeros([tf.size(rows), *values.shape[1:]], values.dtype)
 
 
 def is_gathered(tensor: tf.Tensor) -> bool:
-    """Whether rows of ``tensor`` are gathered, so that its gradient is sparse in a plain program."""
-
+    """Whether rows of ``tensor`` are gathered, which makes its plain gradient sparse."""
     found = [reference.deref() for reference in reachable([tensor.ref()], _handed_on)]
     return any(op.type in _GATHERS and op.inputs[0] is t for t in found for op in t.consumers())
 
 
 def is_handed_on_to(tensors: Collection[Any], tensor: tf.Tensor) -> bool:
-    """Whether ``tensor`` is, but for its type or shape, one of those with references ``tensors``."""
+    """Whether a cast or a view of ``tensor`` is among the references ``tensors``."""
     return any(reference in tensors for reference in reachable([tensor.ref()], _handed_on))
 
 

@@ -1,7 +1,7 @@
-"""Variables that a traced function changes inside ``keras.StatelessScope``, as ``stateless_call`` does.
+"""Variables that a traced function changes in ``keras.StatelessScope``, as ``stateless_call`` does.
 
-There Keras keeps new values in the scope, not in the variables. Of a traced function they have no
-value outside, so they leave it as results, and the scope is given those.
+There Keras keeps new values in the scope, and not in the variables. Values of a traced function do
+not exist outside it, so they become results, and the scope is given the results.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ class StatelessUpdates:
         return len(self._changed)
 
     def collect(self, results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return ``results`` and, behind them, the new values; the scope has the old ones again."""
+        """Return ``results``, then the new values; the scope has the old ones again."""
         values = stateless_values()
         graph = tf.compat.v1.get_default_graph()
         # Of variables in the place of values nothing is known but that they are not of this graph.
-        tensors = {key: v for key, v in values.items() if isinstance(v, tf.Tensor) and not is_eager(v)}
+        tensors = {
+            key: v for key, v in values.items() if isinstance(v, tf.Tensor) and not is_eager(v)
+        }
         self._changed = [key for key, value in tensors.items() if value.graph is graph]
         outputs = [*results, *(values[key] for key in self._changed)]
         if self._changed:

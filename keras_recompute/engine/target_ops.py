@@ -1,6 +1,7 @@
-"""What is written otherwise for one target than for another: fences, zeros, and slices inside loops.
+"""Operations that are written otherwise for another target: fences, zeros, slices in loops.
 
-Each function is right for every target as it stands here, and takes what the passes of the target make instead.
+Each function is right for every target as it is here, and takes what the passes of the target make
+instead.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ Like = Union[tf.Tensor, Callable[[], tf.Tensor]]
 
 @dataclass(frozen=True)
 class CheapReplay:
-    """What a backward program that repeats no more than arithmetic on elements begins and ends with, as numbers.
+    """What a replay of elementwise arithmetic alone begins and ends with, as numbers.
 
-    ``read`` are the inputs from which it repeats that, ``handed_on`` the results from which back-propagation goes on, and
-    ``finished`` the gradients of variables that somebody asks for. ``is_updated``: the same
-    program updates these variables.
+    ``read`` are the inputs that it repeats arithmetic from. ``handed_on`` are the results from
+    which back-propagation goes on, and ``finished`` the requested gradients of variables.
+    ``is_updated``: the same program updates these variables.
     """
 
     read: tuple[int, ...]
@@ -42,10 +43,11 @@ def fenced(
     target: Target,
     cheap: CheapReplay | None = None,
 ) -> list[tf.Tensor]:
-    """Return ``body(inputs)``, by the target's pass computed only once every tensor of ``after`` is there.
+    """Return ``body(inputs)``, computed only once every tensor of ``after`` is there.
 
-    ``like`` holds for each result a tensor of the same type and shape, or a function that makes one. ``cheap`` says more of
-    a ``body`` that is cheap.
+    ``like`` holds for each result a tensor of the same type and shape, or a function that makes
+    one. ``cheap`` describes a ``body`` that is cheap. Without a pass of the target the body is
+    called as it is.
     """
     results = target.first("fence", body, inputs, after, like, cheap, target)
     return body(inputs) if results is None else results
@@ -64,7 +66,7 @@ def delay(tensors: Sequence[tf.Tensor], target: Target, *, after: Sequence[tf.Te
     """Return ``tensors``, which a compiler computes no earlier than ``after``.
 
     Only a compiler that starts work early needs this. Elsewhere the tensors are returned as they
-    are, and so is what is not a tensor, such as a store of ``Pieces``.
+    are, and so is what is not a tensor, such as a store of ``SliceStore``.
     """
     made = target.first("delay", tensors, after)
     return list(tensors) if made is None else made
@@ -79,25 +81,32 @@ def zeros(shape: Sequence[int | tf.Tensor], dtype: tf.DType, target: Target) -> 
 def zeros_like(tensor: tf.Tensor, target: Target) -> tf.Tensor:
     """Return zeros of the type and shape of ``tensor``."""
     is_plain = tensor.shape.is_fully_defined() and tensor.dtype not in (tf.variant, tf.resource)
-    return zeros(tensor.shape.as_list(), tensor.dtype, target) if is_plain else tf.zeros_like(tensor)
+    return (
+        zeros(tensor.shape.as_list(), tensor.dtype, target) if is_plain else tf.zeros_like(tensor)
+    )
 
 
-def slice_in_loop(whole: tf.Tensor, axis: int, begin: Number, length: int, target: Target) -> tf.Tensor:
-    """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, in the loop body under construction."""
+def slice_in_loop(
+    whole: tf.Tensor, axis: int, begin: Number, length: int, target: Target
+) -> tf.Tensor:
+    """Return ``length`` steps of ``whole`` along ``axis``, in the loop body under construction.
+
+    They start at ``begin``.
+    """
     is_outside = hasattr(whole, "graph") and whole.graph is not tf.compat.v1.get_default_graph()
     piece = target.first("slice", whole, axis, begin, length, target) if is_outside else None
     return dynamic_slice(whole, axis, begin, length) if piece is None else piece
 
 
 def dynamic_slice(whole: tf.Tensor, axis: int, begin: Number, length: int) -> tf.Tensor:
-    """Return ``length`` steps of ``whole`` along ``axis``, from ``begin``, which may be computed."""
+    """Return ``length`` steps of ``whole`` along ``axis``, from a computed ``begin``."""
     size = [-1 if d is None else d for d in whole.shape]
     size[axis] = length
     return tf.slice(whole, start_indices(axis, begin, whole.shape.rank), constant(tuple(size)))
 
 
 def with_body_passes(body: Callable[..., Any], target: Target) -> Callable[..., Any]:
-    """Return ``body``, a function that writes operations, with the passes of the target around it."""
+    """Return ``body``, a function that writes operations, with the target's passes around it."""
     for around in target.at("body"):
         body = around(body)
     return body

@@ -1,13 +1,14 @@
-"""Step 1 of the engine: run a Python function once, on placeholders, and keep the graph that it made.
+"""Step 1 of the engine: run a Python function once, on placeholders, and keep its graph.
 
-A traced function has three kinds of input, and the later steps treat them differently:
+A traced function has three kinds of input, which the later steps treat differently:
 
-* *arguments*: the tensors it was called with;
-* *variables*: the value of one that is only read, read once before the call, becomes an input like any other, wherever
-  the reads stand (see ``variables_by_value``). The backward pass then sees the value that the forward pass saw, whatever was
-  assigned in between. One that the function assigns is an input that stands for no tensor, through which its gradient
-  leaves;
-* *handles*: variables that the function assigns, tables, generators. They keep their identity and their order.
+* *arguments*: the tensors that it was called with;
+* *variables*: the value of a variable that is only read becomes an input like any other. It is read
+  once before the call, wherever the reads are (see ``variables_by_value``). So the backward pass
+  sees the value that the forward pass saw, whatever was assigned in between. A variable that the
+  function assigns is an input without a tensor, through which its gradient leaves;
+* *handles*: variables that the function assigns, tables, generators. They keep their identity and
+  their order.
 
 Tensors of an outer graph that the function closed over (*captures*) are inputs too.
 """
@@ -27,8 +28,9 @@ from .annotations import traced
 from .purity import Purity
 from .target import Target
 
-# One input of a program: the tensors of the traced graph that one value from outside stands for. A variable that is
-# read three times is three tensors, its handle, and one value; one that is assigned is one value, and read where it always was.
+# One input of a program: the tensors of the traced graph that one value from outside stands for. A
+# variable that is read three times is three tensors, its handle, and one value; one that is
+# assigned is one value, and read where it always was.
 Port = tuple[tf.Tensor, ...]
 
 
@@ -36,10 +38,11 @@ Port = tuple[tf.Tensor, ...]
 class Trace:
     """A function as a graph.
 
-    ``ports`` are its explicit inputs in the order arguments, variables, captures; ``differentiable`` holds, for each
-    port, the tensor whose gradient is the port's gradient (for a variable its handle, which also collects what is read
-    inside loops and branches). Where there are fewer of them, the last ports have no gradient. ``value_specs`` has the type
-    and shape of the value for each handle that stands in a port, by the handle's reference.
+    ``ports`` are its explicit inputs in the order arguments, variables, captures.
+    ``differentiable`` has, for each port, the tensor whose gradient is the port's gradient: for a
+    variable its handle, which also collects what is read inside loops and branches. If it is
+    shorter, the last ports have no gradient. ``value_specs`` has the type and shape of the value
+    for each handle in a port, by the handle's reference.
     """
 
     graph: Any
@@ -64,8 +67,13 @@ class Trace:
         return [*arguments, *(variable.value() for variable in self.variables), *self.captures]
 
 
-def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], target: Target) -> Trace:
-    """Trace ``function``, which takes one tensor per entry of ``signature``, into a graph of its own, for ``target``."""
+def trace(
+    function: Callable[..., Any], signature: Sequence[tf.TensorSpec], target: Target
+) -> Trace:
+    """Trace ``function`` into a graph of its own, for ``target``.
+
+    It takes one tensor per entry of ``signature``.
+    """
 
     @functools.wraps(function)  # so that placeholders bear the names of its parameters
     def marked(*tensors: tf.Tensor) -> Any:
@@ -75,7 +83,8 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], targ
                 otherwise.enter_context(written_otherwise())
             return function(*tensors)
 
-    # Our derivatives do not need the functions that TensorFlow writes loops and branches into, and cannot always derive twice.
+    # Our derivatives do not need the functions that TensorFlow writes loops and branches into, and
+    # cannot always derive twice.
     marked.__name__ += f"_{NOT_WRAPPED}"
     concrete = tf.function(marked, autograph=False).get_concrete_function(*signature)
     graph = concrete.graph
@@ -101,10 +110,11 @@ def trace(function: Callable[..., Any], signature: Sequence[tf.TensorSpec], targ
             if is_only_read:
                 value_specs[internal.ref()] = tf.TensorSpec(variable.shape, variable.dtype)
 
+    captured = [internal for _, internal in captures]
     return Trace(
         graph=graph,
-        ports=(*((t,) for t in arguments), *variable_ports, *((internal,) for _, internal in captures)),
-        differentiable=(*arguments, *variable_handles, *(internal for _, internal in captures)),
+        ports=(*zip(arguments), *variable_ports, *zip(captured)),
+        differentiable=(*arguments, *variable_handles, *captured),
         variables=tuple(variables),
         captures=tuple(external for external, _ in captures),
         handles=tuple(handles),

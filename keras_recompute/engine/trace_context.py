@@ -1,4 +1,4 @@
-"""The ambient state of a call that decides what is traced: default types, scopes, strategies, the compiler."""
+"""The context of a call that decides what is traced: types, scopes, strategy and compiler."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from .passes import target_now
 def trace_context() -> Any:
     """Return a hashable value that is equal where the same call traces to the same graph.
 
-    It holds what Keras passes from an outer layer's call to the layers inside (whether it trains, the type to cast
-    to), how loops over time run, Keras's types and image format, whether XLA compiles, and for which replica of which
-    distribution strategy.
+    It holds what Keras passes from the call of an outer layer to the layers inside (whether it
+    trains, the type to cast to), how loops over time run, and Keras's default types and image
+    format. It also holds the target, and the replica and the distribution strategy.
     """
     replica = tf.distribute.get_replica_context()
     training = current_training()
     return (
-        training if training is None or isinstance(training, (bool, int)) else IdentityKey(training),
+        training
+        if training is None or isinstance(training, (bool, int))
+        else IdentityKey(training),
         autocast_dtype(),
         IdentityKey(stateless_scope()),  # in one, variables have other values
         time_loops_are_replaced(),
@@ -32,5 +34,7 @@ def trace_context() -> Any:
         keras.config.dtype_policy().name,
         target_now(),
         IdentityKey(tf.distribute.get_strategy()) if tf.distribute.has_strategy() else None,
-        str(replica.replica_id_in_sync_group) if replica is not None and tf.distribute.has_strategy() else None,
+        str(replica.replica_id_in_sync_group)
+        if replica is not None and tf.distribute.has_strategy()
+        else None,
     )

@@ -1,4 +1,4 @@
-"""A program in two parts, one after the other, that a pass for a compiler has separated."""
+"""Programs in two stages, one after the other, that a pass for a compiler has separated."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from .renames import Renames
 
 @dataclass(frozen=True, eq=False)
 class TwoStageProgram:
-    """``first`` reads the ports with the numbers ``read``; ``rest`` takes its results behind all ports.
+    """``first`` reads the ports with the numbers ``read``; ``rest`` also takes its results.
 
-    Derived classes say in ``write`` what keeps a compiler from making one program of the two.
+    They are behind all ports. Derived classes prevent, in ``write``, that a compiler makes one
+    program of the two.
     """
 
     first: GraphProgram
@@ -29,18 +30,24 @@ class TwoStageProgram:
 
     def rebound_to(self, handles: Mapping[int, tf.Tensor], renames: Renames) -> TwoStageProgram:
         """Do what ``GraphProgram.rebound_to`` does for the whole program."""
-        first, rest = self.first.rebound_to(handles, renames), self.rest.rebound_to(handles, renames)
+        first, rest = (
+            self.first.rebound_to(handles, renames),
+            self.rest.rebound_to(handles, renames),
+        )
         return replace(self, first=first, rest=rest)
 
     def definition(self) -> None:
-        """Make the definitions of all parts, as ``GraphProgram.definition`` does."""
+        """Make the definitions of both stages, as ``GraphProgram.definition`` does."""
         self.first.definition()
         self.rest.definition()
 
 
 @dataclass(frozen=True, eq=False)
 class EarlyStage:
-    """A backward program in two: ``first`` takes its ports, and ``rest`` the results in place of the last of them."""
+    """A backward program in two: ``first`` takes its ports, ``rest`` also the results.
+
+    The results take the place of the last ports.
+    """
 
     first: GraphProgram
     rest: GraphProgram
@@ -50,7 +57,7 @@ Written = Union[GraphProgram, TwoStageProgram]
 
 
 def split_last_stage(program: Written, split: Callable[[GraphProgram], Written]) -> Written:
-    """Return ``program`` with its last part as ``split`` makes it of that part."""
+    """Return ``program`` with its last stage as ``split`` makes it."""
     if isinstance(program, TwoStageProgram):
         return replace(program, rest=split_last_stage(program.rest, split))
     return split(program)

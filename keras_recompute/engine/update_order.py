@@ -25,8 +25,8 @@ import tensorflow as tf
 from ..graph_traversal import topological_order
 from ..seams.tensorflow.operations import redirect_readers, replace_input
 from .custom_vjp import has_custom_gradient
+from .dataflow import operations_before
 from .passes import target_now
-from .program import operations_before
 from .target_ops import completion_token
 
 _TOKENS = "_keras_recompute_update_tokens"  # attribute of the graph of a training step

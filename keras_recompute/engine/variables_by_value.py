@@ -1,12 +1,13 @@
-"""Variables by value: what reads a variable through its handle is rewritten to read a tensor.
+"""Variables by value: operations that read a variable through its handle read a tensor instead.
 
-A traced function refers to a variable by its handle, and operations that call functions (a loop, a branch, a nested
-``tf.function``) hand it on to reads far inside. Replayed as they stand they would see what was assigned since the forward
-pass. A program that is given the variable's value instead sees the same value in both passes, wherever the read stands:
-handles become values in the operations, in the functions that these call, and in the functions that those call in turn.
+A traced function refers to a variable by its handle. Operations that call functions (loops,
+branches, nested ``tf.function``s) pass the handle on to reads inside. A replay of them would see
+what was assigned since the forward pass. A program that is given the variable's value sees one
+value in both passes. So handles become values in the operations, in the functions that they call,
+and in the functions called by these.
 
-Only copies are rewritten, on their way into another graph; the traced graph itself, in which users' gradients refer to
-tensors, stays as it is.
+Only copies are rewritten, on their way into another graph. The traced graph stays as it is, because
+gradients that users wrote refer to its tensors.
 """
 
 from __future__ import annotations
@@ -41,12 +42,16 @@ _STATELESS = {
     "StatefulPartitionedCall": "PartitionedCall",
 }
 
-# Number of an input or output -> the type and shape of the value that stands there instead of a handle.
+# Number of an input or output -> the type and shape of the value that stands there instead of a
+# handle.
 Values = Mapping[int, tf.TensorSpec]
 
 
 class CaptureByValue:
-    """Rewrites operations of ``graph``, and collects in ``functions`` by name what they call from then on."""
+    """Rewrites operations of ``graph`` to take values, with the functions that they call.
+
+    The rewritten functions are collected by name in ``functions``.
+    """
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
@@ -54,7 +59,11 @@ class CaptureByValue:
         self.functions: dict[str, Any] = {}
 
     def rewrite(self, node: Any, given: Values) -> dict[int, tf.TensorSpec]:
-        """Rewrite ``node``, a NodeDef, in place for inputs that are now values; return its outputs that are values too."""
+        """Rewrite ``node``, a NodeDef, in place for inputs that are now values.
+
+        ``given`` holds the number and the type of these inputs. Returns the same for the outputs
+        that become values. Raises InvalidProgramError for an operation that needs a handle.
+        """
         if node.op in _OF_VALUES:
             _read(node, *given.values())
             return {}
@@ -63,11 +72,20 @@ class CaptureByValue:
         if node.op in PASSING_ON:
             _set_types(node, "T", given)
             return dict(given)
-        raise InvalidProgramError(f"{node.name!r} ({node.op}) reads a variable in a way that cannot be read from its value")
+        raise InvalidProgramError(
+            f"{node.name!r} ({node.op}) reads a variable in a way that cannot be read from its "
+            "value"
+        )
 
     def _calling(self, node: Any, given: Values) -> dict[int, tf.TensorSpec]:
-        attributes = [attr for attr in node.attr.values() if attr.HasField("func") or attr.list.func]
-        called = [f for attr in attributes for f in ([attr.func] if attr.HasField("func") else attr.list.func)]
+        attributes = [
+            attr for attr in node.attr.values() if attr.HasField("func") or attr.list.func
+        ]
+        called = [
+            f
+            for attr in attributes
+            for f in ([attr.func] if attr.HasField("func") else attr.list.func)
+        ]
         # The first input of a branch says which of the functions to call.
         own = 1 if node.op in BRANCHES else 0
         arguments = {number - own: spec for number, spec in given.items()}
@@ -93,10 +111,17 @@ class CaptureByValue:
         return returned
 
     def _called(self, name: str, arguments: Values) -> tuple[str, dict[int, tf.TensorSpec], bool]:
-        """Return the name of ``name`` with values as ``arguments``, the outputs that are values, and whether it has state."""
+        """Return the name of the rewritten function, its outputs that are values, and its state.
+
+        ``name`` is the function, and ``arguments`` are the arguments that become values.
+        """
         definition = find_function(self._graph, name).definition
-        described = repr(sorted((number, spec.dtype.name, str(spec.shape)) for number, spec in arguments.items()))
-        digest = hashlib.sha256(definition.SerializeToString(deterministic=True) + described.encode()).hexdigest()
+        described = repr(
+            sorted((number, spec.dtype.name, str(spec.shape)) for number, spec in arguments.items())
+        )
+        digest = hashlib.sha256(
+            definition.SerializeToString(deterministic=True) + described.encode()
+        ).hexdigest()
         new_name = f"{name}_by_value_{digest[:16]}"
         if new_name not in self._rewritten:
             definition.signature.name = new_name
@@ -105,7 +130,9 @@ class CaptureByValue:
         outputs, has_state = self._rewritten[new_name]
         return new_name, outputs, has_state
 
-    def _rewrite_function(self, definition: Any, arguments: Values) -> tuple[dict[int, tf.TensorSpec], bool]:
+    def _rewrite_function(
+        self, definition: Any, arguments: Values
+    ) -> tuple[dict[int, tf.TensorSpec], bool]:
         signature = definition.signature
         values: dict[str, tf.TensorSpec] = {}
         for number, spec in arguments.items():
@@ -127,7 +154,9 @@ class CaptureByValue:
                 renamed[f"{node.name}:value:0"] = f"{node.name}:output:0"
             outputs = self.rewrite(node, given)
             node.attr.pop(SHAPES, None)
-            values.update((f"{node.name}:output:{number}", spec) for number, spec in outputs.items())
+            values.update(
+                (f"{node.name}:output:{number}", spec) for number, spec in outputs.items()
+            )
         for node in definition.node_def:
             for number, name in enumerate(node.input):
                 node.input[number] = renamed.get(name, name)
@@ -146,7 +175,10 @@ class CaptureByValue:
         return outputs, has_state
 
     def _registered(self, definition: Any) -> Any:
-        """Return the function ``definition`` as graphs take it, known to TensorFlow for as long as one of them has it."""
+        """Return the function ``definition`` in the form that graphs take.
+
+        TensorFlow knows it for as long as a graph has it.
+        """
         children: dict[Any, Any] = {}
         for name in (name for node in definition.node_def for name in called_by(node)):
             child = self.functions.get(name) or find_function(self._graph, name)
@@ -155,7 +187,7 @@ class CaptureByValue:
 
 
 def original_handle(tensor: tf.Tensor) -> tf.Tensor:
-    """Return the handle that ``tensor`` is: a loop, a call and an Identity hand on those that they are given."""
+    """Return the handle that loops, calls and identities pass on as ``tensor``."""
     while True:
         number = _handed_on(tensor.op.node_def, tensor.value_index, tensor.graph)
         if number is None:
@@ -164,13 +196,15 @@ def original_handle(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _handed_on(node: Any, output: int, graph: Any) -> int | None:
-    """Return the number of the input that is, as it was given, the output with this number; None if there is none."""
+    """Return the number of the input that this output passes on, or None."""
     if node.op in LOOPS or node.op in PASSING_ON:
         return output
     if node.op not in CALLS:
         return None
     definition = find_function(graph, node.attr["f"].func.name).definition
-    arguments = {argument.name: number for number, argument in enumerate(definition.signature.input_arg)}
+    arguments = {
+        argument.name: number for number, argument in enumerate(definition.signature.input_arg)
+    }
     nodes = {inner.name: inner for inner in definition.node_def}
     source = definition.ret[definition.signature.output_arg[output].name]
     while source not in arguments:
@@ -191,7 +225,9 @@ def _read(node: Any, spec: tf.TensorSpec) -> None:
             del node.attr[name]
     if node.op == "GatherNd":
         node.attr.pop("validate_indices", None)
-    node.attr["Tparams" if node.op in ("Gather", "GatherNd") else "T"].type = spec.dtype.as_datatype_enum
+    node.attr[
+        "Tparams" if node.op in ("Gather", "GatherNd") else "T"
+    ].type = spec.dtype.as_datatype_enum
 
 
 def _set_types(node: Any, name: str, specs: Values) -> None:
@@ -204,7 +240,7 @@ def _set_types(node: Any, name: str, specs: Values) -> None:
 
 
 def _in_order(nodes: Iterable[Any]) -> list[Any]:
-    """Return the nodes of a function, each after those whose results it reads."""
+    """Return the nodes of a function, each after the nodes that it reads."""
     named = {node.name: node for node in nodes}
 
     def sources(name: str) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..engine.captures import capture_all
 from ..engine.custom_vjp import Tensors, custom_vjp_twice, in_vectorized_map
-from ..engine.program import in_default_graph
 
 # Takes tensors; returns its results, and their VJP: a function from the gradients of the results to
 # those of the arguments.
@@ -23,7 +23,7 @@ def call_with_vjp(recurrence: Recurrence, *inputs: tf.Tensor, count: int, name: 
     # In a graph, tf.custom_gradient would leave an entry in a registry for each use.
     if tf.executing_eagerly():
         return tf.custom_gradient(recurrence)(*inputs)
-    inputs = tuple(in_default_graph(t) for t in inputs)
+    inputs = tuple(capture_all(inputs))
     if in_vectorized_map():
         return recurrence(*inputs)[0]
     made: list[Any] = []

@@ -6,8 +6,9 @@ compare these are then plain functions of plain values.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -86,11 +87,18 @@ class Graph:
     @property
     def initial_states(self) -> tuple[InitialState, ...]:
         """The implicit states that must be made before the calls can run."""
-        return tuple(
-            dict.fromkeys(
-                key for call in self.calls for key in call.inputs if isinstance(key, InitialState)
-            )
-        )
+        states = (key for key in keys_read(self.calls) if isinstance(key, InitialState))
+        return tuple(dict.fromkeys(states))
+
+
+def keys_made(calls: Iterable[Call]) -> list[Key]:
+    """Return the keys of all values that ``calls`` make, in order."""
+    return [key for call in calls for key in call.outputs]
+
+
+def keys_read(calls: Iterable[Call]) -> list[Key]:
+    """Return the keys of all values that ``calls`` read, in order."""
+    return [key for call in calls for key in call.inputs]
 
 
 def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambda _: None) -> Graph:
@@ -102,9 +110,8 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
     continued = {node.operation for node in nodes if _takes_initial_state(node)}
     calls = []
     for node in nodes:
-        args, kwargs = keras.tree.map_structure(
-            _reference, (node.arguments.args, node.arguments.kwargs)
-        )
+        given = node.arguments.args, node.arguments.kwargs
+        args, kwargs = keras.tree.map_structure(_reference, given)
         # Keras notes the defaults of the first call here, such as training=False, and overrides
         # them at every other call.
         from_context = arguments_from_context(node.operation)
@@ -117,15 +124,14 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
             count = len(keras.tree.flatten(node.operation.state_size))
             states = [Ref(InitialState(node.operation, slot)) for slot in range(count)]
             kwargs = {**kwargs, "initial_state": states}
-        inputs = tuple(
-            leaf.key for leaf in keras.tree.flatten((args, kwargs)) if isinstance(leaf, Ref)
-        )
-        outputs = tuple(id(t) for t in node.outputs)
-        sizes = tuple(_bytes_of_one(t) for t in node.outputs)
+        leaves = keras.tree.flatten((args, kwargs))
+        inputs = tuple(leaf.key for leaf in leaves if isinstance(leaf, Ref))
+        outputs = tuple(map(id, node.outputs))
+        sizes = tuple(map(_bytes_of_one, node.outputs))
         call = Call(node.operation, tuple(args), dict(kwargs), inputs, outputs, stage_of(node))
         calls.append(replace(call, output_bytes=sizes, training=training))
-    tensors = [*model.inputs, *(t for node in nodes for t in node.outputs)]
-    ranks = {id(t): len(t.shape) for t in tensors}
+    tensors = itertools.chain(model.inputs, *(node.outputs for node in nodes))
+    ranks = {id(tensor): len(tensor.shape) for tensor in tensors}
     return Graph(
         inputs=tuple(map(id, model.inputs)),
         outputs=tuple(map(id, model.outputs)),

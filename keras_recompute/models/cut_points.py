@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from .call_graph import Call, ancestors
+from .call_graph import Call, Key, ancestors
 
 
 def evenly_spaced_cuts(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
@@ -24,21 +24,19 @@ def evenly_spaced_cuts(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     it has run.
     """
     leading = ancestors(calls)
-    counted = sum(
-        1 << n
-        for n, call in enumerate(calls)
-        if not isinstance(call.operation, RecomputationCheckpoint)
-    )
+    counted = 0
+    for number, call in enumerate(calls):
+        if not isinstance(call.operation, RecomputationCheckpoint):
+            counted |= 1 << number
     positions: list[int] = []
     done = 0  # sets of calls are the bits of a number
     while True:
         sections = {n: leading[n] & ~done for n in range(len(calls)) if not done >> n & 1}
         sizes = {n: (section & counted).bit_count() for n, section in sections.items()}
-        kept = {
-            n: bytes_crossing(done | sections[n], calls)
-            for n, size in sizes.items()
-            if 2 * size >= count
-        }
+        kept = {}
+        for n, size in sizes.items():
+            if 2 * size >= count:
+                kept[n] = bytes_crossing(done | sections[n], calls)
         left = {n: (counted & ~(done | sections[n])).bit_count() for n in kept}
         places = [n for n, values in kept.items() if values and 2 * left[n] >= count]
         long = [n for n in places if sizes[n] >= count]
@@ -46,9 +44,9 @@ def evenly_spaced_cuts(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
             return tuple(sorted(positions))
         near = [n for n in places if sizes[n] < 2 * count]
         if any(n in near for n in long):
-            position = min(
-                near, key=lambda n: (kept[n], sizes[n] < count, abs(sizes[n] - count), n)
-            )
+            # The fewest bytes, then rather above ``count`` than below, then the nearest size.
+            costs = [(kept[n], sizes[n] < count, abs(sizes[n] - count), n) for n in near]
+            *_, position = min(costs)
         else:
             position = min(long, key=lambda n: (sizes[n], n))
         positions.append(position)
@@ -57,11 +55,11 @@ def evenly_spaced_cuts(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
 
 def bytes_crossing(done: int, calls: Sequence[Call]) -> int:
     """Return the size for one sample of the values that the calls in ``done`` hand to others."""
-    made = {
-        key: size
-        for n, call in enumerate(calls)
-        if done >> n & 1
-        for key, size in zip(call.outputs, call.output_bytes)
-    }
-    read = {key for n, call in enumerate(calls) if not done >> n & 1 for key in call.inputs}
-    return sum(size for key, size in made.items() if key in read)
+    made: dict[Key, int] = {}
+    read: set[Key] = set()
+    for number, call in enumerate(calls):
+        if done >> number & 1:
+            made.update(zip(call.outputs, call.output_bytes))
+        else:
+            read.update(call.inputs)
+    return sum(made[key] for key in read.intersection(made))

@@ -110,15 +110,16 @@ def workspaces_of(
 def _turn(results: Sequence[tf.Tensor], mixers: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Return what depends on ``results`` by a product with ``mixers`` and a number made of all."""
     with tf.name_scope(_TURN):
-        mixers = [tf.stop_gradient(m) for m in mixers]  # their gradient would read the results
+        mixers = list(map(tf.stop_gradient, mixers))  # their gradient would read the results
         total = tf.add_n([tf.cast(tf.reduce_sum(y), tf.float32) for y in results])
         # A second sum whose terms all need the first: what made the results is done.
         turns = [tf.reduce_sum(tf.maximum(m, tf.cast(total, m.dtype))) for m in mixers]
         turn = tf.stop_gradient(tf.add_n([tf.cast(t, tf.float32) for t in turns]))
-        return [
-            tf.matmul(tf.reshape(y, (-1, m.shape[0])), m + tf.cast(turn, m.dtype))
-            for y, m in zip(results, mixers)
-        ]
+        products = []
+        for result, mixer in zip(results, mixers):
+            rows = tf.reshape(result, (-1, mixer.shape[0]))
+            products.append(tf.matmul(rows, mixer + tf.cast(turn, mixer.dtype)))
+        return products
 
 
 def _step_of(

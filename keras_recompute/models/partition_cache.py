@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import keras
+import tensorflow as tf
 
 from ..engine.partition import Partition
 from ..engine.renames import Renames
 from ..seams.keras.layers import backend_variable, layers_in
-from .call_graph import Call, Key
+from .call_graph import Call, Key, keys_made
 from .fingerprint import Fingerprint, Fingerprints, calls_key
 from .section_loops import SectionLoop
 from .sections import Section
@@ -119,7 +121,7 @@ def _loop_key(loop: SectionLoop) -> Hashable:
     values that leave a section.
     """
     operations = [call.operation for call in loop.calls]
-    made = [key for call in loop.calls for key in call.outputs]
+    made = keys_made(loop.calls)
     substituted = tuple(operations.index(layers[0]) for layers in loop.isomorphic)
     return loop.key, substituted, tuple(made.index(key) for key in loop.returns)
 
@@ -130,15 +132,16 @@ def _rebound(partition: Partition, first: Step, step: Step) -> Partition | None:
     None where it reads a tensor, or a variable that neither step has.
     """
     pairs = list(dict.fromkeys(zip(_layers(first.calls), _layers(step.calls))))
-    both = []
+    variables: dict[int, Any] = {}
+    handles: dict[int, tf.Tensor] = {}
     for one, other in pairs:
         for a, b in zip(one.variables, other.variables):
-            both.append((backend_variable(a), backend_variable(b)))
-    variables = {id(a): b for a, b in both}
-    handles = {id(a.handle): b.handle for a, b in both}
+            ours, theirs = backend_variable(a), backend_variable(b)
+            variables[id(ours)], handles[id(ours.handle)] = theirs, theirs.handle
     trace = partition.joint.trace
-    reads_own = all(id(v) in variables for v in trace.variables)
-    if trace.captures or not reads_own or any(id(h) not in handles for _, h in trace.handles):
+    if trace.captures or not all(id(variable) in variables for variable in trace.variables):
+        return None
+    if not all(id(handle) in handles for _, handle in trace.handles):
         return None
     names: dict[str, str] = {}
     for one, other in pairs:
@@ -149,5 +152,5 @@ def _rebound(partition: Partition, first: Step, step: Step) -> Partition | None:
 
 
 def _layers(calls: Sequence[Call]) -> list[keras.layers.Layer]:
-    layers = (call.operation for call in calls)
-    return [layer for layer in layers if isinstance(layer, keras.layers.Layer)]
+    operations = [call.operation for call in calls]
+    return [each for each in operations if isinstance(each, keras.layers.Layer)]

@@ -30,7 +30,7 @@ from ..engine.section_scan import (
 )
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..layers.time_slice import TimeSlice
-from .call_graph import Call, Graph, Key, Ref
+from .call_graph import Call, Graph, Key, Ref, keys_made, keys_read
 from .fingerprint import Fingerprint, Fingerprints, Level, calls_key, same_object
 from .isomorphic_layers import isomorphic_layers, structural_fingerprint
 from .sections import Section
@@ -103,23 +103,20 @@ class _SectionPattern:
 
     def __init__(self, section: Section, fingerprint_of: Callable[[Any], Fingerprint]) -> None:
         self.section, self._fingerprint_of = section, fingerprint_of
-        slices = {
-            call.outputs[0]: call
-            for call in section.calls
-            if isinstance(call.operation, TimeSlice) and call.inputs[0] in section.inputs
-        }
-        # A checkpoint passes values on. It ends all sections but the last, which is no less equal
-        # for that.
-        marks = [
-            call for call in section.calls if isinstance(call.operation, RecomputationCheckpoint)
-        ]
-        self.passed_on = {
-            after: before for call in marks for before, after in zip(call.inputs, call.outputs)
-        }
-        self.calls = tuple(
-            call for call in section.calls if call.outputs[0] not in slices and call not in marks
-        )
-        self.made = [key for call in self.calls for key in call.outputs]
+        slices: dict[Key, Call] = {}
+        self.passed_on: dict[Key, Key] = {}
+        calls = []
+        for call in section.calls:
+            if isinstance(call.operation, TimeSlice) and call.inputs[0] in section.inputs:
+                slices[call.outputs[0]] = call
+            elif isinstance(call.operation, RecomputationCheckpoint):
+                # A checkpoint passes values on. It ends all sections but the last, which is no
+                # less equal for that.
+                self.passed_on.update(zip(call.outputs, call.inputs))
+            else:
+                calls.append(call)
+        self.calls = tuple(calls)
+        self.made = keys_made(calls)
         number = {key: ("made", i) for i, key in enumerate(self.made)}
         self.slots: list[_Slot] = []
         for call in self.calls:
@@ -129,7 +126,7 @@ class _SectionPattern:
                     self.slots.append(_slot(key, slices.get(key)))
         self.outputs = section.outputs
         # A slice that is read outside too would have to be made once per section after all.
-        self.can_repeat = bool(self.calls) and not any(key in slices for key in section.outputs)
+        self.can_repeat = bool(self.calls) and slices.keys().isdisjoint(section.outputs)
         self.key = calls_key(self.calls, number.__getitem__, fingerprint_of)
 
     @property
@@ -159,9 +156,8 @@ class _SectionPattern:
 def _slot(key: Key, call: Call | None) -> _Slot:
     if call is None:
         return _Slot(key, key)
-    return _Slot(
-        call.inputs[0], key, call.operation.start, call.operation.stop - call.operation.start
-    )
+    start, stop = call.operation.start, call.operation.stop
+    return _Slot(call.inputs[0], key, start, stop - start)
 
 
 def find_loops(
@@ -192,12 +188,11 @@ def find_loops(
         equal, after = waiting[:count], waiting[count:]
         run = _run(equal, roles, [shape.section for shape in after], graph)
         found.append(run)
-        absorbed = {
-            known_as[0]
-            for request, keys in zip(run.requests, run.results)
-            if isinstance(request, StackedOutput) and request.axis is not None
-            for known_as in keys[1:]
-        }
+        # The first value stands for all that the loop has joined into one.
+        absorbed: set[Key] = set()
+        for request, keys in zip(run.requests, run.results):
+            if isinstance(request, StackedOutput) and request.axis is not None:
+                absorbed.update(known_as[0] for known_as in keys[1:])
         waiting = [shape.with_joined(absorbed) for shape in after]
     return found
 
@@ -206,28 +201,22 @@ def _with_joined(section: Section, absorbed: set[Key]) -> Section:
     """Return ``section`` with concatenations of the joined value, not of ``absorbed`` inputs."""
     if not absorbed.intersection(section.inputs):
         return section
-    calls = tuple(
-        _of_the_whole(call, absorbed) if absorbed.intersection(call.inputs) else call
-        for call in section.calls
-    )
+    calls = []
+    for call in section.calls:
+        reads_absorbed = bool(absorbed.intersection(call.inputs))
+        calls.append(_of_the_whole(call, absorbed) if reads_absorbed else call)
     inputs = tuple(key for key in section.inputs if key not in absorbed)
     # To put pieces together has no residuals: there is nothing to recompute.
-    recomputed = section.recomputed and not all(
-        isinstance(call.operation, Concatenation) for call in calls
-    )
-    return Section(calls, inputs, section.outputs, recomputed)
+    only_joins = all(isinstance(call.operation, Concatenation) for call in calls)
+    recomputed = section.recomputed and not only_joins
+    return Section(tuple(calls), inputs, section.outputs, recomputed)
 
 
 def _of_the_whole(call: Call, absorbed: set[Key]) -> Call:
     keys = tuple(key for key in call.inputs if key not in absorbed)
-    return Call(
-        Concatenation(call.operation.axis),
-        ([Ref(key) for key in keys],),
-        {},
-        keys,
-        call.outputs,
-        call.stage,
-    )
+    arguments = (list(map(Ref, keys)),)
+    concatenation = Concatenation(call.operation.axis)
+    return Call(concatenation, arguments, {}, keys, call.outputs, call.stage)
 
 
 def _longest(shapes: Sequence[_SectionPattern]) -> tuple[int, tuple[Role, ...]]:
@@ -245,16 +234,18 @@ def _longest(shapes: Sequence[_SectionPattern]) -> tuple[int, tuple[Role, ...]]:
 def _roles(shapes: Sequence[_SectionPattern]) -> tuple[Role, ...] | None:
     """Return the role of each slot if all ``shapes`` are equal, else None."""
     head = shapes[0]
-    are_equal = (
-        s.section.recomputed == head.section.recomputed and s.key == head.key for s in shapes
-    )
-    if not all(are_equal):
-        return None
-    if not all(s.can_repeat and len(s.slots) == len(head.slots) for s in shapes):
-        return None
-    roles = [_role(i, shapes) for i in range(len(head.slots))]
-    known = tuple(role for role in roles if role is not None)
-    return known if len(known) == len(roles) else None
+    for shape in shapes:
+        if shape.section.recomputed != head.section.recomputed or shape.key != head.key:
+            return None
+        if not shape.can_repeat or len(shape.slots) != len(head.slots):
+            return None
+    roles = []
+    for slot in range(len(head.slots)):
+        role = _role(slot, shapes)
+        if role is None:
+            return None
+        roles.append(role)
+    return tuple(roles)
 
 
 def _role(slot: int, shapes: Sequence[_SectionPattern]) -> Role | None:
@@ -263,16 +254,18 @@ def _role(slot: int, shapes: Sequence[_SectionPattern]) -> Role | None:
     if all(s.key == first.key for s in slots):
         if first.length is None or first.start is None:
             return Constant() if all(s.length is None for s in slots) else None
-        moves_on = all(
-            s.length == first.length and s.start == first.start + n * first.length
-            for n, s in enumerate(slots)
-        )
-        return Scanned(axis=1, start=first.start, length=first.length) if moves_on else None
-    handed_on = {
-        before.position(after.slots[slot].key) for before, after in zip(shapes, shapes[1:])
-    }
-    output = handed_on.pop()
-    return Carry(output) if not handed_on and output is not None and first.length is None else None
+        for number, each in enumerate(slots):
+            if each.length != first.length or each.start != first.start + number * first.length:
+                return None
+        return Scanned(axis=1, start=first.start, length=first.length)
+
+    output = shapes[0].position(slots[1].key)
+    if output is None or first.length is not None:
+        return None
+    for before, after in zip(shapes, slots[1:]):
+        if before.position(after.key) != output:
+            return None
+    return Carry(output)
 
 
 def _run(
@@ -281,7 +274,7 @@ def _run(
     head = shapes[0]
     carried = [role.output for role in roles if isinstance(role, Carry)]
     read_after = [call for section in after for call in section.calls]
-    wanted = {key for call in read_after for key in call.inputs} | set(graph.outputs)
+    wanted = {*keys_read(read_after), *graph.outputs}
 
     # The position in ``made``, the axis, and whether only the last is wanted.
     requests: list[tuple[int, int | None, bool]] = []
@@ -299,27 +292,27 @@ def _run(
             results.append(keys)
 
     positions = sorted({*carried, *(position for position, _, _ in requests)})
-    at = {position: i for i, position in enumerate(positions)}
-    arguments = tuple(slot.key for slot in head.slots)
-    parameters = tuple(slot.parameter for slot in head.slots)
     # In a loop, numbers count what a section returns, not all that it makes.
-    loop_roles = tuple(
-        Carry(at[role.output]) if isinstance(role, Carry) else role for role in roles
-    )
-    loop_requests = tuple(
-        FinalOutput(at[p]) if is_last else StackedOutput(at[p], axis)
-        for p, axis, is_last in requests
-    )
+    at = {position: i for i, position in enumerate(positions)}
+    loop_roles: list[Role] = []
+    for role in roles:
+        loop_roles.append(Carry(at[role.output]) if isinstance(role, Carry) else role)
+    loop_requests: list[Request] = []
+    for position, axis, is_last in requests:
+        number = at[position]
+        loop_requests.append(FinalOutput(number) if is_last else StackedOutput(number, axis))
     returns = tuple(head.made[position] for position in positions)
     operations = [shape.operations for shape in shapes]
+    arguments = tuple(slot.key for slot in head.slots)
+    parameters = tuple(slot.parameter for slot in head.slots)
     return SectionLoop(
         sections=tuple(shape.section for shape in shapes),
         calls=head.calls,
         arguments=arguments,
         parameters=parameters,
-        roles=loop_roles,
+        roles=tuple(loop_roles),
         returns=returns,
-        requests=loop_requests,
+        requests=tuple(loop_requests),
         results=tuple(results),
         key=head.key,
         isomorphic=isomorphic_layers(operations),
@@ -335,16 +328,13 @@ def _concatenation_axis(
     if len(readers) != 1 or names.intersection(graph.outputs):
         return None
     (reader,) = readers
-    if (
-        not isinstance(reader.operation, (keras.layers.Concatenate, Concatenation))
-        or reader.operation.axis < 1
-    ):
+    if not isinstance(reader.operation, (keras.layers.Concatenate, Concatenation)):
+        return None
+    if reader.operation.axis < 1:
         return None
     firsts = tuple(known_as[0] for known_as in keys)
-    begin = reader.inputs.index(firsts[0]) if firsts[0] in reader.inputs else len(reader.inputs)
+    if sum(key in names for key in reader.inputs) != len(keys) or firsts[0] not in reader.inputs:
+        return None
+    begin = reader.inputs.index(firsts[0])
     in_order = reader.inputs[begin : begin + len(keys)] == firsts
-    return (
-        reader.operation.axis
-        if in_order and sum(key in names for key in reader.inputs) == len(keys)
-        else None
-    )
+    return reader.operation.axis if in_order else None

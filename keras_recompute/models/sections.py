@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from .call_graph import Call, Graph, Key, ancestors
+from .call_graph import Call, Graph, Key, ancestors, keys_made, keys_read
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +85,9 @@ def split_at_checkpoints(
         return tuple(sections)
     # Where there are checkpoints, what gathers is the last group.
     gathering = groups[-1][0] if not keeps_results and len(groups) > 1 else []
-    read = {key for call in graph.calls if call not in gathering for key in call.inputs}
-    escaping = {key for call in graph.calls for key in call.outputs} | set(graph.outputs)
-    return tuple(replace(section, escaping=frozenset(escaping - read)) for section in sections)
+    read = set(keys_read(call for call in graph.calls if call not in gathering))
+    escaping = frozenset({*keys_made(graph.calls), *graph.outputs} - read)
+    return tuple(replace(section, escaping=escaping) for section in sections)
 
 
 def _reads_any(call: Call, producers: Iterable[Call]) -> bool:
@@ -95,14 +95,11 @@ def _reads_any(call: Call, producers: Iterable[Call]) -> bool:
 
 
 def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call], bool]]:
-    read = {key for call in calls for key in call.inputs}
+    read = set(keys_read(calls))
     # A checkpoint on nothing but outputs of the stage has nothing behind it that would need
     # recomputing later.
-    checkpoints = [
-        call
-        for call in calls
-        if isinstance(call.operation, RecomputationCheckpoint) and read.intersection(call.outputs)
-    ]
+    marks = [call for call in calls if isinstance(call.operation, RecomputationCheckpoint)]
+    checkpoints = [call for call in marks if read.intersection(call.outputs)]
     remaining = list(calls)
     kept: set[Key] = set()
     for checkpoint in checkpoints:
@@ -118,25 +115,27 @@ def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call]
     if is_last or not checkpoints:
         yield remaining, not is_last
         return
-    inside = {key for call in calls for key in call.outputs}
-    gathering: set[Call] = set()
-    tainted = inside - kept - {key for call in remaining for key in call.outputs}
+    # Calls that read values of earlier groups, not kept by a checkpoint, are a group of their own.
+    last, gathering = [], []
+    tainted = set(keys_made(calls)).difference(kept, keys_made(remaining))
     for call in remaining:
         if tainted.intersection(call.inputs):
-            gathering.add(call)
+            gathering.append(call)
             tainted.update(call.outputs)
-    yield [call for call in remaining if call not in gathering], True
-    yield [call for call in remaining if call in gathering], True
+        else:
+            last.append(call)
+    yield last, True
+    yield gathering, True
 
 
 def _with_borders(groups: Iterable[tuple[list[Call], bool]], graph: Graph) -> Iterable[Section]:
     """Add to each group of calls what it reads from before and what is read after it."""
     groups = [(calls, recomputed) for calls, recomputed in groups if calls]
     for number, (calls, recomputed) in enumerate(groups):
-        made = {key for call in calls for key in call.outputs}
-        later = {
-            key for after, _ in groups[number + 1 :] for call in after for key in call.inputs
-        } | set(graph.outputs)
-        inputs = dict.fromkeys(key for call in calls for key in call.inputs if key not in made)
-        outputs = [key for call in calls for key in call.outputs if key in later]
+        made = keys_made(calls)
+        later = set(graph.outputs)
+        for after, _ in groups[number + 1 :]:
+            later.update(keys_read(after))
+        inputs = dict.fromkeys(key for key in keys_read(calls) if key not in made)
+        outputs = [key for key in made if key in later]
         yield Section(tuple(calls), tuple(inputs), tuple(outputs), recomputed)

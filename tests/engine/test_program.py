@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from keras_recompute.engine.higher_order import derivative
 from keras_recompute.engine.policies import save_everything, save_nothing
-from keras_recompute.engine.program import GraphProgram, operations_between
+from keras_recompute.engine.program import GraphProgram
+from keras_recompute.engine.program_slice import operations_between
 from keras_recompute.errors import InvalidProgramError
 
 from .engine_vs_plain import operation_count, parted
@@ -53,8 +54,12 @@ def test_a_port_left_out(program):
 
 
 def test_an_output_that_nothing_makes(program):
-    with pytest.raises(InvalidProgramError, match="no operation of the program makes its output 'Exp:0'"):
-        replace(program, operations=(), outputs=(program.graph.get_tensor_by_name("Exp:0"),)).check()
+    with pytest.raises(
+        InvalidProgramError, match="no operation of the program makes its output 'Exp:0'"
+    ):
+        replace(
+            program, operations=(), outputs=(program.graph.get_tensor_by_name("Exp:0"),)
+        ).check()
 
 
 def test_an_output_that_is_an_input_needs_no_operation(program):
@@ -86,9 +91,15 @@ def test_a_value_given_from_outside_replaces_its_operation(program):
     middle = program.graph.get_tensor_by_name("Sin:0")
     ports = ((middle,),)
     shorter = replace(
-        program, ports=ports, operations=operations_between(program.outputs, ports, program.handles), _definition=[]
+        program,
+        ports=ports,
+        operations=operations_between(program.outputs, ports, program.handles),
+        _definition=[],
     ).check()
-    assert [op.type for op in shorter.operations if op.type not in ("Const", "Identity")] == ["Exp", "Mul"]
+    assert [op.type for op in shorter.operations if op.type not in ("Const", "Identity")] == [
+        "Exp",
+        "Mul",
+    ]
 
     @tf.function
     def run(s):
@@ -99,7 +110,9 @@ def test_a_value_given_from_outside_replaces_its_operation(program):
 
 def test_a_program_brings_the_functions_that_it_calls_and_no_others():
     def function(x):
-        return tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, tf.sin(x)), (0, x))[1] + tf.cos(x)
+        return tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, tf.sin(x)), (0, x))[
+            1
+        ] + tf.cos(x)
 
     def brought(program):
         with tf.Graph().as_default() as graph:
@@ -109,15 +122,23 @@ def test_a_program_brings_the_functions_that_it_calls_and_no_others():
     part = parted(function, [tf.TensorSpec((3,))], save_nothing)
     forward, backward = brought(part.forward), brought(part.backward)
     assert len(forward) == 2  # the condition and the body
-    assert set() < backward < {f.signature.name for f in part.joint.trace.graph.as_graph_def().library.function}
+    assert (
+        set()
+        < backward
+        < {f.signature.name for f in part.joint.trace.graph.as_graph_def().library.function}
+    )
 
 
 def test_equal_constants_are_copied_once():
-    """A traced function makes sizes and axes anew for every operation; in the end they are half of all operations."""
+    """A traced function makes sizes and axes anew for every operation; in the end they are half of
+    all operations.
+    """
 
     def function(x):
         for _ in range(3):
-            x = tf.reshape(tf.sin(x * 2.0), [-1]) + tf.constant([1.0, 2.0])  # both 2.0, -1 and [1, 2] three times
+            x = tf.reshape(tf.sin(x * 2.0), [-1]) + tf.constant(
+                [1.0, 2.0]
+            )  # both 2.0, -1 and [1, 2] three times
         return x, tf.constant([1.0, 2.0])
 
     part = parted(function, [tf.TensorSpec((2,))])
@@ -135,19 +156,29 @@ def test_equal_constants_are_copied_once():
 
 
 def test_an_input_that_tensorflow_has_rewritten_is_found_among_equal_constants():
-    """It is then written with the number of the output, as the inputs of a loop are when it is differentiated."""
+    """It is then written with the number of the output, as the inputs of a loop are when it is
+    differentiated.
+    """
     part = parted(lambda x: tf.sin(x * 2.0) + tf.cos(x * 2.0), [tf.TensorSpec((2,))])
     for op in part.forward.operations:
         if op.type == "Mul":
             op._update_input(1, op.inputs[1])
-    assert any(name.endswith(":0") for op in part.forward.operations for name in op.node_def.input), "nothing was rewritten"
+    assert any(
+        name.endswith(":0") for op in part.forward.operations for name in op.node_def.input
+    ), "nothing was rewritten"
     x = tf.constant([0.3, 0.7])
-    np.testing.assert_allclose(tf.function(part.forward.write)([x])[0], np.sin(2 * x) + np.cos(2 * x), rtol=1e-6)
+    np.testing.assert_allclose(
+        tf.function(part.forward.write)([x])[0], np.sin(2 * x) + np.cos(2 * x), rtol=1e-6
+    )
 
 
 def test_constants_that_differ_in_type_or_shape_are_not_equal():
     def function(x):
-        return tf.cast(x, tf.float64) * tf.constant(1, tf.float64) + tf.cast(x * 1.0, tf.float64) + tf.constant([1], tf.float64)
+        return (
+            tf.cast(x, tf.float64) * tf.constant(1, tf.float64)
+            + tf.cast(x * 1.0, tf.float64)
+            + tf.constant([1], tf.float64)
+        )
 
     part = parted(function, [tf.TensorSpec((2,))])
     x = tf.constant([0.3, 0.7])
@@ -173,7 +204,9 @@ def test_a_program_is_written_as_often_as_wanted(program):
     concrete = run.get_concrete_function(tf.TensorSpec((3,)))
     assert operation_count(concrete, "Sin") == 2
     x = np.array([0.1, 0.2, 0.3], "float32")
-    np.testing.assert_allclose(concrete(tf.constant(x)), 2 * np.exp(np.sin(x)) + 2 * np.exp(np.sin(2 * x)), rtol=1e-6)
+    np.testing.assert_allclose(
+        concrete(tf.constant(x)), 2 * np.exp(np.sin(x)) + 2 * np.exp(np.sin(2 * x)), rtol=1e-6
+    )
 
 
 def test_colocation_and_control_edges_to_what_stays_behind_are_dropped():
@@ -217,13 +250,23 @@ def test_control_edges_inside_the_program_are_kept():
 
 
 def test_a_branch_that_was_differentiated_is_copied_with_shapes_that_hold_for_each_side():
-    """TensorFlow notes those of the first side: here the gradient of four gathered elements, beside that of three added."""
+    """TensorFlow notes those of the first side: here the gradient of four gathered elements, beside
+    that of three added.
+    """
 
     def function(v, n):
-        return tf.switch_case(n, [lambda: tf.reduce_sum(tf.gather(v, [0, 2, 1, 1]) ** 2), lambda: tf.reduce_sum(v**2)])
+        return tf.switch_case(
+            n, [lambda: tf.reduce_sum(tf.gather(v, [0, 2, 1, 1]) ** 2), lambda: tf.reduce_sum(v**2)]
+        )
 
-    backward = derivative(parted(function, [tf.TensorSpec((3,)), tf.TensorSpec((), tf.int32)])).backward
+    backward = derivative(
+        parted(function, [tf.TensorSpec((3,)), tf.TensorSpec((), tf.int32)])
+    ).backward
     with tf.Graph().as_default() as graph:
         backward.write([tf.compat.v1.placeholder(t.dtype, t.shape) for t, *_ in backward.ports])
-    first = next(op for op in graph.get_operations() if op.name.endswith("gradients/switch_case/indexed_case_grad/gradient"))
+    first = next(
+        op
+        for op in graph.get_operations()
+        if op.name.endswith("gradients/switch_case/indexed_case_grad/gradient")
+    )
     assert [t.shape.as_list() for t in first.outputs[:2]] == [[None], [None]]  # values and indices

@@ -1,9 +1,9 @@
 """Completion: a scalar that XLA has only once whole arrays are computed.
 
 A section waits by such a scalar for the updates of weights behind it (see ``update_order``). An
-element that is sliced from an updated weight is not enough. XLA would compute that one element
-from elements of the gradient, and update the weight later. So the elements are sliced inside a
-branch that is given the whole arrays; on a GPU they are sliced behind an optimisation barrier.
+element that is sliced from an updated weight is not enough: XLA would compute that one element from
+elements of the gradient, and update the weight later. So the elements are sliced inside a branch
+that is given the whole arrays. On a GPU they are sliced behind an optimization barrier.
 
 What it gains: benchmarks/notes/updates.md.
 """

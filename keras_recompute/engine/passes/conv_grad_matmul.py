@@ -1,18 +1,19 @@
-"""Gradients of convolutions as products of matrices, where TensorFlow's own kernels for them are slow.
+"""Gradients of convolutions as matrix products, where TensorFlow's own kernels are slow.
 
-For TensorFlow without XLA, on a CPU. Where it does not use oneDNN, as on processors without instructions for neural networks,
-it makes the gradient of an image by a product for each image of the batch, of as many rows as that has results: with four
-of them, at the end of a network, it reads the kernel once for each image, and does a fiftieth of what a product of
-matrices does. Here
+For TensorFlow without XLA, on a CPU. Without oneDNN, as on processors without instructions for
+neural networks, it makes the gradient of an image by one product per image of the batch, with as
+many rows as that has results. With four rows, at the end of a network, it reads the kernel once for
+each image, and is fifty times slower than a product of matrices. Here
 
 * a kernel that covers one place gives products over the whole batch;
-* on a small image there is one product for each place of the kernel, of the results that it is read for, which are added up;
-* on a larger one, without strides, the gradient of the image is a convolution with the kernel turned round, which has a fast
-  kernel; what it takes beside the image is that kernel, twice;
-* on a small image the gradient of the kernel is one product of all that the kernel reads.
+* on a small image each place of the kernel gives one product with the results that it is read for,
+  and these are added;
+* on a larger image without strides, the image gradient is a convolution with the flipped kernel,
+  for which there is a fast kernel. It needs memory for two more copies of the kernel;
+* on a small image the kernel gradient is one product of all that the kernel reads.
 
-The others stay, and with them what works in other types than float32 and float64, or in groups. Numbers are the same but for
-the order in which they are added up.
+Other gradients stay, also those of grouped convolutions and of types other than float32 and
+float64. Numbers are the same except for the order in which they are added.
 
 What it gains: benchmarks/notes/convolutions.md.
 """
@@ -34,19 +35,33 @@ _OF_IMAGE, _OF_KERNEL = "Conv2DBackpropInput", "Conv2DBackpropFilter"
 
 
 def conv_grad_as_matmul(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
-    """Return the function of its inputs by which to replace ``operation``; None where it stays as it is."""
+    """Return the function of its inputs that replaces ``operation``; None where it stays."""
     if operation.type not in (_OF_IMAGE, _OF_KERNEL) or is_channels_first(operation):
         return None
     window = window_of(operation)
-    if window is None or window.groups > 1 or operation.outputs[0].dtype not in (tf.float32, tf.float64):
+    if (
+        window is None
+        or window.groups > 1
+        or operation.outputs[0].dtype not in (tf.float32, tf.float64)
+    ):
         return None
-    image, dy = (operation.outputs if operation.type == _OF_IMAGE else operation.inputs)[0], operation.inputs[2]
-    taken = math.prod(window.kernel) * image.shape[-1] * (dy.shape[0] or ASSUMED_BATCH)  # for each place
+    image, dy = (
+        (operation.outputs if operation.type == _OF_IMAGE else operation.inputs)[0],
+        operation.inputs[2],
+    )
+    taken = (
+        math.prod(window.kernel) * image.shape[-1] * (dy.shape[0] or ASSUMED_BATCH)
+    )  # for each place
     make: Callable[..., tf.Tensor] | None = None
     if operation.type == _OF_KERNEL:
-        is_small = math.prod(window.result) <= GATHERED_PLACES and taken * math.prod(window.result) <= SPREAD_ELEMENTS
+        is_small = (
+            math.prod(window.result) <= GATHERED_PLACES
+            and taken * math.prod(window.result) <= SPREAD_ELEMENTS
+        )
         make = _pointwise_kernel if window.is_pointwise else _kernel_at_once if is_small else None
-    elif window.is_pointwise or (math.prod(window.image) <= FEW_PLACES and taken * math.prod(window.image) <= SPREAD_ELEMENTS):
+    elif window.is_pointwise or (
+        math.prod(window.image) <= FEW_PLACES and taken * math.prod(window.image) <= SPREAD_ELEMENTS
+    ):
         make = _image_place_by_place
     elif set(window.strides) == {1} and min(map(min, window.around_results)) >= 0:
         make = _image_by_convolution
@@ -61,7 +76,7 @@ def _pointwise_kernel(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Ten
 
 
 def _kernel_at_once(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    """Multiply what the kernel reads for each result, side by side, by the gradients of the results."""
+    """Multiply what the kernel reads for each result, side by side, by the output gradients."""
     inputs, outputs = image.shape[-1], dy.shape[-1]
     image = _padded(image, *((before, max(0, after)) for before, after in window.around_image))
     read = tf.concat([_read_at(window, place, image) for place in _places(window)], constant(-1))
@@ -69,15 +84,19 @@ def _kernel_at_once(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tenso
     return _shaped(found, *window.kernel, inputs, outputs)
 
 
-def _image_by_convolution(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    """Slide the kernel backwards over the gradients of the results."""
+def _image_by_convolution(
+    window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor
+) -> tf.Tensor:
+    """Slide the kernel backwards over the output gradients."""
     turned = tf.reverse(tf.transpose(kernel, constant((0, 1, 3, 2))), constant((0, 1)))
     padding = [(0, 0), *window.around_results, (0, 0)]
     return tf.nn.conv2d(dy, turned, 1, padding, dilations=window.dilations)
 
 
-def _image_place_by_place(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    """Multiply, for each place of the kernel, the gradients of the results by what stands there, and add that up."""
+def _image_place_by_place(
+    window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor
+) -> tf.Tensor:
+    """Multiply the output gradients by each place of the kernel, and add the products."""
     inputs, outputs = kernel.shape[-2:]
     at_places = tf.unstack(_shaped(kernel, math.prod(window.kernel), inputs, outputs))
     terms = []
@@ -104,44 +123,65 @@ def _places(window: Window) -> Iterator[tuple[int, ...]]:
 
 
 def _steps(window: Window, dimension: int, offset: int) -> tuple[int, int]:
-    """Return the first and the last result for which what stands at ``offset`` of the kernel is on the image."""
-    stride, behind = window.strides[dimension], window.before[dimension] - offset * window.dilations[dimension]
+    """Return the first and last result for which ``offset`` of the kernel is on the image."""
+    stride, behind = (
+        window.strides[dimension],
+        window.before[dimension] - offset * window.dilations[dimension],
+    )
     last = (window.image[dimension] - 1 + behind) // stride
     return max(0, -(-behind // stride)), min(window.result[dimension] - 1, last)
 
 
 def _read_at(window: Window, place: Sequence[int], image: tf.Tensor) -> tf.Tensor:
-    """Return what stands on ``image``, with its padding, where the kernel has ``place``, for each result."""
+    """Return, for each result, what is on the padded ``image`` at ``place`` of the kernel."""
     starts = [offset * dilation for offset, dilation in zip(place, window.dilations)]
     tiled, features = [m * s for m, s in zip(window.result, window.strides)], image.shape[-1]
     if set(window.strides) == {1}:
         return _part(image, starts, window.result)
     if not any(starts) and tiled == list(image.shape[1:-1]):
-        # The first of each tile, by slices that reach over many elements: TensorFlow takes a strided one element by element.
+        # The first of each tile, by slices that reach over many elements: TensorFlow takes a
+        # strided one element by element.
         *others, (m, s) = zip(window.result, window.strides)
         tiles = _shaped(image, -1, *itertools.chain(*others), m, s * features)
         sizes = [*(d for n, _ in others for d in (n, 1)), m]
-        return _shaped(_part(tiles, [0] * len(sizes), sizes, features), -1, *window.result, features)
+        return _shaped(
+            _part(tiles, [0] * len(sizes), sizes, features), -1, *window.result, features
+        )
     ends = [start + spread for start, spread in zip(starts, window.spreads)]
-    positions = [constant((0, *starts, 0)), constant((0, *ends, 0)), constant((1, *window.strides, 1))]
+    positions = [
+        constant((0, *starts, 0)),
+        constant((0, *ends, 0)),
+        constant((1, *window.strides, 1)),
+    ]
     whole = 1 | 1 << len(starts) + 1  # of batch and features
     return tf.strided_slice(image, *positions, begin_mask=whole, end_mask=whole)
 
 
-def _spread(window: Window, place: Sequence[int], steps: Sequence[tuple[int, int]], values: tf.Tensor) -> tf.Tensor:
-    """Return the image on which ``values`` stand where the kernel has ``place``, for the results from a first to a last one."""
+def _spread(
+    window: Window, place: Sequence[int], steps: Sequence[tuple[int, int]], values: tf.Tensor
+) -> tf.Tensor:
+    """Return the image with ``values`` where the kernel has ``place``.
+
+    ``steps`` are the first and last result in each dimension.
+    """
     sizes, strides, features = values.shape[1:-1], window.strides, values.shape[-1]
     if set(strides) != {1}:
         tiles = _shaped(values, -1, *(d for m in sizes for d in (m, 1)), features)
         tiles = _padded(tiles, *(pair for s in strides for pair in ((0, 0), (0, s - 1))))
         values = _shaped(tiles, -1, *(m * s for m, s in zip(sizes, strides)), features)
-    before = [f * s + k * d - p for (f, _), s, k, d, p in zip(steps, strides, place, window.dilations, window.before)]
+    before = [
+        f * s + k * d - p
+        for (f, _), s, k, d, p in zip(steps, strides, place, window.dilations, window.before)
+    ]
     after = [n - b - m * s for n, b, m, s in zip(window.image, before, sizes, strides)]
-    values = _part(values, [0] * len(sizes), [m * s + min(0, a) for m, s, a in zip(sizes, strides, after)])
+    values = _part(
+        values, [0] * len(sizes), [m * s + min(0, a) for m, s, a in zip(sizes, strides, after)]
+    )
     return _padded(values, *((b, max(0, a)) for b, a in zip(before, after)))
 
 
-# What follows takes its positions and sizes from constants that all of a graph share: they were half of its operations.
+# What follows takes its positions and sizes from constants that all of a graph share: they were
+# half of its operations.
 
 
 def _shaped(tensor: tf.Tensor, *shape: int) -> tf.Tensor:
@@ -153,8 +193,13 @@ def _padded(tensor: tf.Tensor, *around: tuple[int, int]) -> tf.Tensor:
     return tf.pad(tensor, constant(((0, 0), *around, (0, 0)))) if any(map(any, around)) else tensor
 
 
-def _part(tensor: tf.Tensor, starts: Sequence[int], sizes: Sequence[int], features: int | None = None) -> tf.Tensor:
-    """Return ``sizes`` of ``tensor`` from ``starts`` along the dimensions of space, and its first ``features``, or all."""
+def _part(
+    tensor: tf.Tensor, starts: Sequence[int], sizes: Sequence[int], features: int | None = None
+) -> tf.Tensor:
+    """Return ``sizes`` of ``tensor`` from ``starts`` along space, and its first ``features``.
+
+    All features if that is None.
+    """
     features = features or tensor.shape[-1]
     if not any(starts) and [*sizes, features] == list(tensor.shape[1:]):
         return tensor

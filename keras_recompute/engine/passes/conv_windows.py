@@ -1,4 +1,4 @@
-"""How a kernel moves over an image, read from a convolution or from one of its two gradients."""
+"""The window of a convolution: how its kernel moves over the image, for gradients too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 OF_IMAGES = ("Conv2DBackpropInput", "Conv3DBackpropInputV2")
-OF_KERNELS = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
+OF_KERNELS = (
+    "Conv2DBackpropFilter",
+    "Conv3DBackpropFilterV2",
+    "DepthwiseConv2dNativeBackpropFilter",
+)
 DEPTHWISE = "DepthwiseConv2dNative"
 
 
@@ -40,30 +44,38 @@ class Window:
 
     @property
     def around_results(self) -> list[tuple[int, int]]:
-        """The padding around the gradients of the results with which the kernel slides backwards over them."""
+        """The padding around output gradients with which the kernel slides backwards."""
         low = [extent - 1 - p for extent, p in zip(self.extents, self.before)]
-        high = [n - m - p + e - 1 for n, m, p, e in zip(self.image, self.spreads, low, self.extents)]
+        high = [
+            n - m - p + e - 1 for n, m, p, e in zip(self.image, self.spreads, low, self.extents)
+        ]
         return list(zip(low, high))
 
     @property
     def around_image(self) -> list[tuple[int, int]]:
-        """The padding around the image with which the kernel slides over it; below zero behind what it does not read."""
+        """The padding around the image with which the kernel slides over it.
+
+        It is below zero behind what the kernel does not read.
+        """
         sizes = zip(self.image, self.spreads, self.extents, self.before)
         return [(p, e - 1 + m - n - p) for n, m, e, p in sizes]
 
 
 def is_channels_first(operation: tf.Operation) -> bool:
-    """Return whether the channels of its images stand in front of space."""
+    """Return whether the channels of the operation's images come before space."""
     return operation.get_attr("data_format").startswith(b"NC")
 
 
 def kernel_shape(operation: tf.Operation) -> tf.TensorShape:
-    """Return the shape of the kernel, which is (space, in, out), of a convolution or of one of its gradients."""
+    """Return the shape (space, in, out) of the kernel of a convolution or of its gradient."""
     return (operation.outputs[0] if operation.type in OF_KERNELS else operation.inputs[1]).shape
 
 
 def window_of(operation: tf.Operation) -> Window | None:
-    """Return how the kernel moves, of a convolution or of one whose gradient ``operation`` is; None where sizes are unknown."""
+    """Return the window of a convolution, or of the one whose gradient ``operation`` is.
+
+    None where sizes are unknown.
+    """
     is_image, is_kernel = operation.type in OF_IMAGES, operation.type in OF_KERNELS
     image = (operation.outputs if is_image else operation.inputs)[0].shape
     kernel = kernel_shape(operation)
@@ -76,14 +88,21 @@ def window_of(operation: tf.Operation) -> Window | None:
     channels_first = is_channels_first(operation)
     space = slice(2, rank + 2) if channels_first else slice(1, rank + 1)
     features = image[1] if channels_first else image[-1]
-    strides, dilations = (tuple(operation.get_attr(name)[space]) for name in ("strides", "dilations"))
+    strides, dilations = (
+        tuple(operation.get_attr(name)[space]) for name in ("strides", "dilations")
+    )
     sizes = tuple(image[space]), tuple(kernel[:rank]), tuple(result[space])
     extents = [(k - 1) * d + 1 for k, d in zip(sizes[1], dilations)]
-    before = tuple(max(0, (m - 1) * s + extent - n) // 2 for n, m, s, extent in zip(sizes[0], sizes[2], strides, extents))
+    before = tuple(
+        max(0, (m - 1) * s + extent - n) // 2
+        for n, m, s, extent in zip(sizes[0], sizes[2], strides, extents)
+    )
     padding = operation.get_attr("padding")
     if padding == b"VALID":
         before = (0,) * rank
     elif padding == b"EXPLICIT":
-        before = tuple(operation.get_attr("explicit_paddings")[2 * space.start : 2 * space.stop : 2])
+        before = tuple(
+            operation.get_attr("explicit_paddings")[2 * space.start : 2 * space.stop : 2]
+        )
     groups = features // kernel[rank] if not operation.type.startswith(DEPTHWISE) else features
     return Window(*sizes, strides, dilations, before, groups)

@@ -1,16 +1,17 @@
-"""Convolutions in the form in which XLA:CPU is fast in a branch or a loop, where sections stand.
+"""Convolutions in the form in which XLA:CPU is fast inside branches and loops.
 
-For XLA:CPU. It has a fast kernel for convolutions whose image is (batch, space, features) and whose kernel is (space, in, out),
-and brings others into that form in the entry computation only. The gradients that TensorFlow writes are others: in a branch
-each becomes plain loops, 40 to 280 times slower. So they are written in the fast form here, with the same numbers to the bit.
+For XLA:CPU. It has a fast kernel for convolutions whose image is (batch, space, features) and whose
+kernel is (space, in, out). It brings others into that form in the entry computation only.
+TensorFlow writes gradients in other forms. In a branch, where sections are, each becomes plain
+loops, 40 to 280 times slower. So this pass writes them in the fast form, with the same numbers to
+the bit. Where a kernel covers one place of the image, both gradients are products of matrices,
+which need no image transposed.
 
-Where a kernel covers one place of the image, both gradients are products of matrices, which need no image turned around.
+A depthwise convolution, also one of as many groups as features, is the opposite case. It takes so
+few products per element that plain loops are 10 to 50 times faster than the kernel, which is made
+for many. It is written in another form, which the kernel does not take.
 
-A depthwise convolution, also one of as many groups as features, is the other way round. It takes so few products for an element
-that plain loops are 10 to 50 times faster than the kernel, which is made for many. Written in another form, the kernel is not
-taken.
-
-Other compilers keep what they have. What it gains: benchmarks/notes/convolutions.md.
+Other compilers keep their own forms. What it gains: benchmarks/notes/convolutions.md.
 """
 
 from __future__ import annotations
@@ -23,20 +24,32 @@ import tensorflow as tf
 
 from ...seams.tensorflow.protos import ConvolutionDimensionNumbers
 from ...seams.tensorflow.xla import xla_conv_v2, xla_pad
-from .conv_windows import DEPTHWISE, OF_IMAGES, OF_KERNELS, Window, is_channels_first, kernel_shape, window_of
+from .conv_windows import (
+    DEPTHWISE,
+    OF_IMAGES,
+    OF_KERNELS,
+    Window,
+    is_channels_first,
+    kernel_shape,
+    window_of,
+)
 from .fence import materialize, opaque_copies
 
 _FORWARD = ("Conv2D", "Conv3D")
 
 
 def rewrite_convolution(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
-    """Return the function of its inputs by which to replace ``operation``; None where it stays as it is."""
+    """Return the function of its inputs that replaces ``operation``; None where it stays."""
     if operation.type not in _MAKE:
         return None
     window = window_of(operation)
     if window is None:
         return None
-    kernel, rank, channels_first = kernel_shape(operation), len(window.image), is_channels_first(operation)
+    kernel, rank, channels_first = (
+        kernel_shape(operation),
+        len(window.image),
+        is_channels_first(operation),
+    )
     is_depthwise = window.groups > 1 and kernel[rank] == 1 and operation.type in _AS_DEPTHWISE
     if operation.type in _FORWARD and not channels_first and not is_depthwise:
         return None  # it has the fast form
@@ -44,35 +57,53 @@ def rewrite_convolution(operation: tf.Operation) -> Callable[..., tf.Tensor] | N
     return functools.partial(_channels_last, make, operation.type, rank) if channels_first else make
 
 
-def _channels_last(make: Callable[..., tf.Tensor], kind: str, rank: int, *inputs: tf.Tensor) -> tf.Tensor:
-    """Run ``make`` on images whose channels stand in front of space."""
+def _channels_last(
+    make: Callable[..., tf.Tensor], kind: str, rank: int, *inputs: tf.Tensor
+) -> tf.Tensor:
+    """Run ``make`` on images whose channels come before space."""
     to_last, to_first = [0, *range(2, rank + 2), 1], [0, rank + 1, *range(1, rank + 1)]
-    is_image = (kind not in OF_IMAGES, False, True)  # an operation's inputs are image, kernel, gradient, or sizes of these
+    is_image = (
+        kind not in OF_IMAGES,
+        False,
+        True,
+    )  # an operation's inputs are image, kernel, gradient, or sizes of these
     made = make(*(tf.transpose(t, to_last) if there else t for t, there in zip(inputs, is_image)))
     return made if kind in OF_KERNELS else tf.transpose(made, to_first)
 
 
 def _forward(window: Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     image, padding = _as_far_as_it_is_read(window, image)
-    return _convolution(image, kernel, window.strides, padding, (1,) * len(window.image), window.dilations, window.groups)
+    return _convolution(
+        image,
+        kernel,
+        window.strides,
+        padding,
+        (1,) * len(window.image),
+        window.dilations,
+        window.groups,
+    )
 
 
 def _image_gradient(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    """Slide the kernel backwards over the gradients of the results, which lie ``strides`` apart."""
+    """Slide the kernel backwards over the output gradients, which are ``strides`` apart."""
     if window.is_pointwise:
         return _pointwise_image_gradient(window, kernel, dy)
     rank, groups = len(window.image), window.groups
     inputs, outputs = kernel.shape[rank], kernel.shape[rank + 1] // groups
     # A flipped kernel follows from the weights alone. XLA would flip all at the program's start.
     (kernel,) = opaque_copies([kernel], after=[dy])
-    kernel = tf.reshape(tf.reverse(kernel, list(range(rank))), [*window.kernel, inputs, groups, outputs])
+    kernel = tf.reshape(
+        tf.reverse(kernel, list(range(rank))), [*window.kernel, inputs, groups, outputs]
+    )
     kernel = tf.transpose(kernel, [*range(rank), rank + 2, rank + 1, rank])
     kernel = tf.reshape(kernel, [*window.kernel, outputs, groups * inputs])
-    return _convolution(dy, kernel, (1,) * rank, window.around_results, window.strides, window.dilations, groups)
+    return _convolution(
+        dy, kernel, (1,) * rank, window.around_results, window.strides, window.dilations, groups
+    )
 
 
 def _kernel_gradient(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    """Slide the gradients of the results, ``strides`` apart, over the image; the batch is what is summed over."""
+    """Slide the output gradients, ``strides`` apart, over the image; sum over the batch."""
     if window.is_pointwise:
         return _pointwise_kernel_gradient(window, image, dy)
     rank, groups = len(window.image), window.groups
@@ -81,17 +112,23 @@ def _kernel_gradient(window: Window, image: tf.Tensor, _: tf.Tensor, dy: tf.Tens
     image, padding = _as_far_as_it_is_read(window, image)
     sizes, space = image.shape[1 : rank + 1], range(1, rank + 1)
     features = image.shape[-1] // groups
-    image = tf.transpose(tf.reshape(image, [-1, *sizes, groups, features]), [rank + 2, *space, rank + 1, 0])
+    image = tf.transpose(
+        tf.reshape(image, [-1, *sizes, groups, features]), [rank + 2, *space, rank + 1, 0]
+    )
     image = tf.reshape(image, [features, *sizes, -1])
     gradient = tf.transpose(dy, [*space, 0, rank + 1])
-    found = _convolution(image, gradient, window.dilations, padding, (1,) * rank, window.strides, groups)
+    found = _convolution(
+        image, gradient, window.dilations, padding, (1,) * rank, window.strides, groups
+    )
     # Transposed now: XLA would do that at the end of the program, and hold both arrays until then.
     return materialize(found, permutation=(*space, 0, rank + 1))
 
 
 def _pointwise_image_gradient(window: Window, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
     inputs, outputs = kernel.shape[-2:]
-    found = tf.matmul(tf.reshape(dy, [-1, outputs]), tf.reshape(kernel, [inputs, outputs]), transpose_b=True)
+    found = tf.matmul(
+        tf.reshape(dy, [-1, outputs]), tf.reshape(kernel, [inputs, outputs]), transpose_b=True
+    )
     found = tf.reshape(found, [-1, *window.result, inputs])
     if window.image == window.result:
         return found
@@ -108,7 +145,9 @@ def _pointwise_kernel_gradient(window: Window, image: tf.Tensor, dy: tf.Tensor) 
     if window.image != window.result:
         read = (slice(0, spread, stride) for spread, stride in zip(window.spreads, window.strides))
         image = image[(slice(None), *read)]
-    found = tf.matmul(tf.reshape(image, [-1, inputs]), tf.reshape(dy, [-1, outputs]), transpose_a=True)
+    found = tf.matmul(
+        tf.reshape(image, [-1, inputs]), tf.reshape(dy, [-1, outputs]), transpose_a=True
+    )
     return tf.reshape(found, [*window.kernel, inputs, outputs])
 
 
@@ -116,26 +155,48 @@ def _depthwise(window: Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor
     image, padding = _as_far_as_it_is_read(window, image)
     kernel = tf.reshape(kernel, [1, *window.kernel, -1])
     ones = (1,) * len(window.image)
-    return _convolution(image, kernel, window.strides, padding, ones, window.dilations, window.groups, kernel_first=True)
+    return _convolution(
+        image,
+        kernel,
+        window.strides,
+        padding,
+        ones,
+        window.dilations,
+        window.groups,
+        kernel_first=True,
+    )
 
 
-def _depthwise_image_gradient(window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def _depthwise_image_gradient(
+    window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor
+) -> tf.Tensor:
     rank = len(window.image)
     if kernel.shape[-1] != window.groups:  # several results of each feature
         return _image_gradient(window, _, kernel, dy)
     kernel = tf.reshape(tf.reverse(kernel, list(range(rank))), [1, *window.kernel, -1])
     return _convolution(
-        dy, kernel, (1,) * rank, window.around_results, window.strides, window.dilations, window.groups, kernel_first=True
+        dy,
+        kernel,
+        (1,) * rank,
+        window.around_results,
+        window.strides,
+        window.dilations,
+        window.groups,
+        kernel_first=True,
     )
 
 
-def _depthwise_kernel_gradient(window: Window, image: tf.Tensor, sizes: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+def _depthwise_kernel_gradient(
+    window: Window, image: tf.Tensor, sizes: tf.Tensor, dy: tf.Tensor
+) -> tf.Tensor:
     rank = len(window.image)
     image, padding = _as_far_as_it_is_read(window, image)
     shape, space = image.shape[1 : rank + 1], range(1, rank + 1)
     image = tf.reshape(tf.transpose(image, [*space, rank + 1, 0]), [1, *shape, -1])
     ones = (1,) * rank
-    found = _convolution(image, dy, window.dilations, padding, ones, window.strides, window.groups, kernel_first=True)
+    found = _convolution(
+        image, dy, window.dilations, padding, ones, window.strides, window.groups, kernel_first=True
+    )
     return tf.reshape(found, sizes)
 
 
@@ -156,13 +217,17 @@ _AS_DEPTHWISE: dict[str, Callable[..., tf.Tensor]] = {
 }
 
 
-def _as_far_as_it_is_read(window: Window, image: tf.Tensor) -> tuple[tf.Tensor, list[tuple[int, int]]]:
-    """Return ``image`` and the padding around it with which a kernel, or the results for its gradient, slides over it."""
+def _as_far_as_it_is_read(
+    window: Window, image: tf.Tensor
+) -> tuple[tf.Tensor, list[tuple[int, int]]]:
+    """Return ``image`` as far as the kernel reads it, and the padding around it."""
     return _cropped(image, window.around_image)
 
 
-def _cropped(image: tf.Tensor, padding: Sequence[tuple[int, int]]) -> tuple[tf.Tensor, list[tuple[int, int]]]:
-    """Return ``image`` without what a negative padding cuts off behind, and the padding that is left."""
+def _cropped(
+    image: tf.Tensor, padding: Sequence[tuple[int, int]]
+) -> tuple[tf.Tensor, list[tuple[int, int]]]:
+    """Return ``image`` without what a negative padding cuts off, and the padding that is left."""
     if any(after < 0 for _, after in padding):
         ends = [n + min(0, after) for n, (_, after) in zip(image.shape[1:], padding)]
         image = image[(slice(None), *(slice(0, end) for end in ends))]
@@ -180,7 +245,10 @@ def _convolution(
     *,
     kernel_first: bool = False,
 ) -> tf.Tensor:
-    """Convolve ``image`` (batch, space, features) with ``kernel`` (space, in, out), or (in, space, out)."""
+    """Convolve ``image`` (batch, space, features) with ``kernel``.
+
+    The kernel is (space, in, out), or (in, space, out) with ``kernel_first``.
+    """
     made = xla_conv_v2(
         image,
         kernel,
@@ -197,7 +265,9 @@ def _convolution(
     space = kernel.shape[1:-1] if kernel_first else kernel.shape[:-2]
     sizes = [
         (before + (n - 1) * d + 1 + after - ((k - 1) * e + 1)) // s + 1
-        for n, k, s, (before, after), d, e in zip(image.shape[1:], space, strides, padding, image_dilations, kernel_dilations)
+        for n, k, s, (before, after), d, e in zip(
+            image.shape[1:], space, strides, padding, image_dilations, kernel_dilations
+        )
     ]
     made.set_shape([image.shape[0], *sizes, kernel.shape[-1]])
     return made
@@ -205,7 +275,9 @@ def _convolution(
 
 @functools.cache
 def _dimensions(rank: int, kernel_first: bool) -> bytes:
-    numbers: Any = ConvolutionDimensionNumbers(input_feature_dimension=rank + 1, output_feature_dimension=rank + 1)
+    numbers: Any = ConvolutionDimensionNumbers(
+        input_feature_dimension=rank + 1, output_feature_dimension=rank + 1
+    )
     numbers.input_spatial_dimensions.extend(range(1, rank + 1))
     numbers.output_spatial_dimensions.extend(range(1, rank + 1))
     numbers.kernel_input_feature_dimension = 0 if kernel_first else rank

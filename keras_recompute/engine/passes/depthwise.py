@@ -1,9 +1,10 @@
-"""Convolutions of as many groups as features by TensorFlow's kernels for depthwise ones.
+"""Convolutions of as many groups as features, by TensorFlow's depthwise kernels.
 
-For TensorFlow without XLA, on a CPU. It has no kernels for gradients of convolutions in groups there, so Keras writes these
-into functions of their own that XLA compiles. Where a feature has a group of its own, these and their gradients are what
-XLA:CPU is slow with (see ``convolutions``): 14 to 150 times as slow as a depthwise convolution, which is the same. Such
-functions are written out as that, with the kernel in another shape. One of larger groups is called as ever.
+For TensorFlow without XLA, on a CPU. There it has no kernels for gradients of grouped convolutions,
+so Keras writes these into functions of their own that XLA compiles. If each feature has its own
+group, XLA:CPU is slow with them (see ``convolutions``): 14 to 150 times as slow as the equal
+depthwise convolution. Such functions are replaced by that, with the kernel in another shape.
+Convolutions with larger groups stay.
 
 What it gains: benchmarks/notes/convolutions.md.
 """
@@ -21,20 +22,39 @@ from ...seams.tensorflow.functions import inline_jit_calls
 from .conv_windows import DEPTHWISE, is_channels_first, kernel_shape, window_of
 
 # What stands beside the convolution in such a function. Others may be there to be compiled.
-_BESIDE = frozenset(("Cast", "Const", "ExpandDims", "Identity", "NoOp", "Placeholder", "ReadVariableOp", "Reshape", "Squeeze"))
+_BESIDE = frozenset(
+    (
+        "Cast",
+        "Const",
+        "ExpandDims",
+        "Identity",
+        "NoOp",
+        "Placeholder",
+        "ReadVariableOp",
+        "Reshape",
+        "Squeeze",
+    )
+)
 
 
 def rewrite_as_depthwise() -> AbstractContextManager[None]:
-    """Return the context in which a function is traced with depthwise convolutions in the place of such functions."""
+    """Return the context in which a function is traced with depthwise convolutions instead."""
     return inline_jit_calls(_rewritten)
 
 
 def _rewritten(graph: Any) -> dict[str, Callable[[Any], list[Any]]] | None:
-    """Return what writes each convolution of ``graph``; None if it has none, or anything that is to be compiled."""
-    operations = [operation for operation in graph.get_operations() if operation.type not in _BESIDE]
+    """Return what writes each convolution of ``graph``.
+
+    None if it has no convolution, or another operation that is to be compiled.
+    """
+    operations = [
+        operation for operation in graph.get_operations() if operation.type not in _BESIDE
+    ]
     if not operations or not all(map(_is_depthwise, operations)):
         return None
-    return {operation.name: functools.partial(_nodes, _kernel(operation)) for operation in operations}
+    return {
+        operation.name: functools.partial(_nodes, _kernel(operation)) for operation in operations
+    }
 
 
 def _is_depthwise(operation: tf.Operation) -> bool:
@@ -48,7 +68,7 @@ def _is_depthwise(operation: tf.Operation) -> bool:
 
 
 def _kernel(operation: tf.Operation) -> list[int]:
-    """Return the shape of the kernel of the depthwise convolution: from a row of results to one for each group."""
+    """Return the shape of the kernel of the equal depthwise convolution."""
     *space, _, results = kernel_shape(operation)
     groups = operation.inputs[0].shape[-1]
     return [*space, groups, results // groups]
@@ -59,10 +79,14 @@ def _nodes(kernel: list[int], convolution: Any) -> list[Any]:
     sizes = tf.compat.v1.NodeDef(name=f"{convolution.name}/sizes", op="Const")
     sizes.attr["dtype"].type = tf.int32.as_datatype_enum
     sizes.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(kernel, tf.int32))
-    reshaped = tf.compat.v1.NodeDef(name=f"{convolution.name}/kernel", op="Reshape", input=[given, sizes.name])
+    reshaped = tf.compat.v1.NodeDef(
+        name=f"{convolution.name}/kernel", op="Reshape", input=[given, sizes.name]
+    )
     reshaped.attr["T"].CopyFrom(convolution.attr["T"])
     reshaped.attr["Tshape"].type = tf.int32.as_datatype_enum
-    convolved = tf.compat.v1.NodeDef(name=convolution.name, op=DEPTHWISE, input=[image, reshaped.name])
+    convolved = tf.compat.v1.NodeDef(
+        name=convolution.name, op=DEPTHWISE, input=[image, reshaped.name]
+    )
     for attribute in ("T", "strides", "padding", "data_format", "dilations"):
         convolved.attr[attribute].CopyFrom(convolution.attr[attribute])
     return [sizes, reshaped, convolved]

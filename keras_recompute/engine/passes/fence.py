@@ -1,16 +1,19 @@
-"""An order that no compiler undoes: replay starts only when the incoming gradients are there.
+"""The fence: replay starts only when the incoming gradients are there, under any compiler.
 
-Left to itself a compiler sees that the replayed operations equal the forward ones and merges them, or starts them
-early; both undo the saving. XLA's optimisation barrier stops the merging but XLA:CPU drops it before it schedules. A
-branch is compiled apart and neither merged with nor hoisted from, so the backward program stands in one, on a predicate
-that no compiler can know and that is always true: the first element of each incoming gradient does not have one chosen
-bit pattern, a NaN that no arithmetic produces. A backward program that repeats arithmetic alone, such as that behind the last
-checkpoint, reads what it is given as other values by such a predicate instead (``opaque_copies``), and frees it as it goes.
-Outside
-XLA a control dependency on the gradients does the same as a branch. All work while a program is written.
+Without it a compiler sees that replayed operations equal the forward ones and merges them, or
+starts them early. Both undo the saving. XLA's optimization barrier prevents merging, but XLA:CPU
+drops it before it schedules. A branch is compiled on its own: nothing in it is merged or moved out.
+So the backward program is in a branch, on a predicate that is always true and that no compiler can
+know: the first element of each incoming gradient does not have one chosen bit pattern, a NaN that
+no arithmetic produces.
 
-XLA for GPUs keeps the barrier until it has scheduled, so there all of this is done by one: each branch is the host's to decide
-there, which waits for the device. A TPU decides by itself, and takes less memory with branches.
+A backward program that repeats arithmetic alone, such as the one behind the last checkpoint, reads
+opaque copies of its inputs instead (``opaque_copies``), and frees them as it goes. Without XLA a
+control dependency on the gradients has the effect of a branch.
+
+XLA for GPUs keeps barriers until it has scheduled, so there a barrier does all of this. The host
+decides about branches on a GPU, and waits for the device. A TPU decides by itself, and takes less
+memory with branches.
 
 What it gains: benchmarks/notes/passes.md.
 """
@@ -18,7 +21,7 @@ What it gains: benchmarks/notes/passes.md.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -32,7 +35,8 @@ from ..op_sets import CONVOLUTIONS, HANDS_ON
 from ..target import Target
 from ..target_ops import CheapReplay, Like, zeros_like
 
-# A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass one on).
+# A quiet NaN whose payload no floating-point unit generates (they generate a zero payload or pass
+# one on).
 _NEVER = 0x7FD5_AA5A
 _DECIDED = "_keras_recompute_decided"
 
@@ -41,49 +45,79 @@ Tensors = Sequence[tf.Tensor]
 Body = Callable[[Tensors], list[tf.Tensor]]
 
 
-def fence_with_control_deps(body: Body, inputs: Tensors, after: Tensors, *_: Any) -> list[tf.Tensor]:
+def fence_with_control_deps(
+    body: Body, inputs: Tensors, after: Tensors, *_: Any
+) -> list[tf.Tensor]:
     """Return ``body(inputs)``, run by TensorFlow only once every tensor of ``after`` is there."""
     with tf.control_dependencies(after):
-        inputs = [tf.identity(t) for t in inputs]
+        inputs = list(map(tf.identity, inputs))
     return body(inputs)
 
 
 def fence_with_cond(
-    body: Body, inputs: Tensors, after: Tensors, like: Sequence[Like], cheap: CheapReplay | None, target: Target
+    body: Body,
+    inputs: Tensors,
+    after: Tensors,
+    like: Sequence[Like],
+    cheap: CheapReplay | None,
+    target: Target,
 ) -> list[tf.Tensor]:
-    """Return ``body(inputs)``, computed by XLA only once every tensor of ``after`` is there; the rest as for ``fenced``.
+    """Return ``body(inputs)``, computed by XLA only once every tensor of ``after`` is there.
 
-    A branch holds what it is given until it ends. There is none around a cheap replay, of which little is lost where XLA
-    begins with it early. What it hands on then waits for the gradients of weights, which would be left to the end otherwise.
+    The arguments are those of ``target_ops.fenced``. A branch holds what it is given until it ends.
+    A cheap replay has none, since little is lost if XLA begins it early. What it hands on then
+    waits for the gradients of weights, which XLA would leave to the end otherwise.
     """
     if _is_vectorised():
         return body(inputs)
     if cheap is not None:
-        others = dict(zip(cheap.read, opaque_copies([inputs[number] for number in cheap.read], after)))
-        results = body([others.get(number, t) for number, t in enumerate(inputs)])
-        finished = [results[number] for number in cheap.finished]
-        handed_on = [results[number] for number in cheap.handed_on]
-        late = dict(zip(cheap.handed_on, opaque_copies(handed_on, finished)))
-        if cheap.is_updated and backend_now() == CPU:
-            # A weight is updated in place. XLA would copy it at the start of the program, if it
-            # could be updated before the section has read it for the last time.
-            late.update(zip(cheap.finished, opaque_copies(finished, handed_on)))
-        return [late.get(number, t) for number, t in enumerate(results)]
+        return _without_branch(body, inputs, after, cheap)
     tokens = with_elements(after)
     if not tokens or not like:
         return body(inputs)
-    # The other branch is never taken, but a compiler must believe that it could be. It stands second, since a TPU's compiler
-    # takes more memory otherwise.
+    # The other branch is never taken, but a compiler must believe that it could be. It stands
+    # second, since a TPU's compiler takes more memory otherwise.
     is_usual = tf.logical_not(opaque_false(tokens))
-    results = tf.cond(is_usual, lambda: body(inputs), lambda: [_made_by_no_kernel(t, target) for t in like])
+
+    def never_taken() -> list[tf.Tensor]:
+        return [_made_by_no_kernel(each, target) for each in like]
+
+    results = tf.cond(is_usual, lambda: body(inputs), never_taken)
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
-def _made_by_no_kernel(like: Like, target: Target) -> tf.Tensor:
-    """Return what the branch that is never taken hands on: ``like`` itself, for which no kernel is compiled.
+def _without_branch(
+    body: Body, inputs: Tensors, after: Tensors, cheap: CheapReplay
+) -> list[tf.Tensor]:
+    """Return ``body(inputs)``, a cheap replay, on opaque copies of the inputs that it reads."""
+    given = list(inputs)
+    _put(given, cheap.read, opaque_copies(_pick(inputs, cheap.read), after))
+    results = body(given)
+    finished, handed_on = _pick(results, cheap.finished), _pick(results, cheap.handed_on)
+    late = list(results)
+    # XLA would leave the gradients of weights to the end, so back-propagation waits for them.
+    _put(late, cheap.handed_on, opaque_copies(handed_on, finished))
+    if cheap.is_updated and backend_now() == CPU:
+        # A weight is updated in place. XLA would copy it at the start of the program, if it
+        # could be updated before the section has read it for the last time.
+        _put(late, cheap.finished, opaque_copies(finished, handed_on))
+    return late
 
-    It may be a function that makes zeros, as for the slices of a sparse gradient. Zeros on a TPU, whose compiler takes more
-    memory for programs that hand on what they are given.
+
+def _pick(tensors: Tensors, numbers: Iterable[int]) -> list[tf.Tensor]:
+    return [tensors[number] for number in numbers]
+
+
+def _put(tensors: list[tf.Tensor], numbers: Iterable[int], values: Iterable[tf.Tensor]) -> None:
+    for number, value in zip(numbers, values):
+        tensors[number] = value
+
+
+def _made_by_no_kernel(like: Like, target: Target) -> tf.Tensor:
+    """Return what the branch that is never taken returns: ``like``, so that no kernel is compiled.
+
+    ``like`` may be a function that makes zeros, as for the slices of a sparse gradient. On a TPU it
+    is zeros: its compiler takes more memory for programs that return what they are given.
     """
     if not isinstance(like, tf.Tensor):
         return like()
@@ -91,7 +125,12 @@ def _made_by_no_kernel(like: Like, target: Target) -> tf.Tensor:
 
 
 def fence_with_barrier(
-    body: Body, inputs: Tensors, after: Tensors, like: Sequence[Like], cheap: CheapReplay | None, target: Target
+    body: Body,
+    inputs: Tensors,
+    after: Tensors,
+    like: Sequence[Like],
+    cheap: CheapReplay | None,
+    target: Target,
 ) -> list[tf.Tensor]:
     """As ``fence_with_cond``, where XLA keeps its barriers until it has scheduled."""
     tokens = with_elements(after)
@@ -100,10 +139,10 @@ def fence_with_barrier(
     if cheap is not None or not tokens:
         results = fence_with_cond(body, inputs, after, like, cheap, target)
     else:
-        passed, awaited = _pass_barrier([_flat_kernel(t) for t in inputs], tokens)
-        passed = [_shaped(t, given) for t, given in zip(passed, inputs)]
+        passed, awaited = _pass_barrier(list(map(_flat_kernel, inputs)), tokens)
+        passed = list(map(_shaped, passed, inputs))
         results = _depending_on(awaited, body(passed))
-    return [_in_usual_layout(t) if _is_kernel(each) else t for t, each in zip(results, like)]
+    return list(map(_in_layout_of, results, like))
 
 
 def _is_kernel(tensor: Like) -> bool:
@@ -113,18 +152,20 @@ def _is_kernel(tensor: Like) -> bool:
     return any(op.type in CONVOLUTIONS and op.inputs[1] is tensor for op in tensor.consumers())
 
 
-def _in_usual_layout(gradient: tf.Tensor) -> tf.Tensor:
-    """Return the ``gradient`` of a kernel, for XLA in the layout of the variable.
+def _in_layout_of(gradient: tf.Tensor, like: Like) -> tf.Tensor:
+    """Return ``gradient``; for XLA in the layout of the variable if ``like`` is a kernel.
 
-    A GPU's convolutions read and make kernels in a layout of their own. XLA would update the
-    weight in it, from the copy that it made for the forward pass, and so keep that copy.
+    A GPU's convolutions read and make kernels in a layout of their own. XLA would update the weight
+    in it, from the copy that it made for the forward pass, and so keep that copy.
     """
+    if not _is_kernel(like):
+        return gradient
     (flat,) = xla_optimization_barrier([tf.reshape(gradient, [-1])])
     return tf.reshape(flat, gradient.shape)
 
 
 def _flat_kernel(tensor: tf.Tensor) -> tf.Tensor:
-    """Return a kernel as a vector, of which XLA knows one layout; other tensors as they are."""
+    """Return a kernel as a vector, which has one layout; other tensors as they are."""
     return tf.reshape(tensor, [-1]) if _is_kernel(tensor) else tensor
 
 
@@ -135,24 +176,32 @@ def _shaped(tensor: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
 def _pass_barrier(tensors: Tensors, after: Tensors) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Return ``tensors`` once every tensor of ``after`` is there, and ``after``.
 
-    XLA cannot tell that they are unchanged. It removes those of ``after`` that have no reader.
+    XLA cannot tell that they are unchanged. It removes tensors of ``after`` without a reader.
     """
-    passed = iter(xla_optimization_barrier([*(t for t in tensors if _may_pass(t)), *after]))
-    return [next(passed) if _may_pass(t) else t for t in tensors], list(passed)
+    numbers = [n for n, tensor in enumerate(tensors) if _may_pass(tensor)]
+    passed = xla_optimization_barrier([*_pick(tensors, numbers), *after])
+    results = list(tensors)
+    _put(results, numbers, passed)
+    return results, list(passed[len(numbers) :])
 
 
 def _depending_on(awaited: Tensors, results: Tensors) -> list[tf.Tensor]:
-    """Return ``results``, the smallest of which depends on ``awaited``. No value changes.
+    """Return ``results``, where the smallest depends on ``awaited``; no value changes.
 
     Without a reader XLA would remove ``awaited`` from the barrier.
     """
-    sizes = {n: t.shape.num_elements() for n, t in enumerate(results) if t.dtype.is_floating}
-    known = {n: size for n, size in sizes.items() if size}
-    if not known:
-        return list(results)
-    smallest = min(known, key=known.__getitem__)
-    hidden = memoized_op(opaque_negative_zero, opaque_false(awaited), results[smallest].dtype)
-    return [hidden + t if n == smallest else t for n, t in enumerate(results)]
+    sizes = {}
+    for number, tensor in enumerate(results):
+        size = tensor.shape.num_elements()
+        if tensor.dtype.is_floating and size:
+            sizes[number] = size
+    found = list(results)
+    if sizes:
+        smallest = min(sizes, key=sizes.__getitem__)
+        dtype = found[smallest].dtype
+        hidden = memoized_op(opaque_negative_zero, opaque_false(awaited), dtype)
+        found[smallest] = hidden + found[smallest]
+    return found
 
 
 def _may_pass(tensor: tf.Tensor) -> bool:
@@ -160,39 +209,51 @@ def _may_pass(tensor: tf.Tensor) -> bool:
 
 
 def opaque_copies(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
-    """Return ``tensors``, which XLA must take for others than they are, made only once every tensor of ``after`` is there.
+    """Return copies of ``tensors`` that XLA cannot know to be equal to them.
 
-    A hidden zero is added to each element; on a TPU it is chosen on a condition that is never met, and on a GPU it stands
+    They are made only once every tensor of ``after`` is there. A hidden zero is added to each
+    element; on a TPU it is selected on a condition that is never met, and on a GPU it comes from
     behind a barrier. Whole numbers stay: they may be sizes, which XLA must know.
     """
     tokens = with_elements(after)
     if not tokens or _is_vectorised():
         return list(tensors)
+    results = list(tensors)
+    numbers = [n for n, tensor in enumerate(tensors) if tensor.dtype.is_floating]
     if backend_now() == GPU:
         # The tokens have no reader behind the barrier, and XLA removes them. On a GPU these copies
         # need not wait; it is enough that XLA cannot merge them with the originals.
-        floating, _ = _pass_barrier([t for t in tensors if t.dtype.is_floating], tokens)
-        passed = iter(floating)
-        return [next(passed) if t.dtype.is_floating else t for t in tensors]
+        passed, _ = _pass_barrier(_pick(tensors, numbers), tokens)
+        _put(results, numbers, passed)
+        return results
     is_never = opaque_false(tokens)
-    if backend_now() == TPU:
-        return [tf.where(is_never, memoized_op(tf.zeros, (), t.dtype), t) if t.dtype.is_floating else t for t in tensors]
-    return [memoized_op(opaque_negative_zero, is_never, t.dtype) + t if t.dtype.is_floating else t for t in tensors]
+    for number in numbers:
+        tensor = results[number]
+        if backend_now() == TPU:
+            zero = memoized_op(tf.zeros, (), tensor.dtype)
+            results[number] = tf.where(is_never, zero, tensor)
+        else:
+            results[number] = memoized_op(opaque_negative_zero, is_never, tensor.dtype) + tensor
+    return results
 
 
 def opaque_negative_zero(is_never: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Return a scalar that changes no number that it is added to, of which XLA does not know that: zero with a minus sign.
+    """Return -0.0, the additive identity, selected by an opaque predicate.
 
-    A choice for each element instead would take XLA:CPU longer to compile: LLVM writes such loops twice, once for each choice.
+    So XLA cannot fold ``x + -0.0`` into ``x``. A selection for each element instead would take
+    XLA:CPU longer to compile: LLVM writes such loops twice, once for each choice.
     """
     return tf.where(is_never, tf.ones((), dtype), -tf.zeros((), dtype))
 
 
-def materialize(tensor: tf.Tensor, after: Tensors = (), permutation: tuple[int, ...] | None = None) -> tf.Tensor:
-    """Return ``tensor``, which XLA computes only once and keeps, once every tensor of ``after`` is there.
+def materialize(
+    tensor: tf.Tensor, after: Tensors = (), permutation: tuple[int, ...] | None = None
+) -> tf.Tensor:
+    """Return ``tensor`` as an array that XLA computes only once and keeps.
 
-    Its axes are permuted, if ``permutation`` says how. It comes from a branch, which no compiler
-    repeats where it is read, or from behind a barrier. Branches of one shape share their functions.
+    It is computed once every tensor of ``after`` is there, with its axes in the order of
+    ``permutation``. It comes from a branch, which no compiler repeats where it is read, or from
+    behind a barrier. Branches of one shape share their functions.
     """
     tokens = with_elements((tensor, *after))
     if not tokens or _is_vectorised():
@@ -238,45 +299,50 @@ def branches(
 
 
 def with_elements(tensors: Tensors) -> list[tf.Tensor]:
-    """Return the ``tensors`` that can have a first element: lists and handles have none, nor has what is empty."""
+    """Return the ``tensors`` that can have a first element: no lists, handles or empty tensors."""
     return [t for t in tensors if _may_pass(t) and t.shape.num_elements() != 0]
 
 
 def _is_vectorised() -> bool:
-    """Whether the graph under construction is the body of a vectorised map, as a jacobian's is.
+    """Whether the graph under construction is the body of a vectorized map, as of a jacobian.
 
-    A branch would be taken for some of its turns and not for others, by sizes that XLA does not know.
+    A branch would be taken for some of its elements and not for others, by sizes that XLA does not
+    know.
     """
     return is_in_vectorized_body(tf.compat.v1.get_default_graph())
 
 
 def opaque_false(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return a scalar that is False, computed from the first element of each of ``tensors`` so that no compiler can know it.
+    """Return a scalar that is False, computed so that no compiler can know it.
 
-    By few operations, since there are many fences: a sum keeps the bits of a NaN among its terms, or is another NaN. Inside a
-    branch on the same ``tensors`` it is what the branch was decided by: a value that is given, where computed anew it would be
-    part of every kernel that chooses by it, and no two of those would be equal.
+    It is computed from the first element of each of ``tensors``, by few operations, since there are
+    many fences: a sum keeps the bits of a NaN among its terms, or is another NaN. Inside a branch
+    on the same ``tensors`` it is the predicate of that branch. Computed again there, it would be a
+    part of every kernel that selects by it, and no two of these would be equal.
     """
     graph, here = tensors[0].graph, tf.compat.v1.get_default_graph()
     known = graph_state(graph, _DECIDED)
     key = tuple(t.ref() for t in tensors)
     if key in known:
         return known[key]
-    firsts = [first_element(t) for t in tensors]
-    found = tf.equal(tf.bitcast(firsts[0] if len(firsts) == 1 else tf.add_n(firsts), tf.int32), constant(_NEVER))
+    firsts = list(map(first_element, tensors))
+    total = firsts[0] if len(firsts) == 1 else tf.add_n(firsts)
+    found = tf.equal(tf.bitcast(total, tf.int32), constant(_NEVER))
     if graph is here and backend_now() != TPU:
         known[key] = found
     return found
 
 
 def first_element(tensor: tf.Tensor) -> tf.Tensor:
-    """Return the first element of ``tensor`` as a float32, ``()``; zero if it turns out to have none."""
+    """Return the first element of ``tensor`` as a float32, ``()``; zero if it is empty."""
     rank = tensor.shape.rank
     if rank == 0:
         return tf.cast(tensor, tf.float32)
     if tensor.shape.is_fully_defined():
         first, one = constant((0,) * rank), constant((1,) * rank)
-        found = tf.raw_ops.StridedSlice(input=tensor, begin=first, end=one, strides=one, shrink_axis_mask=2**rank - 1)
+        found = tf.raw_ops.StridedSlice(
+            input=tensor, begin=first, end=one, strides=one, shrink_axis_mask=2**rank - 1
+        )
         return tf.cast(found, tf.float32)
     if rank is None:
         found = tf.reshape(tensor, [-1])[:1]

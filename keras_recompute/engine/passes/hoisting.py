@@ -1,9 +1,11 @@
-"""Hoisting: what back-propagation begins with, and needs no replay for, runs before the fence of a section.
+"""Hoisting: the first steps of back-propagation that need no replay run before the fence.
 
-For XLA, whose branches hold what they are given until they end. Behind a section that ends with an activation back-propagation
-begins with the slope of that: it reads the incoming gradient and the section's result, which is at hand, and nothing that is
-replayed. In the branch both would be held beside what is made of them, to its end. Before it one array is left of the three,
-and the gradient is overwritten. Where several gradients come in it took more: what is made of one waits for the others.
+For XLA, whose branches hold what they are given until they end. After a section that ends with an
+activation, back-propagation begins with the activation's gradient. It reads the incoming gradient
+and the section's result, which is available, and nothing that is replayed. In the branch both would
+be held beside the product, to its end. Before the branch one of the three arrays is left, and the
+gradient is overwritten. With several incoming gradients it took more memory, since what is made of
+one waits for the others.
 
 What it gains: benchmarks/notes/residuals.md.
 """
@@ -13,19 +15,24 @@ from __future__ import annotations
 import tensorflow as tf
 
 from ..annotations import is_identity
+from ..dataflow import port_refs, tensor_refs
 from ..joint_graph import JointGraph
 from ..op_sets import SLOPES
-from ..program import GraphProgram, inputs_of, program_between
+from ..program import GraphProgram, program_between
+from ..program_slice import inputs_of
 from ..two_stage_program import EarlyStage
 
 
 def hoist_activation_grad(backward: GraphProgram, joint: JointGraph) -> EarlyStage | None:
-    """Return ``backward`` as what makes other incoming gradients, and the rest, which takes those; None if there is nothing."""
-    if sum(dy is not None for dy in joint.output_gradients) != 1:
+    """Return ``backward`` as a prologue that makes other incoming gradients, and the rest.
+
+    None if there is nothing to hoist.
+    """
+    if len(joint.incoming) != 1:
         return None
     *ports, (gradient,) = backward.ports
-    kept_by_caller = {t.ref() for port in ports for t in port}
-    outputs = {t.ref() for t in backward.outputs}
+    available = port_refs(ports)
+    outputs = tensor_refs(backward.outputs)
     readers: dict[object, list[tf.Operation]] = {}
     for operation in backward.operations:
         for tensor in inputs_of(operation, backward.replays):
@@ -36,7 +43,9 @@ def hoist_activation_grad(backward: GraphProgram, joint: JointGraph) -> EarlySta
         [operation] = reading
         beside = [t for t in operation.inputs if t is not reached]
         is_known = operation.type in SLOPES or is_identity(operation)
-        if not is_known or not all(t.ref() in kept_by_caller for t in beside) or not _is_like(operation.outputs, reached):
+        if not is_known or not available.issuperset(tensor_refs(beside)):
+            break
+        if not _is_like(operation.outputs, reached):
             break
         reached = operation.outputs[0]
         end = end if is_identity(operation) else reached
@@ -51,4 +60,9 @@ def hoist_activation_grad(backward: GraphProgram, joint: JointGraph) -> EarlySta
 def _is_like(made: list[tf.Tensor], gradient: tf.Tensor) -> bool:
     """Whether one array is ``made``, as large as ``gradient``."""
     shape = gradient.shape
-    return len(made) == 1 and made[0].dtype == gradient.dtype and shape.rank is not None and made[0].shape == shape
+    return (
+        len(made) == 1
+        and made[0].dtype == gradient.dtype
+        and shape.rank is not None
+        and made[0].shape == shape
+    )

@@ -1,8 +1,9 @@
-"""Functions that XLA is to compile on their own are written out, so that the passes see what they compute.
+"""Inlining of functions that XLA would compile on their own, so that passes see inside.
 
-For XLA. A ``tf.function`` with ``jit_compile=True`` in a program that XLA compiles anyway is a call that no pass looks into.
-Keras writes convolutions in groups so, since TensorFlow's own kernels do not have them: in a branch, where sections stand, they
-were in the form that XLA:CPU is slow with (see ``convolutions``).
+For XLA. In a program that XLA compiles, a ``tf.function`` with ``jit_compile=True`` is a call that
+no pass looks into. Keras writes grouped convolutions this way, since TensorFlow has no kernels for
+them. In a branch, where sections are, they had the form that XLA:CPU is slow with (see
+``convolutions``).
 
 What it gains: benchmarks/notes/convolutions.md.
 """
@@ -15,5 +16,5 @@ from ...seams.tensorflow.functions import inline_jit_calls
 
 
 def inline_compiled_calls() -> AbstractContextManager[None]:
-    """Return the context in which a function is traced with what such functions compute in the place of calls of them."""
+    """Return the context in which a function is traced with the bodies of such calls instead."""
     return inline_jit_calls()

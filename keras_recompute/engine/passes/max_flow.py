@@ -1,7 +1,7 @@
-"""The smallest cut through a graph whose nodes have sizes.
+"""A smallest cut through a graph whose nodes have sizes, by maximum flow.
 
-By maximum flow (Ford and Fulkerson 1956; Dinic 1970): as much flows from the sources to the sinks as the nodes of a smallest
-cut let through. AOTAutograd of PyTorch chooses what it saves by such a cut too.
+The maximum flow from the sources to the sinks equals the size of a smallest cut (Ford and Fulkerson
+1956; Dinic 1970). AOTAutograd of PyTorch chooses what it saves by such a cut too.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ Node = TypeVar("Node", bound=Hashable)
 
 
 def minimum_cut(
-    sizes: Mapping[Node, int], edges: Iterable[tuple[Node, Node]], sources: set[Node], sinks: set[Node]
+    sizes: Mapping[Node, int],
+    edges: Iterable[tuple[Node, Node]],
+    sources: set[Node],
+    sinks: set[Node],
 ) -> set[Node]:
-    """Return nodes of the smallest total size that every path from ``sources`` to ``sinks`` goes through.
+    """Return a smallest set of nodes that every path from ``sources`` to ``sinks`` crosses.
 
-    Sources and sinks may be cut themselves. Of several smallest cuts this is the one nearest to the sinks.
+    Its total size is smallest. Sources and sinks may be cut themselves. Of several smallest cuts
+    this is the one nearest to the sinks.
     """
     flow = _Flow()
     for node, size in sizes.items():
@@ -50,15 +54,15 @@ class _Flow:
         self.residual[a][b] += capacity
 
     def fill(self) -> None:
-        """Let as much flow as can: in rounds, along shortest paths only (Dinic)."""
+        """Let as much flow as can, in rounds along shortest paths only (Dinic)."""
         while True:
             distance = self._distances()
             if _SINK not in distance:
                 return
-            ahead = {
-                node: [n for n, room in self.residual[node].items() if room and distance.get(n) == distance[node] + 1]
-                for node in distance
-            }
+            ahead: dict[object, list[object]] = {}
+            for node, steps in distance.items():
+                residual = self.residual[node].items()
+                ahead[node] = [n for n, room in residual if room and distance.get(n) == steps + 1]
             while self._augment(ahead):
                 pass
 
@@ -74,7 +78,7 @@ class _Flow:
         return distance
 
     def _augment(self, ahead: dict[object, list[object]]) -> bool:
-        """Let more flow along one path; forget on the way what leads nowhere."""
+        """Let more flow along one path, and forget dead ends on the way."""
         path: list[object] = [_SOURCE]
         while path and path[-1] is not _SINK:
             node = path[-1]

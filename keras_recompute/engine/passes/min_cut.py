@@ -1,13 +1,14 @@
-"""A minimum-cut partitioner: the residuals to save when the cheap ones are recomputed from them on the way.
+"""A minimum-cut partitioner: it saves the residuals from which cheap ones are recomputed.
 
-For every target. It is the policy of what has none, such as what follows the last checkpoint, and ``staging`` cuts by it.
-Of a convolution, the normalisation behind it and the activation behind that a gradient reads three results. The second and
-the third follow from the first by arithmetic on elements, which takes a fraction of the time of the products around it.
-So where all residuals are kept, those need not be; and where a section is replayed, they are made when they are read and
-not before, which needs a fence: a compiler would merge them with those that the replay itself reads.
+For every target. It is the policy where none is given, such as after the last checkpoint, and
+``staging`` cuts by it. A gradient reads three results of a convolution with normalization and
+activation. The second and third follow from the first by elementwise arithmetic, which takes a
+fraction of the time of the products around it. So where all residuals are saved, these need not be.
+In a replayed section they are made when they are read and not before. That needs a fence: a
+compiler would merge them with the values that the replay itself reads.
 
-What is kept is a smallest cut between the products and the residuals: of the gelu of a product, for which a gradient reads
-four arrays, that is the product alone.
+The saved values are a smallest cut between the products and the residuals. Of the gelu of a
+product, for which a gradient reads four arrays, that is the product alone.
 
 What it gains: benchmarks/notes/residuals.md.
 """
@@ -20,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..annotations import alias_source
+from ..dataflow import tensor_refs
 from ..op_sets import CHEAP, ELEMENTWISE, is_compared, known_elements
 from ..policies import Policy
 from .max_flow import minimum_cut
@@ -27,12 +29,12 @@ from .thresholds import CUT_BYTE, CUT_SOURCES, CUT_STEPS
 
 
 def min_cut_policy(residuals: Iterable[tf.Tensor], given: Set[Any]) -> Policy:
-    """Return the policy that saves the fewest bytes from which all ``residuals`` follow by arithmetic on elements.
+    """Return the policy that saves the fewest bytes from which arithmetic makes all ``residuals``.
 
-    No other tensor passes on a residual; ``given`` are references to tensors that are at hand.
+    No residual is an alias of another tensor. ``given`` are references to available tensors.
     """
     chains = _CutGraph(given)
-    wanted = {t.ref() for t in residuals}
+    wanted = tensor_refs(residuals)
     for reference in wanted:
         chains.follow(reference.deref())
     saved = minimum_cut(chains.costs, chains.edges, chains.beginnings, wanted)
@@ -48,7 +50,7 @@ _AGAIN = CHEAP | ELEMENTWISE
 
 
 class _CutGraph:
-    """The operations that lead from what must be kept or is given to the residuals, as a graph of tensors."""
+    """The graph of tensors that lead by arithmetic from saved or given values to the residuals."""
 
     def __init__(self, given: Set[Any]) -> None:
         self._given = given
@@ -59,7 +61,7 @@ class _CutGraph:
         self.beginnings: set[Any] = set()
 
     def follow(self, residual: tf.Tensor) -> None:
-        """Enter ``residual`` and all that it is made from, each after those."""
+        """Enter ``residual`` and all that it is made from, each after its inputs."""
         waiting = [residual]
         while waiting:
             tensor = waiting[-1]
@@ -82,7 +84,8 @@ class _CutGraph:
         self._sources[reference], self._steps[reference] = alone, 0
         if reference in self._given or tensor.op.type == "Const":
             return
-        # Of equal sizes not the one that follows by arithmetic: a fence that reads it would keep what it follows from as well.
+        # Of equal sizes not the one that follows by arithmetic: a fence that reads it would keep
+        # what it follows from as well.
         self.costs[reference] = CUT_BYTE * size * tensor.dtype.size + (tensor.op.type in CHEAP)
         large = [t.ref() for t in inputs if known_elements(t) >= size]
         sources = frozenset().union(*(self._sources[t] for t in large))

@@ -1,17 +1,20 @@
-"""Pooling in sections, without the arrays that XLA makes for its gradient, each as large as the image.
+"""Pooling in sections, without the arrays that XLA makes for its gradient.
 
-For XLA:CPU. It takes the gradient of max pooling for a search: beside the image it carries the place of each element, for
-every dimension an array of whole numbers, through loops that nothing is fused with. Here one byte for each window says which of
-its elements is the largest, and the gradient is a sum of slices, in a fifth to an eighteenth of the time and in at most 1.5
-times the image instead of 4 to 8 times. Of equal elements the first one gets the gradient, as with TensorFlow's own kernel;
-XLA takes another one in some windows that reach over the edge. Everything else is the same to the bit. Averages, and pooling
-itself, are sums and maxima of slices as well, which XLA fuses with what is around them.
-Other compilers keep what they have.
+For XLA:CPU. It takes the gradient of max pooling for a search. Beside the image it carries the
+place of each element, an array of whole numbers for every dimension, through loops that nothing is
+fused with. Here one byte per window says which of its elements is the largest, and the gradient is
+a sum of slices. That takes a fifth to an eighteenth of the time, and at most 1.5 times the image
+instead of 4 to 8 times. Averages, and pooling itself, are sums and maxima of slices as well, which
+XLA fuses with their surroundings. Other compilers keep their own forms.
+
+Of equal elements the first one gets the gradient, as with TensorFlow's own kernel; XLA takes
+another one in some windows that reach over the edge. Everything else is the same to the bit.
 
 What it gains: benchmarks/notes/pooling.md.
 
-An image is (batch, space, channels). A *piece* of it is one element of each window, at a place of the window that is the same
-for all. A *phase* is every ``stride``-th element of the image, for each dimension of space.
+An image is (batch, space, channels). A *piece* of it is one element of each window, at the same
+place of all windows. A *phase* is every ``stride``-th element of the image, in each dimension of
+space.
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ class PoolingWindow:
 
 
 def rewrite_pooling(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
-    """Return the function of its inputs by which to replace ``operation``; None where it stays as it is."""
+    """Return the function of its inputs that replaces ``operation``; None where it stays."""
     make = _MAKE.get(operation.type)
     if make is None or operation.get_attr("data_format") not in (b"NHWC", b"NDHWC"):
         return None
@@ -76,7 +79,12 @@ def rewrite_pooling(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     else:
         image, result = operation.outputs[0].shape, operation.inputs[-1].shape
     sizes, strides = operation.get_attr("ksize"), operation.get_attr("strides")
-    is_known = image.rank and result.rank and image[1:].is_fully_defined() and result[1:].is_fully_defined()
+    is_known = (
+        image.rank
+        and result.rank
+        and image[1:].is_fully_defined()
+        and result[1:].is_fully_defined()
+    )
     is_over_space = all(values[0] == values[-1] == 1 for values in (sizes, strides))
     if not is_known or not is_over_space or math.prod(sizes) > POOLED_PLACES:
         return None
@@ -84,26 +92,39 @@ def rewrite_pooling(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     extents = zip(image[space], result[space], sizes[space], strides[space])
     is_same = operation.get_attr("padding") == b"SAME"
     before = tuple(max(0, (m - 1) * s + k - n) // 2 if is_same else 0 for n, m, k, s in extents)
-    window = PoolingWindow(tuple(image[space]), tuple(sizes[space]), tuple(result[space]), tuple(strides[space]), before)
+    window = PoolingWindow(
+        tuple(image[space]),
+        tuple(sizes[space]),
+        tuple(result[space]),
+        tuple(strides[space]),
+        before,
+    )
     return functools.partial(make, window)
 
 
 def _maximum(window: PoolingWindow, image: tf.Tensor) -> tf.Tensor:
     largest = tf.constant(-math.inf, image.dtype)
     for piece in _pieces(window, image, outside=-math.inf):
-        largest = tf.where(piece > largest, piece, largest)  # passes over what is no number, as TensorFlow's kernel does
+        largest = tf.where(
+            piece > largest, piece, largest
+        )  # passes over what is no number, as TensorFlow's kernel does
     return largest
 
 
 def _average(window: PoolingWindow, image: tf.Tensor) -> tf.Tensor:
-    return functools.reduce(tf.add, _pieces(window, image, outside=0.0)) / tf.constant(window.counts, image.dtype)
+    return functools.reduce(tf.add, _pieces(window, image, outside=0.0)) / tf.constant(
+        window.counts, image.dtype
+    )
 
 
-def _maximum_gradient(window: PoolingWindow, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    """Hand each window's gradient to the first of its largest elements.
+def _maximum_gradient(
+    window: PoolingWindow, image: tf.Tensor, _: tf.Tensor, dy: tf.Tensor
+) -> tf.Tensor:
+    """Give each window's gradient to the first of its largest elements.
 
-    Which that is follows from the elements alone. A compiler computes an element anew where it is read, and not always to the
-    last digit: none of them need be equal to the maximum as it was computed elsewhere.
+    Which one follows from the elements alone. A compiler computes an element again where it is
+    read, and not always to the last digit, so none is compared with a maximum that was computed
+    elsewhere.
     """
     places = window.places
     number_type = tf.int8 if len(places) <= _OFFSETS_OF_A_BYTE else tf.int32
@@ -112,7 +133,10 @@ def _maximum_gradient(window: PoolingWindow, image: tf.Tensor, _: tf.Tensor, dy:
         is_larger = piece > largest
         largest = tf.where(is_larger, piece, largest)
         chosen = tf.where(is_larger, tf.constant(number, number_type), chosen)
-    chosen_near, dy_near = _as_far_as_phases_read(window, chosen, -1), _as_far_as_phases_read(window, dy, 0)
+    chosen_near, dy_near = (
+        _as_far_as_phases_read(window, chosen, -1),
+        _as_far_as_phases_read(window, dy, 0),
+    )
     nothing = tf.zeros([], dy.dtype)
 
     def term(place: Place, of_phase: Any) -> tf.Tensor:
@@ -123,7 +147,7 @@ def _maximum_gradient(window: PoolingWindow, image: tf.Tensor, _: tf.Tensor, dy:
 
 
 def _average_gradient(window: PoolingWindow, _: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    """Hand each window's gradient, in equal shares, to its elements."""
+    """Give each window's gradient, in equal shares, to its elements."""
     shares = _as_far_as_phases_read(window, dy / tf.constant(window.counts, dy.dtype), 0)
     return _image_of(window, lambda _, of_phase: shares[of_phase], dy)
 
@@ -137,12 +161,17 @@ _MAKE: dict[str, Callable[..., tf.Tensor]] = {
 
 
 def _pieces(window: PoolingWindow, image: tf.Tensor, outside: float) -> Iterator[tf.Tensor]:
-    """Yield the piece of ``image`` for each place, where ``outside`` surrounds the image; a piece has a result's shape."""
+    """Yield the piece of ``image`` for each place, with ``outside`` around the image.
+
+    A piece has the shape of the result.
+    """
     padding = list(zip(window.before, window.after))
     if any(before or after for before, after in padding):
         image = tf.pad(image, [(0, 0), *padding, (0, 0)], constant_values=outside)
     for place in window.places:
-        ends = (start + (m - 1) * s + 1 for start, m, s in zip(place, window.result, window.strides))
+        ends = (
+            start + (m - 1) * s + 1 for start, m, s in zip(place, window.result, window.strides)
+        )
         yield image[(slice(None), *map(slice, place, ends, window.strides))]
 
 
@@ -156,7 +185,7 @@ def _phase_sizes(window: PoolingWindow) -> list[int]:
 
 
 def _as_far_as_phases_read(window: PoolingWindow, values: tf.Tensor, outside: float) -> tf.Tensor:
-    """Return ``values``, one per window, with what phases read where there is no window."""
+    """Return ``values``, one per window, with ``outside`` where phases read beyond the windows."""
     reach, sizes = _reach(window), _phase_sizes(window)
     padding = [(r - 1, max(0, size - m)) for r, size, m in zip(reach, sizes, window.result)]
     if not any(before or after for before, after in padding):
@@ -164,17 +193,22 @@ def _as_far_as_phases_read(window: PoolingWindow, values: tf.Tensor, outside: fl
     return tf.pad(values, [(0, 0), *padding, (0, 0)], constant_values=outside)
 
 
-def _image_of(window: PoolingWindow, term: Callable[[Place, Any], tf.Tensor], like: tf.Tensor) -> tf.Tensor:
-    """Return the image whose elements are sums of terms, one for each window that has the element.
+def _image_of(
+    window: PoolingWindow, term: Callable[[Place, Any], tf.Tensor], like: tf.Tensor
+) -> tf.Tensor:
+    """Return the image whose elements are sums of terms, one for each window with the element.
 
-    ``term(place, of_phase)`` is what the windows give to their elements at ``place``, where ``of_phase`` cuts out, of values
-    from ``_as_far_as_phases_read``, those of the windows that have an element of the phase there.
+    ``term(place, of_phase)`` is what windows give to their elements at ``place``. ``of_phase``
+    slices values of ``_as_far_as_phases_read`` to the windows that have an element of the phase
+    there.
     """
     reach, sizes = _reach(window), _phase_sizes(window)
     phases = []
     for first in itertools.product(*map(range, window.strides)):
         terms = []
-        for turn in itertools.product(*(range(r - 1, -1, -1) for r in reach)):  # windows in their order
+        for turn in itertools.product(
+            *(range(r - 1, -1, -1) for r in reach)
+        ):  # windows in their order
             place = tuple(a + t * s for a, t, s in zip(first, turn, window.strides))
             if all(a < k for a, k in zip(place, window.window)):
                 starts = [r - 1 - t for r, t in zip(reach, turn)]
@@ -185,8 +219,10 @@ def _image_of(window: PoolingWindow, term: Callable[[Place, Any], tf.Tensor], li
     return image[(slice(None), *(slice(p, p + n) for p, n in zip(window.before, window.image)))]
 
 
-def _interleaved(window: PoolingWindow, phases: Sequence[tf.Tensor | None], like: tf.Tensor) -> tf.Tensor:
-    """Return the image that ``phases`` make, in the order of their first elements; None is one of zeros."""
+def _interleaved(
+    window: PoolingWindow, phases: Sequence[tf.Tensor | None], like: tf.Tensor
+) -> tf.Tensor:
+    """Return the image of ``phases``, in the order of their first elements; None is zeros."""
     known = next(phase for phase in phases if phase is not None)
     if len(phases) == 1:
         return known
@@ -194,4 +230,7 @@ def _interleaved(window: PoolingWindow, phases: Sequence[tf.Tensor | None], like
     stack = tf.stack([tf.zeros_like(known) if phase is None else phase for phase in phases])
     stack = tf.reshape(stack, [*window.strides, -1, *sizes, like.shape[-1]])
     order = [rank, *(axis for d in range(rank) for axis in (rank + 1 + d, d)), 2 * rank + 1]
-    return tf.reshape(tf.transpose(stack, order), [-1, *(n * s for n, s in zip(sizes, window.strides)), like.shape[-1]])
+    return tf.reshape(
+        tf.transpose(stack, order),
+        [-1, *(n * s for n, s in zip(sizes, window.strides)), like.shape[-1]],
+    )

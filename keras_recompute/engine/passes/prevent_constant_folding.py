@@ -1,11 +1,13 @@
-"""Preventing constant folding of large arrays: they exist only where the compiled program makes them.
+"""Prevention of constant folding: large arrays exist only where the compiled program makes them.
 
-For XLA. Before it sees a graph, TensorFlow computes all of it that reads no input, so that ``tf.zeros`` is made in memory and
-stays there: over 100 MiB for a small transformer. So large zeros are an empty tensor padded by an operation that TensorFlow has
-no kernel for, which XLA turns into the broadcast that ``tf.zeros`` becomes too.
+For XLA. Before XLA sees a graph, TensorFlow computes everything in it that reads no input. So the
+result of ``tf.zeros`` is made in memory and stays there: over 100 MiB for a small transformer.
+Therefore large zeros are an empty tensor, padded by an operation that TensorFlow has no kernel for.
+XLA turns it into the same broadcast as ``tf.zeros``.
 
-A causal mask reads no input either, and is made as large as the batch: a constant, of which each section would have its own in
-its branch. Padded by nothing before it is repeated, it is a part of the kernels that read it.
+A causal mask reads no input either, and becomes a constant as large as the batch. Each section
+would have its own in its branch. Padded by nothing before it is repeated, it is part of the kernels
+that read it.
 
 What it gains: benchmarks/notes/process_memory.md, and predictions.md there.
 """
@@ -23,14 +25,14 @@ from .thresholds import FOLDED_ELEMENTS
 
 
 def runtime_zeros(shape: Sequence[int | tf.Tensor], dtype: tf.DType) -> tf.Tensor | None:
-    """Return zeros of ``shape``; None where they are small, or their number is not known."""
+    """Return zeros of ``shape``; None where they are small, or their number is unknown."""
     if not all(isinstance(d, int) for d in shape) or math.prod(shape) < FOLDED_ELEMENTS:
         return None
     return _padded_at_runtime(memoized_op(tf.zeros, (0, *shape[1:]), dtype), shape[0])
 
 
 def runtime_broadcast(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
-    """Return the function of its inputs by which to replace ``operation`` if it makes many elements of few constant ones."""
+    """Return the function that replaces ``operation`` if it repeats a few constants many times."""
     if operation.type not in _REPEAT:
         return None
     few, many = (t.shape.num_elements() for t in (operation.inputs[0], operation.outputs[0]))
@@ -62,6 +64,15 @@ _REPEAT = {"BroadcastTo": _broadcast, "Tile": _tile}
 
 
 def _padded_at_runtime(tensor: tf.Tensor, behind: int = 0) -> tf.Tensor:
-    """Return ``tensor`` with so many zeros ``behind`` it along the first axis, which TensorFlow cannot compute."""
+    """Return ``tensor`` with ``behind`` zeros along the first axis.
+
+    TensorFlow has no kernel that could compute it before XLA does.
+    """
     below = start_indices(0, 0, tensor.shape.rank)
-    return xla_pad(tensor, memoized_op(tf.zeros, (), tensor.dtype), below, start_indices(0, behind, tensor.shape.rank), below)
+    return xla_pad(
+        tensor,
+        memoized_op(tf.zeros, (), tensor.dtype),
+        below,
+        start_indices(0, behind, tensor.shape.rank),
+        below,
+    )

@@ -1,10 +1,9 @@
-"""Preventing common-subexpression elimination between the operands of products and the arithmetic beside them.
+"""Prevention of common-subexpression elimination between matmul operands and slopes.
 
-For XLA. Behind a gelu of x a gradient reads the result, in the product with which it finds the gradient of the weights, and
-functions of x in the slope of the gelu. Both contain erfc of x, and a compiler that finds it twice keeps one: an array from the
-first use to the second, beside another for the result. It takes less to make erfc again where it is read. So the operands of
-products are made from copies of x of which the compiler cannot know that they equal x until it is done looking for what to
-merge.
+For XLA. XLA shares ``erfc(x)`` between gelu's output and gelu's derivative. That keeps an extra
+array alive, from the first use to the second, beside the array of the output. It takes less memory
+to compute ``erfc`` again where it is read. So the operand of a product is computed from an opaque
+copy of x. The two stay separate, and each is fused where it is used.
 
 What it gains: benchmarks/notes/residuals.md.
 """
@@ -20,9 +19,11 @@ import tensorflow as tf
 from ...graph_traversal import reachable
 from ...seams.tensorflow.xla import xla_optimization_barrier
 from ..annotations import alias_chain, is_identity
+from ..dataflow import port_refs, tensor_refs
 from ..joint_graph import JointGraph
 from ..op_sets import CHEAP, ELEMENTWISE, PRODUCTS, SHAPES
-from ..program import GraphProgram, inputs_of, operations_between, program_between
+from ..program import GraphProgram, program_between
+from ..program_slice import inputs_of, operations_between
 from ..two_stage_program import TwoStageProgram
 
 _NO_ARITHMETIC = PRODUCTS.union(SHAPES)
@@ -30,7 +31,7 @@ _NO_ARITHMETIC = PRODUCTS.union(SHAPES)
 
 @dataclass(frozen=True, eq=False)
 class DuplicatedOperands(TwoStageProgram):
-    """Its ``first`` makes the operands, from copies that XLA does not know to be equal to what ``rest`` reads."""
+    """A program whose ``first`` stage makes operands, from copies that XLA cannot merge."""
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Do what ``GraphProgram.write`` does for the whole program."""
@@ -39,28 +40,37 @@ class DuplicatedOperands(TwoStageProgram):
         return self.rest.write([*values, *self.first.write(copies)])
 
 
-def duplicate_matmul_operands(program: GraphProgram, joint: JointGraph) -> GraphProgram | DuplicatedOperands:
-    """Return ``program``, with the operands of products made apart where that spares an array."""
+def duplicate_matmul_operands(
+    program: GraphProgram, joint: JointGraph
+) -> GraphProgram | DuplicatedOperands:
+    """Return ``program``, with operands of products made separately if that spares an array."""
     chains = _ElementwiseReads(program, joint.backward)
     operands = [tensor for tensor in chains.operands() if chains.shares_a_function(tensor)]
     if not operands:
         return program
-    operations = operations_between(operands, program.ports, program.handles, replays=program.replays)
-    read = {t.ref() for op in operations for t in inputs_of(op, program.replays)}
-    numbers = tuple(number for number, port in enumerate(program.ports) if any(t.ref() in read for t in port))
-    made = program_between(program, [program.ports[number] for number in numbers], operands, replays=program.replays)
+    operations = operations_between(
+        operands, program.ports, program.handles, replays=program.replays
+    )
+    read = port_refs(inputs_of(op, program.replays) for op in operations)
+    numbers, read_ports = [], []
+    for number, port in enumerate(program.ports):
+        if not read.isdisjoint(tensor_refs(port)):
+            numbers.append(number)
+            read_ports.append(port)
+    made = program_between(program, read_ports, operands, replays=program.replays)
     ports = [*program.ports, *((t,) for t in operands)]
-    return DuplicatedOperands(made, program_between(program, ports, program.outputs, replays=program.replays), numbers)
+    rest = program_between(program, ports, program.outputs, replays=program.replays)
+    return DuplicatedOperands(made, rest, tuple(numbers))
 
 
 class _ElementwiseReads:
-    """What a program makes by arithmetic on elements from its ports alone, and who reads it."""
+    """What a program makes by elementwise arithmetic from its ports, and what reads it."""
 
     def __init__(self, program: GraphProgram, backward: Set[tf.Operation]) -> None:
         self._backward = backward
         self._replays = program.replays
         self._readers: dict[Any, list[tf.Operation]] = {}
-        given = {t.ref() for port in program.ports for t in port}
+        given = port_refs(program.ports)
         self._made: set[Any] = set()
         # Ports that what is made by arithmetic follows from, gradients included.
         self._origins: dict[Any, frozenset[Any]] = {port: frozenset([port]) for port in given}
@@ -84,11 +94,17 @@ class _ElementwiseReads:
 
     def operands(self) -> list[tf.Tensor]:
         """Return what is made for products, once each."""
-        read = (r for r, readers in self._readers.items() if any(op.type in PRODUCTS for op in readers))
-        return [reference.deref() for reference in read if reference in self._made]
+        found = []
+        for reference, readers in self._readers.items():
+            if reference in self._made and any(op.type in PRODUCTS for op in readers):
+                found.append(reference.deref())
+        return found
 
     def shares_a_function(self, operand: tf.Tensor) -> bool:
-        """Whether ``operand`` contains a function that is read on its own too, and is not itself read that way."""
+        """Whether ``operand`` contains a function that is also read on its own.
+
+        The operand itself is not read that way.
+        """
         if any(self._is_read_by_arithmetic(t) for t in alias_chain(operand)):
             return False
         contained = reachable([operand.ref()], self._made_from)
@@ -98,13 +114,15 @@ class _ElementwiseReads:
     def _is_made_by_a_slope(self, function: tf.Tensor) -> bool:
         """Whether a gradient makes such a function of the same ports, as that of a silu does.
 
-        A compiler merges the two if they are equal. If they only look so, an operand is made
-        apart for nothing, and no value changes.
+        A compiler merges the two if they are equal. If they only look so, an operand is duplicated
+        for nothing, and no value changes.
         """
         return (function.op.type, self._origins[function.ref()]) in self._functions_of_slopes
 
     def _made_from(self, reference: Any) -> list[Any]:
-        return [t.ref() for t in inputs_of(reference.deref().op, self._replays) if t.ref() in self._made]
+        return [
+            t.ref() for t in inputs_of(reference.deref().op, self._replays) if t.ref() in self._made
+        ]
 
     def _is_read_by_arithmetic(self, tensor: tf.Tensor) -> bool:
         readers = self._readers.get(tensor.ref(), ())

@@ -1,9 +1,10 @@
-"""Loop rerolling: the section behind the last checkpoint runs in the loop of the equal ones before it.
+"""Loop rerolling: the section after the last checkpoint runs in the loop of the equal ones.
 
-For XLA on a TPU. That section needs no replay, so it stands behind the loop, as a peeled turn does, with loops over time of its
-own in both directions. A TPU's compiler holds a table of pointers for each loop and for each kernel of several results, all of
-them side by side, and copies weights anew for the loops behind. In the loop the section is replayed with the others, one replay
-more; so only among many.
+For XLA on a TPU. That section needs no replay, so it comes after the loop, like a peeled iteration,
+with loops over time of its own in both directions. A TPU's compiler holds a table of pointers for
+each loop and for each kernel of several results, all side by side, and copies weights again for the
+loops after it. In the loop the section is replayed with the others. That costs one more replay, so
+it is done only among many.
 
 What it gains: benchmarks/notes/devices.md.
 """
@@ -14,5 +15,8 @@ from .thresholds import REROLLED_SECTIONS
 
 
 def reroll_last_section(sections: int) -> bool | None:
-    """Return True where a loop of so many equal sections, the one behind the last checkpoint among them, is long enough."""
+    """Return True where a loop of ``sections`` equal sections is long enough, else None.
+
+    The section after the last checkpoint is counted.
+    """
     return True if sections >= REROLLED_SECTIONS else None

@@ -1,13 +1,15 @@
-"""Scheduling: what a layer can finish of its gradients is finished before back-propagation goes on to the next layer.
+"""Scheduling: the weight gradients of a layer are finished before back-propagation goes on.
 
-For XLA, whose order of a program this leads; outside it operations run in about the order in which they were made.
-The gradient of a layer's weights reads the gradient of the layer's result, and its activations. No operation reads it in
-turn, so a compiler that orders a program depth first from its results, as XLA:CPU does here, puts it last, and what the
-gradients of all weights read stays in memory to the end of the backward pass: twice the activations.
+For XLA, whose order of a program this leads; without XLA, operations run in about the order in
+which they were made. The gradient of a layer's weights reads the gradient of the layer's result,
+and its activations. No operation reads it. A compiler that orders a program depth first from its
+results, as XLA:CPU does here, puts it last. What all weight gradients read then stays in memory to
+the end of the backward pass: twice the activations.
 
-So back-propagation passes a tensor on only once the gradients that do not need it are there. The tensors that it does this
-with are those of the longest path, one at every depth, and they are tied to the gradients by ``fence.unlike``, on a condition
-that no compiler knows: no value changes. The ties are added to the joint graph itself, before it is cut into programs.
+So back-propagation passes a tensor on only once the gradients that do not need it are there. These
+tensors are those of the longest path, one at every depth. ``fence.opaque_copies`` ties them to the
+gradients, on a condition that no compiler knows, and no value changes. The ties are added to the
+joint graph itself, before it is partitioned.
 
 What it gains: benchmarks/notes/residuals.md.
 """
@@ -22,6 +24,7 @@ import tensorflow as tf
 
 from ...graph_traversal import reachable, topological_order
 from ...seams.tensorflow.operations import redirect_readers
+from ..dataflow import tensor_refs
 from ..op_sets import LOOPS, PRODUCTS, VIEWS, known_elements
 from ..target import Target
 from .fence import materialize, opaque_copies
@@ -33,9 +36,15 @@ _PARTS = (*VIEWS, "Slice", "Transpose")
 
 
 def schedule_weight_gradients(
-    added: frozenset[tf.Operation], incoming: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], target: Target
+    added: frozenset[tf.Operation],
+    incoming: Sequence[tf.Tensor],
+    gradients: Sequence[tf.Tensor],
+    target: Target,
 ) -> None:
-    """Order the operations ``added`` to a trace, which lead from ``incoming`` to ``gradients``, in their graph."""
+    """Order the operations ``added`` to a trace in their graph.
+
+    They lead from ``incoming`` to ``gradients``.
+    """
     operations = _leading(added, incoming, gradients)
     if not operations:
         return
@@ -46,38 +55,61 @@ def schedule_weight_gradients(
     carrying = _ancestors(path[-1], depth)
     largest = max(map(_elements, path))
     awaited: dict[tf.Operation, list[tf.Tensor]] = defaultdict(list)
-    for deep, tensors in _finished(operations, depth, carrying, {g.ref() for g in gradients}).items():
-        # path[n] has depth n + 1. What is small is passed on at once: nothing is freed for it. So is what a loop has stored
-        # where a tie copies that.
-        later = next((operation for operation in path[deep:] if _elements(operation) * MUCH_LARGER >= largest), None)
+    for deep, tensors in _finished(
+        operations, depth, carrying, {g.ref() for g in gradients}
+    ).items():
+        # path[n] has depth n + 1. What is small is passed on at once: nothing is freed for it. So
+        # is what a loop has stored where a tie copies that.
+        later = next(
+            (
+                operation
+                for operation in path[deep:]
+                if _elements(operation) * MUCH_LARGER >= largest
+            ),
+            None,
+        )
         if later is not None and not (later.type in LOOPS and target.holds_around_loops):
             awaited[later].extend(tensors)
     before = dict(zip(path, [path[0], *path]))
     for operation in operations:
         is_large = _elements(operation) * MUCH_LARGER >= largest
-        if is_large and operation in carrying and operation.type in _SUMS and _is_read_again(operation, among=depth):
+        if (
+            is_large
+            and operation in carrying
+            and operation.type in _SUMS
+            and _is_read_again(operation, among=depth)
+        ):
             _sum_once(operation, awaited.pop(operation, []), readers=depth)
     for operation, tensors in awaited.items():
         _pass_on_after(operation, tensors, what_they_read=before[operation], readers=depth)
 
 
 def _finished(
-    operations: Iterable[tf.Operation], depth: Mapping[tf.Operation, int], carrying: Set[tf.Operation], results: Set[Any]
+    operations: Iterable[tf.Operation],
+    depth: Mapping[tf.Operation, int],
+    carrying: Set[tf.Operation],
+    results: Set[Any],
 ) -> dict[int, list[tf.Tensor]]:
-    """Return what is finished beside the part that carries back-propagation on, by how deep in it stands what it needs.
+    """Return what is finished beside the path of back-propagation, by the depth that it needs.
 
-    No tie closes a circle: it leads from what needs a depth to what needs more.
+    A tie leads from a depth to a greater one, so no tie closes a circle.
     """
     needs: dict[tf.Operation, int] = {}
     for operation in operations:
-        needs[operation] = depth[operation] if operation in carrying else max(needs.get(t.op, 0) for t in operation.inputs)
+        needs[operation] = (
+            depth[operation]
+            if operation in carrying
+            else max(needs.get(t.op, 0) for t in operation.inputs)
+        )
     deepest = max(depth.values())
     finished: dict[int, list[tf.Tensor]] = defaultdict(list)
     for operation in operations:
         if operation in carrying or needs[operation] >= deepest - 1:
             continue
         for tensor in operation.outputs:
-            is_left = tensor.ref() in results or any(needs.get(op, 0) > needs[operation] for op in tensor.consumers())
+            is_left = tensor.ref() in results or any(
+                needs.get(op, 0) > needs[operation] for op in tensor.consumers()
+            )
             if is_left and tensor.dtype.is_floating and tensor.shape.num_elements() != 0:
                 finished[needs[operation]].append(tensor)
     return finished
@@ -86,11 +118,13 @@ def _finished(
 def _leading(
     added: frozenset[tf.Operation], incoming: Iterable[tf.Tensor], gradients: Iterable[tf.Tensor]
 ) -> list[tf.Operation]:
-    """Return those of ``added`` that depend on ``incoming`` and that ``gradients`` depend on, each after what it reads."""
-    begin = {t.ref() for t in incoming}
+    """Return the ``added`` operations between ``incoming`` and ``gradients``, in order."""
+    begin = tensor_refs(incoming)
     ends = [g.op for g in gradients if g.op in added]
     depending: dict[tf.Operation, None] = {}
-    for operation in topological_order(reversed(ends), lambda op: (t.op for t in reversed(op.inputs) if t.op in added)):
+    for operation in topological_order(
+        reversed(ends), lambda op: (t.op for t in reversed(op.inputs) if t.op in added)
+    ):
         if any(t.ref() in begin or t.op in depending for t in operation.inputs):
             depending[operation] = None
     return list(depending)
@@ -114,16 +148,25 @@ def _elements(operation: tf.Operation) -> int:
 
 
 def _pass_on_after(
-    operation: tf.Operation, finished: Sequence[tf.Tensor], *, what_they_read: tf.Operation, readers: Iterable[tf.Operation]
+    operation: tf.Operation,
+    finished: Sequence[tf.Tensor],
+    *,
+    what_they_read: tf.Operation,
+    readers: Iterable[tf.Operation],
 ) -> None:
     """Let ``readers`` read the results of ``operation`` only once all of ``finished`` are there.
 
-    But not results much larger than what is free by then: those are better made late, as behind a layer of one unit.
+    Results much larger than what is free by then are left out: they are better made late, as after
+    a layer of one unit.
     """
     freed = _elements(what_they_read)
     for result in operation.outputs:
         reading = set(result.consumers()).intersection(readers)
-        if not reading or not result.dtype.is_floating or known_elements(result) > MUCH_LARGER * freed:
+        if (
+            not reading
+            or not result.dtype.is_floating
+            or known_elements(result) > MUCH_LARGER * freed
+        ):
             continue
         with tf.name_scope(f"{operation.name}/passed_on/"):
             (passed_on,) = opaque_copies([result], after=finished)
@@ -131,9 +174,10 @@ def _pass_on_after(
 
 
 def _is_read_again(operation: tf.Operation, *, among: Collection[tf.Operation]) -> bool:
-    """Whether several of ``among`` read ``operation``, the sum of several tensors of its size, one as a product or a sum does.
+    """Whether several operations read ``operation``, a sum, and one as a product or sum does.
 
-    A product reads an array, beside which other readers would add up the terms again; and a sum may be a term of many more.
+    A product reads an array. Other readers would add the terms again beside it. And a sum may be a
+    term of many more.
     """
 
     def readers(read: tf.Operation) -> Iterable[tf.Operation]:
@@ -150,11 +194,14 @@ def _is_read_again(operation: tf.Operation, *, among: Collection[tf.Operation]) 
     return len(first) > 1 and any(op.type in _READING for op in reachable(first, readers_of_views))
 
 
-def _sum_once(operation: tf.Operation, finished: Sequence[tf.Tensor], *, readers: Iterable[tf.Operation]) -> None:
+def _sum_once(
+    operation: tf.Operation, finished: Sequence[tf.Tensor], *, readers: Iterable[tf.Operation]
+) -> None:
     """Let ``readers`` read a sum of gradients as an array, once all of ``finished`` are there.
 
-    Along the way around residual blocks each sum is a term of the next. A compiler that repeats cheap operations where
-    they are read would keep all terms to the end, rather than one sum. A branch cannot be repeated.
+    Along the way around residual blocks each sum is a term of the next. A compiler that repeats
+    cheap operations where they are read would keep all terms to the end, rather than one sum. A
+    branch cannot be repeated.
     """
     (result,) = operation.outputs
     reading = set(result.consumers()).intersection(readers)

@@ -1,8 +1,8 @@
-"""Sinking: what a turn of a loop reads is selected where it is read, inside the loop's body, and not before.
+"""Sinking: what a turn of a loop reads is selected inside the loop's body, and not before.
 
-For every target. A loop that reads pieces of ``feed[m]`` would keep all of ``feed[m]`` alive around it, although it needs one
-piece at a time, and a compiler moves nothing into a loop. Selecting is free of arithmetic, so the selection is repeated inside
-the body, where XLA merges it with the taking of the piece.
+For every target. A loop that reads slices of ``feed[m]`` would keep all of ``feed[m]`` alive around
+it, although it needs one slice at a time, and a compiler moves nothing into a loop. A selection has
+no arithmetic, so it is repeated inside the body, where XLA merges it with the slicing.
 
 What it gains: benchmarks/notes/passes.md.
 """
@@ -20,8 +20,13 @@ from ..target_ops import dynamic_slice
 _SELECTIONS = ("Identity", "StridedSlice", "Slice", "GatherV2", "Squeeze", "ExpandDims")
 
 
-def sink_slice(whole: tf.Tensor, axis: int, begin: Number, length: int, target: Target) -> tf.Tensor | None:
-    """Return ``length`` steps of ``whole``, with the selection that made it repeated here; None where none did."""
+def sink_slice(
+    whole: tf.Tensor, axis: int, begin: Number, length: int, target: Target
+) -> tf.Tensor | None:
+    """Return ``length`` steps of ``whole``, with the selection that made it repeated here.
+
+    None if no selection made it.
+    """
     chain: list[tf.Operation] = []
     source = whole
     while source.op.type in _SELECTIONS:

@@ -1,9 +1,10 @@
-"""Staging: a backward program in two, the second of which makes cheap values again where it reads them.
+"""Staging: a backward program in two stages, whose second stage recomputes cheap values.
 
-For XLA. A gradient reads, say, three residuals of each convolution: its result, that normalised, and that activated. The
-second and the third follow from the first by arithmetic, so a replay need only hand on the first. But in one program a compiler
-would merge both makings and keep all three. So the replay of what is worth keeping (see ``min_cut``) is a program of its own,
-whose results the gradient reads as values that no compiler can tell to be the same.
+For XLA. A gradient reads, say, three residuals of each convolution: its result, that normalized,
+and that activated. The second and third follow from the first by arithmetic, so a replay need only
+pass on the first. But in one program a compiler would merge both computations and keep all three.
+So the replay of what is worth keeping (see ``min_cut``) is a stage of its own. The gradient reads
+its results as opaque copies, and recomputes the cheap values where it reads them.
 
 What it gains: benchmarks/notes/residuals.md.
 """
@@ -20,10 +21,12 @@ import tensorflow as tf
 from ...backends import CPU, backend_now
 from ...graph_traversal import reachable
 from ...seams.tensorflow.operations import redirect_readers
+from ..dataflow import operations_before, port_refs
 from ..joint_graph import JointGraph
 from ..op_sets import is_compared, known_elements
 from ..partition import port_of
-from ..program import GraphProgram, operations_before, program_between
+from ..program import GraphProgram, program_between
+from ..program_slice import given_refs
 from ..residual_choice import residuals, saved_values
 from ..target_ops import fenced
 from ..two_stage_program import TwoStageProgram
@@ -33,14 +36,16 @@ from .min_cut import min_cut_policy
 
 @dataclass(frozen=True, eq=False)
 class StagedRecomputation(TwoStageProgram):
-    """Its ``rest`` reads the results of ``first`` as other values than they are.
+    """A program whose ``rest`` reads the results of ``first`` as opaque copies.
 
-    In a branch if ``is_compared``: ``rest`` finds elements of a result by equality, so that it must be made once. The numbers
-    in ``like`` are of ports of which ``rest`` returns the gradients.
+    It is in a branch if ``is_compared``: then ``rest`` finds elements of a result by equality, so
+    that it must be computed once. The numbers in ``like`` are the ports whose gradients ``rest``
+    returns.
 
-    ``awaited`` holds, for each result of ``first``, the number of a result of ``rest``: the gradient
+    ``awaited`` has, for each result of ``first``, the number of a result of ``rest``: the gradient
     that it is first used with. The copy of the result waits for that gradient. Otherwise XLA's own
-    scheduler on a CPU would make all copies at once. None: the copy waits for incoming gradients.
+    scheduler on a CPU would make all copies at once. If it is None, the copy waits for the incoming
+    gradients.
     """
 
     is_compared: bool
@@ -52,7 +57,9 @@ class StagedRecomputation(TwoStageProgram):
         made = self.first.write([values[number] for number in self.read])
         if self.is_compared:
             like = [values[number] for number in self.like]
-            return fenced(self.rest.write, [*values, *made], after=made, like=like, target=self.first.target)
+            return fenced(
+                self.rest.write, [*values, *made], after=made, like=like, target=self.first.target
+            )
         incoming = values[len(self.read) :]
         graph = tf.compat.v1.get_default_graph()
         waits = any(number is not None for number in self.awaited)
@@ -75,21 +82,30 @@ class StagedRecomputation(TwoStageProgram):
         return results[: len(self.like)]
 
 
-def stage_recomputation(backward: GraphProgram, joint: JointGraph) -> GraphProgram | StagedRecomputation:
-    """Return ``backward`` as a replay and a gradient of its results, or as it is where that would keep as much."""
-    available = {t.ref() for port in backward.ports for t in port} | {placeholder.ref() for placeholder, _ in backward.handles}
+def stage_recomputation(
+    backward: GraphProgram, joint: JointGraph
+) -> GraphProgram | StagedRecomputation:
+    """Return ``backward`` as a replay and the gradient of its results.
+
+    It stays as it is where that would keep as much.
+    """
+    available = given_refs(backward.ports, backward.handles)
     needed = residuals(joint, backward.outputs, available)
-    decided, replays = saved_values(joint, min_cut_policy(needed, available), backward.outputs, available)
+    decided, replays = saved_values(
+        joint, min_cut_policy(needed, available), backward.outputs, available
+    )
     made = tuple(value for value, _ in decided)
-    is_plain = all(value.dtype not in (tf.variant, tf.resource) for value in made)  # a loop's lists stay in one program
+    is_plain = all(
+        value.dtype not in (tf.variant, tf.resource) for value in made
+    )  # a loop's lists stay in one program
     keeps_less = sum(map(_known_bytes, made)) < sum(map(_known_bytes, needed))
     if not made or not is_plain or not keeps_less or replays != backward.replays:
         return backward
     if joint.rows and any(map(is_compared, made)):
         return backward  # the values of a sparse gradient are not like the port that they belong to
-    incoming = sum(dy is not None for dy in joint.output_gradients)
+    incoming = len(joint.incoming)
     ports = backward.ports[: len(backward.ports) - incoming]
-    given = {t.ref() for port in ports for t in port}
+    given = port_refs(ports)
     all_ports = (*backward.ports, *(port_of(value, given) for value in made))
     rest = program_between(joint.trace, all_ports, backward.outputs, replays=replays)
     compared = any(map(is_compared, made))
@@ -112,14 +128,14 @@ def stage_recomputation(backward: GraphProgram, joint: JointGraph) -> GraphProgr
 
 
 def _first_partners(rest: GraphProgram, made: int, incoming: int) -> list[tf.Tensor | None]:
-    """Return, for each of the last ``made`` ports of ``rest``, the gradient that it is first used with.
+    """Return the gradient that each of the last ``made`` ports of ``rest`` is first used with.
 
     A port is used by what reads it or a value computed from it. None where the gradient is one of
-    the ``incoming`` ones, whose ports stand before. Within ``rest`` the gradient cannot depend on
+    the ``incoming`` ones, whose ports come before. Within ``rest`` the gradient cannot depend on
     the port: an earlier operation would have used both.
     """
     begin = len(rest.ports) - made
-    gradients = {t.ref() for port in rest.ports[begin - incoming : begin] for t in port}
+    gradients = port_refs(rest.ports[begin - incoming : begin])
     arrived = frozenset(gradients)
     # Of each tensor that depends on no gradient: the ports that it follows from, as bits.
     origins = {t.ref(): 1 << n for n, port in enumerate(rest.ports[begin:]) for t in port}

@@ -1,12 +1,12 @@
-"""Tracebacks: under XLA one for all operations that a call from the user's code makes, outside those of copied operations.
+"""Tracebacks: under XLA, one for all operations that a call from the user's code makes.
 
-TensorFlow notes for every operation by which calls it was made, and writes all of them out once XLA compiles it: in a model
-some forty frames, 7 KiB, for thousands of operations that differ in what TensorFlow, Keras and this package called. Copies
-of operations have none of their own; outside XLA, where errors of a running program show them, they are given the original's.
-Neither changes the program: both work on operations as they are written.
+TensorFlow notes for every operation by which calls it was made, and writes all of them out once XLA
+compiles it. In a model these are some forty frames, 7 KiB, for thousands of operations that differ
+in what TensorFlow, Keras and this package called. Copies of operations have no traceback. Without
+XLA, where errors of a running program show them, they are given the original's. Neither changes the
+program: both work on operations as they are written.
 
-What sharing gains: benchmarks/notes/process_memory.md. Copying gains
-no memory.
+What sharing gains: benchmarks/notes/process_memory.md. Copying gains no memory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ Lines = tuple[tuple[str, int, str], ...]  # a file, a line number and a function
 
 
 def share_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
-    """Return ``build``, after which the operations that it made share the traceback of the call.
+    """Return ``build``, whose operations share the traceback of the call.
 
-    Not those made by a line of the user's code further in, as in a layer of their own: that line is worth more.
+    Operations made by a line of the user's code further in, as in a layer of their own, keep
+    theirs: that line is worth more.
     """
 
     @functools.wraps(build)
@@ -46,20 +47,24 @@ def share_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def copy_traceback(original: tf.Operation, copy: tf.Operation) -> None:
-    """Let ``copy`` show the lines of the user's that made ``original``."""
+    """Let ``copy`` show the lines of the user's code that made ``original``."""
     if set_traceback is None or not original.traceback:
         return
     lines = tuple(
-        (frame.filename, frame.lineno, frame.name) for frame in original.traceback.get_user_frames() if is_of_user(frame)
+        (frame.filename, frame.lineno, frame.name)
+        for frame in original.traceback.get_user_frames()
+        if is_of_user(frame)
     )
     if lines:
         shared = _traceback_of(lines)
         set_traceback(copy, shared)
-        set_traceback(original, shared)  # its own keeps what was read of it here, some KiB for each operation
+        set_traceback(
+            original, shared
+        )  # its own keeps what was read of it here, some KiB for each operation
 
 
-# The traceback and the code of each sequence of lines, for ever: a traceback refers to code that it
-# does not keep alive. So threads that ask together must be given the same, of which the code is kept.
+# The traceback and the code of each sequence of lines, never removed: a traceback refers to code
+# that it does not keep alive. So threads that ask together must be given the kept one.
 _made: dict[Lines, tuple[Any, list[Any]]] = {}
 _making = threading.Lock()
 
@@ -75,8 +80,9 @@ def _traceback_of(lines: Lines) -> Any:
 def _make_traceback(lines: Lines) -> tuple[Any, list[Any]]:
     """Return a traceback that shows ``lines``, and the code that it refers to.
 
-    TensorFlow takes only tracebacks of code that is running. So code runs that bears the names of the
-    lines, as Jinja's does for errors in templates, in a thread of its own, in which no other code runs.
+    TensorFlow takes only tracebacks of running code. So code runs that has the names of the lines,
+    as Jinja's does for errors in templates. It runs in a thread of its own, in which no other code
+    runs.
     """
     codes: list[Any] = []
     found: list[Any] = []

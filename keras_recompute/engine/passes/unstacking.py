@@ -1,7 +1,8 @@
-"""Unstacking: a loop that takes one tensor of a stack in each turn chooses among the tensors, and no stack is made.
+"""Unstacking: a loop selects one tensor per turn from a chain, and no stack is made.
 
-For XLA, which makes one pass over what is chosen of a chain of choices between two; outside, every choice would be an array of
-its own, one after the other. XLA does not do this by itself: a stack in front of a loop is an array of the size of all.
+For XLA, which makes one pass over the result of a chain of selections between two tensors. Without
+XLA every selection would be an array of its own. XLA does not do this by itself: a stack in front
+of a loop is an array of the size of all tensors.
 
 What it gains: benchmarks/notes/attention.md.
 """
@@ -16,10 +17,20 @@ from ..target import Target
 from .thresholds import UNSTACKED_ELEMENTS
 
 
-def select_chain_slice(whole: tf.Tensor, axis: int, begin: Number, length: int, _: Target) -> tf.Tensor | None:
-    """Return ``length`` steps of ``whole`` along ``axis``, if that is one of the tensors that it is a stack of; else None."""
+def select_chain_slice(
+    whole: tf.Tensor, axis: int, begin: Number, length: int, _: Target
+) -> tf.Tensor | None:
+    """Return ``length`` steps of ``whole`` if they are one of the tensors that it stacks.
+
+    Else None.
+    """
     is_stack = whole.op.type == "Pack" and whole.op.get_attr("axis") == 0
-    if not is_stack or axis != 0 or length != 1 or known_elements(whole.op.inputs[0]) < UNSTACKED_ELEMENTS:
+    if (
+        not is_stack
+        or axis != 0
+        or length != 1
+        or known_elements(whole.op.inputs[0]) < UNSTACKED_ELEMENTS
+    ):
         return None
     chosen, *others = whole.op.inputs
     for n, other in enumerate(others, start=1):
