@@ -1,7 +1,8 @@
-"""ResNet-50 and MobileNetV2 as data, for the peers that have no ``keras.applications`` to take them from.
+"""ResNet-50 and MobileNetV2 as data, for the peers that have no ``keras.applications`` to take them
+from.
 
-Layers have the names that they have there, and weights are handed round by these names. Padding is that of
-``keras.applications`` too, for images with sides that are powers of two.
+Layers have the names that they have there, and weights are handed round by these names. Padding is
+that of ``keras.applications`` too, for images with sides that are powers of two.
 """
 
 from __future__ import annotations
@@ -26,13 +27,18 @@ class Convolution:
 
     @property
     def kernel_shape(self) -> tuple[int, int, int, int]:
-        """As Keras has it: rows, columns, inputs, and filters or, of a depthwise convolution, filters per input."""
+        """As Keras has it: rows, columns, inputs, and filters or, of a depthwise convolution,
+        filters per input.
+        """
         return (self.size, self.size, self.inputs, 1 if self.is_depthwise else self.filters)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Convolutions one after the other. ``shortcut``, of convolutions or of none, is added to what they return."""
+    """Convolutions one after the other.
+
+    ``shortcut``, of convolutions or of none, is added to what they return.
+    """
 
     result: str  # the name of the layer that returns the result
     path: tuple[Convolution, ...]
@@ -42,7 +48,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Network:
-    """A stem, blocks between which checkpoints may stand, a top, the mean over the image, and a dense layer."""
+    """A stem, blocks between which checkpoints may stand, a top, the mean over the image, and a
+    dense layer.
+    """
 
     stem: tuple[Block, ...]
     blocks: tuple[Block, ...]
@@ -63,7 +71,9 @@ class Network:
         return [block.path[-1] for block in self.blocks if block.shortcut is not None]
 
     def places(self, side: int) -> Iterator[tuple[Convolution, int]]:
-        """Yield each convolution with the side of the image that it returns, for images of ``side`` pixels."""
+        """Yield each convolution with the side of the image that it returns, for images of ``side``
+        pixels.
+        """
         for block in (*self.stem, *self.blocks, *self.top):
             before = side
             for convolution in block.path:
@@ -76,7 +86,10 @@ class Network:
 
 
 def resnet50() -> Network:
-    """Return the network of He et al. (2015), which halves the image in the first convolution of a stage."""
+    """Return the network of He et al.
+
+    (2015), which halves the image in the first convolution of a stage.
+    """
     blocks, inputs = [], 64
     for stage, (width, count) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3)), start=2):
         for number in range(1, count + 1):
@@ -94,11 +107,22 @@ def resnet50() -> Network:
             blocks.append(Block(f"{name}_out", path, projected if number == 1 else (), "relu"))
             inputs = 4 * width
     stem = Convolution("conv1_conv", "conv1_bn", 3, 64, size=7, stride=2, padding=(3, 3))
-    return Network((Block("conv1_relu", (stem,)),), tuple(blocks), (), inputs, 1.001e-5, pools=True, has_bias=True)
+    return Network(
+        (Block("conv1_relu", (stem,)),),
+        tuple(blocks),
+        (),
+        inputs,
+        1.001e-5,
+        pools=True,
+        has_bias=True,
+    )
 
 
 def mobilenet_v2() -> Network:
-    """Return the network of Sandler et al. (2018): its 16 blocks that expand, and the one that does not in the stem."""
+    """Return the network of Sandler et al.
+
+    (2018): its 16 blocks that expand, and the one that does not in the stem.
+    """
 
     def depthwise(name: str, width: int, stride: int) -> Convolution:
         padding = (2 - stride, 1)  # of an even side that is halved, none before
@@ -109,13 +133,32 @@ def mobilenet_v2() -> Network:
         return Convolution(f"{name}_project", f"{name}_project_BN", inputs, width, activation=None)
 
     blocks, inputs = [], 16
-    for width, count, first_stride in ((24, 2, 2), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1)):
+    for width, count, first_stride in (
+        (24, 2, 2),
+        (32, 3, 2),
+        (64, 4, 2),
+        (96, 3, 1),
+        (160, 3, 2),
+        (320, 1, 1),
+    ):
         for number in range(count):
             name, stride = f"block_{len(blocks) + 1}", 1 if number else first_stride
-            expansion = Convolution(f"{name}_expand", f"{name}_expand_BN", inputs, 6 * inputs, activation="relu6")
-            path = expansion, depthwise(name, 6 * inputs, stride), projection(name, 6 * inputs, width)
+            expansion = Convolution(
+                f"{name}_expand", f"{name}_expand_BN", inputs, 6 * inputs, activation="relu6"
+            )
+            path = (
+                expansion,
+                depthwise(name, 6 * inputs, stride),
+                projection(name, 6 * inputs, width),
+            )
             is_residual = stride == 1 and inputs == width
-            blocks.append(Block(f"{name}_add" if is_residual else path[-1].norm, path, () if is_residual else None))
+            blocks.append(
+                Block(
+                    f"{name}_add" if is_residual else path[-1].norm,
+                    path,
+                    () if is_residual else None,
+                )
+            )
             inputs = width
     stem = (
         Convolution("Conv1", "bn_Conv1", 3, 32, 3, 2, (0, 1), "relu6"),
@@ -123,7 +166,16 @@ def mobilenet_v2() -> Network:
         projection("expanded_conv", 32, 16),
     )
     top = Convolution("Conv_1", "Conv_1_bn", 320, 1280, activation="relu6")
-    return Network((Block("expanded_conv_project_BN", stem),), tuple(blocks), (Block("out_relu", (top,)),), 1280, 1e-3)
+    return Network(
+        (Block("expanded_conv_project_BN", stem),),
+        tuple(blocks),
+        (Block("out_relu", (top,)),),
+        1280,
+        1e-3,
+    )
 
 
-NETWORKS = {"ResNet50": resnet50(), "MobileNetV2": mobilenet_v2()}  # by their names in keras.applications
+NETWORKS = {
+    "ResNet50": resnet50(),
+    "MobileNetV2": mobilenet_v2(),
+}  # by their names in keras.applications

@@ -1,11 +1,14 @@
-"""What a training step takes on GPUs and TPUs that are not here: ours, plain Keras and JAX, by the devices' own compilers.
+"""The memory of training steps on GPUs and TPUs that are not here.
 
-    python3 benchmarks/devices.py                                    all; writes results/devices.json and docs/benchmarks.md
-    python3 benchmarks/devices.py --device h100 --workload lstm      some, printed alone
+The steps of this package, plain Keras and JAX are compiled by the devices' own compilers.
 
-Needs JAX with the compilers, here or in the environment of KERAS_RECOMPUTE_DEVICES_PYTHON. The networks are those of
-``compare.py``, without checkpoints and with as many as there; JAX's are scans over ``jax.checkpoint``, and the transformer of
-ours has its blocks in a loop too (``scan_layers``). Nothing is run.
+    python3 benchmarks/devices.py                                all; writes the results
+    python3 benchmarks/devices.py --device h100 --workload lstm  some, printed alone
+
+Needs JAX with the compilers, here or in the environment of KERAS_RECOMPUTE_DEVICES_PYTHON. The
+networks are those of ``compare.py``, without checkpoints and with as many as there; JAX's are scans
+over ``jax.checkpoint``, and the transformer of ours has its blocks in a loop too (``scan_layers``).
+Nothing is run.
 """
 
 from __future__ import annotations
@@ -57,7 +60,9 @@ def of_tensorflow(peer: str, workload: Workload, checkpoints: int, device: str) 
         made = ours.model(workload, checkpoints, scan_layers=workload.name in SCANNED)
         forward, variables = lambda x: made(x, training=True), made.trainable_variables
     step = training_step(forward, [v.value for v in variables], jit=True)
-    program = profile(step, *(tf.TensorSpec(array.shape, array.dtype) for array in data(workload)), device=device)
+    program = profile(
+        step, *(tf.TensorSpec(array.shape, array.dtype) for array in data(workload)), device=device
+    )
     totals = program.compiler_totals
     return {
         "temporary_bytes": totals["stated_temp_bytes"],
@@ -71,10 +76,19 @@ def of_jax(workload: Workload, counts: tuple[int, ...], device: str) -> list[dic
     """Return the figures of JAX's steps."""
     python = os.environ.get(compiler.PYTHON) or sys.executable
     request = json.dumps(compiler.request_for(find_device(device)))
-    command = [python, str(ROOT / "benchmarks" / "peers" / "jax_on_device.py"), request, workload.name, *map(str, counts)]
+    command = [
+        python,
+        str(ROOT / "benchmarks" / "peers" / "jax_on_device.py"),
+        request,
+        workload.name,
+        *map(str, counts),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise DeviceError(f"JAX could not compile {workload.name} for {device}: {done.stderr.strip().splitlines()[-1]}")
+        raise DeviceError(
+            f"JAX could not compile {workload.name} for {device}: "
+            f"{done.stderr.strip().splitlines()[-1]}"
+        )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -83,7 +97,13 @@ def rows_of(workload: Workload, device: str) -> list[dict[str, Any]]:
     rows = [{"peer": "Keras", "checkpoints": 0, **of_tensorflow("Keras", workload, 0, device)}]
     rows += [{"peer": "JAX", **found} for found in of_jax(workload, workload.checkpoints, device)]
     for count in workload.checkpoints:
-        rows.append({"peer": PEERS[-1], "checkpoints": count, **of_tensorflow(PEERS[-1], workload, count, device)})
+        rows.append(
+            {
+                "peer": PEERS[-1],
+                "checkpoints": count,
+                **of_tensorflow(PEERS[-1], workload, count, device),
+            }
+        )
     for row in rows:
         row.update(workload=workload.name, device=device)
         print(json.dumps(row), file=sys.stderr, flush=True)
@@ -92,15 +112,27 @@ def rows_of(workload: Workload, device: str) -> list[dict[str, Any]]:
 
 def table(rows: list[dict[str, Any]], devices: tuple[str, ...]) -> str:
     """Return the table of docs/benchmarks.md, in Markdown: temporaries on each device."""
-    found = {(r["workload"], r["checkpoints"], r["peer"], r["device"]): r["temporary_bytes"] for r in rows}
-    where = " / ".join(find_device(device).title.removeprefix("NVIDIA ").split(" 80GB")[0] for device in devices)
-    lines = [f"| temporaries on {where} | checkpoints | {' | '.join(PEERS)} |", "|---|---|" + "---|" * len(PEERS)]
+    found = {
+        (r["workload"], r["checkpoints"], r["peer"], r["device"]): r["temporary_bytes"]
+        for r in rows
+    }
+    where = " / ".join(
+        find_device(device).title.removeprefix("NVIDIA ").split(" 80GB")[0] for device in devices
+    )
+    lines = [
+        f"| temporaries on {where} | checkpoints | {' | '.join(PEERS)} |",
+        "|---|---|" + "---|" * len(PEERS),
+    ]
     for name, title in TITLES.items():
         for count in WORKLOADS[name].checkpoints:
             cells = []
             for peer in PEERS:
                 sizes = [found.get((name, count, peer, device)) for device in devices]
-                cells.append(" / ".join("" if size is None else format_bytes(size) for size in sizes).strip(" /"))
+                cells.append(
+                    " / ".join("" if size is None else format_bytes(size) for size in sizes).strip(
+                        " /"
+                    )
+                )
             if any(cells):
                 lines.append(f"| {title} | {count} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -108,9 +140,17 @@ def table(rows: list[dict[str, Any]], devices: tuple[str, ...]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Compile what was asked for, and print or write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", action="append", help="a device of keras_recompute.liveness.devices() (h100 and v5e)")
-    parser.add_argument("--workload", action="append", choices=tuple(TITLES), help="one network instead of all")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--device",
+        action="append",
+        help="a device of keras_recompute.liveness.devices() (h100 and v5e)",
+    )
+    parser.add_argument(
+        "--workload", action="append", choices=tuple(TITLES), help="one network instead of all"
+    )
     options = parser.parse_args(argv)
     devices, names = tuple(options.device or DEVICES), options.workload or tuple(TITLES)
     rows = [row for device in devices for name in names for row in rows_of(WORKLOADS[name], device)]

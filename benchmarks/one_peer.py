@@ -1,15 +1,19 @@
-"""Measure one peer in this process, and print what came out as one line of JSON. ``compare.py`` starts it.
+"""Measure one peer in this process, and print what came out as one line of JSON.
+
+``compare.py`` starts it.
 
     python3 benchmarks/one_peer.py PEER WORKLOAD CHECKPOINTS STEPS
-    python3 benchmarks/one_peer.py --rate                             the machine's matrix product rate
+    python3 benchmarks/one_peer.py --rate  the machine's matrix product rate
 
-Memory is measured alike for all: pages resident before the first step, with everything imported, the data made and a
-tiny model of the kind trained, so that the framework itself is idle memory; against the largest number resident during the
-timed steps. What the first step alone takes, such as compiling, is not in it; what it leaves behind is. What the C library
-holds back is given to the system before both. On a GPU it is the peak of the framework's own allocator over what it held
+Memory is measured alike for all: pages resident before the first step, with everything imported,
+the data made and a tiny model of the kind trained, so that the framework itself is idle memory;
+against the largest number resident during the timed steps. What the first step alone takes, such as
+compiling, is not in it; what it leaves behind is. What the C library holds back is given to the
+system before both. On a GPU it is the peak of the framework's own allocator over what it held
 before the first step.
 
-Peers whose steps are long take fewer of them: none is begun after ``ENOUGH_SECONDS`` of timed steps.
+Peers whose steps are long take fewer of them: none is begun after ``ENOUGH_SECONDS`` of timed
+steps.
 """
 
 from __future__ import annotations
@@ -77,7 +81,9 @@ def measure(name: str, workload_name: str, checkpoints: int, steps: int) -> dict
 
 
 def matrix_rate() -> dict[str, object]:
-    """Return the rate of large float32 matrix products by TensorFlow's own kernels, and the name of what computed them."""
+    """Return the rate of large float32 matrix products by TensorFlow's own kernels, and the name of
+    what computed them.
+    """
     import tensorflow as tf
 
     tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -90,12 +96,22 @@ def matrix_rate() -> dict[str, object]:
         tf.test.experimental.sync_devices()
         best = max(best, 2 * rows * inner * columns / (time.perf_counter() - begin))
     gpus = tf.config.list_physical_devices("GPU")
-    name = tf.config.experimental.get_device_details(gpus[0]).get("device_name", "a GPU") if gpus else None
-    return {"flops_per_second": best, "device": name or f"{len(os.sched_getaffinity(0))} {platform.machine()} cores"}
+    name = (
+        tf.config.experimental.get_device_details(gpus[0]).get("device_name", "a GPU")
+        if gpus
+        else None
+    )
+    return {
+        "flops_per_second": best,
+        "device": name or f"{len(os.sched_getaffinity(0))} {platform.machine()} cores",
+    }
 
 
 def _versions(packages: tuple[str, ...]) -> dict[str, str]:
-    return {package: getattr(importlib.import_module(package), "__version__", "?") for package in packages}
+    return {
+        package: getattr(importlib.import_module(package), "__version__", "?")
+        for package in packages
+    }
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """What kinds of operation cost in a section and outside: ``python3 benchmarks/operations.py``.
 
-Every section of a checkpointed model is a branch or a loop's body of the compiled program, and XLA treats some operations
-better in the entry computation. Here each kind that keras.applications and KerasHub use is compiled three times, forward and
-with its gradients: in the entry computation as TensorFlow writes it, in a branch as TensorFlow writes it, and in a checkpoint,
-where this library writes some operations otherwise and runs the forward pass twice. Printed are milliseconds, the least of a
-few runs, and MiB of temporaries. The ratio is that of the checkpoint to the entry computation with two forward passes; those
-above 1.2 are marked.
+Every section of a checkpointed model is a branch or a loop's body of the compiled program, and XLA
+treats some operations better in the entry computation. Here each kind that keras.applications and
+KerasHub use is compiled three times, forward and with its gradients: in the entry computation as
+TensorFlow writes it, in a branch as TensorFlow writes it, and in a checkpoint, where this library
+writes some operations otherwise and runs the forward pass twice. Printed are milliseconds, the
+least of a few runs, and MiB of temporaries. The ratio is that of the checkpoint to the entry
+computation with two forward passes; those above 1.2 are marked.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ IMAGE, ROWS = (8, 32, 32, 64), (8, 256, 256)
 
 
 def operations() -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]]:
-    """Return functions of tensors with the shapes of these: ``(batch, height, width, channels)``, ``(batch, time, units)``."""
+    """Return functions of tensors with the shapes of these: ``(batch, height, width, channels)``,
+    ``(batch, time, units)``.
+    """
     nn, image = tf.nn, tf.image
     numbers = tf.constant([[(7 * t * b) % 512 for t in range(256)] for b in range(1, 9)])
     order = tf.constant([(37 * t) % 256 for t in range(256)])
@@ -67,14 +70,20 @@ def operations() -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], .
         "embedding": (lambda table: tf.gather(table, numbers), ((512, 256),)),
         "gather along time": (lambda x: tf.gather(x, order, axis=1), (ROWS,)),
         "gather_nd": (lambda x: tf.gather_nd(x, tf.stack([tf.range(8), tf.range(8)], 1)), (ROWS,)),
-        "scatter": (lambda x: tf.scatter_nd(order[:, None], tf.transpose(x, [1, 0, 2]), (256, 8, 256)), (ROWS,)),
+        "scatter": (
+            lambda x: tf.scatter_nd(order[:, None], tf.transpose(x, [1, 0, 2]), (256, 8, 256)),
+            (ROWS,),
+        ),
         "segment sum": (lambda x: tf.math.unsorted_segment_sum(x, order[:8] % 4, 4), (ROWS,)),
         "cumulative sum": (lambda x: tf.cumsum(x, 1), (ROWS,)),
         "sort": (lambda x: tf.sort(x, -1), ((8, 32, 256),)),
         "top 8": (lambda x: tf.math.top_k(x, 8).values, (ROWS,)),
         "transpose": (lambda x: tf.transpose(x, [0, 2, 1]) * 2.0, (ROWS,)),
         "padding": (lambda x: tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]]), (IMAGE,)),
-        "mirror padding": (lambda x: tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]], "REFLECT"), (IMAGE,)),
+        "mirror padding": (
+            lambda x: tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]], "REFLECT"),
+            (IMAGE,),
+        ),
         "concatenation": (lambda x, y: tf.concat([x, y * 2.0], -1), (IMAGE, IMAGE)),
         "split and swap": (lambda x: tf.concat(tf.split(x, 2, -1)[::-1], -1), (IMAGE,)),
         "space to depth": (lambda x: nn.space_to_depth(x, 2), (IMAGE,)),
@@ -87,8 +96,12 @@ def operations() -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], .
     }
 
 
-def measured(function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...], runs: int) -> tuple[float, float]:
-    """Return milliseconds of the compiled ``function`` of tensors and a predicate, and its MiB of temporaries."""
+def measured(
+    function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...], runs: int
+) -> tuple[float, float]:
+    """Return milliseconds of the compiled ``function`` of tensors and a predicate, and its MiB of
+    temporaries.
+    """
     compiled = tf.function(function, jit_compile=True, autograph=False)
     values = [tf.random.stateless_normal(shape, (number, 1)) for number, shape in enumerate(shapes)]
     arguments = (*values, tf.constant(True))
@@ -103,7 +116,9 @@ def measured(function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...], 
 
 
 def variants(function: Callable[..., Any], *, gradient: bool) -> dict[str, Callable[..., Any]]:
-    """Return ``function``, or its gradients, in the entry computation, in a branch, and in a checkpoint."""
+    """Return ``function``, or its gradients, in the entry computation, in a branch, and in a
+    checkpoint.
+    """
 
     def of(inner: Callable[..., Any]) -> Callable[..., Any]:
         if not gradient:
@@ -120,8 +135,13 @@ def variants(function: Callable[..., Any], *, gradient: bool) -> dict[str, Calla
     def branch(*given: tf.Tensor) -> Any:
         *tensors, predicate = given
         inside = lambda: tf.nest.flatten(of(function)(*tensors))  # noqa: E731
-        shapes = [(t.shape, t.dtype) for t in tf.nest.flatten(tf.function(inside).get_concrete_function().structured_outputs)]
-        return tf.cond(predicate, inside, lambda: [tf.zeros(shape, dtype) for shape, dtype in shapes])
+        shapes = [
+            (t.shape, t.dtype)
+            for t in tf.nest.flatten(tf.function(inside).get_concrete_function().structured_outputs)
+        ]
+        return tf.cond(
+            predicate, inside, lambda: [tf.zeros(shape, dtype) for shape, dtype in shapes]
+        )
 
     checkpointed = kr.checkpoint(lambda *tensors: function(*tensors))  # noqa: PLW0108 - a builtin tells no signature
     return {
@@ -133,21 +153,37 @@ def variants(function: Callable[..., Any], *, gradient: bool) -> dict[str, Calla
 
 def main(argv: list[str] | None = None) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=5, help="timed runs of each (%(default)s)")
     parser.add_argument("--only", default="", help="kinds whose name has this in it")
     options = parser.parse_args(argv)
-    print("| operation | | ms: entry / branch / checkpoint | ratio | temporaries, MiB |\n|---|---|---|---|---|")
+    print(
+        "| operation | | ms: entry / branch / checkpoint | ratio | temporaries, MiB "
+        "|\n|---|---|---|---|---|"
+    )
     for name, (function, shapes) in operations().items():
         if options.only not in name:
             continue
-        forward = {k: measured(f, shapes, options.runs) for k, f in variants(function, gradient=False).items()}
-        both = {k: measured(f, shapes, options.runs) for k, f in variants(function, gradient=True).items()}
+        forward = {
+            k: measured(f, shapes, options.runs)
+            for k, f in variants(function, gradient=False).items()
+        }
+        both = {
+            k: measured(f, shapes, options.runs)
+            for k, f in variants(function, gradient=True).items()
+        }
         twice = both["entry"][0] + forward["entry"][0]
-        for kind, found, least in (("forward", forward, forward["entry"][0]), ("with gradients", both, twice)):
+        for kind, found, least in (
+            ("forward", forward, forward["entry"][0]),
+            ("with gradients", both, twice),
+        ):
             ratio = found["checkpoint"][0] / least
             shown = f"**{ratio:.1f}**" if ratio > 1.2 else f"{ratio:.1f}"
-            milliseconds, memory = (" / ".join(f"{row[n]:.{2 - n}f}" for row in found.values()) for n in (0, 1))
+            milliseconds, memory = (
+                " / ".join(f"{row[n]:.{2 - n}f}" for row in found.values()) for n in (0, 1)
+            )
             print(f"| {name} | {kind} | {milliseconds} | {shown} | {memory} |", flush=True)
     return 0
 

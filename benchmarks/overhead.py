@@ -1,9 +1,11 @@
-"""What wrapping a function in ``checkpoint`` costs beyond the recomputation: ``python3 benchmarks/overhead.py``.
+"""What wrapping a function in ``checkpoint`` costs beyond the recomputation: ``python3
+benchmarks/overhead.py``.
 
-One step is the value and all gradients of a chain of products and tanh. Timed, in turns so that all see the same machine:
-the plain step; the step of ``checkpoint`` with the policy ``save_everything``, which repeats nothing; the step of
-``checkpoint(fn)``, which repeats the forward pass; and the forward pass alone, which is what that repetition should cost. The
-aim is an overhead of 5 % or less of the step. Medians; run it on a machine that does nothing else.
+One step is the value and all gradients of a chain of products and tanh. Timed, in turns so that all
+see the same machine: the plain step; the step of ``checkpoint`` with the policy
+``save_everything``, which repeats nothing; the step of ``checkpoint(fn)``, which repeats the
+forward pass; and the forward pass alone, which is what that repetition should cost. The aim is an
+overhead of 5 % or less of the step. Medians; run it on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -25,19 +27,28 @@ import keras_recompute as kr
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batch", type=int, default=512, help="rows of the input (%(default)s)")
     parser.add_argument("--width", type=int, default=512, help="width of every layer (%(default)s)")
     parser.add_argument("--depth", type=int, default=16, help="layers (%(default)s)")
-    parser.add_argument("--steps", type=int, default=40, help="timed runs of each step (%(default)s)")
+    parser.add_argument(
+        "--steps", type=int, default=40, help="timed runs of each step (%(default)s)"
+    )
     parser.add_argument("--json", type=Path, help="write the figures there")
     return parser.parse_args(argv)
 
 
-def steps(arguments: argparse.Namespace, *, jit: bool) -> tuple[dict[str, Callable[..., Any]], tf.Tensor]:
+def steps(
+    arguments: argparse.Namespace, *, jit: bool
+) -> tuple[dict[str, Callable[..., Any]], tf.Tensor]:
     """Return the steps to time by name, and the input ``(batch, width)``."""
     width = arguments.width
-    weights = [tf.Variable(tf.random.stateless_normal((width, width), (n, 0)) / width**0.5) for n in range(arguments.depth)]
+    weights = [
+        tf.Variable(tf.random.stateless_normal((width, width), (n, 0)) / width**0.5)
+        for n in range(arguments.depth)
+    ]
 
     def network(x: tf.Tensor) -> tf.Tensor:
         for w in weights:
@@ -76,14 +87,20 @@ def seconds(timed: dict[str, Callable[..., Any]], x: tf.Tensor, count: int) -> d
 def main(argv: list[str] | None = None) -> int:
     arguments = parse(argv)
     figures = {}
-    print(f"{'':10}{'plain':>10}{'wrapped':>10}{'over':>8}{'recompute':>11}{'+forward':>10}{'over':>8}")
+    print(
+        f"{'':10}{'plain':>10}{'wrapped':>10}{'over':>8}{'recompute':>11}{'+forward':>10}{'over':>8}"
+    )
     for mode, jit in (("graph", False), ("compiled", True)):
         timed, x = steps(arguments, jit=jit)
         s = seconds(timed, x, arguments.steps)
         wrapped = s["save_everything"] / s["plain"] - 1
         counted = s["plain"] + s["forward"]
         recomputed = (s["recompute"] - counted) / counted
-        figures[mode] = {**s, "overhead_of_wrapping": wrapped, "overhead_of_recomputing": recomputed}
+        figures[mode] = {
+            **s,
+            "overhead_of_wrapping": wrapped,
+            "overhead_of_recomputing": recomputed,
+        }
         print(
             f"{mode:10}{s['plain'] * 1e3:8.2f}ms{s['save_everything'] * 1e3:8.2f}ms{wrapped:+8.1%}"
             f"{s['recompute'] * 1e3:9.2f}ms{counted * 1e3:8.2f}ms{recomputed:+8.1%}"

@@ -1,11 +1,13 @@
-"""How long the report page takes to load: 20,000 steps, 50,000 buffers, one report and two, in a fresh browser each time.
+"""How long the report page takes to load: 20,000 steps, 50,000 buffers, one report and two, in a
+fresh browser each time.
 
     python3 benchmarks/page.py             5 loads of each, in Chromium
     python3 benchmarks/page.py --loads 9
 
-Milliseconds since the page was asked for, as the page itself counts them: *shown*, when figures, buffers and steps can be
-used, and *ready*, when the chart is drawn. A fresh browser has compiled nothing yet, and most of the time until *ready* is
-that of reading plotly.js. Loads on a busy machine say little.
+Milliseconds since the page was asked for, as the page itself counts them: *shown*, when figures,
+buffers and steps can be used, and *ready*, when the chart is drawn. A fresh browser has compiled
+nothing yet, and most of the time until *ready* is that of reading plotly.js. Loads on a busy
+machine say little.
 """
 
 import argparse
@@ -29,7 +31,10 @@ def loaded(page):
         browser = Browser(Path(profile))
         try:
             browser.open(page)
-            return tuple(int(browser.run(f"document.documentElement.dataset.{name}")) for name in ("shown", "ready"))
+            return tuple(
+                int(browser.run(f"document.documentElement.dataset.{name}"))
+                for name in ("shown", "ready")
+            )
         finally:
             browser.close()
 
@@ -48,7 +53,10 @@ def main():
             times = [loaded(page) for _ in range(arguments.loads)]
             print(f"{count} report{'s' * (count > 1)}, {page.stat().st_size / 2**20:.1f} MiB:")
             for name, column in zip(("shown", "ready"), zip(*times)):
-                print(f"    {name}: median {statistics.median(column):,.0f} ms, at most {max(column):,} ms")
+                print(
+                    f"    {name}: median {statistics.median(column):,.0f} ms, at most "
+                    f"{max(column):,} ms"
+                )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """How long planning takes, and what the plans cost: ``python benchmarks/planning.py``.
 
-Prints one row per plan: seconds to make it, actions, peak bytes, replayed steps, and time relative to the plain pass, by the
-pretend machine; then models of many layers planned from end to end. Aims: 2048 equal steps under a second, 500 unequal ones
-and a model of 500 layers under ten.
+Prints one row per plan: seconds to make it, actions, peak bytes, replayed steps, and time relative
+to the plain pass, by the pretend machine; then models of many layers planned from end to end. Aims:
+2048 equal steps under a second, 500 unequal ones and a model of 500 layers under ten.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from keras_recompute.planning import (
 )
 from keras_recompute.sizes import format_bytes
 
-# The LSTM of the example: batch 16, 256 units, float32. State: h and c; activations: four gates, h and c.
+# The LSTM of the example: batch 16, 256 units, float32. State: h and c; activations: four gates, h
+# and c.
 VALUE = 16 * 256 * 4
 LSTM = Chain.homogeneous(2048, state_bytes=2 * VALUE, activation_bytes=6 * VALUE)
-# Gruslys et al. 2016: activations five times the state; the step in work, 5 bytes, is not part of their budget.
+# Gruslys et al. 2016: activations five times the state; the step in work, 5 bytes, is not part of
+# their budget.
 PAPER = Chain.homogeneous(1000, state_bytes=1, activation_bytes=5)
 WITH_INPUT = replace(PAPER, state_bytes=(0, *PAPER.state_bytes[1:]))
 
@@ -55,14 +57,19 @@ def row(name: str, chain: Chain, make: Callable[[], Plan]) -> None:
     took = time.perf_counter() - begin
     outcome = simulate(chain, plan)
     print(
-        f"{name:44} {took:7.3f} s  {len(plan):6} actions  peak {format_bytes(outcome.peak_bytes):>8}  "
-        f"replayed {outcome.replayed_steps:6}  time x {outcome.seconds / chain.plain_seconds:.4f}"
+        f"{name:44} {took:7.3f} s  {len(plan):6} actions  peak "
+        f"{format_bytes(outcome.peak_bytes):>8}  replayed {outcome.replayed_steps:6}  time x "
+        f"{outcome.seconds / chain.plain_seconds:.4f}"
     )
 
 
 def main() -> None:
     row("uniform, 2048 steps, 7 checkpoints", LSTM, lambda: uniform_plan(2048, checkpoints=7))
-    row("two levels, 2048 steps, 8 x 16", LSTM, lambda: multilevel_plan(2048, sections_per_level=(8, 16)))
+    row(
+        "two levels, 2048 steps, 8 x 16",
+        LSTM,
+        lambda: multilevel_plan(2048, sections_per_level=(8, 16)),
+    )
     for slots in (2, 8, 63):
         row(f"binomial, 2048 steps, {slots} slots", LSTM, partial(binomial_plan, 2048, slots=slots))
     plain = LSTM.plain_peak_bytes
@@ -78,11 +85,24 @@ def main() -> None:
         )
     for percent in (5, 2, 1):
         budget = 50 * percent + 5
-        row(f"mixed, the paper's 1000 steps, {percent} %", PAPER, partial(mixed_plan, PAPER, budget_bytes=budget))
+        row(
+            f"mixed, the paper's 1000 steps, {percent} %",
+            PAPER,
+            partial(mixed_plan, PAPER, budget_bytes=budget),
+        )
         budget = 50 * percent
-        row(f"  with the step in work inside, {percent} %", PAPER, partial(mixed_plan, PAPER, budget_bytes=budget))
-        # The input of the chain is alive whatever the plan, which a plan for one byte more has paid for.
-        row(f"  and the chain's input outside, {percent} %", WITH_INPUT, partial(mixed_plan, PAPER, budget_bytes=budget + 1))
+        row(
+            f"  with the step in work inside, {percent} %",
+            PAPER,
+            partial(mixed_plan, PAPER, budget_bytes=budget),
+        )
+        # The input of the chain is alive whatever the plan, which a plan for one byte more has paid
+        # for.
+        row(
+            f"  and the chain's input outside, {percent} %",
+            WITH_INPUT,
+            partial(mixed_plan, PAPER, budget_bytes=budget + 1),
+        )
     for count in (8, 50, 150, 500):
         chain = layers(count)
         for percent in (50, 20, 8):

@@ -1,9 +1,10 @@
 """Hold the predicted peaks of the example against compiled ones, over shapes of many kinds.
 
-    python3 benchmarks/predictions.py             compile all, write results/predictions.json, print a table
-    python3 benchmarks/predictions.py --figure    also draw static/LSTM_levels.png: the published sizes in one to three levels
+    python3 benchmarks/predictions.py           compile all, write the results, print a table
+    python3 benchmarks/predictions.py --figure  also draw the published sizes in one to three levels
 
-Nothing is trained, and bytes do not depend on how busy the machine is. Aim: every prediction within 10 %.
+Nothing is trained, and bytes do not depend on how busy the machine is. Aim: every prediction within
+10 %.
 """
 
 import argparse
@@ -48,7 +49,11 @@ GRID = [
     ("gru", "constant", 1000, 128, 128, 2, 9, 1),
     ("gru", "constant", 96, 32, 16, 32, 5, 2),
 ]
-COMPILED = [(k, levels) for levels, numbers in ((1, (1, 3, 7, 15, 63)), (2, (15, 63, 255)), (3, (63, 511))) for k in numbers]
+COMPILED = [
+    (k, levels)
+    for levels, numbers in ((1, (1, 3, 7, 15, 63)), (2, (15, 63, 255)), (3, (63, 511)))
+    for k in numbers
+]
 
 
 def session(*arguments):
@@ -78,10 +83,21 @@ def figure(path):
         plans = [plan for plan in plans_for(2048, levels=levels) if plan.recompute]
         peaks = [predicted_bytes(run.options, plan) / 2**20 for plan in plans]
         name = f"{levels} level{'s' if levels > 1 else ''}"
-        axes.plot([plan.checkpoints + 1 for plan in plans], peaks, color=colour, label=f"{name}, predicted")
+        axes.plot(
+            [plan.checkpoints + 1 for plan in plans],
+            peaks,
+            color=colour,
+            label=f"{name}, predicted",
+        )
         some = [SequencePlan(k, n) for k, n in COMPILED if n == levels]
         points = [compiled(run, plan)[1] / 2**20 for plan in some]
-        axes.plot([plan.checkpoints + 1 for plan in some], points, "o", color=colour, label=f"{name}, compiled")
+        axes.plot(
+            [plan.checkpoints + 1 for plan in some],
+            points,
+            "o",
+            color=colour,
+            label=f"{name}, compiled",
+        )
     axes.set_xscale("log", base=2)
     axes.set_xticks([2**n for n in range(1, 11)], [str(2**n) for n in range(1, 11)])
     axes.set_ylim(0, 190)
@@ -92,7 +108,14 @@ def figure(path):
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.legend(frameon=False, fontsize=9, ncol=3, loc="upper right")
-    drawn.text(0.012, 0.975, "LSTM, 2048 steps, in one to three levels", fontsize=13, fontweight="bold", va="top")
+    drawn.text(
+        0.012,
+        0.975,
+        "LSTM, 2048 steps, in one to three levels",
+        fontsize=13,
+        fontweight="bold",
+        va="top",
+    )
     drawn.savefig(path, metadata={"Software": None})
 
 
@@ -104,11 +127,19 @@ def main():
     names = ("cell", "data", "seq-len", "units", "features", "batch-size", "checkpoints", "levels")
     rows = []
     for values in GRID:
-        run = session(*(part for name, value in zip(names, values) for part in (f"--{name}", value)))
+        run = session(
+            *(part for name, value in zip(names, values) for part in (f"--{name}", value))
+        )
         predicted, peak = compiled(run, *named_plans(run.options))
-        rows.append({**dict(zip(names, values)), "predicted_peak_bytes": predicted, "peak_bytes": peak})
+        rows.append(
+            {**dict(zip(names, values)), "predicted_peak_bytes": predicted, "peak_bytes": peak}
+        )
         shape = " ".join(f"{value!s:>8}" for value in values)
-        print(f"{shape}  {format_bytes(predicted):>9} {format_bytes(peak):>9} {predicted / peak - 1:+.1%}", flush=True)
+        print(
+            f"{shape}  {format_bytes(predicted):>9} {format_bytes(peak):>9} "
+            f"{predicted / peak - 1:+.1%}",
+            flush=True,
+        )
     worst = max(abs(row["predicted_peak_bytes"] / row["peak_bytes"] - 1) for row in rows)
     print(f"{len(rows)} shapes, the worst prediction off by {worst:.1%}")
     RESULTS.parent.mkdir(exist_ok=True)

@@ -1,10 +1,12 @@
-"""Draw the memory of the example under the Grouped schedule, as the two images of Graphcore's published example show it.
+"""Draw the memory of the example under the Grouped schedule, as the two images of Graphcore's
+published example show it.
 
-    python3 benchmarks/published_memory.py              compile four programs, print the table
-    python3 benchmarks/published_memory.py --figures    also write static/LSTM_grouped*.png and the table of docs/ipu.md
+    python3 benchmarks/published_memory.py            compile four programs, print the table
+    python3 benchmarks/published_memory.py --figures  also write the figures and docs/ipu.md
 
-The programs are compiled and not run. Two are the example's, ``--data constant``. Two are of the network that the published
-script trains: its sections hand on their last outputs alone (see "What differs from the published example" in docs/example.md).
+The programs are compiled and not run. Two are the example's, ``--data constant``. Two are of the
+network that the published script trains: its sections hand on their last outputs alone (see "What
+differs from the published example" in docs/example.md).
 """
 
 import argparse
@@ -64,7 +66,8 @@ def with_last_outputs(tf, options):
 
 
 def compiled(build, checkpoints, arguments=()):
-    """Compile the training program of ``build`` under Grouped; return its record, the turns of the pipeline in a row.
+    """Compile the training program of ``build`` under Grouped; return its record, the turns of the
+    pipeline in a row.
 
     ``arguments`` are further ones of the example's command line, such as other sizes.
     """
@@ -75,7 +78,9 @@ def compiled(build, checkpoints, arguments=()):
     import tensorflow as tf
     from tensorflow.python import ipu
 
-    options = parse_arguments(["--data", "constant", "--checkpoints", str(checkpoints), *arguments], __doc__)
+    options = parse_arguments(
+        ["--data", "constant", "--checkpoints", str(checkpoints), *arguments], __doc__
+    )
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = 1
     config.allow_recompute = True
@@ -90,14 +95,21 @@ def compiled(build, checkpoints, arguments=()):
         )
         batch, steps = options.batch_size, options.seq_len
         targets = (batch, steps, 1) if build is example else (batch, steps)
-        feed = model.feed_signature((tf.TensorSpec((batch, steps, options.features)), tf.TensorSpec(targets)))
+        feed = model.feed_signature(
+            (tf.TensorSpec((batch, steps, options.features)), tf.TensorSpec(targets))
+        )
         program = compile_program(model.execution, feed, input_feed=["feed"], layers_of=model)
         return unfolded(model, program, capacity_bytes=CAPACITY_BYTES)
 
 
 def table(rows):
-    """Return the table of docs/ipu.md, in Markdown; the published figures are read off the images, whose MB are MiB."""
-    lines = ["| | 0 checkpoints | 7 checkpoints | ratio of the peaks | always-live |", "|---|---|---|---|---|"]
+    """Return the table of docs/ipu.md, in Markdown; the published figures are read off the images,
+    whose MB are MiB.
+    """
+    lines = [
+        "| | 0 checkpoints | 7 checkpoints | ratio of the peaks | always-live |",
+        "|---|---|---|---|---|",
+    ]
     for name, (plain, seven) in rows.items():
         peaks = [format_bytes(row["peak_bytes"]) for row in (plain, seven)]
         ratio = seven["peak_bytes"] / plain["peak_bytes"]
@@ -110,7 +122,11 @@ def table(rows):
 def main():
     """Compile, and write what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--figures", action="store_true", help="write static/LSTM_grouped*.png and the table of docs/ipu.md")
+    parser.add_argument(
+        "--figures",
+        action="store_true",
+        help="write static/LSTM_grouped*.png and the table of docs/ipu.md",
+    )
     arguments = parser.parse_args()
     rows = {}
     for name, build in ((WHOLE, example), (LAST, with_last_outputs)):
@@ -122,7 +138,12 @@ def main():
         if arguments.figures:
             labels = [f"{checkpoints} checkpoints" for checkpoints in CHECKPOINTS]
             title = f"LSTM, 2048 steps, Grouped schedule: {name}"
-            comparison_figure(list(zip(labels, programs)), ROOT / "static" / FIGURES[name], title=title, steps=STEPS)
+            comparison_figure(
+                list(zip(labels, programs)),
+                ROOT / "static" / FIGURES[name],
+                title=title,
+                steps=STEPS,
+            )
     RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
     print(table(rows))
     if arguments.figures:

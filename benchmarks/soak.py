@@ -1,14 +1,17 @@
-"""Whether long runs stay as they begin: memory, threads, open files and time, on Linux. Writes results/soak.json.
+"""Whether long runs stay as they begin: memory, threads, open files and time, on Linux.
+
+Writes results/soak.json.
 
     python3 benchmarks/soak.py               a quarter of an hour on two cores
     python3 benchmarks/soak.py --share 0.02  a fiftieth of it, printed alone
 
-Repeated are updates of a small network by ``recompute_lstm.py``, which is looked at from outside; epochs of ``fit`` of a
-compiled model; and models that are built, trained on one batch and dropped, eagerly and compiled. These are held against
-plain Keras's, of which a process keeps some too. Each part has a process of its own.
+Repeated are updates of a small network by ``recompute_lstm.py``, which is looked at from outside;
+epochs of ``fit`` of a compiled model; and models that are built, trained on one batch and dropped,
+eagerly and compiled. These are held against plain Keras's, of which a process keeps some too. Each
+part has a process of its own.
 
-*At the beginning* is after the first hundredth part, when all is compiled. Seconds are those of the tenth of the run that
-follows, and of its last tenth.
+*At the beginning* is after the first hundredth part, when all is compiled. Seconds are those of the
+tenth of the run that follows, and of its last tenth.
 """
 
 from __future__ import annotations
@@ -29,7 +32,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 RESULTS = ROOT / "benchmarks" / "results" / "soak.json"
 
-OPTIONS = "--seq-len 32 --units 16 --features 16 --batch-size 4 --gradient-accumulation 1 --checkpoints 3 --steps-per-epoch"
+OPTIONS = (
+    "--seq-len 32 --units 16 --features 16 --batch-size 4 --gradient-accumulation 1 "
+    "--checkpoints 3 --steps-per-epoch"
+)
 PARTS = {  # what is repeated, and how often
     "updates of recompute_lstm.py": 20_000,
     "epochs of fit": 200,
@@ -45,7 +51,11 @@ class Watch:
     """What process ``pid`` holds after each of ``count`` rounds."""
 
     def __init__(self, pid: int, count: int) -> None:
-        self._process, self._count, self._begin = Path("/proc", str(pid)), count, max(count // 100, 2)
+        self._process, self._count, self._begin = (
+            Path("/proc", str(pid)),
+            count,
+            max(count // 100, 2),
+        )
         self._at_first: dict[str, int] = {}
         self._moments: list[float] = []
 
@@ -71,15 +81,25 @@ class Watch:
 
     def _held(self) -> dict[str, int]:
         status = (self._process / "status").read_text()
-        resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-        counted = {name: len(os.listdir(self._process / folder)) for name, folder in (("threads", "task"), ("files", "fd"))}
+        resident = next(
+            int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")
+        )
+        counted = {
+            name: len(os.listdir(self._process / folder))
+            for name, folder in (("threads", "task"), ("files", "fd"))
+        }
         return {"resident_bytes": 1024 * resident, **counted}
 
 
 def updates(count: int) -> dict[str, Any]:
     """Train by the script, which says a line for each update."""
     # The last update is looked at while the script still runs, so a few more are asked for.
-    command = [sys.executable, str(ROOT / "recompute_lstm.py"), *OPTIONS.split(), str(count + SHORT)]
+    command = [
+        sys.executable,
+        str(ROOT / "recompute_lstm.py"),
+        *OPTIONS.split(),
+        str(count + SHORT),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         watch, done = Watch(process.pid, count), 0
         assert process.stdout is not None
@@ -149,7 +169,10 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     def change(values: list[float], form: str) -> str:
         return " to ".join(dict.fromkeys(form.format(value) for value in values))
 
-    lines = ["| | resident MiB | threads | open files | milliseconds each |", "|---|---|---|---|---|"]
+    lines = [
+        "| | resident MiB | threads | open files | milliseconds each |",
+        "|---|---|---|---|---|",
+    ]
     for part, row in rows.items():
         memory = change([value / MEBIBYTE for value in row["resident_bytes"]], "{:,.1f}")
         seconds = change([1000 * value for value in row["seconds"]], "{:,.3g}")
@@ -159,14 +182,20 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run every part in a process of its own, print a table, and keep the figures of a whole run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Run every part in a process of its own, print a table, keep the figures of a whole run."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--share", type=float, default=1.0, help="of the rounds of each part (1)")
     parser.add_argument("--part", choices=PARTS, help="this one alone")
     parser.add_argument("--one", choices=PARTS, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.one:
-        print(json.dumps(measure(options.one, max(math.ceil(options.share * PARTS[options.one]), SHORT))))
+        print(
+            json.dumps(
+                measure(options.one, max(math.ceil(options.share * PARTS[options.one]), SHORT))
+            )
+        )
         return 0
     rows = {}
     for part in [options.part] if options.part else PARTS:

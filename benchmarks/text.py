@@ -1,11 +1,13 @@
-"""How well half an hour teaches text: ``recompute_lstm.py`` and the same network in PyTorch, in bits per byte.
+"""How well half an hour teaches text: ``recompute_lstm.py`` and the same network in PyTorch, in
+bits per byte.
 
-    python3 benchmarks/text.py                30 minutes each; writes results/text.json and static/text.png
-    python3 benchmarks/text.py --minutes 1    printed alone
+    python3 benchmarks/text.py              30 minutes each; writes results and a figure
+    python3 benchmarks/text.py --minutes 1  printed alone
 
-The text is the source of Python's standard library, without its tests: real text that every machine has. A tenth, at its end,
-is held back. LSTM(256) over 2048 steps, an embedding of 512, batch 16, Adam at 0.003; ours has 7 checkpoints, PyTorch keeps
-all, which is faster. PyTorch may be in the environment whose interpreter TORCH_PYTHON names. Minutes are of updates alone.
+The text is the source of Python's standard library, without its tests: real text that every machine
+has. A tenth, at its end, is held back. LSTM(256) over 2048 steps, an embedding of 512, batch 16,
+Adam at 0.003; ours has 7 checkpoints, PyTorch keeps all, which is faster. PyTorch may be in the
+environment whose interpreter TORCH_PYTHON names. Minutes are of updates alone.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from keras_recompute.example.saves import last_save  # noqa: E402
 
 RESULTS, FIGURE = ROOT / "benchmarks" / "results" / "text.json", ROOT / "static" / "text.png"
 OPTIONS = (
-    "--checkpoints 7 --gradient-accumulation 1 --learning-rate 0.003 --validation 0.1 --steps-per-epoch 40 --epochs 100000"
+    "--checkpoints 7 --gradient-accumulation 1 --learning-rate 0.003 --validation 0.1 "
+    "--steps-per-epoch 40 --epochs 100000"
 )
 GENERATE = "--length 400 --temperature 0.6 --generate".split()
 PROMPT = "def "
@@ -47,9 +50,11 @@ def write_corpus(path: Path) -> None:
 
 
 def ours(text: Path, minutes: float, folder: Path) -> list[dict[str, Any]]:
-    """Train by the script until its updates took ``minutes``, and return a row for each validation."""
+    """Train by the script until updates took ``minutes``; return a row for each validation."""
     script = [sys.executable, str(ROOT / "recompute_lstm.py")]
-    process = subprocess.Popen([*script, *OPTIONS.split(), "--quiet", "--text", str(text), "--save", str(folder)])
+    process = subprocess.Popen(
+        [*script, *OPTIONS.split(), "--quiet", "--text", str(text), "--save", str(folder)]
+    )
     try:
         while process.poll() is None and _state(folder).get("trained_seconds", 0) < 60 * minutes:
             time.sleep(1)
@@ -72,15 +77,29 @@ def ours(text: Path, minutes: float, folder: Path) -> list[dict[str, Any]]:
 def of_torch(text: Path, minutes: float) -> list[dict[str, Any]]:
     """Train in PyTorch for as long, and return a row for each validation."""
     python = os.environ.get("TORCH_PYTHON", sys.executable)
-    command = [python, str(ROOT / "benchmarks" / "peers" / "torch_text.py"), str(text), str(minutes)]
+    command = [
+        python,
+        str(ROOT / "benchmarks" / "peers" / "torch_text.py"),
+        str(text),
+        str(minutes),
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def continued(folder: Path) -> str:
     """Return what the network that was saved makes of the prompt."""
-    command = [sys.executable, str(ROOT / "recompute_lstm.py"), "--load", str(folder), *GENERATE, PROMPT]
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
+    command = [
+        sys.executable,
+        str(ROOT / "recompute_lstm.py"),
+        "--load",
+        str(folder),
+        *GENERATE,
+        PROMPT,
+    ]
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
+    ).stdout
 
 
 def draw(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
@@ -92,7 +111,13 @@ def draw(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for (name, found), colour, line in zip(rows.items(), ("#0072B2", "#D55E00"), ("-", "--")):
-        axes.plot([row["seconds"] / 60 for row in found], [row["held_back"] for row in found], line, color=colour, label=name)
+        axes.plot(
+            [row["seconds"] / 60 for row in found],
+            [row["held_back"] for row in found],
+            line,
+            color=colour,
+            label=name,
+        )
     axes.set_xlabel("minutes of updates, on the same two cores")
     axes.set_ylabel("bits per byte, text that was held back")
     axes.set_title("LSTM(256) over 2048 steps of Python source")
@@ -104,7 +129,9 @@ def draw(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Train both, print what came out, and keep it where nothing was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, help="of updates, for each (30)")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
@@ -117,11 +144,14 @@ def main(argv: list[str] | None = None) -> int:
     for name, found in rows.items():
         last = found[-1]
         print(
-            f"{name}: {last['held_back']:.3f} bits per byte after {last['updates']} updates, {last['seconds'] / 60:.1f} minutes"
+            f"{name}: {last['held_back']:.3f} bits per byte after {last['updates']} updates, "
+            f"{last['seconds'] / 60:.1f} minutes"
         )
     print(f"\n{generated}")
     if options.minutes is None:
-        RESULTS.write_text(json.dumps({"text_bytes": size, "rows": rows, "generated": generated}, indent=1) + "\n")
+        RESULTS.write_text(
+            json.dumps({"text_bytes": size, "rows": rows, "generated": generated}, indent=1) + "\n"
+        )
         draw(rows, FIGURE)
     return 0
 

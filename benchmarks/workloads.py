@@ -1,10 +1,11 @@
-"""What the peers are given to do: the same numbers, the same weights, one training step of plain gradient descent.
+"""What the peers are given to do: the same numbers, the same weights, one training step of plain
+gradient descent.
 
-A step computes the mean squared error, all gradients of the weights, and the new weights. Weights are NumPy arrays in
-Keras's layout; each peer turns them into its own.
+A step computes the mean squared error, all gradients of the weights, and the new weights. Weights
+are NumPy arrays in Keras's layout; each peer turns them into its own.
 
-A model is a recurrent layer, a stack of equal blocks, such a stack behind patches of images (a vision transformer), or a
-network of ``keras.applications``.
+A model is a recurrent layer, a stack of equal blocks, such a stack behind patches of images (a
+vision transformer), or a network of ``keras.applications``.
 """
 
 from __future__ import annotations
@@ -27,13 +28,19 @@ WEIGHTS_BEFORE_BLOCKS = {"vit": 2}  # 4 follow them
 
 @dataclass(frozen=True)
 class Workload:
-    """One model and its sizes. ``checkpoints`` are the numbers of checkpoints at which peers are compared."""
+    """One model and its sizes.
+
+    ``checkpoints`` are the numbers of checkpoints at which peers are compared.
+    """
 
     name: str
-    kind: str  # "lstm", "gru", "transformer", "decoder", "vit", "dense", "residual", or a network of keras.applications
+    # "lstm", "gru", "transformer", "decoder", "vit", "dense", "residual", or one of
+    # keras.applications
+    kind: str
     batch: int
     length: int  # timesteps, or tokens, or pixels along each side of an image
-    features: int  # of each timestep, token or pixel between blocks; those of an image if there are classes are 3
+    # of each timestep, token or pixel between blocks; images with classes have 3
+    features: int
     units: int  # of the recurrent layer, or of the hidden layer of a block
     checkpoints: tuple[int, ...]
     blocks: int = 0
@@ -66,7 +73,11 @@ class Workload:
     @property
     def block_shape(self) -> tuple[int, ...]:
         """The shape of what a block of a stack is given and returns."""
-        return (self.batch, (self.length // self.patch) ** 2, self.features) if self.patch else self.shape
+        return (
+            (self.batch, (self.length // self.patch) ** 2, self.features)
+            if self.patch
+            else self.shape
+        )
 
     @property
     def target_shape(self) -> tuple[int, ...]:
@@ -84,10 +95,12 @@ class Workload:
         return [(i * size, (i + 1) * size) for i in range(checkpoints + 1)]
 
     def matrix_flops(self, checkpoints: int) -> int:
-        """Return the multiplications and additions in the matrix products and convolutions of one step.
+        """Return the multiplications and additions in the matrix products and convolutions of one
+        step.
 
-        Forward, gradient of the weights, gradient of what is multiplied (the input of a model needs none, unless it is a
-        stack's of attention), and with checkpoints the forward pass once more. Of causal attention the half that is needed.
+        Forward, gradient of the weights, gradient of what is multiplied (the input of a model needs
+        none, unless it is a stack's of attention), and with checkpoints the forward pass once more.
+        Of causal attention the half that is needed.
         """
         rows, replays = math.prod(self.block_shape[:-1]), 1 if checkpoints else 0
         if self.is_recurrent:
@@ -106,14 +119,26 @@ class Workload:
             products = self.blocks * (2 if self.kind == "residual" else 1)
             return product * (products * (3 + replays) - 1)
         attended = self.block_shape[1] // (2 if self.kind == "decoder" else 1)
-        per_block = 2 * rows * (4 * self.features**2 + 2 * self.features * self.units + 2 * attended * self.features)
+        per_block = (
+            2
+            * rows
+            * (4 * self.features**2 + 2 * self.features * self.units + 2 * attended * self.features)
+        )
         from_patches = 2 * rows * 3 * self.patch**2 * self.features
         dense = 2 * self.batch * self.features * self.classes
         return (2 + replays) * from_patches + (3 + replays) * (self.blocks * per_block + dense)
 
 
 _TRANSFORMER = Workload(
-    "transformer", "transformer", batch=4, length=512, features=256, units=1024, blocks=12, heads=8, checkpoints=(0, 3, 11)
+    "transformer",
+    "transformer",
+    batch=4,
+    length=512,
+    features=256,
+    units=1024,
+    blocks=12,
+    heads=8,
+    checkpoints=(0, 3, 11),
 )
 _VIT = Workload(  # ViT-S/16
     "vit",
@@ -128,33 +153,98 @@ _VIT = Workload(  # ViT-S/16
     classes=1000,
     checkpoints=(0, 3),
 )
-_IMAGES = {"length": 64, "features": 0, "units": 0, "blocks": 16, "classes": 1000, "checkpoints": (0, 3)}
+_IMAGES = {
+    "length": 64,
+    "features": 0,
+    "units": 0,
+    "blocks": 16,
+    "classes": 1000,
+    "checkpoints": (0, 3),
+}
 _TINY_TRANSFORMER = Workload(
-    "tiny-transformer", "transformer", batch=2, length=6, features=8, units=12, checkpoints=(0, 1, 3), blocks=4, heads=2
+    "tiny-transformer",
+    "transformer",
+    batch=2,
+    length=6,
+    features=8,
+    units=12,
+    checkpoints=(0, 1, 3),
+    blocks=4,
+    heads=2,
 )
 _TINY_IMAGES = {**_IMAGES, "batch": 8, "length": 32, "classes": 10}
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload("lstm", "lstm", batch=16, length=2048, features=512, units=256, checkpoints=(0, 7, 31)),
-        Workload("gru", "gru", batch=16, length=2048, features=512, units=256, checkpoints=(0, 7, 31)),
-        Workload("wide-lstm", "lstm", batch=64, length=1024, features=512, units=512, checkpoints=(0, 7, 31)),
+        Workload(
+            "lstm", "lstm", batch=16, length=2048, features=512, units=256, checkpoints=(0, 7, 31)
+        ),
+        Workload(
+            "gru", "gru", batch=16, length=2048, features=512, units=256, checkpoints=(0, 7, 31)
+        ),
+        Workload(
+            "wide-lstm",
+            "lstm",
+            batch=64,
+            length=1024,
+            features=512,
+            units=512,
+            checkpoints=(0, 7, 31),
+        ),
         _TRANSFORMER,
         replace(_TRANSFORMER, name="transformer-batch-8", batch=8),
         replace(_TRANSFORMER, name="decoder", kind="decoder", batch=2, length=1024),
         _VIT,
         Workload("resnet50", "ResNet50", batch=16, **_IMAGES),
         Workload("mobilenet-v2", "MobileNetV2", batch=32, **_IMAGES),
-        Workload("dense", "dense", batch=4096, length=1, features=1024, units=0, blocks=32, checkpoints=(0, 3, 7)),
-        Workload("residual", "residual", batch=32, length=64, features=64, units=0, blocks=16, checkpoints=(0, 3, 7)),
+        Workload(
+            "dense",
+            "dense",
+            batch=4096,
+            length=1,
+            features=1024,
+            units=0,
+            blocks=32,
+            checkpoints=(0, 3, 7),
+        ),
+        Workload(
+            "residual",
+            "residual",
+            batch=32,
+            length=64,
+            features=64,
+            units=0,
+            blocks=16,
+            checkpoints=(0, 3, 7),
+        ),
         # small ones of each kind, to try the benchmark itself
-        Workload("tiny-lstm", "lstm", batch=2, length=32, features=5, units=4, checkpoints=(0, 1, 3)),
+        Workload(
+            "tiny-lstm", "lstm", batch=2, length=32, features=5, units=4, checkpoints=(0, 1, 3)
+        ),
         Workload("tiny-gru", "gru", batch=2, length=32, features=5, units=4, checkpoints=(0, 1, 3)),
         _TINY_TRANSFORMER,
         replace(_TINY_TRANSFORMER, name="tiny-decoder", kind="decoder"),
         replace(_TINY_TRANSFORMER, name="tiny-vit", kind="vit", length=12, patch=4, classes=3),
-        Workload("tiny-dense", "dense", batch=4, length=1, features=6, units=0, blocks=4, checkpoints=(0, 1, 3)),
-        Workload("tiny-residual", "residual", batch=2, length=4, features=3, units=0, blocks=4, checkpoints=(0, 1, 3)),
+        Workload(
+            "tiny-dense",
+            "dense",
+            batch=4,
+            length=1,
+            features=6,
+            units=0,
+            blocks=4,
+            checkpoints=(0, 1, 3),
+        ),
+        Workload(
+            "tiny-residual",
+            "residual",
+            batch=2,
+            length=4,
+            features=3,
+            units=0,
+            blocks=4,
+            checkpoints=(0, 1, 3),
+        ),
         Workload("tiny-resnet50", "ResNet50", **_TINY_IMAGES),
         Workload("tiny-mobilenet-v2", "MobileNetV2", **_TINY_IMAGES),
     )
@@ -165,11 +255,13 @@ TINY = tuple(name for name in WORKLOADS if name.startswith("tiny-"))
 def data(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
     """Return inputs and targets."""
     random = np.random.default_rng(1)
-    return random.standard_normal(workload.shape, np.float32), random.standard_normal(workload.target_shape, np.float32)
+    return random.standard_normal(workload.shape, np.float32), random.standard_normal(
+        workload.target_shape, np.float32
+    )
 
 
 def weights(workload: Workload) -> list[np.ndarray]:
-    """Return the trainable weights in the order and layout in which Keras lists those of the model."""
+    """Return the trainable weights in the order and layout of those of the Keras model."""
     matrix, width, units = _matrices(), workload.features, workload.units
     if workload.is_recurrent:
         gates = {"lstm": 4, "gru": 3}[workload.kind] * units
@@ -178,11 +270,17 @@ def weights(workload: Workload) -> list[np.ndarray]:
         return [*recurrent, matrix(units, 1, rows=units), np.zeros(1, np.float32)]
     if workload.kind == "dense":
         return [
-            array for _ in range(workload.blocks) for array in (matrix(width, width, rows=width), np.zeros(width, np.float32))
+            array
+            for _ in range(workload.blocks)
+            for array in (matrix(width, width, rows=width), np.zeros(width, np.float32))
         ]
     scale = np.ones(width, np.float32), np.zeros(width, np.float32)
     if workload.kind == "residual":
-        return [a for _ in range(2 * workload.blocks) for a in (matrix(3, 3, width, width, rows=9 * width), *scale)]
+        return [
+            a
+            for _ in range(2 * workload.blocks)
+            for a in (matrix(3, 3, width, width, rows=9 * width), *scale)
+        ]
     arrays, heads, size = [], workload.heads, width // workload.heads
     if workload.patch:
         arrays += [matrix(workload.patch, workload.patch, 3, width, rows=3 * workload.patch**2)]
@@ -196,12 +294,18 @@ def weights(workload: Workload) -> list[np.ndarray]:
         arrays += [matrix(width, units, rows=width), np.zeros(units, np.float32)]
         arrays += [matrix(units, width, rows=units), np.zeros(width, np.float32)]
     if workload.patch:
-        arrays += [*scale, matrix(width, workload.classes, rows=width), np.zeros(workload.classes, np.float32)]
+        arrays += [
+            *scale,
+            matrix(width, workload.classes, rows=width),
+            np.zeros(workload.classes, np.float32),
+        ]
     return arrays
 
 
 def named_weights(workload: Workload) -> dict[str, np.ndarray]:
-    """Return the trainable weights of a network of keras.applications by the paths that Keras gives them."""
+    """Return the trainable weights of a network of keras.applications by the paths that Keras gives
+    them.
+    """
     matrix, network = _matrices(), workload.network
     arrays = {}
     for convolution in network.convolutions():
@@ -211,8 +315,9 @@ def named_weights(workload: Workload) -> dict[str, np.ndarray]:
         )
         if network.has_bias:
             arrays[f"{convolution.name}/bias"] = np.zeros(filters, np.float32)
-        # Blocks that add little to their shortcuts, so that rounding does not grow from block to block (He et al. 2019, "Bag of
-        # tricks", begin with 0, which would leave a block's own gradients 0).
+        # Blocks that add little to their shortcuts, so that rounding does not grow from block to
+        # block (He et al. 2019, "Bag of tricks", begin with 0, which would leave a block's own
+        # gradients 0).
         scale = 0.2 if convolution in network.added() else 1.0
         arrays[f"{convolution.norm}/gamma"] = np.full(filters, scale, np.float32)
         arrays[f"{convolution.norm}/beta"] = np.zeros(filters, np.float32)

@@ -1,18 +1,23 @@
-"""Models that nobody here wrote: ``python3 benchmarks/zoo.py`` trains one of every family and writes ``docs/zoo.md``.
+"""Models that nobody here wrote: ``python3 benchmarks/zoo.py`` trains one of every family and
+writes ``docs/zoo.md``.
 
-Each model runs in a process of its own, with random weights; nothing is downloaded. Memory is that of a whole training step,
-the squares of all outputs as the loss, and the update with SGD or with Adam: the temporaries of the compiled program, of the
-plain model with that of XLA's two schedulers with which it takes less. For values and seconds one step is a loss (the mean
-square of all outputs) and the gradients of all weights, of the plain Keras model, of ``checkpointed(model,
-every=round(sqrt(layers)))`` or, where its blocks stand inside one layer, of these blocks by name, and of the leanest plan of
-``kr.plan``: with and without jit in float32, and without jit in float64. Compared are loss and gradients (beside them stands
-how far those of the plain model with jit are from its own in float64, unless it draws random numbers), the least seconds per
-step of some that take turns, and those of the first one, which traces and compiles. KerasHub's models need ``pip install
-keras-hub``; without it their rows say so. ``--only NAME`` runs one model and keeps the other rows; ``--memory`` compiles
-alone, which a busy machine does as well, and ``--times`` runs alone, in float32: both keep the other figures of the rows.
+Each model runs in a process of its own, with random weights; nothing is downloaded. Memory is that
+of a whole training step, the squares of all outputs as the loss, and the update with SGD or with
+Adam: the temporaries of the compiled program, of the plain model with that of XLA's two schedulers
+with which it takes less. For values and seconds one step is a loss (the mean square of all outputs)
+and the gradients of all weights, of the plain Keras model, of ``checkpointed(model,
+every=round(sqrt(layers)))`` or, where its blocks stand inside one layer, of these blocks by name,
+and of the leanest plan of ``kr.plan``: with and without jit in float32, and without jit in float64.
+Compared are loss and gradients (beside them stands how far those of the plain model with jit are
+from its own in float64, unless it draws random numbers), the least seconds per step of some that
+take turns, and those of the first one, which traces and compiles. KerasHub's models need ``pip
+install keras-hub``; without it their rows say so. ``--only NAME`` runs one model and keeps the
+other rows; ``--memory`` compiles alone, which a busy machine does as well, and ``--times`` runs
+alone, in float32: both keep the other figures of the rows.
 
-Bars are 0.6 of the plain temporaries for ``every=`` and 0.45 for the leanest plan. Where one is missed, the table says what
-holds it: the largest temporary at the peak, its share of all of them then, and the phase, operation and layer that made it.
+Bars are 0.6 of the plain temporaries for ``every=`` and 0.45 for the leanest plan. Where one is
+missed, the table says what holds it: the largest temporary at the peak, its share of all of them
+then, and the phase, operation and layer that made it.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +38,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
 from zoo_models import BLOCKS, HUB, IMAGES, build  # noqa: E402
+from zoo_page import OPTIMIZERS, line, page  # noqa: E402
 
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "zoo.json", ROOT / "docs" / "zoo.md"
-MIB = 2**20
 STEPS = 6
 
-COLUMNS = (
-    "model | layers, every | difference, float32 (plain's rounding) / float64 "
-    "| temporaries with SGD, MiB: plain / every / leanest plan | with Adam "
-    "| s per step, jit: plain, every, ratio | without jit: plain, every, ratio | first step, jit: plain, every, ratio "
-    "| predicted over compiled: plain / plan | what holds it, where above the bars"
-)
-OPTIMIZERS = ("sgd", "adam")
 # XLA's other scheduler on a CPU: a plain model may take less with it.
 LOW_MEMORY = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
-BARS = {"every": 0.6, "plan": 0.45}  # of the plain temporaries
 
 
 class Steps:
@@ -65,13 +62,18 @@ class Steps:
             with tf.GradientTape() as tape:
                 results = model(keras.tree.pack_sequence_as(model.input, given), training=True)
                 loss = tf.add_n([tf.reduce_mean(tf.square(y)) for y in keras.tree.flatten(results)])
-            return loss, [None if g is None else tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
+            return loss, [
+                None if g is None else tf.convert_to_tensor(g)
+                for g in tape.gradient(loss, variables)
+            ]
 
         self._step = step
         self._functions: dict[bool, Any] = {}
 
     def __call__(self, *, jit: bool) -> tuple[float, list[Any]]:
-        """Run one step; return its seconds, the first time with those to trace and compile, and what it returns."""
+        """Run one step; return its seconds, the first time with those to trace and compile, and
+        what it returns.
+        """
         import tensorflow as tf
 
         if jit not in self._functions:
@@ -85,7 +87,9 @@ class Steps:
 
 
 def beside(plain: Steps, ours: Steps, *, jit: bool) -> dict[str, Any]:
-    """Return the seconds of first steps and of later ones, of both, and how far apart their results are."""
+    """Return the seconds of first steps and of later ones, of both, and how far apart their results
+    are.
+    """
     (first, wanted), (our_first, found) = plain(jit=jit), ours(jit=jit)
     seconds = [(plain(jit=jit)[0], ours(jit=jit)[0]) for _ in range(STEPS)]
     step = [min(each) for each in zip(*seconds)]
@@ -107,20 +111,35 @@ def holder(record: Any) -> dict[str, Any]:
     at = held.index(max(held))
     largest = next(b for b in record.live_at(at) if b.lifetime == "temporary")
     kind = (largest.op_name or largest.name).rpartition("/")[2]
-    return {"bytes": largest.size_bytes, "of": held[at], "layer": largest.layer, "phase": largest.phase, "kind": kind}
+    return {
+        "bytes": largest.size_bytes,
+        "of": held[at],
+        "layer": largest.layer,
+        "phase": largest.phase,
+        "kind": kind,
+    }
 
 
 def difference(ours: list[Any], plain: list[Any]) -> float:
-    """Return the largest difference, relative to the largest element of its tensor, or a thousandth of that of all."""
+    """Return the largest difference, relative to the largest element of its tensor, or a thousandth
+    of that of all.
+    """
     import numpy as np
 
     floor = 1e-3 * max(float(np.abs(p).max(initial=0.0)) for p in plain)
-    return max(float(np.abs(a - p).max(initial=0.0) / max(np.abs(p).max(initial=0.0), floor)) for a, p in zip(ours, plain))
+    return max(
+        float(np.abs(a - p).max(initial=0.0) / max(np.abs(p).max(initial=0.0), floor))
+        for a, p in zip(ours, plain)
+    )
 
 
 def place(model: Any, name: str) -> dict[str, Any]:
     """Return where the checkpoints of a model of the table stand, as ``checkpointed`` is told."""
-    return {"layers": BLOCKS[name]} if name in BLOCKS else {"every": max(1, round(len(model.layers) ** 0.5))}
+    return (
+        {"layers": BLOCKS[name]}
+        if name in BLOCKS
+        else {"every": max(1, round(len(model.layers) ** 0.5))}
+    )
 
 
 def trained_steps(model: Any, inputs: list[Any]) -> Iterator[tuple[str, Any]]:
@@ -189,7 +208,9 @@ def plain_memory(name: str) -> dict[str, Any]:
 
 
 def times(name: str) -> dict[str, Any]:
-    """Return of the row of one model what runs in float32: seconds, and how far apart the results are."""
+    """Return of the row of one model what runs in float32: seconds, and how far apart the results
+    are.
+    """
     import keras_recompute as kr
     from keras_recompute.seams.keras.layers import layers_in
 
@@ -201,7 +222,9 @@ def times(name: str) -> dict[str, Any]:
 
 
 def exactness(name: str) -> dict[str, Any]:
-    """Return of the row of one model how far apart the results are in float64, and those of the plain model from float32's."""
+    """Return of the row of one model how far apart the results are in float64, and those of the
+    plain model from float32's.
+    """
     import keras
 
     import keras_recompute as kr
@@ -229,83 +252,41 @@ def measure(name: str) -> dict[str, Any]:
     return {**times(name), **memory(name), **exactness(name)}
 
 
-def page(rows: dict[str, Any]) -> str:
-    """Return the text of ``docs/zoo.md``."""
-    lines = [
-        "# The zoo",
-        "",
-        "Models that nobody here wrote, with random weights, small images and short sequences, on two x86-64 cores that did",
-        "other work as well, so that seconds are good to a third or so. Made by `python3 benchmarks/zoo.py`, whose first lines",
-        "say what is measured. Ratios are of the model with checkpoints to the plain Keras model in the same process.",
-        "",
-        "Where weights far outweigh activations, as in InceptionResNetV2, the peak stands where all gradients are there, and",
-        "the plain model's activations lie in buffers that gradients will fill: temporaries are few, and checkpoints have",
-        "nothing to save.",
-        "",
-        f"| {COLUMNS} |",
-        "|" + "---|" * (COLUMNS.count("|") + 1),
-    ]
-    for name, row in rows.items():
-        lines.append(f"| {name} | {row['error']} |" + " |" * COLUMNS.count("|") if "error" in row else _line(name, row))
-    return "\n".join(lines) + "\n"
-
-
-def lowest(row: dict[str, Any], optimizer: str) -> list[int]:
-    """Return the temporaries of a row; of the plain model with the scheduler that needs less."""
-    plain, *ours = row["temporaries"][optimizer]
-    return [min(plain, row.get("low_memory", {}).get(optimizer, plain)), *ours]
-
-
-def held_by(row: dict[str, Any]) -> str:
-    """Return what holds the temporaries of a row that misses a bar; nothing for one that was measured without."""
-    plain, *ours = lowest(row, "sgd")
-    said = []
-    for (how, bar), needed, found in zip(BARS.items(), ours, row.get("holders", [])[1:]):
-        if needed > bar * plain:
-            made = " ".join(filter(None, (found["phase"], found["kind"], found["layer"] and f"of {found['layer']}")))
-            said.append(f"{how}: {found['bytes'] / MIB:.1f} MiB, {found['bytes'] / found['of']:.0%}, {made}")
-    return "; ".join(said)
-
-
-def _line(name: str, row: dict[str, Any]) -> str:
-    def pair(values: list[float]) -> str:
-        return f"{values[0]:.2f}, {values[1]:.2f}, **{values[1] / values[0]:.2f}**"
-
-    largest = max(row["jit"]["difference"], row["graph"]["difference"])
-    rounding = f" ({row['rounding']:.0e})" if "rounding" in row else ""
-    temporaries = [" / ".join(f"{v / MIB:.1f}" for v in lowest(row, each)) for each in OPTIMIZERS]
-    predicted = " / ".join(f"{value:.2f}" for value in row["predicted"]) if "predicted" in row else row.get("plan", "")[:80]
-    cells: list[Callable[[], str] | str] = [
-        name,
-        f"{row['layers']}, {BLOCKS.get(name, row['every'])}",
-        f"{largest:.0e}{rounding} / {row['float64']:.0e}",
-        *temporaries,
-        pair(row["jit"]["step"]),
-        pair(row["graph"]["step"]),
-        pair(row["jit"]["first"]),
-        predicted,
-        held_by(row),
-    ]
-    return f"| {' | '.join(map(str, cells))} |"
-
-
 def run_alone(name: str, part: str | None, **environment: str) -> dict[str, Any]:
     """Return what this program says of one model in a process of its own."""
     command = [sys.executable, __file__, "--one", name, *([f"--{part}"] if part else [])]
     env = {**os.environ, **environment}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
     said = (done.stderr.strip().splitlines() or [""])[-1]
-    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": said[:300]}
+    return (
+        json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": said[:300]}
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure models and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], help="a model to run; the other rows stay")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], help="a model to run; the other rows stay"
+    )
     part = parser.add_mutually_exclusive_group()
     for name, what in {"memory": "compile", "times": "run in float32"}.items():
-        part.add_argument(f"--{name}", dest="part", action="store_const", const=name, help=f"{what} alone; other figures stay")
-    part.add_argument("--plain-memory", dest="part", action="store_const", const="plain-memory", help=argparse.SUPPRESS)
+        part.add_argument(
+            f"--{name}",
+            dest="part",
+            action="store_const",
+            const=name,
+            help=f"{what} alone; other figures stay",
+        )
+    part.add_argument(
+        "--plain-memory",
+        dest="part",
+        action="store_const",
+        const="plain-memory",
+        help=argparse.SUPPRESS,
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.one:
@@ -313,7 +294,11 @@ def main(argv: list[str] | None = None) -> int:
         parts = {"memory": memory, "plain-memory": plain_memory, "times": times, None: measure}
         print(json.dumps(parts[options.part](options.one)))
         return 0
-    rows = json.loads(RESULTS.read_text()) if (options.only or options.part) and RESULTS.exists() else {}
+    rows = (
+        json.loads(RESULTS.read_text())
+        if (options.only or options.part) and RESULTS.exists()
+        else {}
+    )
     names = options.only or [*IMAGES, *HUB]
     for name in [n for n in names if "jit" in rows.get(n, {})] if options.part else names:
         found = run_alone(name, options.part)
@@ -323,11 +308,19 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{name}: {found['error']}", flush=True)
             continue
         rows[name] = {**rows.get(name, {}), **found} if options.part else found
-        print(_line(name, rows[name]) if "error" not in rows[name] else f"{name}: {found['error']}", flush=True)
+        print(
+            line(name, rows[name]) if "error" not in rows[name] else f"{name}: {found['error']}",
+            flush=True,
+        )
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-    before = [name for name, row in rows.items() if not isinstance(row.get("temporaries", {}), dict)]
+    before = [
+        name for name, row in rows.items() if not isinstance(row.get("temporaries", {}), dict)
+    ]
     if before:
-        print(f"{PAGE.name} is not written: {len(before)} rows are of gradients alone. Run --memory for all of them.")
+        print(
+            f"{PAGE.name} is not written: {len(before)} rows are of gradients alone. Run --memory "
+            "for all of them."
+        )
         return 1
     PAGE.write_text(page(rows))
     return 0

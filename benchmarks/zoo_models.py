@@ -1,4 +1,6 @@
-"""The models of the zoo: one of every family of keras.applications and of KerasHub's backbones, small, with random weights."""
+"""The models of the zoo: one of every family of keras.applications and of KerasHub's backbones,
+small, with random weights.
+"""
 
 from __future__ import annotations
 
@@ -33,33 +35,76 @@ class Part(NamedTuple):
     def made(self) -> Any:
         import keras_hub
 
-        options = {key: value.made() if isinstance(value, Part) else value for key, value in self.options.items()}
+        options = {
+            key: value.made() if isinstance(value, Part) else value
+            for key, value in self.options.items()
+        }
         return getattr(keras_hub.models, self.name)(**options)
 
 
 # Of KerasHub: what the class is given, and the shape of all its inputs or of each.
 HUB: dict[str, tuple[dict[str, Any], Any]] = {
-    "BertBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
-    "RobertaBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
-    "DistilBertBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
+    "BertBackbone": (
+        {"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL},
+        (8, 128),
+    ),
+    "RobertaBackbone": (
+        {"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL},
+        (8, 128),
+    ),
+    "DistilBertBackbone": (
+        {"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL},
+        (8, 128),
+    ),
     "AlbertBackbone": (
-        {"vocabulary_size": 500, "num_heads": 4, "embedding_dim": 32, "max_sequence_length": 128, **SMALL},
+        {
+            "vocabulary_size": 500,
+            "num_heads": 4,
+            "embedding_dim": 32,
+            "max_sequence_length": 128,
+            **SMALL,
+        },
         (8, 128),
     ),
     "DebertaV3Backbone": (
-        {"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 64, "bucket_size": 32, **SMALL},
+        {
+            "vocabulary_size": 500,
+            "num_heads": 4,
+            "max_sequence_length": 64,
+            "bucket_size": 32,
+            **SMALL,
+        },
         (4, 64),
     ),
-    "GPT2Backbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
-    "GPTNeoXBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
-    "OPTBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL}, (8, 128)),
+    "GPT2Backbone": (
+        {"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL},
+        (8, 128),
+    ),
+    "GPTNeoXBackbone": (
+        {"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL},
+        (8, 128),
+    ),
+    "OPTBackbone": (
+        {"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 128, **SMALL},
+        (8, 128),
+    ),
     "LlamaBackbone": ({"vocabulary_size": 500, **ROTARY, **SMALL}, (8, 128)),
     "MistralBackbone": ({"vocabulary_size": 500, **ROTARY, **SMALL}, (8, 128)),
     "GemmaBackbone": ({"vocabulary_size": 500, **ROTARY, "head_dim": 16, **SMALL}, (8, 128)),
     "FNetBackbone": ({"vocabulary_size": 500, "max_sequence_length": 128, **SMALL}, (8, 128)),
-    "BartBackbone": ({"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 64, **SMALL}, (8, 64)),
+    "BartBackbone": (
+        {"vocabulary_size": 500, "num_heads": 4, "max_sequence_length": 64, **SMALL},
+        (8, 64),
+    ),
     "ViTBackbone": (
-        {"image_shape": (64, 64, 3), "patch_size": 8, "num_layers": 6, "num_heads": 4, "hidden_dim": 64, "mlp_dim": 128},
+        {
+            "image_shape": (64, 64, 3),
+            "patch_size": 8,
+            "num_layers": 6,
+            "num_heads": 4,
+            "hidden_dim": 64,
+            "mlp_dim": 128,
+        },
         (8, 64, 64, 3),
     ),
     "SegFormerBackbone": (
@@ -90,7 +135,11 @@ HUB: dict[str, tuple[dict[str, Any], Any]] = {
             "max_decoder_sequence_length": 64,
             **SMALL,
         },
-        {"encoder_features": (4, 200, 80), "decoder_token_ids": (4, 64), "decoder_padding_mask": (4, 64)},
+        {
+            "encoder_features": (4, 200, 80),
+            "decoder_token_ids": (4, 64),
+            "decoder_padding_mask": (4, 64),
+        },
     ),
     "FluxBackbone": (
         {
@@ -135,17 +184,27 @@ def build(name: str) -> tuple[Any, list[Any]]:
     rng = np.random.default_rng(0)
     if name in IMAGES:
         side, batch = IMAGES[name]
-        model = getattr(keras.applications, name)(weights=None, input_shape=(side, side, 3), classes=10)
+        model = getattr(keras.applications, name)(
+            weights=None, input_shape=(side, side, 3), classes=10
+        )
         return model, [rng.normal(size=(batch, side, side, 3)).astype(keras.config.floatx())]
     options, shapes = HUB[name]
-    options = {key: value for key, value in options.items() if not (name in WITHOUT_DROPOUT and key == "dropout")}
+    options = {
+        key: value
+        for key, value in options.items()
+        if not (name in WITHOUT_DROPOUT and key == "dropout")
+    }
     model = Part(name, options).made()
     values = []
     for tensor in model.inputs:
         shape = shapes[tensor.name] if isinstance(shapes, dict) else shapes
         if tensor.dtype.startswith("int"):
             of_tokens = "token_ids" in tensor.name
-            values.append(rng.integers(1, 500, shape) if of_tokens else np.full(shape, int("mask" in tensor.name)))
+            values.append(
+                rng.integers(1, 500, shape)
+                if of_tokens
+                else np.full(shape, int("mask" in tensor.name))
+            )
         else:
             values.append(rng.normal(size=shape))
     return model, [value.astype(tensor.dtype) for tensor, value in zip(model.inputs, values)]

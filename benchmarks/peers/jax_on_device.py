@@ -1,7 +1,9 @@
-"""Compile JAX's training steps for a device that is not here: ``python jax_on_device.py REQUEST WORKLOAD CHECKPOINTS...``
+"""Compile JAX's training steps for a device that is not here: ``python jax_on_device.py REQUEST
+WORKLOAD CHECKPOINTS...``
 
-REQUEST is JSON, what ``keras_recompute``'s own worker is told of the device. Printed is a line of JSON for each number of
-checkpoints, with the temporaries that the compiler states. Needs JAX with the device's compiler, and NumPy.
+REQUEST is JSON, what ``keras_recompute``'s own worker is told of the device. Printed is a line of
+JSON for each number of checkpoints, with the temporaries that the compiler states. Needs JAX with
+the device's compiler, and NumPy.
 """
 
 from __future__ import annotations
@@ -29,13 +31,18 @@ def main(request: dict, workload_name: str, counts: list[int]) -> None:
     )
     there = SingleDeviceSharding(topology.devices[0])
     workload = WORKLOADS[workload_name]
-    described = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=there), arguments(workload))
+    described = jax.tree.map(
+        lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=there), arguments(workload)
+    )
     for checkpoints in counts:
         step = training_step("jax", workload, checkpoints)
         jax.config.update("jax_default_matmul_precision", None)  # as TensorFlow's programs ask for
         start = time.perf_counter()
         compiled = step.lower(*described).compile(compiler_options=request["xla"])
-        found = {"temporary_bytes": compiled.memory_analysis().temp_size_in_bytes, "seconds": time.perf_counter() - start}
+        found = {
+            "temporary_bytes": compiled.memory_analysis().temp_size_in_bytes,
+            "seconds": time.perf_counter() - start,
+        }
         print(json.dumps({"checkpoints": checkpoints, **found}), flush=True)
 
 

@@ -1,7 +1,9 @@
-"""JAX: scans over timesteps or blocks, and with checkpoints a scan over ``jax.checkpoint`` of such scans.
+"""JAX: scans over timesteps or blocks, and with checkpoints a scan over ``jax.checkpoint`` of such
+scans.
 
-Equal blocks are stacked and scanned, as is usual for deep models: checkpoints between blocks written one after the other save
-nothing on a CPU. Sequences are time-major, so that nothing is turned in a step.
+Equal blocks are stacked and scanned, as is usual for deep models: checkpoints between blocks
+written one after the other save nothing on a CPU. Sequences are time-major, so that nothing is
+turned in a step.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from workloads import RATE, WEIGHTS_BEFORE_BLOCKS, WEIGHTS_PER_BLOCK, Workload, data, named_weights, weights
+from workloads import (
+    RATE,
+    WEIGHTS_BEFORE_BLOCKS,
+    WEIGHTS_PER_BLOCK,
+    Workload,
+    data,
+    named_weights,
+    weights,
+)
 
 from . import DeviceMemory, Peer, jax_networks
 from .jax_networks import convolved, normalised
@@ -34,23 +44,37 @@ def build(name: str, workload: Workload, checkpoints: int) -> Peer:
 
 
 def arguments(workload: Workload):
-    """Return the arguments of the step: weights, inputs, targets. Those of a stack's blocks are stacked."""
+    """Return the arguments of the step: weights, inputs, targets.
+
+    Those of a stack's blocks are stacked.
+    """
     x, y = data(workload)
     if workload.network:
         return named_weights(workload), x, y
     if workload.is_recurrent:
         return weights(workload), x.swapaxes(0, 1), y.swapaxes(0, 1)
-    arrays, n, before = weights(workload), WEIGHTS_PER_BLOCK[workload.kind], WEIGHTS_BEFORE_BLOCKS.get(workload.kind, 0)
+    arrays, n, before = (
+        weights(workload),
+        WEIGHTS_PER_BLOCK[workload.kind],
+        WEIGHTS_BEFORE_BLOCKS.get(workload.kind, 0),
+    )
     end = before + n * workload.blocks
-    return [arrays[:before], [np.stack(arrays[before + i : end : n]) for i in range(n)], arrays[end:]], x, y
+    return (
+        [arrays[:before], [np.stack(arrays[before + i : end : n]) for i in range(n)], arrays[end:]],
+        x,
+        y,
+    )
 
 
 def training_step(name: str, workload: Workload, checkpoints: int):
     """Return the step, which gives new weights, the loss and the norm of the gradients.
 
-    The inputs of a recurrent model are projected by one product per section, or, with ``jax-in-loop``, a timestep at a time.
+    The inputs of a recurrent model are projected by one product per section, or, with
+    ``jax-in-loop``, a timestep at a time.
     """
-    jax.config.update("jax_default_matmul_precision", "float32")  # on a GPU, all peers compute in float32
+    jax.config.update(
+        "jax_default_matmul_precision", "float32"
+    )  # on a GPU, all peers compute in float32
     if workload.is_recurrent:
         model = partial(_recurrent, workload, checkpoints, in_loop=name == "jax-in-loop")
     else:
@@ -72,7 +96,10 @@ def device_memory() -> DeviceMemory | None:
     device = jax.devices()[0]
     if not device.memory_stats():  # None on a CPU
         return None
-    return DeviceMemory(lambda: device.memory_stats()["bytes_in_use"], lambda: device.memory_stats()["peak_bytes_in_use"])
+    return DeviceMemory(
+        lambda: device.memory_stats()["bytes_in_use"],
+        lambda: device.memory_stats()["peak_bytes_in_use"],
+    )
 
 
 def _scan(section, carry, steps, checkpoints):
@@ -122,8 +149,13 @@ def _recurrent(workload, checkpoints, parameters, x, *, in_loop):
 def _stack(workload, checkpoints, parameters, x):
     before, blocks, after = parameters
     if before:
-        x = convolved(x, before[0], workload.patch, (0, 0)).reshape(workload.block_shape) + before[1]
-    block = {"dense": _dense, "residual": _residual}.get(workload.kind) or partial(_block, is_causal=workload.kind == "decoder")
+        x = (
+            convolved(x, before[0], workload.patch, (0, 0)).reshape(workload.block_shape)
+            + before[1]
+        )
+    block = {"dense": _dense, "residual": _residual}.get(workload.kind) or partial(
+        _block, is_causal=workload.kind == "decoder"
+    )
     x, _ = _scan(lambda x, some: jax.lax.scan(block, x, some), x, blocks, checkpoints)
     return normalised(x, *after[:2], (-1,)).mean(1) @ after[2] + after[3] if after else x
 

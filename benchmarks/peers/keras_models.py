@@ -9,7 +9,9 @@ from workloads import Workload, named_weights, weights
 
 
 def recurrent_layer(workload: Workload, lstm: Any, gru: Any) -> keras.layers.Layer:
-    """Return the recurrent layer, made by ``lstm`` or ``gru``, which returns its outputs and its state."""
+    """Return the recurrent layer, made by ``lstm`` or ``gru``, which returns its outputs and its
+    state.
+    """
     # One bias of zeros, as in the other peers.
     options = {"unit_forget_bias": False} if workload.kind == "lstm" else {}
     layer = {"lstm": lstm, "gru": gru}[workload.kind]
@@ -23,7 +25,7 @@ def dense(workload: Workload) -> keras.layers.Layer:
 
 
 def network(workload: Workload) -> keras.Model:
-    """Return the network of ``keras.applications`` that the workload names, which returns logits."""
+    """Return the network of ``keras.applications`` that the workload names, with logits."""
     return getattr(keras.applications, workload.kind)(
         weights=None,
         input_tensor=keras.Input(workload.shape[1:], batch_size=workload.batch),
@@ -33,7 +35,9 @@ def network(workload: Workload) -> keras.Model:
 
 
 def sections(workload: Workload, checkpoints: int) -> list[list[keras.Model]]:
-    """Return the models, one after the other, that each section of a stack or a network consists of."""
+    """Return the models, one after the other, that each section of a stack or a network consists
+    of.
+    """
     if workload.network is None:
         blocks = [_block(workload, i) for i in range(workload.blocks)]
         return [blocks[begin:end] for begin, end in workload.sections(checkpoints)]
@@ -70,23 +74,31 @@ class Positions(keras.layers.Layer):
         return x + self.vectors
 
 
-def block_layers(workload: Workload, x: Any, number: int, attention: Any = keras.layers.MultiHeadAttention) -> Any:
-    """Apply a new block to ``x``, the one of that number, with the layer ``attention`` where it has one.
+def block_layers(
+    workload: Workload, x: Any, number: int, attention: Any = keras.layers.MultiHeadAttention
+) -> Any:
+    """Apply a new block to ``x``, the one of that number, with the layer ``attention`` where it has
+    one.
 
-    Of a vision transformer the first block has the patches before it, and the last one the dense layer behind it.
+    Of a vision transformer the first block has the patches before it, and the last one the dense
+    layer behind it.
     """
     width = workload.features
     if workload.kind == "dense":
         return keras.layers.Dense(width, activation="relu")(x)
     if workload.kind == "residual":
-        y = keras.layers.BatchNormalization()(keras.layers.Conv2D(width, 3, padding="same", use_bias=False)(x))
+        y = keras.layers.BatchNormalization()(
+            keras.layers.Conv2D(width, 3, padding="same", use_bias=False)(x)
+        )
         y = keras.layers.Conv2D(width, 3, padding="same", use_bias=False)(keras.layers.ReLU()(y))
         return keras.layers.ReLU()(keras.layers.Add()([x, keras.layers.BatchNormalization()(y)]))
     if workload.patch and number == 0:
         x = keras.layers.Conv2D(width, workload.patch, workload.patch, use_bias=False)(x)
         x = Positions()(keras.layers.Reshape(workload.block_shape[1:])(x))
     y = keras.layers.LayerNormalization()(x)
-    y = attention(workload.heads, width // workload.heads)(y, y, use_causal_mask=workload.kind == "decoder")
+    y = attention(workload.heads, width // workload.heads)(
+        y, y, use_causal_mask=workload.kind == "decoder"
+    )
     x = keras.layers.Add()([x, y])
     y = keras.layers.LayerNormalization()(x)
     y = keras.layers.Dense(workload.units, activation="gelu")(y)

@@ -14,7 +14,7 @@ from .tensorflow_step import peer
 
 
 def build(name: str, workload: Workload, checkpoints: int) -> Peer:
-    """Return the peer: ``keras``, ``recompute-grad`` or ``remat``, with ``-jit`` compiled by XLA."""
+    """Return the peer: ``keras``, ``recompute-grad`` or ``remat``, with ``-jit`` under XLA."""
     forward, variables = plain_or_recomputed(name, workload, checkpoints)
     assign(workload, variables)
     return peer(workload, forward, [v.value for v in variables], jit=name.endswith("-jit"))
@@ -24,9 +24,14 @@ def plain_or_recomputed(
     name: str, workload: Workload, checkpoints: int
 ) -> tuple[Callable[[tf.Tensor], tf.Tensor], list[keras.Variable]]:
     """Return the forward pass of the peer, and its trainable variables."""
-    how = {"keras": lambda f: f, "recompute-grad": tf.recompute_grad, "remat": keras.remat}[name.removesuffix("-jit")]
+    how = {"keras": lambda f: f, "recompute-grad": tf.recompute_grad, "remat": keras.remat}[
+        name.removesuffix("-jit")
+    ]
     if workload.is_recurrent:
-        layer, last = recurrent_layer(workload, keras.layers.LSTM, keras.layers.GRU), dense(workload)
+        layer, last = (
+            recurrent_layer(workload, keras.layers.LSTM, keras.layers.GRU),
+            dense(workload),
+        )
         forward = _recurrent(workload, checkpoints, layer, last, how)
         layers = [layer, last]
     else:
@@ -49,7 +54,10 @@ def _recurrent(workload, checkpoints, layer, last, how):
     def forward(x):
         if not checkpoints:
             return last(layer(x)[0])
-        state, outputs = [tf.zeros([workload.batch, workload.units])] * (2 if workload.kind == "lstm" else 1), []
+        state, outputs = (
+            [tf.zeros([workload.batch, workload.units])] * (2 if workload.kind == "lstm" else 1),
+            [],
+        )
         for begin, end in workload.sections(checkpoints):
             y, *state = section(x[:, begin:end], *state)
             outputs.append(y)

@@ -24,7 +24,9 @@ def trained(workload: Workload, some_model: kr.Model, *, jit: bool = True) -> Pe
     return peer(workload, lambda x: some_model(x, training=True), variables, jit=jit)
 
 
-def model(workload: Workload, checkpoints: int, levels: int = 1, *, scan_layers: bool = True) -> kr.Model:
+def model(
+    workload: Workload, checkpoints: int, levels: int = 1, *, scan_layers: bool = True
+) -> kr.Model:
     """Return the model with its checkpoints, in equal sections, placed by hand."""
     sections = workload.sections(checkpoints)
     if workload.network:
@@ -39,7 +41,9 @@ def model(workload: Workload, checkpoints: int, levels: int = 1, *, scan_layers:
             outputs.append(y)
             if number < checkpoints:
                 state = kr.RecomputationCheckpoint()(state)
-        x = dense(workload)(keras.layers.Concatenate(axis=1)(outputs) if checkpoints else outputs[0])
+        x = dense(workload)(
+            keras.layers.Concatenate(axis=1)(outputs) if checkpoints else outputs[0]
+        )
     else:
         x = inputs
         for number, (begin, end) in enumerate(sections):

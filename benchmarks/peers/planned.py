@@ -1,9 +1,10 @@
 """This project with the checkpoints that its own planners choose.
 
-The budget is what the program with checkpoints placed by hand needs: its compiled temporaries. The planner is to find the
-fastest plan whose compiled program needs no more: for a recurrent layer as ``recompute_lstm.py --checkpoints auto`` does, for
-blocks of layers by ``keras_recompute.plan``, which may cut within a block. Where it finds none, the leanest that it compiled is
-taken. Nothing is run while it chooses.
+The budget is what the program with checkpoints placed by hand needs: its compiled temporaries. The
+planner is to find the fastest plan whose compiled program needs no more: for a recurrent layer as
+``recompute_lstm.py --checkpoints auto`` does, for blocks of layers by ``keras_recompute.plan``,
+which may cut within a block. Where it finds none, the leanest that it compiled is taken. Nothing is
+run while it chooses.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from .ours import model, trained
 
 
 def build(name: str, workload: Workload, checkpoints: int) -> Peer:
-    """Return the peer with the fastest plan that needs no more memory than ``checkpoints`` placed by hand."""
+    """Return the peer with the fastest plan that needs no more memory than ``checkpoints`` placed
+    by hand.
+    """
     del name
     budget_bytes = _needed_bytes(workload, model(workload, checkpoints))
     planned, plan = (_recurrent if workload.is_recurrent else _layers)(workload, budget_bytes)
@@ -58,9 +61,14 @@ def _recurrent(workload: Workload, budget_bytes: int) -> tuple[kr.Model, str]:
 
     try:
         plan = first_within_budget(
-            plans_for(workload.length), budget_bytes=budget_bytes, predicted_bytes=predicted_bytes, needed_bytes=needed_bytes
+            plans_for(workload.length),
+            budget_bytes=budget_bytes,
+            predicted_bytes=predicted_bytes,
+            needed_bytes=needed_bytes,
         )
-    except BudgetTooSmallError:  # a program's temporaries may differ by some bytes from one compilation to the next
+    except (
+        BudgetTooSmallError
+    ):  # a program's temporaries may differ by some bytes from one compilation to the next
         plan = min(tried, key=lambda each: tried[each][0])
     return tried[plan][1], str(plan)
 
@@ -73,7 +81,9 @@ def _layers(workload: Workload, budget_bytes: int) -> tuple[kr.Model, str]:
         return tried[-1][0]
 
     try:
-        planned, _ = kr.plan(model(workload, 0), memory_budget=budget_bytes, needed_bytes=needed_bytes)
+        planned, _ = kr.plan(
+            model(workload, 0), memory_budget=budget_bytes, needed_bytes=needed_bytes
+        )
     except BudgetTooSmallError:
         planned = min(tried, key=lambda pair: pair[0])[1]
     count = sum(isinstance(layer, kr.RecomputationCheckpoint) for layer in planned.layers)

@@ -12,25 +12,40 @@ from workloads import RATE, Workload, data
 from . import DeviceMemory, Peer
 
 
-def peer(workload: Workload, forward: Callable[[tf.Tensor], tf.Tensor], variables: list[Any], *, jit: bool) -> Peer:
+def peer(
+    workload: Workload,
+    forward: Callable[[tf.Tensor], tf.Tensor],
+    variables: list[Any],
+    *,
+    jit: bool,
+) -> Peer:
     """Return the peer that trains ``variables`` through ``forward``, in one ``tf.function``."""
-    tf.config.experimental.enable_tensor_float_32_execution(False)  # on a GPU, all peers compute in float32
+    tf.config.experimental.enable_tensor_float_32_execution(
+        False
+    )  # on a GPU, all peers compute in float32
     x, y = _tensors(workload)
     step = training_step(forward, variables, jit=jit)
 
     def temporary_bytes() -> int | None:
         if not jit:
             return None
-        # A reader of compiled programs: it changes nothing in the peer's process, and runs after the measurements.
+        # A reader of compiled programs: it changes nothing in the peer's process, and runs after
+        # the measurements.
         from keras_recompute.liveness import profile
 
         return profile(step, x, y).allocated_temporary_bytes
 
-    return Peer(lambda: tuple(float(value) for value in step(x, y)), temporary_bytes, device_memory())
+    return Peer(
+        lambda: tuple(float(value) for value in step(x, y)), temporary_bytes, device_memory()
+    )
 
 
-def training_step(forward: Callable[[tf.Tensor], tf.Tensor], variables: list[Any], *, jit: bool) -> Any:
-    """Return the step as a ``tf.function`` of inputs and targets, which returns the loss and the norm of the gradients."""
+def training_step(
+    forward: Callable[[tf.Tensor], tf.Tensor], variables: list[Any], *, jit: bool
+) -> Any:
+    """Return the step as a ``tf.function`` of inputs and targets, which returns the loss and the
+    norm of the gradients.
+    """
 
     @tf.function(jit_compile=jit, autograph=False)
     def step(x, y):
@@ -45,7 +60,8 @@ def training_step(forward: Callable[[tf.Tensor], tf.Tensor], variables: list[Any
     return step
 
 
-@cache  # a planner makes several peers, and what one leaves behind would not be seen when the next is measured
+# A planner makes several peers, and what one leaks would not be seen when the next is measured.
+@cache
 def _tensors(workload: Workload) -> tuple[tf.Tensor, ...]:
     return tuple(tf.constant(array) for array in data(workload))
 

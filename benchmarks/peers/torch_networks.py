@@ -10,13 +10,20 @@ from workloads import Workload, named_weights
 
 def sections(workload: Workload, checkpoints: int) -> list[nn.Module]:
     """Return the modules, one after the other, that are the network."""
-    network, weights = workload.network, {name: torch.from_numpy(a) for name, a in named_weights(workload).items()}
+    network, weights = (
+        workload.network,
+        {name: torch.from_numpy(a) for name, a in named_weights(workload).items()},
+    )
 
     def blocks(some: tuple[Block, ...]) -> list[nn.Module]:
         return [_Block(block, weights, network.epsilon) for block in some]
 
     parts = [blocks(network.blocks[begin:end]) for begin, end in workload.sections(checkpoints)]
-    parts[0] = [*blocks(network.stem), *([nn.MaxPool2d(3, 2, 1)] if network.pools else []), *parts[0]]
+    parts[0] = [
+        *blocks(network.stem),
+        *([nn.MaxPool2d(3, 2, 1)] if network.pools else []),
+        *parts[0],
+    ]
     last = nn.Linear(network.features, workload.classes)
     with torch.no_grad():
         last.weight.copy_(weights["predictions/kernel"].T)
@@ -30,7 +37,11 @@ class _Block(nn.Module):
         super().__init__()
         self.path = nn.Sequential(*(_convolution(one, weights, epsilon) for one in block.path))
         shortcut = block.shortcut
-        self.shortcut = None if shortcut is None else nn.Sequential(*(_convolution(one, weights, epsilon) for one in shortcut))
+        self.shortcut = (
+            None
+            if shortcut is None
+            else nn.Sequential(*(_convolution(one, weights, epsilon) for one in shortcut))
+        )
         self.activation = _activation(block.activation)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -38,7 +49,9 @@ class _Block(nn.Module):
         return self.activation(y if self.shortcut is None else y + self.shortcut(x))
 
 
-def _convolution(described: Convolution, weights: dict[str, torch.Tensor], epsilon: float) -> nn.Sequential:
+def _convolution(
+    described: Convolution, weights: dict[str, torch.Tensor], epsilon: float
+) -> nn.Sequential:
     before, after = described.padding
     layer = nn.Conv2d(
         described.inputs,

@@ -1,8 +1,8 @@
 """The example's language model in PyTorch: ``python torch_text.py TEXT MINUTES [checkpoints]``.
 
-The same network, optimiser, windows of text and validation windows, and weights drawn as the example draws them. Printed is a
-line of JSON after every validation: updates, seconds of training, bits per byte of what was learnt last and of what was held
-back.
+The same network, optimiser, windows of text and validation windows, and weights drawn as the
+example draws them. Printed is a line of JSON after every validation: updates, seconds of training,
+bits per byte of what was learnt last and of what was held back.
 """
 
 from __future__ import annotations
@@ -18,11 +18,23 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-SYMBOLS, STEPS, UNITS, FEATURES, BATCH, RATE, HELD_BACK, EVERY, VALIDATED = 256, 2048, 256, 512, 16, 0.003, 0.1, 40, 8
+SYMBOLS, STEPS, UNITS, FEATURES, BATCH, RATE, HELD_BACK, EVERY, VALIDATED = (
+    256,
+    2048,
+    256,
+    512,
+    16,
+    0.003,
+    0.1,
+    40,
+    8,
+)
 
 
 class Network(nn.Module):
-    """Bytes to the logits of the bytes that follow, in equal sections of which only the states between are kept."""
+    """Bytes to the logits of the bytes that follow, in equal sections of which only the states
+    between are kept.
+    """
 
     def __init__(self, checkpoints: int) -> None:
         super().__init__()
@@ -47,7 +59,9 @@ class Network(nn.Module):
         state, outputs = None, []
         for part in symbols.split(self.section, dim=1):
             if self.training and self.section < STEPS:
-                y, state = checkpoint(self._run, part, state, use_reentrant=False, preserve_rng_state=False)
+                y, state = checkpoint(
+                    self._run, part, state, use_reentrant=False, preserve_rng_state=False
+                )
             else:
                 y, state = self._run(part, state)
             outputs.append(y)
@@ -62,7 +76,9 @@ def windows(text: np.ndarray, part: range, seed: int):
     random = np.random.RandomState(seed)
     while True:
         begins = random.randint(part.start, part.stop - STEPS, size=BATCH)
-        drawn = torch.from_numpy(np.stack([text[begin : begin + STEPS + 1] for begin in begins]).astype(np.int64))
+        drawn = torch.from_numpy(
+            np.stack([text[begin : begin + STEPS + 1] for begin in begins]).astype(np.int64)
+        )
         yield drawn[:, :-1], drawn[:, 1:]
 
 

@@ -10,42 +10,37 @@ import compare
 import one_peer
 import pytest
 import tensorflow as tf
-from comparison import Comparison, disagreements, table
-from peers import ON_DEVICE, PEERS, DeviceMemory, Peer, keras_models, ours, planned, takes_part, tensorflow_step
-from plot import STYLES, plot
+from comparison import Comparison
+from peers import (
+    ON_DEVICE,
+    PEERS,
+    DeviceMemory,
+    Peer,
+    keras_models,
+    ours,
+    planned,
+    tensorflow_step,
+)
+from test_comparison import row
 from workloads import WORKLOADS, data, named_weights
 
 import keras_recompute as kr
 from keras_recompute.engine.passes import leaving_out
 
 
-def row(peer, checkpoints, *, seconds=1.0, loss=2.0, norm=3.0, temporaries=None, measured=2**20, method="VmHWM", **more):
-    return {
-        "peer": peer,
-        "workload": "tiny-lstm",
-        "checkpoints": checkpoints,
-        "loss": loss,
-        "gradient_norm": norm,
-        "step_seconds": seconds,
-        "step_seconds_of_rounds": [seconds, 2 * seconds],
-        "first_step_seconds": 7.25,
-        "temporary_bytes": temporaries,
-        "measured_bytes": measured,
-        "measured_by": method,
-        **more,
-    }
-
-
 def test_floating_point_operations_of_the_published_sizes():
     lstm = WORKLOADS["lstm"]
-    # 16 x 2048 rows; 512 features and 256 units to 1024 gates: 34.4 and 17.2 GFLOP. Twice and three times, then once more each.
+    # 16 x 2048 rows; 512 features and 256 units to 1024 gates: 34.4 and 17.2 GFLOP. Twice and three
+    # times, then once more each.
     assert 2 * 16 * 2048 * 512 * 1024 == 34_359_738_368
     assert lstm.matrix_flops(0) == 2 * 34_359_738_368 + 3 * 17_179_869_184
     assert lstm.matrix_flops(7) == 3 * 34_359_738_368 + 4 * 17_179_869_184
 
 
 def test_sections_are_equal():
-    rows = 32 * 64 * 64  # of a product that replaces a convolution, with 3 * 3 * 64 columns; the first needs no input gradient
+    # Of a product that replaces a convolution, with 3 * 3 * 64 columns. The first needs no input
+    # gradient.
+    rows = 32 * 64 * 64
     assert WORKLOADS["residual"].matrix_flops(7) == 2 * rows * 9 * 64 * 64 * (16 * 2 * 4 - 1)
     assert WORKLOADS["transformer"].sections(3) == [(0, 3), (3, 6), (6, 9), (9, 12)]
     with pytest.raises(ValueError, match="12 cannot be split into 5 equal sections"):
@@ -54,13 +49,16 @@ def test_sections_are_equal():
 
 def test_of_causal_attention_half_is_needed():
     decoder, tokens = WORKLOADS["decoder"], 2 * 1024
-    products = 2 * tokens * (4 * 256 * 256 + 2 * 256 * 1024 + 2 * 512 * 256)  # 512 of 1024 tokens on average
+    products = (
+        2 * tokens * (4 * 256 * 256 + 2 * 256 * 1024 + 2 * 512 * 256)
+    )  # 512 of 1024 tokens on average
     assert decoder.matrix_flops(0) == 12 * products * 3
 
 
 @pytest.mark.parametrize(("name", "published"), [("resnet50", 3.86e9), ("mobilenet-v2", 0.300e9)])
 def test_networks_have_the_published_number_of_multiplications(name, published):
-    # At 224 x 224: 3.8 G of He et al. (2015), table 1; 300 M of Sandler et al. (2018), table 4. Flops count additions too.
+    # At 224 x 224: 3.8 G of He et al. (2015), table 1; 300 M of Sandler et al. (2018), table 4.
+    # Flops count additions too.
     workload = replace(WORKLOADS[name], batch=1, length=224)
     first = math.prod(workload.network.stem[0].path[0].kernel_shape) * 112**2
     assert (workload.matrix_flops(0) / 2 + first) / 3 == pytest.approx(published, rel=0.01)
@@ -76,16 +74,20 @@ def test_the_description_of_a_network_has_the_weights_of_keras(name):
 
 
 def two_steps(peer, workload):
-    """Return loss and gradient norm of two steps; the second starts from what the first has learnt."""
+    """Return loss and gradient norm of two steps; the second starts where the first ended."""
     build = importlib.import_module(f"peers.{PEERS[peer].module}").build
     step = build(peer, WORKLOADS[workload], checkpoints=0 if peer == "keras" else 1).step
     return [*step(), *step()]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["lstm", "gru", "transformer", "decoder", "vit", "dense", "residual"])
+@pytest.mark.parametrize(
+    "kind", ["lstm", "gru", "transformer", "decoder", "vit", "dense", "residual"]
+)
 def test_peers_on_tensorflow_do_the_same_work(kind):
-    results = {peer: two_steps(peer, f"tiny-{kind}") for peer in ("keras", "recompute-grad", "ours")}
+    results = {
+        peer: two_steps(peer, f"tiny-{kind}") for peer in ("keras", "recompute-grad", "ours")
+    }
     assert results["recompute-grad"] == pytest.approx(results["keras"], rel=1e-5)
     assert results["ours"] == pytest.approx(results["keras"], rel=1e-5)
 
@@ -97,7 +99,9 @@ def test_peers_do_the_same_work_on_networks_of_keras():
     plain, ours = results["keras"], results["ours"]
     assert results["recompute-grad"] == pytest.approx(plain, rel=1e-5)
     assert ours[:2] == pytest.approx(plain[:2], rel=1e-5)
-    assert ours == pytest.approx(plain, rel=1e-3)  # XLA rounds otherwise; the last normalisations are over 8 numbers each
+    assert ours == pytest.approx(
+        plain, rel=1e-3
+    )  # XLA rounds otherwise; the last normalisations are over 8 numbers each
 
 
 @pytest.mark.long
@@ -108,8 +112,8 @@ def test_without_jit_the_work_is_the_same_by_kernels_of_its_own():
         with leaving_out(*left_out):
             mine = two_steps("ours-without-jit", name)
         assert mine[:3] == pytest.approx(plain[:3], rel=1e-5), left_out
-        # The last normalisations are over 8 numbers each: of the second step, each of plain Keras's own gradients is some
-        # 1e-2 from float64's, where those of the first are 1e-5 from it.
+        # The last normalisations are over 8 numbers each: of the second step, each of plain Keras's
+        # own gradients is some 1e-2 from float64's, where those of the first are 1e-5 from it.
         assert mine[3] == pytest.approx(plain[3], rel=1e-3), left_out
 
 
@@ -136,73 +140,14 @@ def test_without_jit_every_gradient_is_the_plain_models():
         with leaving_out(*left_out):
             mine = gradients(ours.model(workload, checkpoints=1))
         assert mine.keys() == plain.keys()
-        # Of a bias before a normalisation the gradient is 0, and what is computed is rounding: the largest gives it its size.
+        # Of a bias before a normalisation the gradient is 0, and what is computed is rounding: the
+        # largest gives it its size.
         for path, gradient in plain.items():
             difference = float(tf.norm(mine[path] - gradient))
-            assert difference <= 1e-5 * max(float(tf.norm(gradient)), 1e-2 * largest), (path, left_out)
-
-
-def test_a_table_has_a_row_for_every_run():
-    rows = [row("keras", 0), row("ours", 1, seconds=0.5, temporaries=3 * 2**20, measured=None)]
-    lines = table(Comparison("tiny-lstm", [1e9, 2e9], rows)).splitlines()
-    assert lines[2].startswith("| 0 | keras | 1.00 (1.00 to 2.00) | 7.2 |")
-    assert lines[2].endswith("|  | 1.00 MiB |")
-    assert lines[3].startswith("| 1 | keras_recompute | 0.50 (0.50 to 1.00) |")
-    assert lines[3].endswith("| 3.00 MiB |  |")
-
-
-def test_a_table_names_plans_and_failures_and_can_leave_out_who_is_there_for_completeness():
-    rows = [row("torch", 1), row("ours-planned", 1, plan="7 checkpoints", step_seconds_of_rounds=[1.0])]
-    comparison = Comparison("tiny-lstm", [1e9], rows, failures=["jax, 1 checkpoints failed: it took more than 900 seconds"])
-    text = table(comparison)
-    assert "| 1 | keras_recompute, planned: 7 checkpoints | 1.00 | " in text
-    assert text.endswith("\n\njax, 1 checkpoints failed: it took more than 900 seconds")
-    assert len(table(comparison, main_only=True).splitlines()) == 3
-
-
-def test_the_fraction_is_of_the_best_rate():
-    workload = WORKLOADS["tiny-lstm"]
-    comparison = Comparison("tiny-lstm", [1e3, 2e3], [])
-    assert comparison.fraction_of_rate(row("ours", 0, seconds=4.0)) == workload.matrix_flops(0) / 4.0 / 2e3
-
-
-def test_who_computes_something_else_is_named():
-    rows = [row("keras", 0), row("jax", 0, loss=2.00001), row("torch", 0, loss=2.1), row("ours", 1, norm=float("nan"))]
-    assert disagreements(Comparison("tiny-lstm", [1.0], rows)) == [
-        "torch, 0 checkpoints: loss is 2.1, others have 2.0",
-        "ours, 1 checkpoints: gradient_norm is nan, others have 3.0",
-    ]
-
-
-def test_the_gradient_norm_of_a_deep_network_may_differ_by_more():
-    rows = [row("keras", 0), row("torch", 0, norm=3.0006), row("ours", 0, norm=3.006), row("jax", 0, loss=2.001)]
-    named = [line.split(",")[0] for line in disagreements(Comparison("tiny-resnet50", [1.0], rows))]
-    assert named == ["ours", "jax"]
-    assert len(disagreements(Comparison("tiny-residual", [1.0], rows))) == 3
-
-
-def test_who_ran_on_another_device_is_named():
-    rows = [row("keras", 0, method=ON_DEVICE), row("jax", 0), row("ours", 0, method=ON_DEVICE)]
-    assert disagreements(Comparison("tiny-lstm", [1.0], rows)) == ["jax, 0 checkpoints: it ran on a CPU, others on a GPU"]
-
-
-def test_who_takes_part_in_what():
-    def of(checkpoints, kind):
-        return {name for name in PEERS if takes_part(name, checkpoints, kind=kind)}
-
-    always = {"recompute-grad", "recompute-grad-jit", "remat", "jax", "torch", "ours", "ours-planned"}
-    assert of(0, "gru") == {"keras", "keras-jit", "jax", "jax-in-loop", "torch", "ours"}
-    assert of(7, "decoder") == always
-    assert of(3, "MobileNetV2") == always | {"ours-without-jit"}
-    assert set(STYLES) == {name for name in PEERS if PEERS[name].main}
-
-
-def test_figures_are_kept_and_drawn(tmp_path):
-    comparison = Comparison("tiny-lstm", [1.0], [row("keras", 0), row("ours", 1), row("ours", 3, measured=None)])
-    (tmp_path / "figures.json").write_text(comparison.to_json())
-    assert Comparison.read(tmp_path / "figures.json") == comparison
-    plot(comparison, tmp_path / "figures.png")
-    assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
+            assert difference <= 1e-5 * max(float(tf.norm(gradient)), 1e-2 * largest), (
+                path,
+                left_out,
+            )
 
 
 @pytest.mark.long
@@ -214,10 +159,22 @@ def test_memory_of_a_gpu_is_that_of_its_allocator_in_the_timed_steps(monkeypatch
         peak[0] = max(peak[0], held + next(taken))
         return 2.0, 3.0
 
-    peer = Peer(step, lambda: None, DeviceMemory(lambda: held, lambda: peak[0], lambda: peak.__setitem__(0, held)))
-    monkeypatch.setattr(importlib, "import_module", lambda _: SimpleNamespace(build=lambda *_: peer, __version__="1"))
+    peer = Peer(
+        step,
+        lambda: None,
+        DeviceMemory(lambda: held, lambda: peak[0], lambda: peak.__setitem__(0, held)),
+    )
+    monkeypatch.setattr(
+        importlib,
+        "import_module",
+        lambda _: SimpleNamespace(build=lambda *_: peer, __version__="1"),
+    )
     measured = one_peer.measure("torch", "tiny-lstm", 0, steps=2)
-    assert (measured["measured_bytes"], measured["measured_by"], measured["timed_steps"]) == (60, ON_DEVICE, 2)
+    assert (measured["measured_bytes"], measured["measured_by"], measured["timed_steps"]) == (
+        60,
+        ON_DEVICE,
+        2,
+    )
 
 
 def test_tensorflow_and_its_gpu(monkeypatch):
@@ -239,9 +196,17 @@ def test_of_long_steps_fewer_are_taken(monkeypatch):
     clock = iter(range(0, 1000, 11))
     monkeypatch.setattr(one_peer.time, "perf_counter", lambda: next(clock))
     peer = Peer(lambda: (1.0, 1.0), lambda: 7)
-    monkeypatch.setattr(importlib, "import_module", lambda _: SimpleNamespace(build=lambda *_: peer, __version__="1"))
+    monkeypatch.setattr(
+        importlib,
+        "import_module",
+        lambda _: SimpleNamespace(build=lambda *_: peer, __version__="1"),
+    )
     measured = one_peer.measure("torch", "tiny-lstm", 0, steps=3)
-    assert (measured["timed_steps"], measured["step_seconds"], measured["temporary_bytes"]) == (1, 11, 7)
+    assert (measured["timed_steps"], measured["step_seconds"], measured["temporary_bytes"]) == (
+        1,
+        11,
+        7,
+    )
 
 
 def checkpoints_of(model):
@@ -252,7 +217,9 @@ def checkpoints_of(model):
 def test_the_planner_takes_the_fastest_cut_that_needs_what_the_checkpoints_by_hand_do(monkeypatch):
     needed = {0: 900, 1: 500, 3: 300, 7: 200, 15: 190, 31: 180}
     monkeypatch.setattr(planned, "_needed_bytes", lambda _, model: needed[checkpoints_of(model)])
-    monkeypatch.setattr(planned, "predicted_peak_bytes", lambda *, checkpoints, **_: needed[checkpoints])
+    monkeypatch.setattr(
+        planned, "predicted_peak_bytes", lambda *, checkpoints, **_: needed[checkpoints]
+    )
     workload = WORKLOADS["tiny-lstm"]
     assert planned.build("ours-planned", workload, 3).plan == "3 checkpoints"
     needed[1] = 300  # now fewer do
@@ -261,12 +228,16 @@ def test_the_planner_takes_the_fastest_cut_that_needs_what_the_checkpoints_by_ha
     assert chosen.step() == pytest.approx(ours.build("ours", workload, 0).step(), rel=1e-5)
 
 
-@pytest.mark.parametrize(("workload", "levels"), [("tiny-transformer", ""), ("tiny-lstm", " in 2 levels")])
+@pytest.mark.parametrize(
+    ("workload", "levels"), [("tiny-transformer", ""), ("tiny-lstm", " in 2 levels")]
+)
 def test_the_leanest_plan_is_taken_where_none_fits(workload, levels, monkeypatch):
     asked = []
 
     def needed_bytes(_, model):
-        asked.append((1000 - checkpoints_of(model) if asked else 1, checkpoints_of(model)))  # first of all by hand
+        asked.append(
+            (1000 - checkpoints_of(model) if asked else 1, checkpoints_of(model))
+        )  # first of all by hand
         return asked[-1][0]
 
     monkeypatch.setattr(planned, "_needed_bytes", needed_bytes)
@@ -288,22 +259,40 @@ def asked(monkeypatch):
         return row(command[0], int(command[2]))
 
     monkeypatch.setattr(compare, "_child", child)
-    monkeypatch.setattr(compare, "PEERS", {name: PEERS[name] for name in ("keras", "keras-jit", "jax", "ours")})
+    monkeypatch.setattr(
+        compare, "PEERS", {name: PEERS[name] for name in ("keras", "keras-jit", "jax", "ours")}
+    )
     monkeypatch.setattr(compare, "_missing", lambda _: [])
     return asked
 
 
 def test_a_failure_is_named_and_not_tried_again(asked, tmp_path, capsys):
     out = tmp_path / "out.json"
-    assert compare.main(["--workload", "tiny-lstm", "--checkpoints", "0", "--rounds", "3", "--json", str(out)]) == 1
+    assert (
+        compare.main(
+            ["--workload", "tiny-lstm", "--checkpoints", "0", "--rounds", "3", "--json", str(out)]
+        )
+        == 1
+    )
     # keras-jit is no main peer: one round
     assert asked == ["--rate", "keras", "keras-jit", "jax", "ours", *["--rate", "jax", "ours"] * 2]
-    assert Comparison.read(out).failures == ["keras, 0 checkpoints failed: it was ended by signal 9"]
+    assert Comparison.read(out).failures == [
+        "keras, 0 checkpoints failed: it was ended by signal 9"
+    ]
     assert "keras, 0 checkpoints failed: it was ended by signal 9" in capsys.readouterr().err
 
 
 def test_who_runs_once(asked, tmp_path):
-    command = ["--workload", "tiny-lstm", "--checkpoints", "1", "--rounds", "2", "--json", str(tmp_path / "out.json")]
+    command = [
+        "--workload",
+        "tiny-lstm",
+        "--checkpoints",
+        "1",
+        "--rounds",
+        "2",
+        "--json",
+        str(tmp_path / "out.json"),
+    ]
     assert compare.main([*command, "--once", "jax"]) == 0
     assert asked == ["--rate", "jax", "ours", "--rate", "ours"]
 
@@ -328,9 +317,11 @@ def test_a_wrong_command_line(command, message, capsys):
 
 @pytest.mark.long
 def test_a_run_from_end_to_end(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(PEERS, "absent", PEERS["keras"].__class__("keras_peers", ("no_such_package",), "absent"))
-    command = "--workload tiny-gru --peers ours,absent --checkpoints 1 --rounds 1 --steps 1 --json".split()
-    assert compare.main([*command, str(tmp_path / "out.json")]) == 0
+    monkeypatch.setitem(
+        PEERS, "absent", PEERS["keras"].__class__("keras_peers", ("no_such_package",), "absent")
+    )
+    command = "--workload tiny-gru --peers ours,absent --checkpoints 1 --rounds 1 --steps 1".split()
+    assert compare.main([*command, "--json", str(tmp_path / "out.json")]) == 0
     shown = capsys.readouterr()
     assert "skipped: absent (no_such_package not installed)" in shown.err
     (measured,) = json.loads((tmp_path / "out.json").read_text())["rows"]

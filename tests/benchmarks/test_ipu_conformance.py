@@ -1,4 +1,6 @@
-"""The list of Graphcore's scripts that run: how outcomes are told apart, and docs/ipu.md against the rows."""
+"""The list of Graphcore's scripts that run: how outcomes are told apart, and docs/ipu.md against
+the rows.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ keras_recompute.errors.UnsupportedError: x (1) is not emulated on stock TensorFl
     [
         (0, "ValueError: said on the way", (PASS, "")),
         (1, REFUSAL, (REFUSED, "x (1) is not emulated on stock TensorFlow: because")),
-        (1, "ModuleNotFoundError: No module named 'wandb'\n", (FAILED, "ModuleNotFoundError: No module named 'wandb'")),
+        (
+            1,
+            "ModuleNotFoundError: No module named 'wandb'\n",
+            (FAILED, "ModuleNotFoundError: No module named 'wandb'"),
+        ),
         (-9, "", (FAILED, "exit code -9")),
         (None, "", (UNFINISHED, "")),
     ],
@@ -31,7 +37,9 @@ def test_outcomes(code, errors, expected):
 
 
 def test_scripts_run_in_a_copy_of_their_folder(tmp_path, monkeypatch):
-    """By a Python that stands for this one: it writes, fails, and waits for as long as its script says."""
+    """By a Python that stands for this one: it writes, fails, and waits for as long as its script
+    says.
+    """
     folder = tmp_path / "repository" / "scripts"
     folder.mkdir(parents=True)
     python = tmp_path / "python"
@@ -44,7 +52,12 @@ def test_scripts_run_in_a_copy_of_their_folder(tmp_path, monkeypatch):
     (folder / "slow.py").write_text("import time\ntime.sleep(600)\n")
     outcomes = {}
     for name in ("good", "bad", "slow", "absent"):
-        row = conformance.run(Script("a/b", f"scripts/{name}.py"), tmp_path / "repository", 60 if name != "slow" else 1, None)
+        row = conformance.run(
+            Script("a/b", f"scripts/{name}.py"),
+            tmp_path / "repository",
+            60 if name != "slow" else 1,
+            None,
+        )
         outcomes[name] = (row.outcome, row.reason)
     assert outcomes == {
         "good": (PASS, ""),
@@ -53,7 +66,9 @@ def test_scripts_run_in_a_copy_of_their_folder(tmp_path, monkeypatch):
         "absent": (FAILED, "it is not in this checkout"),
     }
     assert not (folder / "left.txt").exists()
-    assert conformance.run(Script("a/b", "x.py", out_of_scope="why"), tmp_path, 1, None) == Row("a/b", "x.py", OUT, "why")
+    assert conformance.run(Script("a/b", "x.py", out_of_scope="why"), tmp_path, 1, None) == Row(
+        "a/b", "x.py", OUT, "why"
+    )
 
 
 def test_the_page_has_the_rows_of_the_last_run():
@@ -98,18 +113,26 @@ PRINTED = """[ RUN      ] Some.test_good
 [  SKIPPED ] Some.test_left_out
 [  SKIPPED ] Some.test_session - Not a test.
 """
+NOT_HERE = "keras_recompute.errors.UnsupportedError: not here: leave it out"
+EIGHT_BITS = "a.b.AbsentNameError: 8-bit floating point is not emulated"
+WORDS = 'AssertionError: "a rate" does not match "a number"'
 ERRORS = {
     "ERROR: test_session_of_1 (__main__.Some.test_session_of_1)": "RuntimeError: no session",
-    "FAIL: test_words (__main__.Some.test_words)": 'AssertionError: "a rate" does not match "a number"',
-    "ERROR: test_refused (__main__.Some.test_refused)": "keras_recompute.errors.UnsupportedError: not here: leave it out",
-    "ERROR: test_eight_bits (__main__.Some.test_eight_bits)": "a.b.AbsentNameError: 8-bit floating point is not emulated",
+    "FAIL: test_words (__main__.Some.test_words)": WORDS,
+    "ERROR: test_refused (__main__.Some.test_refused)": NOT_HERE,
+    "ERROR: test_eight_bits (__main__.Some.test_eight_bits)": EIGHT_BITS,
     "FAIL: test_wrong0 (True) (__main__.Some)": "AssertionError: \nNot equal to tolerance",
 }
 
 
 def test_what_became_of_each_case_of_a_test_file():
-    printed = PRINTED + "".join(f"{'=' * 70}\n{heading}\n{'-' * 70}\n{error}\n\n" for heading, error in ERRORS.items())
-    found = {case.case: (case.outcome, case.reason) for case in addons.cases("some_test.py", CASES, printed)}
+    printed = PRINTED + "".join(
+        f"{'=' * 70}\n{heading}\n{'-' * 70}\n{error}\n\n" for heading, error in ERRORS.items()
+    )
+    found = {
+        case.case: (case.outcome, case.reason)
+        for case in addons.cases("some_test.py", CASES, printed)
+    }
     assert found == {
         "Some.test_good": (addons.PASS, ""),
         "Some.test_session_of_1": (OUT, "it runs a session of TensorFlow 1"),
@@ -127,5 +150,7 @@ def test_what_became_of_each_case_of_a_test_file():
 def test_a_test_file_that_does_not_get_to_its_cases(tmp_path):
     (tmp_path / "early_test.py").write_text("import nothing_of_the_kind\n")
     [row] = addons.run("early_test.py", tmp_path, 100)
-    assert row == addons.Case("early_test.py", "", FAILED, "ModuleNotFoundError: No module named 'nothing_of_the_kind'")
+    assert row == addons.Case(
+        "early_test.py", "", FAILED, "ModuleNotFoundError: No module named 'nothing_of_the_kind'"
+    )
     assert addons.run("absent_test.py", tmp_path, 1)[0].reason == "it is not in this checkout"

@@ -22,10 +22,15 @@ def specs(arguments: Sequence[Any]) -> list[tf.TensorSpec]:
 
 
 def parted(
-    function: Callable[..., Any], signature: Sequence[Any], policy: Policy = save_nothing, kept_by_caller=()
+    function: Callable[..., Any],
+    signature: Sequence[Any],
+    policy: Policy = save_nothing,
+    kept_by_caller=(),
 ) -> Partition:
     """Trace, join and partition ``function``."""
-    return partition(join(trace(function, specs(signature), target_now())), policy, kept_by_caller=kept_by_caller)
+    return partition(
+        join(trace(function, specs(signature), target_now())), policy, kept_by_caller=kept_by_caller
+    )
 
 
 def through_engine(
@@ -33,9 +38,12 @@ def through_engine(
 ) -> Callable[..., list[tf.Tensor]]:
     """Return ``function`` as the engine writes it: flat outputs, replayed in the backward pass."""
 
-    @tf.autograph.experimental.do_not_convert  # all of the engine otherwise, in a function that is traced with AutoGraph
+    # Otherwise AutoGraph converts all of the engine, in a function that is traced with it.
+    @tf.autograph.experimental.do_not_convert
     def run(*arguments: tf.Tensor) -> list[tf.Tensor]:
-        return lower(parted(function, arguments, policy, kept_by_caller), arguments, name="section-0")
+        return lower(
+            parted(function, arguments, policy, kept_by_caller), arguments, name="section-0"
+        )
 
     return run
 
@@ -47,9 +55,15 @@ class Result:
 
 
 def differentiate(
-    function: Callable[..., Any], arguments: Sequence[Any], variables: Sequence[tf.Variable] = (), *, jit: bool = False
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    variables: Sequence[tf.Variable] = (),
+    *,
+    jit: bool = False,
 ) -> Result:
-    """Return the outputs, and the gradients of the arguments and variables, of a sum that weighs every output element."""
+    """Return the outputs, and the gradients of the arguments and variables, of a sum that weighs
+    every output element.
+    """
     arguments = [tf.convert_to_tensor(a) for a in arguments]
 
     @tf.function(jit_compile=jit, autograph=False)
@@ -64,32 +78,45 @@ def differentiate(
         return outputs, [None if g is None else tf.convert_to_tensor(g) for g in found]
 
     outputs, gradients = run(*arguments)
-    return Result([y.numpy() for y in outputs], [None if g is None else g.numpy() for g in gradients])
+    return Result(
+        [y.numpy() for y in outputs], [None if g is None else g.numpy() for g in gradients]
+    )
 
 
 def weights_like(y: tf.Tensor, n: int) -> tf.Tensor:
-    """Return fixed weights that differ from element to element, so that no two gradients can be mistaken."""
+    """Return fixed weights that differ from element to element, so that no two gradients can be
+    mistaken.
+    """
     count = np.prod(y.shape.as_list(), dtype=int)
     return tf.constant(np.cos(np.arange(count) * (n + 1.0)).reshape(y.shape.as_list()), y.dtype)
 
 
 def assert_same(ours: Result, plain: Result, *, relative: float = 0.0) -> None:
-    """Assert that all outputs and gradients agree: bit for bit, or within ``relative`` of the largest element."""
+    """Assert that all outputs and gradients agree: bit for bit, or within ``relative`` of the
+    largest element.
+    """
     assert len(ours.outputs) == len(plain.outputs)
     for kind, ours_all, plain_all in (
         ("output", ours.outputs, plain.outputs),
         ("gradient", ours.gradients, plain.gradients),
     ):
         for number, (a, b) in enumerate(zip(ours_all, plain_all, strict=True)):
-            assert (a is None) == (b is None), f"{kind} {number}: {'ours' if a is None else 'the plain one'} is None"
+            assert (a is None) == (b is None), (
+                f"{kind} {number}: {'ours' if a is None else 'the plain one'} is None"
+            )
             if a is None:
                 continue
             assert a.dtype == b.dtype, f"{kind} {number}: {a.dtype} against {b.dtype}"
             assert a.shape == b.shape, f"{kind} {number}: {a.shape} against {b.shape}"
-            assert np.isfinite(b.astype(np.float64)).all(), f"{kind} {number} of the plain function is not finite"
+            assert np.isfinite(b.astype(np.float64)).all(), (
+                f"{kind} {number} of the plain function is not finite"
+            )
             scale = max(np.abs(b.astype(np.float64)).max(initial=0.0), 1e-30)
             off = np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0.0) / scale
-            assert off <= relative, f"{kind} {number} is off by {off:.2g} of its largest element, allowed {relative:.2g}"
+            assert off <= relative, (
+                f"{kind} {number} is off by {off:.2g} of its largest element, allowed "
+                f"{relative:.2g}"
+            )
 
 
 def numbers(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
@@ -97,14 +124,18 @@ def numbers(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
 
 
 def operation_count(function: tf.types.experimental.ConcreteFunction, kind: str) -> int:
-    """Return how many operations of type ``kind`` there are in a concrete function and the functions it calls."""
+    """Return how many operations of type ``kind`` there are in a concrete function and the
+    functions it calls.
+    """
     definition = function.graph.as_graph_def()
     nodes = [*definition.node, *(node for f in definition.library.function for node in f.node_def)]
     return sum(node.op == kind for node in nodes)
 
 
 def step_of(function, layer, x):
-    """Return the step with the gradients of the input and the weights, and the types of its operations."""
+    """Return the step with the gradients of the input and the weights, and the types of its
+    operations.
+    """
     weights = [v.value for v in layer.trainable_variables]
 
     def step(x):

@@ -1,4 +1,4 @@
-"""The functions of the notebook "Gradient checkpointing with jax.checkpoint", line by line in TensorFlow."""
+"""The functions of the notebook "Gradient checkpointing with jax.checkpoint", in TensorFlow."""
 
 # ruff: noqa: RET504 - the notebook's own lines
 from __future__ import annotations

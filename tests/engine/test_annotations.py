@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from keras_recompute.engine.annotations import alias_chain, annotated_name, checkpoint_name, is_alternative, replay_alternative
+from keras_recompute.engine.annotations import (
+    alias_chain,
+    annotated_name,
+    checkpoint_name,
+    is_alternative,
+    replay_alternative,
+)
 from keras_recompute.engine.passes import target_now
 from keras_recompute.engine.policies import save_names, save_nothing, save_replay_sources
 from keras_recompute.engine.trace import trace
@@ -31,7 +37,9 @@ def test_a_name_changes_no_value_in_eager_code():
 
 
 def slow_and_cheap(calls):
-    """exp(sin(x)) cos(x) with a gradient by hand that reads sin(x), for which there is another way if cos(x) is at hand."""
+    """exp(sin(x)) cos(x) with a gradient by hand that reads sin(x), for which there is another way
+    if cos(x) is at hand.
+    """
 
     @tf.custom_gradient
     def function(x):
@@ -69,7 +77,9 @@ def test_a_marked_value_takes_the_alternative_where_the_source_is_an_output_at_h
     @tf.custom_gradient
     def function(x):
         source = tf.cos(x)
-        (value,) = replay_alternative([tf.sin(x)], lambda: [tf.sqrt(1.0 - source**2)], given=[source])
+        (value,) = replay_alternative(
+            [tf.sin(x)], lambda: [tf.sqrt(1.0 - source**2)], given=[source]
+        )
         return (tf.exp(value), source), lambda dy, ds: dy * tf.exp(value) * source - ds * value
 
     part = parted(function, [SMALL], save_nothing, kept_by_caller=(1,))
@@ -82,7 +92,9 @@ def test_a_marked_value_takes_the_alternative_where_the_source_is_an_output_at_h
 def test_both_ways_give_the_same_numbers():
     plain = differentiate(lambda x: tf.exp(tf.sin(x)) * tf.cos(x), [SMALL])
     for policy in (save_nothing, save_replay_sources):
-        assert_same(differentiate(through_engine(slow_and_cheap([]), policy), [SMALL]), plain, relative=1e-5)
+        assert_same(
+            differentiate(through_engine(slow_and_cheap([]), policy), [SMALL]), plain, relative=1e-5
+        )
 
 
 def test_nobody_computes_the_alternative_where_nothing_is_replayed():

@@ -1,4 +1,6 @@
-"""Arguments that a function changes come back changed, with the plain function's values and gradients, or the call raises."""
+"""Arguments that a function changes come back changed, with the plain function's values and
+gradients, or the call raises.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ import tensorflow as tf
 import keras_recompute as kr
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:the checkpoint of"),  # these functions are too small to save anything
+    pytest.mark.filterwarnings(
+        "ignore:the checkpoint of"
+    ),  # these functions are too small to save anything
     pytest.mark.filterwarnings("ignore:.*changes the list 'runs'"),
 ]
 
@@ -161,7 +165,9 @@ def tensor_in(result):
 
 
 def steps(function, argument, mode):
-    """Three calls that share an argument, and the gradient through all of them; twice where calls are eager."""
+    """Three calls that share an argument, and the gradient through all of them; twice where calls
+    are eager.
+    """
     x = tf.constant([0.5, 1.0])
 
     def step(x):
@@ -176,7 +182,9 @@ def steps(function, argument, mode):
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
-@pytest.mark.parametrize(("function", "make"), CHANGES, ids=[function.__name__ for function, _ in CHANGES])
+@pytest.mark.parametrize(
+    ("function", "make"), CHANGES, ids=[function.__name__ for function, _ in CHANGES]
+)
 def test_what_is_changed_comes_back(function, make, mode):
     found, expected = (steps(each, make(), mode) for each in (kr.checkpoint(function), function))
     assert len(numbers(found)) == len(numbers(expected))
@@ -246,7 +254,9 @@ def test_objects_made_anew_share_a_program_and_their_tensors_have_gradients():
 
 
 def test_data_classes_are_results():
-    result = kr.checkpoint(lambda x: (tf.reduce_sum(tf.sin(x)), Pair(None, {"c": tf.cos(x)})))(tf.ones(3))
+    result = kr.checkpoint(lambda x: (tf.reduce_sum(tf.sin(x)), Pair(None, {"c": tf.cos(x)})))(
+        tf.ones(3)
+    )
     assert result[1].first is None
     np.testing.assert_allclose(result[1].second["c"], np.cos(np.ones(3)), rtol=1e-6)
 
@@ -322,16 +332,36 @@ def grows(x, data):
     [
         (updates_in_a_branch, dict, "changes its argument shared\\['n'\\] inside a branch"),
         (appends_in_a_loop, list, "changes its argument shared\\[0\\] inside a branch or a loop"),
-        (removes_in_tf_cond, lambda: {"n": 2.0}, "changes its argument shared\\['n'\\] inside a branch"),
+        (
+            removes_in_tf_cond,
+            lambda: {"n": 2.0},
+            "changes its argument shared\\['n'\\] inside a branch",
+        ),
         (reads_what_a_branch_left, list, r"changes its argument shared\[0\] inside a branch"),
-        (reads_what_a_side_of_tf_cond_left, dict, r"its argument shared\['doubled'\] inside a branch"),
-        (sets_in_a_branch_only, dict, "'shared\\['n'\\]' must also be initialized in the else branch"),  # AutoGraph's
+        (
+            reads_what_a_side_of_tf_cond_left,
+            dict,
+            r"its argument shared\['doubled'\] inside a branch",
+        ),
+        (
+            sets_in_a_branch_only,
+            dict,
+            "'shared\\['n'\\]' must also be initialized in the else branch",
+        ),  # AutoGraph's
         (draws, lambda: random.Random(1), "changes its argument generator, a Random"),
         (draws, lambda: np.random.default_rng(1), "changes its argument generator, a Generator"),
         (takes_next, lambda: iter([1.0, 2.0]), "list_iterator as values: .* next\\(values\\)"),
         (takes_next, lambda: (n for n in (1.0, 2.0)), "generator as values: .* list\\(values\\)"),
-        (writes, lambda: np.zeros(2, np.float32), "writes into a NumPy array that it is given \\(array\\)"),
-        (adds_to, lambda: np.zeros(2, np.float32), "writes into a NumPy array that it is given \\(array\\)"),
+        (
+            writes,
+            lambda: np.zeros(2, np.float32),
+            "writes into a NumPy array that it is given \\(array\\)",
+        ),
+        (
+            adds_to,
+            lambda: np.zeros(2, np.float32),
+            "writes into a NumPy array that it is given \\(array\\)",
+        ),
         (grows, lambda: bytearray(b"a"), "changes its argument data, a bytearray"),
     ],
 )

@@ -28,7 +28,12 @@ def test_every_section_is_entered_and_left_by_its_own_state(count, jit):
         def body(s, store):
             return s + 1, boundaries.put(store, s, states[s])
 
-        _, store = tf.while_loop(lambda s, _: s < count, body, (0, boundaries.empty(target_now())), maximum_iterations=count)
+        _, store = tf.while_loop(
+            lambda s, _: s < count,
+            body,
+            (0, boundaries.empty(target_now())),
+            maximum_iterations=count,
+        )
         sections = [tf.constant(s) for s in reversed(range(count))]
         carry_in = [boundaries.carry_in(store, s, states[0]) for s in sections]
         return carry_in, [boundaries.carry_out(store, s, states[count]) for s in sections]
@@ -42,7 +47,9 @@ def test_every_section_is_entered_and_left_by_its_own_state(count, jit):
 def test_a_compiled_loop_stores_one_state_per_boundary(count):
     """Neither the argument of the first section nor the result of the last one is stored again."""
     weight = tf.Variable(numbers(SIZE, SIZE, seed=1) * 0.1)
-    run = scanned(Case(lambda h: tf.tanh(tf.matmul(h, weight)), [], [Carry(0)], [FinalOutput(0)]), count)
+    run = scanned(
+        Case(lambda h: tf.tanh(tf.matmul(h, weight)), [], [Carry(0)], [FinalOutput(0)]), count
+    )
 
     def step(h):
         with tf.GradientTape() as tape:
@@ -51,5 +58,7 @@ def test_a_compiled_loop_stores_one_state_per_boundary(count):
 
     program = profile(step, tf.TensorSpec((BATCH, SIZE)), input_feed=["h"])
     # The backward pass has one more buffer of the kind, in which it reads a state.
-    stored = [b.size_bytes for b in program.buffers if b.category == "checkpoint" and b.phase == "forward"]
+    stored = [
+        b.size_bytes for b in program.buffers if b.category == "checkpoint" and b.phase == "forward"
+    ]
     assert sum(stored) == (count - 1) * BATCH * SIZE * 4  # float32

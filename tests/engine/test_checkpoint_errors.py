@@ -1,4 +1,4 @@
-"""What cannot work is said by the project's own errors: which function, which argument, what to do."""
+"""What cannot work raises the project's own errors, with the function, argument and what to do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def test_a_result_without_a_tensor(result):
     def empty_handed(_):
         return result
 
-    with pytest.raises(InvalidArgumentError, match=r"'empty_handed' returned .* which has no tensor"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"'empty_handed' returned .* which has no tensor"
+    ):
         checkpoint(empty_handed)(X)
 
 
@@ -48,11 +50,18 @@ def test_a_tensor_of_another_graph():
         return x * leaked[0]
 
     for run in (lambda f: f(), lambda f: tf.function(f, autograph=False)()):
-        with pytest.raises(InvalidArgumentError, match=r"'function' was called with 'Sin:0' as pair\[1\], a tensor of another"):
+        with pytest.raises(
+            InvalidArgumentError,
+            match=r"'function' was called with 'Sin:0' as pair\[1\], a tensor of another",
+        ):
             run(lambda: checkpoint(function)([X, leaked[0]]))
-        with pytest.raises(InvalidArgumentError, match="'function' was called with 'Sin:0' as scale"):
+        with pytest.raises(
+            InvalidArgumentError, match="'function' was called with 'Sin:0' as scale"
+        ):
             run(lambda: checkpoint(function)([X, X], scale=leaked[0]))
-        with pytest.raises(InvalidArgumentError, match="'closed' uses 'Sin:0', a tensor of another graph"):
+        with pytest.raises(
+            InvalidArgumentError, match="'closed' uses 'Sin:0', a tensor of another graph"
+        ):
             run(lambda: checkpoint(closed)(X))
 
 
@@ -74,7 +83,9 @@ def test_calls_in_too_many_ways_are_noticed_and_bounded():
     section = checkpoint(lambda x, n: tf.exp(tf.sin(x)) * n)
     for n in range(LIMIT):
         section(X, n)
-    with pytest.warns(RecomputeWarning, match=rf"more than {LIMIT} ways.*Pass numbers that change as tensors"):
+    with pytest.warns(
+        RecomputeWarning, match=rf"more than {LIMIT} ways.*Pass numbers that change as tensors"
+    ):
         section(X, LIMIT)
     assert len(Callee.of(section.__wrapped__).cache(section)) == LIMIT
 
@@ -92,9 +103,14 @@ def test_a_tensor_left_behind():
         return tf.exp(last["y"][0])
 
     for run in (lambda f: f(X), lambda f: tf.function(f, autograph=False)(X)):
-        with pytest.raises(InvalidArgumentError, match=r"'appends' stores the tensor 'Sin.*' in 'found'.* Return it"):
+        with pytest.raises(
+            InvalidArgumentError,
+            match=r"'appends' stores the tensor 'Sin.*' in 'found'.* Return it",
+        ):
             run(checkpoint(appends))
-        with pytest.raises(InvalidArgumentError, match=r"'sets' stores the tensor 'Sin.*' in 'last'"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"'sets' stores the tensor 'Sin.*' in 'last'"
+        ):
             run(checkpoint(sets))
 
 
@@ -127,7 +143,10 @@ def test_side_effects_of_python_are_noticed(graph):
         return tf.exp(tf.sin(x)) * len(same) * len(table) * CALLS
 
     for function, message in (
-        (appends, "'appends' changes the list 'seen': .* Python runs .* once per signature.* tf.Variable"),
+        (
+            appends,
+            "'appends' changes the list 'seen': .* Python runs .* once per signature.* tf.Variable",
+        ),
         (counts, "'counts' sets 'count'"),
         (counts_globally, "'counts_globally' sets 'CALLS'"),
         (stores, "'stores' changes the dict 'table'"),

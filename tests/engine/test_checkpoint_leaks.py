@@ -1,4 +1,7 @@
-"""Nothing that a use of checkpoint or of a scope makes outlives what it belongs to. Counted over 1,000 uses."""
+"""Nothing that a use of checkpoint or of a scope makes outlives what it belongs to.
+
+Counted over 1,000 uses.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ def step(section):
 def alive() -> tuple[int, int]:
     """Return how many graphs there are, and how many gradients TensorFlow's registry holds."""
     gc.collect()
-    return sum(isinstance(o, FuncGraph) for o in gc.get_objects()), len(ops.gradient_registry.list())
+    return sum(isinstance(o, FuncGraph) for o in gc.get_objects()), len(
+        ops.gradient_registry.list()
+    )
 
 
 @pytest.mark.long
@@ -49,7 +54,9 @@ def test_a_thousand_calls_of_one_function():
     for _ in range(1000):
         step(section)
     assert alive() == before
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 20 * 1024, "the process grew by 20 MiB or more"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 20 * 1024, (
+        "the process grew by 20 MiB or more"
+    )
 
 
 @pytest.mark.long
@@ -64,7 +71,9 @@ def test_a_wrapper_per_call_finds_the_programs_of_its_function():
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*is created again")
 def test_functions_that_come_and_go():
-    """A closure per call over a variable of its own: each is traced, and goes with the variable and its graphs."""
+    """A closure per call over a variable of its own: each is traced, and goes with the variable and
+    its graphs.
+    """
 
     def once(n):
         scale = tf.Variable(float(n))
@@ -80,7 +89,9 @@ def test_functions_that_come_and_go():
 @pytest.mark.long
 def test_a_graph_takes_its_programs_with_it():
     def trace():
-        function = tf.function(lambda x: step(checkpoint(scoped, policy=save_everything)) * x, autograph=False)
+        function = tf.function(
+            lambda x: step(checkpoint(scoped, policy=save_everything)) * x, autograph=False
+        )
         return weakref.ref(function.get_concrete_function(X).graph)
 
     trace()

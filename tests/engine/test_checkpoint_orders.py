@@ -1,4 +1,6 @@
-"""Every way to differentiate in reverse, nested as one likes, to third order, against the plain function."""
+"""Every way to differentiate in reverse, nested as one likes, to third order, against the plain
+function.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,18 @@ from keras_recompute.errors import UnsupportedError
 
 from .engine_vs_plain import numbers
 
-MODES = pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
+MODES = pytest.mark.parametrize(
+    "mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)]
+)
 X = np.linspace(0.2, 1.4, 5, dtype=np.float32)
 
 
 def run_in(mode, function):
-    return function if mode == "eager" else tf.function(function, jit_compile=mode == "jit", autograph=False)
+    return (
+        function
+        if mode == "eager"
+        else tf.function(function, jit_compile=mode == "jit", autograph=False)
+    )
 
 
 def derivatives(function, order, *, symbolic=False):
@@ -51,7 +59,9 @@ def smooth(x):
 
 
 def looped(x):
-    return tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y) * x), (0, x), maximum_iterations=3)[1]
+    return tf.while_loop(
+        lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y) * x), (0, x), maximum_iterations=3
+    )[1]
 
 
 @tf.custom_gradient
@@ -73,7 +83,9 @@ def plain_derivatives(function):
 
 def assert_three_orders(found, function):
     for order, (a, b) in enumerate(zip(found, plain_derivatives(function), strict=True)):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max(), err_msg=f"order {order}")
+        np.testing.assert_allclose(
+            a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max(), err_msg=f"order {order}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -85,15 +97,21 @@ def assert_three_orders(found, function):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("function", [smooth, pytest.param(looped, marks=pytest.mark.long), closure])
+@pytest.mark.parametrize(
+    "function", [smooth, pytest.param(looped, marks=pytest.mark.long), closure]
+)
 def test_three_orders_with_tapes(function, policy, mode):
-    assert_three_orders(run_in(mode, derivatives(checkpoint(function, policy=policy), 3))(tf.constant(X)), function)
+    assert_three_orders(
+        run_in(mode, derivatives(checkpoint(function, policy=policy), 3))(tf.constant(X)), function
+    )
 
 
 @pytest.mark.parametrize("mode", ["graph", pytest.param("jit", marks=pytest.mark.long)])
 @pytest.mark.parametrize("function", [smooth, closure])
 def test_three_orders_with_tf_gradients(function, mode):
-    assert_three_orders(run_in(mode, derivatives(checkpoint(function), 3, symbolic=True))(tf.constant(X)), function)
+    assert_three_orders(
+        run_in(mode, derivatives(checkpoint(function), 3, symbolic=True))(tf.constant(X)), function
+    )
 
 
 @MODES
@@ -134,7 +152,9 @@ def test_second_order_with_dropout_uses_the_one_mask(mode):
     assert 0 < np.count_nonzero(mask) < mask.size
     x = numbers(8, 8)
     np.testing.assert_allclose(first, y * mask * np.cos(x), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(second, y * ((mask * np.cos(x)) ** 2 - mask * np.sin(x)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        second, y * ((mask * np.cos(x)) ** 2 - mask * np.sin(x)), rtol=1e-4, atol=1e-5
+    )
 
 
 @MODES
@@ -187,14 +207,19 @@ def test_forward_mode_follows_the_function_itself(mode):
     def tangents(wrap, primal):
         value = tf.convert_to_tensor(primal)
         watched = w if primal is w else value
-        with tf.autodiff.ForwardAccumulator(watched, tf.ones_like(value)) as accumulator, tf.GradientTape() as tape:
+        with tf.autodiff.ForwardAccumulator(
+            watched, tf.ones_like(value)
+        ) as accumulator, tf.GradientTape() as tape:
             tape.watch(value)
             y = wrap(lambda x: tf.exp(tf.sin(x)) * w)(value)
             slope = tape.gradient(y, value)
         return accumulator.jvp(y), accumulator.jvp(slope)
 
     for primal in (X, w):
-        found, expected = (run_in(mode, functools.partial(tangents, wrap, primal))() for wrap in (checkpoint, lambda f: f))
+        found, expected = (
+            run_in(mode, functools.partial(tangents, wrap, primal))()
+            for wrap in (checkpoint, lambda f: f)
+        )
         for one, other in zip(found, expected):
             np.testing.assert_allclose(one, other, rtol=1e-5)
 

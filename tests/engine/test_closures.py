@@ -1,4 +1,6 @@
-"""Functions that are made anew at each call find the program of what they are made of, and of nothing else."""
+"""Functions that are made anew at each call find the program of what they are made of, and of
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,10 @@ def graphs():
 
 @pytest.mark.parametrize(
     "make",
-    [pytest.param(make, id=name, marks=() if name == "closure" else pytest.mark.long) for make, name in zip(ANEW, NAMES)],
+    [
+        pytest.param(make, id=name, marks=() if name == "closure" else pytest.mark.long)
+        for make, name in zip(ANEW, NAMES)
+    ],
 )
 def test_what_is_made_anew_finds_its_program(make):
     """With the values and gradients of what it captures at each call."""
@@ -109,7 +114,9 @@ def test_so_it_does_in_a_graph(make, jit):
             found = [gradients(wrap(make(KERNEL, scale)), scale) for scale in scales]
             return [t for each in found for t in each]
 
-        return tf.function(run, jit_compile=jit)(tf.constant(1.5, tf.float64), tf.constant(2.0, tf.float64))
+        return tf.function(run, jit_compile=jit)(
+            tf.constant(1.5, tf.float64), tf.constant(2.0, tf.float64)
+        )
 
     for one, other in zip(both(kr.checkpoint), both(lambda function: function)):
         np.testing.assert_allclose(one, other, rtol=1e-9)
@@ -119,7 +126,9 @@ def test_what_captures_something_else_is_another_program():
     for kernel in (KERNEL, OTHER):
         for scale in (2.0, 3.0, np.float64(4.0), -0.0):
             for make in (closure, Block):
-                np.testing.assert_allclose(kr.checkpoint(make(kernel, scale))(X), make(kernel, scale)(X), rtol=1e-9)
+                np.testing.assert_allclose(
+                    kr.checkpoint(make(kernel, scale))(X), make(kernel, scale)(X), rtol=1e-9
+                )
 
 
 def test_globals_and_defaults_that_change_are_seen():
@@ -191,7 +200,10 @@ def over_a_layer(_):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda n: lambda x: tf.sin(tf.sin(x)) * n, "captured 'n' differs each time \\(now the int 8\\)"),
+        (
+            lambda n: lambda x: tf.sin(tf.sin(x)) * n,
+            "captured 'n' differs each time \\(now the int 8\\)",
+        ),
         (over_a_layer, "captured 'layer' differs each time \\(now Rescaling\\)"),
     ],
     ids=["number", "layer"],

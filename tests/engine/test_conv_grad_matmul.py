@@ -1,4 +1,4 @@
-"""Gradients of convolutions in sections without XLA: TensorFlow's numbers, by products of matrices."""
+"""Gradients of convolutions in sections without XLA: TensorFlow's numbers, by matrix products."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ def convolved(strides=1, padding="SAME", dilations=1):
 
 
 # What is convolved, the shapes of image and kernel, and the gradients that are TensorFlow's still.
+
+
+def padded(strides, rows, columns):
+    """Return a convolution that pads an image by numbers of ``rows`` and ``columns``."""
+    return convolved(strides, [[0, 0], rows, columns, [0, 0]])
+
+
 CASES = {
     "1x1": (convolved(), (2, 9, 8, 5), (1, 1, 5, 7), set()),
     "1x1 on many places": (convolved(), (3, 20, 21, 5), (1, 1, 5, 7), set()),
@@ -29,7 +36,7 @@ CASES = {
     "1x1 of stride 2, odd": (convolved(2), (2, 9, 7, 5), (1, 1, 5, 7), set()),
     "1x1 of stride 2, even and odd": (convolved(2, "VALID"), (2, 9, 8, 5), (1, 1, 5, 7), set()),
     "1x1 of strides 3 and 1": (convolved((3, 1)), (2, 10, 7, 5), (1, 1, 5, 7), set()),
-    "1x1, padded": (convolved(1, [[0, 0], [1, 0], [0, 2], [0, 0]]), (2, 3, 3, 5), (1, 1, 5, 7), KERNEL),
+    "1x1, padded": (padded(1, [1, 0], [0, 2]), (2, 3, 3, 5), (1, 1, 5, 7), KERNEL),
     "3x3 on one place": (convolved(), (3, 1, 1, 5), (3, 3, 5, 7), set()),
     "3x3 on 2 x 2": (convolved(), (3, 2, 2, 5), (3, 3, 5, 7), set()),
     "3x3 on 2 x 2, a large batch": (convolved(), (50, 2, 2, 5), (3, 3, 5, 7), set()),
@@ -47,15 +54,17 @@ CASES = {
     "rows that no step reads": (convolved(3, "VALID"), (2, 8, 8, 5), (2, 2, 5, 7), set()),
     "strides beyond the kernel": (convolved(4), (2, 8, 8, 5), (2, 3, 5, 7), set()),
     "patches": (convolved(4, "VALID"), (2, 8, 8, 5), (4, 4, 5, 7), set()),
-    "padded by hand": (convolved(1, [[0, 0], [1, 0], [0, 2], [0, 0]]), (2, 4, 4, 5), (3, 2, 5, 7), set()),
-    "padded by hand, on 9 x 9": (convolved(1, [[0, 0], [1, 0], [0, 1], [0, 0]]), (2, 9, 9, 5), (3, 2, 5, 7), KERNEL),
-    "padded by more than the kernel": (convolved(2, [[0, 0], [3, 0], [0, 4], [0, 0]]), (2, 4, 4, 5), (3, 2, 5, 7), set()),
-    "the same, without strides": (convolved(1, [[0, 0], [3, 0], [0, 4], [0, 0]]), (2, 9, 9, 5), (3, 2, 5, 7), GRADIENTS),
+    "padded by hand": (padded(1, [1, 0], [0, 2]), (2, 4, 4, 5), (3, 2, 5, 7), set()),
+    "padded by hand, on 9 x 9": (padded(1, [1, 0], [0, 1]), (2, 9, 9, 5), (3, 2, 5, 7), KERNEL),
+    "padded by more than 3": (padded(2, [3, 0], [0, 4]), (2, 4, 4, 5), (3, 2, 5, 7), set()),
+    "the same, without strides": (padded(1, [3, 0], [0, 4]), (2, 9, 9, 5), (3, 2, 5, 7), GRADIENTS),
 }  # fmt: skip
 
 
 def traced(function, *arguments):
-    """Return the compiled step of a function of image and kernel, and the types of the operations in its graph."""
+    """Return the compiled step of a function of image and kernel, and the types of the operations
+    in its graph.
+    """
 
     def step(x, w):
         with tf.GradientTape() as tape:
@@ -93,7 +102,10 @@ def test_left_out_they_are_tensorflow_s():
 def test_a_batch_that_is_not_known(name):
     function, x, w, remaining = given(name)
     signature = tf.TensorSpec((None, *x.shape[1:]), x.dtype), tf.TensorSpec(w.shape, w.dtype)
-    (ours, kinds), (plain, _) = traced(checkpoint(function), *signature), traced(function, *signature)
+    (ours, kinds), (plain, _) = (
+        traced(checkpoint(function), *signature),
+        traced(function, *signature),
+    )
     for found, wanted in zip(ours(x, w), plain(x, w)):
         np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
     assert kinds & GRADIENTS == remaining
@@ -126,7 +138,9 @@ def test_behind_the_last_checkpoint_too():
     keras.utils.set_random_seed(0)
     x = inputs = keras.Input((4, 4, 3), batch_size=2)
     for number in range(3):
-        x = keras.layers.Conv2D(3, 3, padding="same", activation="tanh", name=f"convolution_{number}")(x)
+        x = keras.layers.Conv2D(
+            3, 3, padding="same", activation="tanh", name=f"convolution_{number}"
+        )(x)
     plain = keras.Model(inputs, x)
     ours = kr.checkpointed(plain, at=["convolution_0"])
     images, weights = tf.constant(numbers(2, 4, 4, 3)), [v.value for v in plain.trainable_variables]

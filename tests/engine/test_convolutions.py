@@ -1,4 +1,6 @@
-"""Convolutions in sections under XLA on a CPU: the numbers of TensorFlow's, in the form for which there is a fast kernel."""
+"""Convolutions in sections under XLA on a CPU: the numbers of TensorFlow's, in the form for which
+there is a fast kernel.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def transposed(strides, shape):
 
 def channels_first(make, strides):
     if make is depthwise:
-        return lambda x, w: tf.nn.depthwise_conv2d(x, w, [1, 1, strides, strides], "SAME", data_format="NCHW")
+        return lambda x, w: tf.nn.depthwise_conv2d(
+            x, w, [1, 1, strides, strides], "SAME", data_format="NCHW"
+        )
     return lambda x, w: tf.nn.conv2d(x, w, strides, "SAME", data_format="NCHW")
 
 
@@ -75,23 +79,34 @@ CASES = {
         (3, 2, 3, 3, 4),
     ),
     "one dimension": (lambda x, w: tf.nn.conv1d(x, w, 2, "SAME"), (2, 9, 4), (3, 4, 6)),
-    "three dimensions": (lambda x, w: tf.nn.conv3d(x, w, [1, 1, 2, 1, 1], "SAME"), (2, 4, 5, 6, 3), (3, 2, 3, 3, 4)),
+    "three dimensions": (
+        lambda x, w: tf.nn.conv3d(x, w, [1, 1, 2, 1, 1], "SAME"),
+        (2, 4, 5, 6, 3),
+        (3, 2, 3, 3, 4),
+    ),
 }
 
 
 def given(name, dtype=np.float32):
     function, image, kernel = CASES[name]
-    x, w = (tf.constant(numbers(*shape, seed=n).astype(dtype)) for n, shape in enumerate((image, kernel)))
+    x, w = (
+        tf.constant(numbers(*shape, seed=n).astype(dtype))
+        for n, shape in enumerate((image, kernel))
+    )
     return (lambda x, w: tf.exp(-(function(tf.sin(x), w) ** 2))), x, w
 
 
 QUICK = ("3x3", "3x3 of stride 2", "depthwise", "in a group for each feature", "transposed")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in CASES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in CASES]
+)
 def test_values_and_gradients(name):
     function, x, w = given(name)
-    for found, wanted in zip(step_of(checkpoint(function), jit=True)(x, w), step_of(function, jit=True)(x, w)):
+    for found, wanted in zip(
+        step_of(checkpoint(function), jit=True)(x, w), step_of(function, jit=True)(x, w)
+    ):
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
 
 
@@ -99,18 +114,24 @@ def test_values_and_gradients(name):
 @pytest.mark.parametrize("name", ["3x3 of stride 2", "in groups", "depthwise", "three dimensions"])
 def test_double_precision(name):
     function, x, w = given(name, np.float64)
-    for found, wanted in zip(step_of(checkpoint(function), jit=True)(x, w), step_of(function, jit=True)(x, w)):
+    for found, wanted in zip(
+        step_of(checkpoint(function), jit=True)(x, w), step_of(function, jit=True)(x, w)
+    ):
         np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-10)
 
 
 def forms(step, *arguments):
-    """Return the order of dimensions of every convolution in the compiled program, such as b01f_01io->b01f."""
+    """Return the order of dimensions of every convolution in the compiled program, such as
+    b01f_01io->b01f.
+    """
     text = step.experimental_get_compiler_ir(*arguments)(stage="optimized_hlo")
     return re.findall(r"convolution\([^\n]*dim_labels=([a-z0-9_>-]+)", text)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["3x3", "3x3 of stride 2", "dilated", "in groups", "transposed", "channels first"])
+@pytest.mark.parametrize(
+    "name", ["3x3", "3x3 of stride 2", "dilated", "in groups", "transposed", "channels first"]
+)
 def test_every_convolution_of_the_program_is_in_the_form_of_the_fast_kernel(name):
     function, x, w = given(name)
     found = forms(step_of(checkpoint(function), jit=True), x, w)
@@ -121,8 +142,14 @@ def test_every_convolution_of_the_program_is_in_the_form_of_the_fast_kernel(name
 @pytest.mark.parametrize("name", ["depthwise", "in a group for each feature"])
 def test_a_depthwise_convolution_is_not(name):
     function, x, w = given(name)
-    inside = [form for form in forms(step_of(checkpoint(function), jit=True), x, w) if form != "b01f_01io->b01f"]
-    assert len(inside) == 3  # all but the forward pass, which stands in the entry computation, where XLA chooses
+    inside = [
+        form
+        for form in forms(step_of(checkpoint(function), jit=True), x, w)
+        if form != "b01f_01io->b01f"
+    ]
+    assert (
+        len(inside) == 3
+    )  # all but the forward pass, which stands in the entry computation, where XLA chooses
 
 
 def test_a_batch_that_is_not_known():

@@ -1,4 +1,6 @@
-"""Keras's convolutions in groups without XLA: where each feature has a group, TensorFlow's depthwise ones."""
+"""Keras's convolutions in groups without XLA: where each feature has a group, TensorFlow's
+depthwise ones.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,19 @@ from keras_recompute.engine.passes import leaving_out
 
 from .engine_vs_plain import numbers, step_of
 
-DEPTHWISE = {"DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropFilter", "DepthwiseConv2dNativeBackpropInput"}
+DEPTHWISE = {
+    "DepthwiseConv2dNative",
+    "DepthwiseConv2dNativeBackpropFilter",
+    "DepthwiseConv2dNativeBackpropInput",
+}
 CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 CASES = {
     "7x7": ({"filters": 4, "kernel_size": 7, "padding": "same", "groups": 4}, True),
     "two results of each feature": ({"filters": 8, "kernel_size": 3, "groups": 4}, True),
-    "stride 2": ({"filters": 4, "kernel_size": (3, 2), "strides": 2, "padding": "same", "groups": 4}, True),
+    "stride 2": (
+        {"filters": 4, "kernel_size": (3, 2), "strides": 2, "padding": "same", "groups": 4},
+        True,
+    ),
     "strides 2 and 1": ({"filters": 4, "kernel_size": 3, "strides": (2, 1), "groups": 4}, False),
     "dilated": ({"filters": 4, "kernel_size": 3, "dilation_rate": 2, "groups": 4}, False),
     "larger groups": ({"filters": 6, "kernel_size": 3, "padding": "same", "groups": 2}, False),
@@ -32,7 +41,10 @@ def test_values_and_gradients(name):
     x = tf.constant(numbers(2, 9, 8, 4).astype("float64"))
     layer.build(x.shape)
     function = lambda x: layer(tf.tanh(x))  # noqa: E731
-    (ours, kinds), (plain, plain_kinds) = step_of(checkpoint(function), layer, x), step_of(function, layer, x)
+    (ours, kinds), (plain, plain_kinds) = (
+        step_of(checkpoint(function), layer, x),
+        step_of(function, layer, x),
+    )
     for found, wanted in zip(ours(x), plain(x), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-11)
     assert plain_kinds & CALLS
@@ -56,7 +68,9 @@ def test_sizes_that_are_not_known(shape):
     x = tf.constant(numbers(2, 9, 8, 4))
     layer.build(x.shape)
     function = lambda x: layer(tf.tanh(x))  # noqa: E731
-    (ours, kinds), (plain, _) = (step_of(f, layer, tf.TensorSpec(shape)) for f in (checkpoint(function), function))
+    (ours, kinds), (plain, _) = (
+        step_of(f, layer, tf.TensorSpec(shape)) for f in (checkpoint(function), function)
+    )
     for found, wanted in zip(ours(x), plain(x), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert bool(kinds & CALLS) == (shape[1] is None)
@@ -66,6 +80,8 @@ def test_what_is_to_be_compiled_for_other_reasons_is_called():
     layer = keras.layers.Conv2D(4, 3, groups=4)
     x = tf.constant(numbers(2, 9, 8, 4))
     layer.build(x.shape)
-    compiled = tf.function(lambda x: tf.exp(tf.nn.convolution(x, layer.kernel)), jit_compile=True, autograph=False)
+    compiled = tf.function(
+        lambda x: tf.exp(tf.nn.convolution(x, layer.kernel)), jit_compile=True, autograph=False
+    )
     _, kinds = step_of(checkpoint(compiled), layer, x)
     assert kinds & CALLS

@@ -1,4 +1,6 @@
-"""The gradient of an extremum finds its element by equality, so both are of one computation: a compiler's may differ."""
+"""The gradient of an extremum finds its element by equality, so both are of one computation: a
+compiler's may differ.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,14 @@ import keras_recompute as kr
 from .engine_vs_plain import numbers
 
 # Of a policy that asks for the extremum alone, which is not saved then.
-pytestmark = pytest.mark.filterwarnings("ignore:policy .* matches no value:keras_recompute.errors.RecomputeWarning")
-IMAGE, KERNEL, LAST = numbers(4, 16, 16, 8), numbers(3, 3, 8, 16, seed=1) / 4, numbers(16, 4, seed=2)
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:policy .* matches no value:keras_recompute.errors.RecomputeWarning"
+)
+IMAGE, KERNEL, LAST = (
+    numbers(4, 16, 16, 8),
+    numbers(3, 3, 8, 16, seed=1) / 4,
+    numbers(16, 4, seed=2),
+)
 
 
 def network(x, kernel, last, name=None):

@@ -16,7 +16,13 @@ JIT = pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 def behind_fence(tokens, *, jit):
     @tf.function(jit_compile=jit, autograph=False)
     def run(x, *tokens):
-        return fenced(lambda inputs: [tf.sin(inputs[0]), inputs[0] * 2.0], [x], after=tokens, like=[x, x], target=target_now())
+        return fenced(
+            lambda inputs: [tf.sin(inputs[0]), inputs[0] * 2.0],
+            [x],
+            after=tokens,
+            like=[x, x],
+            target=target_now(),
+        )
 
     return run(tf.constant([0.5, 1.0]), *tokens)
 
@@ -45,7 +51,9 @@ def test_values_behind_a_fence_are_the_same(name, jit):
 
 
 @pytest.mark.parametrize(
-    "value", [[0.5, 1.0], [[float("nan")]], 2.0, np.zeros((0, 2))], ids=["vector", "nan", "scalar", "empty"]
+    "value",
+    [[0.5, 1.0], [[float("nan")]], 2.0, np.zeros((0, 2))],
+    ids=["vector", "nan", "scalar", "empty"],
 )
 def test_an_array_is_the_same_and_so_are_its_derivatives(value):
     @tf.function(jit_compile=True, autograph=False)
@@ -82,11 +90,15 @@ def test_a_list_and_a_handle_are_waited_for_by_what_stands_beside_them(jit):
 
     @tf.function(jit_compile=jit, autograph=False)
     def run(x):
-        steps = tf.raw_ops.TensorListReserve(element_shape=[2], num_elements=1, element_dtype=tf.float32)
+        steps = tf.raw_ops.TensorListReserve(
+            element_shape=[2], num_elements=1, element_dtype=tf.float32
+        )
         steps = tf.raw_ops.TensorListSetItem(input_handle=steps, index=0, item=x)
 
         def read(_):
-            first = tf.raw_ops.TensorListGetItem(input_handle=steps, index=0, element_shape=[2], element_dtype=tf.float32)
+            first = tf.raw_ops.TensorListGetItem(
+                input_handle=steps, index=0, element_shape=[2], element_dtype=tf.float32
+            )
             return [first * variable]
 
         return fenced(read, [x], after=[steps, variable.handle, x], like=[x], target=target_now())
@@ -95,7 +107,10 @@ def test_a_list_and_a_handle_are_waited_for_by_what_stands_beside_them(jit):
 
 
 def test_the_one_pattern_that_no_arithmetic_makes_opens_the_other_branch():
-    """So the branch is a real one, which no compiler may take as decided. The other one hands on what it was given."""
+    """So the branch is a real one, which no compiler may take as decided.
+
+    The other one hands on what it was given.
+    """
     token = np.array([_NEVER], np.int32).view(np.float32)
     assert np.isnan(token).all()
     sine, double = behind_fence([tf.constant(token)], jit=True)
@@ -106,7 +121,13 @@ def test_the_one_pattern_that_no_arithmetic_makes_opens_the_other_branch():
 def test_without_xla_a_control_edge_holds_the_order():
     @tf.function(autograph=False)
     def run(x, token):
-        return fenced(lambda inputs: [tf.sin(inputs[0])], [x], after=[tf.exp(token)], like=[x], target=target_now())
+        return fenced(
+            lambda inputs: [tf.sin(inputs[0])],
+            [x],
+            after=[tf.exp(token)],
+            like=[x],
+            target=target_now(),
+        )
 
     graph = run.get_concrete_function(tf.TensorSpec((2,)), tf.TensorSpec((2,))).graph
     (sine,) = (op for op in graph.get_operations() if op.type == "Sin")
@@ -118,19 +139,27 @@ def test_the_body_is_written_once():
 
     @tf.function(jit_compile=True, autograph=False)
     def run(x):
-        return fenced(lambda inputs: (written.append(1), [tf.sin(inputs[0])])[1], [x], after=[x], like=[x], target=target_now())
+        return fenced(
+            lambda inputs: (written.append(1), [tf.sin(inputs[0])])[1],
+            [x],
+            after=[x],
+            like=[x],
+            target=target_now(),
+        )
 
     run(tf.ones(2))
     assert len(written) == 1
 
 
 def test_a_fence_that_waits_for_many_takes_few_operations_for_each():
-    """It waits for the gradients of all weights, and what stands in a graph stays in the process."""
+    """It waits for all weight gradients, and what stands in a graph stays in the process."""
 
     def operations(count):
         @tf.function(jit_compile=True, autograph=False)
         def run(x, *tokens):
-            return fenced(lambda inputs: [tf.sin(inputs[0])], [x], after=tokens, like=[x], target=target_now())
+            return fenced(
+                lambda inputs: [tf.sin(inputs[0])], [x], after=tokens, like=[x], target=target_now()
+            )
 
         spec = tf.TensorSpec((2, 3))
         return len(run.get_concrete_function(spec, *[spec] * count).graph.get_operations())

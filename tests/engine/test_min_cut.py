@@ -1,4 +1,6 @@
-"""What follows by arithmetic from what is kept is made again where it is read: not saved, and not held by a replay."""
+"""What follows by arithmetic from what is kept is made again where it is read: not saved, and not
+held by a replay.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SCALES = [tf.Variable(numbers(WIDTH, seed=20 + i)) for i in range(8)]
 
 
 def scaled_layer(x, i):
-    """Its gradient reads the product (for the scale), the scaled product (for relu) and relu of it (for the next product)."""
+    """Its gradient reads the product (for the scale), the scaled product (for relu) and relu of it
+    (for the next product).
+    """
     return tf.nn.relu(tf.matmul(x, W[i]) * SCALES[i] + 1.0)
 
 
@@ -48,7 +52,8 @@ def test_of_a_product_its_scaling_and_its_relu_only_the_product_is_saved():
     def two(x):
         return scaled_layer(scaled_layer(x, 0), 1)
 
-    # The gradient reads each product, each relu (its own, and the first one's for the second product).
+    # The gradient reads each product, each relu (its own, and the first one's for the second
+    # product).
     assert sorted(saved(two, save_everything)) == ["MatMul", "MatMul", "Relu", "Relu"]
     assert saved(two, None) == ["MatMul", "MatMul"]
 
@@ -68,7 +73,8 @@ def test_a_long_sum_is_not_added_up_anew_for_each_term():
             x += tf.tanh(x @ w)
         return tf.sin(x)
 
-    # a tanh per term, and every second of the four sums, which would need three of those and more; tanh(x) follows from x
+    # a tanh per term, and every second of the four sums, which would need three of those and more;
+    # tanh(x) follows from x
     assert sorted(saved(terms, save_everything)) == ["AddV2"] * 4 + ["Tanh"] * 5
     assert sorted(saved(terms, None)) == ["AddV2"] * 2 + ["Tanh"] * 4
 
@@ -104,10 +110,11 @@ def step(function):
 @pytest.mark.parametrize(
     ("function", "most"),
     [
-        # eight products, the gradient that comes in, and what one layer's gradient works with: three.
-        # The scaled product and relu of it would be sixteen more.
+        # eight products, the gradient that comes in, and what one layer's gradient works with:
+        # three. The scaled product and relu of it would be sixteen more.
         (scaled, 8 + 1 + 3),
-        # Four states, four products, the same. All terms of the gradient of the state would be four more.
+        # Four states, four products, the same. All terms of the gradient of the state would be four
+        # more.
         (residual, 4 + 4 + 1 + 3),
     ],
     ids=["scaled", "residual"],
@@ -118,10 +125,14 @@ def test_a_replay_holds_one_array_per_product(function, most):
 
 
 @pytest.mark.parametrize("function", [scaled, residual])
-@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
+@pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"]
+)
 def test_gradients_are_those_of_the_plain_function(function, jit):
     x = tf.constant(numbers(32, WIDTH, seed=99) * 0.1)
     expected = tf.function(step(function), autograph=False)(x)
     found = tf.function(step(kr.checkpoint(function)), jit_compile=jit, autograph=False)(x)
     for number, (ours, plain) in enumerate(zip(found, expected)):
-        np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-5 * np.abs(plain).max(), err_msg=f"gradient {number}")
+        np.testing.assert_allclose(
+            ours, plain, rtol=0, atol=1e-5 * np.abs(plain).max(), err_msg=f"gradient {number}"
+        )

@@ -13,7 +13,9 @@ from keras_recompute.models.model import Model
 
 X = tf.random.stateless_uniform((2, 4, 4, 3), (0, 1))
 weight = tf.Variable([0.5, 1.0, 2.0])
-MODES = pytest.mark.parametrize("decorate", [lambda f: f, lambda f: tf.function(f, autograph=False)], ids=["eager", "graph"])
+MODES = pytest.mark.parametrize(
+    "decorate", [lambda f: f, lambda f: tf.function(f, autograph=False)], ids=["eager", "graph"]
+)
 
 
 def augmented(x):
@@ -29,7 +31,9 @@ def augmented_in_a_branch(x):
     return tf.exp(tf.sin(brighter * weight))
 
 
-FUNCTIONS = pytest.mark.parametrize("function", [augmented, augmented_in_a_function, augmented_in_a_branch])
+FUNCTIONS = pytest.mark.parametrize(
+    "function", [augmented, augmented_in_a_function, augmented_in_a_branch]
+)
 
 
 @MODES
@@ -47,12 +51,16 @@ def test_the_gradient_of_what_lies_behind(function):
 
     wanted = run(function)
     np.testing.assert_allclose(run(checkpoint(function)), wanted, rtol=1e-5)
-    np.testing.assert_allclose(tf.function(lambda: run(checkpoint(function)), autograph=False)(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(
+        tf.function(lambda: run(checkpoint(function)), autograph=False)(), wanted, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("batch", [2, 40], ids=["small", "large"])
 def test_a_gradient_of_what_the_function_closed_over_is_an_error(batch):
-    """A small tensor is a constant of the traced function, through which TensorFlow leads gradients all the same."""
+    """A small tensor is a constant of the traced function, through which TensorFlow leads gradients
+    all the same.
+    """
     images = tf.random.stateless_uniform((batch, 3, 3, 3), (0, 1))
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(images)
@@ -80,7 +88,9 @@ def test_a_gradient_of_what_lies_in_front_is_an_error():
 
     wrapped(X)  # first without a tape, for which nothing is asked
     for ask in (run, tf.function(run, autograph=False), tf.function(symbolic, autograph=False)):
-        with pytest.raises(LookupError, match=r"No gradient defined for operation.*AdjustContrastv2"):
+        with pytest.raises(
+            LookupError, match=r"No gradient defined for operation.*AdjustContrastv2"
+        ):
             ask(X)
 
 

@@ -1,4 +1,6 @@
-"""Keras's batch normalisation without XLA: its gradient by one kernel, where that computes the same."""
+"""Keras's batch normalisation without XLA: its gradient by one kernel, where that computes the
+same.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ CASES = {
 
 
 def outcome_of(function, layer, x):
-    """Return loss, gradients and new statistics of one step from fresh statistics, and the types of its operations."""
+    """Return loss, gradients and new statistics of one step from fresh statistics, and the types of
+    its operations.
+    """
     layer.moving_mean.assign(tf.zeros_like(layer.moving_mean))
     layer.moving_variance.assign(tf.ones_like(layer.moving_variance))
     made, kinds = step_of(function, layer, x)
@@ -52,7 +56,10 @@ def test_values_gradients_and_statistics(name):
     layer = built(options, shape)
     x = tf.constant(numbers(*shape).astype(options.get("dtype", "float32")))
     function = lambda x: layer(tf.tanh(x), training=True)  # noqa: E731
-    (ours, kinds), (plain, plain_kinds) = outcome_of(checkpoint(function), layer, x), outcome_of(function, layer, x)
+    (ours, kinds), (plain, plain_kinds) = (
+        outcome_of(checkpoint(function), layer, x),
+        outcome_of(function, layer, x),
+    )
     for found, wanted in zip(ours, plain, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     for result in (0, -2, -1):  # the loss and the new statistics, which are computed as ever
@@ -73,7 +80,10 @@ def test_a_mask_is_heeded():
     layer = built({}, IMAGE)
     x, mask = tf.constant(numbers(*IMAGE)), tf.constant(numbers(*IMAGE[:3]) > 0)
     function = lambda x: layer(x, training=True, mask=mask)  # noqa: E731
-    (ours, kinds), (plain, _) = outcome_of(checkpoint(function), layer, x), outcome_of(function, layer, x)
+    (ours, kinds), (plain, _) = (
+        outcome_of(checkpoint(function), layer, x),
+        outcome_of(function, layer, x),
+    )
     for found, wanted in zip(ours, plain, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     assert not kinds & FUSED
@@ -99,7 +109,9 @@ def test_a_batch_of_unknown_size():
 
     function = lambda x: layer(x, training=True)  # noqa: E731
     step = with_gradient(checkpoint(function))
-    assert {operation.type for operation in step.get_concrete_function().graph.get_operations()} >= FUSED
+    assert {
+        operation.type for operation in step.get_concrete_function().graph.get_operations()
+    } >= FUSED
     x = tf.constant(numbers(*IMAGE))
     for found, wanted in zip(step(x), with_gradient(function)(x), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
@@ -131,5 +143,7 @@ def test_left_out_and_compiled_it_is_keras_own():
     with leaving_out("normalization"):
         _, kinds = outcome_of(checkpoint(function), layer, x)
     assert not kinds & FUSED
-    compiled = tf.function(checkpoint(function), autograph=False, jit_compile=True).get_concrete_function(x)
+    compiled = tf.function(
+        checkpoint(function), autograph=False, jit_compile=True
+    ).get_concrete_function(x)
     assert not {operation.type for operation in compiled.graph.get_operations()} & FUSED

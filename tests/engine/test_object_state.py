@@ -1,4 +1,6 @@
-"""A checkpointed layer or function does what its objects say now, not what they said when it was traced."""
+"""A checkpointed layer or function does what its objects say now, not what they said when it was
+traced.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,18 @@ def test_a_frozen_batch_norm_leaves_its_statistics():
     layer.trainable = True
     wrapped(X, training=True)
     assert np.abs(layer.moving_mean.numpy() - mean).max() > 1e-3
-    assert len(cache_for(layer, None)) == 2  # of a layer that trains, made once, and of a frozen one
+    assert (
+        len(cache_for(layer, None)) == 2
+    )  # of a layer that trains, made once, and of a frozen one
 
 
 def test_a_model_with_a_frozen_batch_norm_leaves_its_statistics():
     inputs = keras.Input((4,))
     layer = keras.layers.BatchNormalization()
-    model = Model(inputs, keras.layers.Dense(1)(RecomputationCheckpoint()(keras.layers.Dense(4)(layer(inputs)))))
+    model = Model(
+        inputs,
+        keras.layers.Dense(1)(RecomputationCheckpoint()(keras.layers.Dense(4)(layer(inputs)))),
+    )
     model(X, training=True)
     layer.trainable = False
     mean = layer.moving_mean.numpy()
@@ -56,13 +63,17 @@ def test_a_model_with_a_frozen_batch_norm_leaves_its_statistics():
 
 
 def through(layer, how):
-    """Return ``layer`` as a checkpointed layer, inside a checkpointed function, or in a model of ours."""
+    """Return ``layer`` as a checkpointed layer, inside a checkpointed function, or in a model of
+    ours.
+    """
     if how == "layer":
         return checkpoint(layer)
     if how == "function":
         return checkpoint(lambda x, training=False: layer(x, training=training))
     inputs = keras.Input((4,))
-    outputs = keras.layers.Activation("linear")(RecomputationCheckpoint()(layer(keras.layers.Rescaling(1.0)(inputs))))
+    outputs = keras.layers.Activation("linear")(
+        RecomputationCheckpoint()(layer(keras.layers.Rescaling(1.0)(inputs)))
+    )
     return Model(inputs, outputs)
 
 
@@ -101,7 +112,12 @@ def test_a_layer_that_was_quantized(how):
 def test_numbers_and_tensors_of_a_layer(how):
     layer = Scaled()
     wrapped = through(layer, how)
-    for name, value in (("scale", tf.constant(0.3)), ("power", 2), ("scale", tf.constant(0.2)), ("power", 1)):
+    for name, value in (
+        ("scale", tf.constant(0.3)),
+        ("power", 2),
+        ("scale", tf.constant(0.2)),
+        ("power", 1),
+    ):
         setattr(layer, name, value)
         np.testing.assert_allclose(wrapped(X, training=True), layer(X), rtol=1e-5)
 
@@ -113,7 +129,9 @@ def test_a_weight_that_was_added():
 
         def grow(self):
             self._tracker.unlock()
-            self.parts.append(self.add_weight(shape=(4,), initializer="ones", name=f"part_{len(self.parts)}"))
+            self.parts.append(
+                self.add_weight(shape=(4,), initializer="ones", name=f"part_{len(self.parts)}")
+            )
             self._tracker.lock()
 
         def call(self, x):
@@ -126,7 +144,9 @@ def test_a_weight_that_was_added():
     with tf.GradientTape() as tape:
         y = wrapped(X)
     np.testing.assert_allclose(y, layer(X), rtol=1e-6)
-    assert all(g is not None for g in tape.gradient(y, [w.value for w in layer.trainable_variables]))
+    assert all(
+        g is not None for g in tape.gradient(y, [w.value for w in layer.trainable_variables])
+    )
 
 
 def test_what_a_layer_counts_makes_no_new_program():
@@ -180,7 +200,9 @@ def test_the_layers_of_a_list_and_the_object_of_a_method():
     assert attributes.version() == before
 
 
-@pytest.mark.parametrize("kind", [keras.layers.Dense, keras.layers.LSTM, keras.layers.BatchNormalization])
+@pytest.mark.parametrize(
+    "kind", [keras.layers.Dense, keras.layers.LSTM, keras.layers.BatchNormalization]
+)
 def test_calls_of_keras_layers_set_nothing(kind):
     layer = kind(3) if kind is not keras.layers.BatchNormalization else kind()
     x = tf.ones((2, 5, 4))

@@ -1,4 +1,4 @@
-"""Loops and branches of a forward pass from which nothing is saved stand there as they were traced."""
+"""Loops and branches of which a forward pass saves nothing stay as they were traced."""
 
 import numpy as np
 import pytest
@@ -23,11 +23,15 @@ def branch(x):
 
 
 def loop_of_branches(x):
-    return tf.while_loop(lambda i, _: i < 3, lambda i, h: (i + 1, branch(h)), (0, x), maximum_iterations=3)[1]
+    return tf.while_loop(
+        lambda i, _: i < 3, lambda i, h: (i + 1, branch(h)), (0, x), maximum_iterations=3
+    )[1]
 
 
 def training(function, *, jit, policy):
-    """Return the graph function of a step of ``function`` under a checkpoint: its results and its gradient."""
+    """Return the graph function of a step of ``function`` under a checkpoint: its results and its
+    gradient.
+    """
 
     @tf.function(jit_compile=jit, autograph=False)
     def step(x):
@@ -40,7 +44,9 @@ def training(function, *, jit, policy):
 
 
 def results_of_forward(program):
-    """Return how many results the loop or branch of the forward pass has, with those that only a gradient could read."""
+    """Return how many results the loop or branch of the forward pass has, with those that only a
+    gradient could read.
+    """
     (count,) = (
         len(op.outputs)
         for op in program.graph.get_operations()
@@ -50,7 +56,9 @@ def results_of_forward(program):
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "jit"])
-@pytest.mark.parametrize(("function", "results"), [(bounded_loop, 4), (loop_of_branches, 4), (branch, 1)])
+@pytest.mark.parametrize(
+    ("function", "results"), [(bounded_loop, 4), (loop_of_branches, 4), (branch, 1)]
+)
 def test_what_the_gradient_reads_is_not_made_in_the_forward_pass(function, results, jit):
     """A loop of one variable has two counters, a bound, and the variable; a branch its value."""
     program = training(function, jit=jit, policy=kr.policies.save_nothing)
@@ -70,7 +78,10 @@ def test_what_a_policy_saves_of_a_loop_is_made_there():
 
 
 def test_xla_compiles_an_unbounded_loop_whose_gradient_nobody_asks_for():
-    """XLA has no lists of unknown length. The inner checkpoint is differentiated when it is traced, not when it is needed."""
+    """XLA has no lists of unknown length.
+
+    The inner checkpoint is differentiated when it is traced, not when it is needed.
+    """
 
     def function(x):
         return tf.sin(tf.sin(x)) + tf.stop_gradient(kr.checkpoint(unbounded_loop)(x))

@@ -36,13 +36,15 @@ def shapes(tensors) -> list[tuple[int, ...]]:
 def test_save_nothing_saves_nothing_and_replays_what_the_gradient_reads():
     part = parted(two_layers, [X], save_nothing)
     assert part.saved == ()
-    # tanh(x w) takes the product, tanh and the two marks; the product with v is read by no gradient.
+    # tanh(x w) takes the product, tanh and the two marks; the product with v is read by no
+    # gradient.
     assert kinds(part.replayed) == ["Identity", "Identity", "MatMul", "Tanh"]
 
 
 def test_save_everything_saves_only_what_the_gradient_reads():
     part = parted(two_layers, [X], save_everything)
-    # Not x w and not the output: 16 * 8 elements of tanh, once, although its marked copy is read as well.
+    # Not x w and not the output: 16 * 8 elements of tanh, once, although its marked copy is read as
+    # well.
     assert shapes(part.saved) == [(16, 8)]
     assert set(kinds(part.replayed)) <= {"Identity"}
 
@@ -69,17 +71,29 @@ def test_an_output_at_hand_is_neither_saved_nor_replayed():
         part = parted(function, [X], **kept_by_caller)
         return kinds(part.replayed)
 
-    # d exp(x) = exp(x) dy: without the outputs both are computed again, and the product below the second.
+    # d exp(x) = exp(x) dy: without the outputs both are computed again, and the product below the
+    # second.
     assert reads() == ["Exp", "Exp", "Mul"]
     assert reads(kept_by_caller=(0,)) == ["Exp", "Mul"]
     assert reads(kept_by_caller=(0, 1)) == []
 
 
 def test_the_backward_program_takes_its_inputs_in_the_promised_order():
-    part = parted(lambda x: (tf.exp(tf.matmul(x, W)), tf.cast(x > 0, tf.int32)), [X], save_everything, kept_by_caller=(0,))
+    part = parted(
+        lambda x: (tf.exp(tf.matmul(x, W)), tf.cast(x > 0, tf.int32)),
+        [X],
+        save_everything,
+        kept_by_caller=(0,),
+    )
     trace_ports = part.joint.trace.ports
-    # ports of the trace (x, w), saved values (none: exp is at hand), outputs at hand, gradients of floating outputs
-    assert [tuple(port[0].shape) for port in part.backward.ports] == [(16, 4), (4, 8), (16, 8), (16, 8)]
+    # ports of the trace (x, w), saved values (none: exp is at hand), outputs at hand, gradients of
+    # floating outputs
+    assert [tuple(port[0].shape) for port in part.backward.ports] == [
+        (16, 4),
+        (4, 8),
+        (16, 8),
+        (16, 8),
+    ]
     assert part.backward.ports[:2] == trace_ports
     assert part.joint.output_gradients[1] is None, "an integer has no gradient"
     assert len(part.backward.outputs) == 2
@@ -108,7 +122,11 @@ def test_what_passes_an_input_on_is_not_saved():
 
 
 def test_a_port_without_gradient_has_none():
-    joint = join(trace(lambda x, ids: tf.gather(x, ids) * 2.0, [X, tf.TensorSpec((3,), tf.int32)], target_now()))
+    joint = join(
+        trace(
+            lambda x, ids: tf.gather(x, ids) * 2.0, [X, tf.TensorSpec((3,), tf.int32)], target_now()
+        )
+    )
     assert [g is None for g in joint.gradients] == [False, True]
     part = partition(joint, save_nothing)
     assert len(part.backward.outputs) == 1
@@ -134,7 +152,9 @@ def test_ports_come_as_arguments_variables_captures():
 
 def test_an_assigned_variable_stands_for_no_tensor():
     counter = tf.Variable(0.0)
-    traced = trace(lambda x: (counter.assign_add(1.0), x * counter.read_value())[1], [X], target_now())
+    traced = trace(
+        lambda x: (counter.assign_add(1.0), x * counter.read_value())[1], [X], target_now()
+    )
     assert traced.ports[1] == ()
     assert traced.purity.is_assigned(traced.handles[0][0])
 

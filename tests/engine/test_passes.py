@@ -1,4 +1,4 @@
-"""Passes for a compiler change what a program takes, never what it computes; each can be left out."""
+"""Passes change what a program takes, never what it computes; each can be left out."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ IMAGES = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype("float32")
 
 
 def network() -> keras.Model:
-    """Something of every pass: convolutions, pooling, normalisation, attention, equal blocks, a recurrence, residual sums."""
+    """Something of every pass: convolutions, pooling, normalisation, attention, equal blocks, a
+    recurrence, residual sums.
+    """
     x = inputs = keras.Input((8, 8, 3))
     x = LAYERS.MaxPooling2D(name="pool")(LAYERS.Conv2D(8, 3, padding="same", activation="gelu")(x))
     for number in range(3):
-        y = LAYERS.BatchNormalization()(LAYERS.Conv2D(8, 3, padding="same", groups=8 if number == 1 else 1)(x))
+        y = LAYERS.BatchNormalization()(
+            LAYERS.Conv2D(8, 3, padding="same", groups=8 if number == 1 else 1)(x)
+        )
         x = LAYERS.Add(name=f"block_{number}")([x, LAYERS.ReLU()(y)])
     x = LAYERS.Reshape((16, 8))(x)
     x = LAYERS.Add(name="attended")([x, kr.MultiHeadAttention(2, 4)(x, x)])
@@ -80,7 +84,9 @@ def test_without_a_pass_the_numbers_are_the_plain_model_s(model, expected, name)
 
 @pytest.mark.long
 @pytest.mark.parametrize("backend", [GPU, TPU])
-def test_with_the_passes_of_another_backend_the_numbers_are_the_plain_model_s(model, expected, backend):
+def test_with_the_passes_of_another_backend_the_numbers_are_the_plain_model_s(
+    model, expected, backend
+):
     with tracing_for(backend):
         found = gradients(model, jit=True)
     for one, other in zip(found, expected, strict=True):
@@ -95,8 +101,12 @@ def test_on_a_gpu_nothing_is_a_branch_that_the_host_decides():
 
     def kinds(backend: str) -> list[str]:
         with tracing_for(backend):
-            step = tf.function(lambda x: tf.gradients(tf.nn.l2_loss(model(x, training=True)), [w.value for w in model.weights]),
-                               jit_compile=True, autograph=False)  # fmt: skip
+
+            @tf.function(jit_compile=True, autograph=False)
+            def step(x):
+                weights = [w.value for w in model.weights]
+                return tf.gradients(tf.nn.l2_loss(model(x, training=True)), weights)
+
             graph = step.get_concrete_function(tf.TensorSpec((4, 16))).graph
         return [operation.type for operation in graph.get_operations()]
 
@@ -115,7 +125,9 @@ def attention(x):
 
 
 def convolution(x):
-    return LAYERS.MaxPooling1D(2, name="cut_at")(LAYERS.BatchNormalization()(LAYERS.Conv1D(4, 3, padding="same")(x)))
+    return LAYERS.MaxPooling1D(2, name="cut_at")(
+        LAYERS.BatchNormalization()(LAYERS.Conv1D(4, 3, padding="same")(x))
+    )
 
 
 def loop(x):
@@ -124,14 +136,18 @@ def loop(x):
     return x
 
 
-@pytest.mark.parametrize("mode", [*(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "graph")), "jit"])
+@pytest.mark.parametrize(
+    "mode", [*(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "graph")), "jit"]
+)
 @pytest.mark.parametrize("kind", [lstm, attention, convolution, loop])
 def test_the_engine_alone_is_right(kind, mode):
     """Values and the gradients of all weights, without any pass, on every target."""
     keras.utils.set_random_seed(0)
     inputs = keras.Input((8, 4))
     plain = keras.Model(inputs, LAYERS.Dense(1)(kind(inputs)))
-    ours = kr.checkpointed(plain, at=[layer.name for layer in plain.layers[1:-1]] if kind is loop else ["cut_at"])
+    ours = kr.checkpointed(
+        plain, at=[layer.name for layer in plain.layers[1:-1]] if kind is loop else ["cut_at"]
+    )
     sequences = np.random.default_rng(0).normal(size=(2, 8, 4)).astype("float32")
     weights = [v.value for v in plain.trainable_variables]
 
@@ -142,7 +158,11 @@ def test_the_engine_alone_is_right(kind, mode):
 
     expected = step(plain)
     with leaving_out(*PASSES):
-        found = step(ours) if mode == "eager" else tf.function(step, jit_compile=mode == "jit", autograph=False)(ours)
+        found = (
+            step(ours)
+            if mode == "eager"
+            else tf.function(step, jit_compile=mode == "jit", autograph=False)(ours)
+        )
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
@@ -181,11 +201,17 @@ def test_the_list_says_of_every_pass_where_its_worth_is_noted():
 def test_every_file_of_a_pass_is_in_the_list_and_says_for_whom_it_is():
     listed = {each.apply.__module__ for each in PASSES.values()}
     beside = {f"{passes.__name__}.{name}" for name in ("max_flow", "thresholds", "conv_windows")}
-    assert {f"{passes.__name__}.{found.name}" for found in pkgutil.iter_modules(passes.__path__)} == listed | beside
+    assert {
+        f"{passes.__name__}.{found.name}" for found in pkgutil.iter_modules(passes.__path__)
+    } == listed | beside
     for name in listed:
         text = importlib.import_module(name).__doc__
         assert "XLA" in text or "every target" in text, name
-        noted = {f"benchmarks/notes/{each.notes}" for each in PASSES.values() if each.apply.__module__ == name}
+        noted = {
+            f"benchmarks/notes/{each.notes}"
+            for each in PASSES.values()
+            if each.apply.__module__ == name
+        }
         assert any(file in text for file in noted), name
 
 

@@ -1,4 +1,6 @@
-"""Pooling in sections under XLA on a CPU: TensorFlow's numbers, also of equal elements, without arrays for a search."""
+"""Pooling in sections under XLA on a CPU: TensorFlow's numbers, also of equal elements, without
+arrays for a search.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ def pooling(kind, window, strides, padding):
 
 
 CASES = {
-    f"{kind} {window} of strides {strides}, {padding}": (pooling(kind, window, strides, padding), image)
+    f"{kind} {window} of strides {strides}, {padding}": (
+        pooling(kind, window, strides, padding),
+        image,
+    )
     for kind in ("MAX", "AVG")
     for window, strides, padding, image in [
         ((2, 2), (2, 2), "VALID", IMAGE),
@@ -49,11 +54,15 @@ def step_of(function, *, jit=True):
 
 def with_ties(shape, dtype=np.float32):
     """Half of the elements are the same, as behind a relu, and many of the others."""
-    return tf.constant(np.maximum(np.round(numbers(*shape, seed=len(shape)) * 2) / 2, 0.25).astype(dtype))
+    return tf.constant(
+        np.maximum(np.round(numbers(*shape, seed=len(shape)) * 2) / 2, 0.25).astype(dtype)
+    )
 
 
 def without_ties(shape):
-    """For volumes: of equal elements TensorFlow's kernel gives the gradient to the first with oneDNN, to all without."""
+    """For volumes: of equal elements TensorFlow's kernel gives the gradient to the first with
+    oneDNN, to all without.
+    """
     found = np.abs(numbers(*shape, seed=len(shape))) + 0.25
     assert np.unique(found).size == found.size
     return tf.constant(found.astype(np.float32))
@@ -62,7 +71,9 @@ def without_ties(shape):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.long)])
 def test_values_and_gradients(name, dtype):
-    """Beside TensorFlow's own kernels: of equal elements XLA takes another one where a window reaches over the edge."""
+    """Beside TensorFlow's own kernels: of equal elements XLA takes another one where a window
+    reaches over the edge.
+    """
     function, shape = CASES[name]
     x = without_ties(shape) if len(shape) == 5 else with_ties(shape, dtype)
     if len(shape) == 5 and dtype == np.float64:
@@ -92,14 +103,20 @@ def test_what_is_no_number_is_passed_over():
 def test_a_batch_that_is_not_known():
     function, shape = CASES["MAX (3, 3) of strides (2, 2), SAME"]
     step = step_of(checkpoint(function)).python_function
-    step = tf.function(step, jit_compile=True, autograph=False, input_signature=[tf.TensorSpec((None, *shape[1:]))])
+    step = tf.function(
+        step, jit_compile=True, autograph=False, input_signature=[tf.TensorSpec((None, *shape[1:]))]
+    )
     x = with_ties(shape)
     np.testing.assert_allclose(step(x)[1], step_of(function, jit=False)(x)[1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["MAX (2, 2) of strides (2, 2), VALID", "MAX (3, 3) of strides (2, 2), SAME"])
+@pytest.mark.parametrize(
+    "name", ["MAX (2, 2) of strides (2, 2), VALID", "MAX (3, 3) of strides (2, 2), SAME"]
+)
 def test_no_arrays_are_made_for_a_search(name):
-    """XLA's own gradient takes four arrays as large as the image and more, beside what it starts from and its result."""
+    """XLA's own gradient takes four arrays as large as the image and more, beside what it starts
+    from and its result.
+    """
     function, _ = CASES[name]
     record = profile(step_of(checkpoint(function)), tf.TensorSpec((8, 32, 32, 64)))
     image = 8 * 32 * 32 * 64 * 4

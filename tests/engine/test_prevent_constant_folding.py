@@ -16,7 +16,9 @@ LARGE = 4096  # elements
 
 
 def needed(nodes, results):
-    """Return those of ``nodes`` that ``results`` are computed from, which are all that TensorFlow keeps."""
+    """Return those of ``nodes`` that ``results`` are computed from, which are all that TensorFlow
+    keeps.
+    """
     by_name, names = {node.name: node for node in nodes}, list(results)
     found = {}
     while names:
@@ -28,7 +30,9 @@ def needed(nodes, results):
 
 
 def nodes_that_run(graph):
-    """Return the nodes of ``graph`` and of all functions that it calls, directly or through one another."""
+    """Return the nodes of ``graph`` and of all functions that it calls, directly or through one
+    another.
+    """
     definition = graph.as_graph_def(add_shapes=True)
     nodes = list(needed(definition.node, [t.op.name for t in graph.outputs]))
     for function in definition.library.function:
@@ -101,7 +105,9 @@ def causal():
 
 
 class Masked(keras.layers.Layer):
-    """Multiplies by a mask that reads no input, as large as what it is given: ``made`` of its shape."""
+    """Multiplies by a mask that reads no input, as large as what it is given: ``made`` of its
+    shape.
+    """
 
     def __init__(self, made, **options):
         super().__init__(**options)
@@ -115,8 +121,13 @@ class Masked(keras.layers.Layer):
     "made",
     [
         lambda shape: keras.ops.broadcast_to(causal(), shape),
-        pytest.param(lambda shape: keras.ops.tile(causal(), (shape[0], 1, 1)), marks=pytest.mark.long),
-        pytest.param(lambda shape: keras.ops.broadcast_to(keras.ops.convert_to_tensor(2.0), shape), marks=pytest.mark.long),
+        pytest.param(
+            lambda shape: keras.ops.tile(causal(), (shape[0], 1, 1)), marks=pytest.mark.long
+        ),
+        pytest.param(
+            lambda shape: keras.ops.broadcast_to(keras.ops.convert_to_tensor(2.0), shape),
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["broadcast", "tiled", "number"],
 )
@@ -140,5 +151,7 @@ def test_a_mask_is_no_constant_of_every_section(made):
     # The weights, and numbers.
     assert program.always_live_bytes <= sum(v.numpy().nbytes for v in plain.weights) + 1024
     images = tf.constant(np.random.default_rng(0).normal(size=inputs.shape).astype("float32"))
-    for ours, theirs in zip(tf.function(step_of(model), jit_compile=True)(images), step_of(plain)(images)):
+    for ours, theirs in zip(
+        tf.function(step_of(model), jit_compile=True)(images), step_of(plain)(images)
+    ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -1,4 +1,6 @@
-"""Operands of products are made apart from what shares a function with them, where that spares an array."""
+"""Operands of products are made apart from what shares a function with them, where that spares an
+array.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,17 @@ def layers(activation):
 
 
 def of_products(function, shape=(ROWS, WIDTH)):
-    """Return what a gradient without checkpoints makes apart: the types of the operations that make it."""
+    """Return what a gradient without checkpoints makes apart: the types of the operations that make
+    it.
+    """
     with tf.Graph().as_default():
         joint = join(trace(function, [tf.TensorSpec(shape)], target_now()))
         program = duplicate_matmul_operands(partition(joint, None).backward, joint)
-        return [t.op.type for t in program.first.outputs] if isinstance(program, DuplicatedOperands) else []
+        return (
+            [t.op.type for t in program.first.outputs]
+            if isinstance(program, DuplicatedOperands)
+            else []
+        )
 
 
 @pytest.mark.parametrize(
@@ -55,13 +63,17 @@ def test_a_function_that_the_slope_reads_too_is_made_twice(activation, kinds):
 
 
 @pytest.mark.parametrize(
-    "activation", [tf.tanh, tf.sigmoid, tf.nn.relu, lambda x: x * x], ids=["tanh", "sigmoid", "relu", "square"]
+    "activation",
+    [tf.tanh, tf.sigmoid, tf.nn.relu, lambda x: x * x],
+    ids=["tanh", "sigmoid", "relu", "square"],
 )
 def test_what_costs_nothing_or_is_read_itself_is_made_once(activation):
     assert of_products(layers(activation)) == []
 
 
-@pytest.mark.parametrize(("activation", "kind"), [(tf.nn.gelu, "Mul"), (tf.nn.silu, "IdentityN")], ids=["gelu", "silu"])
+@pytest.mark.parametrize(
+    ("activation", "kind"), [(tf.nn.gelu, "Mul"), (tf.nn.silu, "IdentityN")], ids=["gelu", "silu"]
+)
 def test_operands_of_convolutions_are_made_apart_too(activation, kind):
     """Whose gradient asks the shape of the operand, which is no use of its elements."""
     kernels = [tf.Variable(numbers(3, 3, 4, 4, seed=i)) for i in range(LAYERS)]
@@ -90,5 +102,8 @@ def test_a_slope_takes_one_array_beside_its_input_and_gradient(activation):
         return tape.gradient(loss, W)
 
     program = profile(step, tf.TensorSpec((ROWS, WIDTH)))
-    # LAYERS products, the gradient that comes in, the operand of a product, and the gradient that goes out
-    assert program.not_always_live_peak_bytes < (LAYERS + 3.1) * STATE, np.round(program.not_always_live_peak_bytes / STATE, 1)
+    # LAYERS products, the gradient that comes in, the operand of a product, and the gradient that
+    # goes out
+    assert program.not_always_live_peak_bytes < (LAYERS + 3.1) * STATE, np.round(
+        program.not_always_live_peak_bytes / STATE, 1
+    )

@@ -1,4 +1,6 @@
-"""Back-propagation goes on once a layer's own gradients are there: the peak of the compiled program, and the same values."""
+"""Back-propagation goes on once a layer's own gradients are there: the peak of the compiled
+program, and the same values.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +71,9 @@ def test_the_gradients_of_the_weights_do_not_wait_for_those_of_all_activations()
 
     program = profile(gradients_of(checkpointed, w), tf.TensorSpec((BATCH, WIDTH)))
     states = program.not_always_live_peak_bytes / STATE
-    # All states of the section, the result's gradient, and what one layer's gradient needs: twice the product's operands.
-    # Gradients of weights that come last would need two for each layer: 16 and more.
+    # All states of the section, the result's gradient, and what one layer's gradient needs: twice
+    # the product's operands. Gradients of weights that come last would need two for each layer: 16
+    # and more.
     assert DEPTH <= states <= DEPTH + 4
 
 
@@ -82,7 +85,9 @@ def test_the_order_changes_no_gradient(function):
     found = tf.function(inside, jit_compile=True, autograph=False)(x)
     for number, (ours, plain) in enumerate(zip(found, expected)):
         scale = np.abs(plain).max() or 1.0
-        np.testing.assert_allclose(ours / scale, plain / scale, rtol=0, atol=2e-6, err_msg=f"weights {number}")
+        np.testing.assert_allclose(
+            ours / scale, plain / scale, rtol=0, atol=2e-6, err_msg=f"weights {number}"
+        )
 
 
 @pytest.mark.long
@@ -108,4 +113,6 @@ def test_derivatives_of_ordered_gradients(function):
     found = tf.function(twice(section), jit_compile=True, autograph=False)(x)
     for number, (ours, plain) in enumerate(zip(found, expected)):
         scale = np.abs(plain).max() or 1.0
-        np.testing.assert_allclose(ours / scale, plain / scale, rtol=0, atol=5e-6, err_msg=f"derivative {number}")
+        np.testing.assert_allclose(
+            ours / scale, plain / scale, rtol=0, atol=5e-6, err_msg=f"derivative {number}"
+        )

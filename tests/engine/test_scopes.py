@@ -1,4 +1,6 @@
-"""Scopes: what is made inside is recomputed or kept, wherever it is read, and where that cannot be, it is said."""
+"""Scopes: what is made inside is recomputed or kept, wherever it is read, and where that cannot be,
+it is said.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def replayed(function, policy=save_everything):
 
 
 def test_the_seeds_own_example():
-    """x = a + b inside, y = x * c outside and after: x is not stored, a + b is run again, the product is not."""
+    """x = a + b inside, y = x * c outside and after: x is not stored, a + b is run again, the
+    product is not.
+    """
 
     def function(a, b, c):
         with recompute_scope():
@@ -72,7 +76,8 @@ def test_the_innermost_scope_decides(policy):
                     z = tf.exp(y * c)
             return tf.sin(tf.exp(z))
 
-    # the sine's own argument is made in the outer scope, so of the four powers only the second is kept
+    # the sine's own argument is made in the outer scope, so of the four powers only the second is
+    # kept
     assert saved(function, policy) == ["Exp"]
 
 
@@ -105,7 +110,9 @@ def test_numbers_are_those_without_scopes(jit):
     for scope in (recompute_scope, keep_scope):
         for policy in (save_everything, save_nothing):
             ours = checkpoint(lambda a, b, c, scope=scope: body(a, b, c, scope), policy=policy)
-            assert_same(differentiate(ours, [A, B, C], jit=jit), plain, relative=1e-6 if jit else 0.0)
+            assert_same(
+                differentiate(ours, [A, B, C], jit=jit), plain, relative=1e-6 if jit else 0.0
+            )
 
 
 def test_saved_residuals_show_the_scope():
@@ -128,8 +135,14 @@ def test_a_scope_without_effect_says_so_and_how_to():
         with keep_scope():
             return tf.sin(x)
 
-    with pytest.warns(RecomputeWarning, match=r"keep_scope\(\) has no effect in a function or loop body") as said:
+    with pytest.warns(
+        RecomputeWarning, match=r"keep_scope\(\) has no effect in a function or loop body"
+    ) as said:
         tf.function(body, autograph=False)(A)
     assert said[0].filename == __file__, "the warning points at the line of the scope"
     with pytest.warns(RecomputeWarning, match="loop body"):
-        checkpoint(lambda x: tf.exp(tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, body(y)), (0, x))[1]))(A)
+        checkpoint(
+            lambda x: tf.exp(
+                tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, body(y)), (0, x))[1]
+            )
+        )(A)

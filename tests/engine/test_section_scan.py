@@ -12,7 +12,15 @@ import tensorflow as tf
 
 from keras_recompute.engine.partition import Policy
 from keras_recompute.engine.policies import save_everything, save_nothing
-from keras_recompute.engine.section_scan import Carry, Constant, FinalOutput, Scanned, StackedOutput, can_scan, scan_sections
+from keras_recompute.engine.section_scan import (
+    Carry,
+    Constant,
+    FinalOutput,
+    Scanned,
+    StackedOutput,
+    can_scan,
+    scan_sections,
+)
 from keras_recompute.engine.slice_store import dimensions
 
 from .engine_vs_plain import Result, assert_same, differentiate, numbers, parted
@@ -61,8 +69,12 @@ def only_carried(h):
 
 
 def with_drawn_mask(h):
-    """The masks come from a counter that is a variable: impure, the same for both ways of running the sections."""
-    return h * tf.random.stateless_uniform((BATCH, SIZE), tf.stack([DRAWS.assign_add(1), 7])), h + 1.0
+    """The masks come from a counter that is a variable: impure, the same for both ways of running
+    the sections.
+    """
+    return h * tf.random.stateless_uniform(
+        (BATCH, SIZE), tf.stack([DRAWS.assign_add(1), 7])
+    ), h + 1.0
 
 
 DRAWS = tf.Variable(0)
@@ -71,11 +83,22 @@ STATE = numbers(BATCH, SIZE, seed=4)
 SEQUENCE = numbers(BATCH, 1 + SECTIONS * STEPS + 1, SIZE, seed=5)
 SLICED = Scanned(axis=1, start=1, length=STEPS)
 CASES = {
-    "joined": Case(recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [StackedOutput(1, 1), FinalOutput(0)]),
+    "joined": Case(
+        recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [StackedOutput(1, 1), FinalOutput(0)]
+    ),
     "joined alone": Case(recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [StackedOutput(1, 1)]),
-    "stacked": Case(recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [StackedOutput(0, None), StackedOutput(1, None)]),
-    "last of all": Case(recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [FinalOutput(0), FinalOutput(1)]),
-    "last of what is not handed on": Case(recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [FinalOutput(1)]),
+    "stacked": Case(
+        recurrence,
+        [STATE, SEQUENCE],
+        [Carry(0), SLICED],
+        [StackedOutput(0, None), StackedOutput(1, None)],
+    ),
+    "last of all": Case(
+        recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [FinalOutput(0), FinalOutput(1)]
+    ),
+    "last of what is not handed on": Case(
+        recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [FinalOutput(1)]
+    ),
     "joined and last of one output": Case(
         recurrence, [STATE, SEQUENCE], [Carry(0), SLICED], [StackedOutput(0, None), FinalOutput(0)]
     ),
@@ -86,12 +109,23 @@ CASES = {
         [FinalOutput(0), StackedOutput(1, 1)],
     ),
     "two states": Case(
-        two_states, [STATE, STATE * 0.5], [Carry(0), Carry(1)], [FinalOutput(0), FinalOutput(1), StackedOutput(2, None)]
+        two_states,
+        [STATE, STATE * 0.5],
+        [Carry(0), Carry(1)],
+        [FinalOutput(0), FinalOutput(1), StackedOutput(2, None)],
     ),
-    "swapping states": Case(swapping_states, [STATE, STATE * 0.5], [Carry(1), Carry(0)], [FinalOutput(0), FinalOutput(1)]),
+    "swapping states": Case(
+        swapping_states,
+        [STATE, STATE * 0.5],
+        [Carry(1), Carry(0)],
+        [FinalOutput(0), FinalOutput(1)],
+    ),
     "no slice": Case(only_carried, [STATE], [Carry(0)], [FinalOutput(0)]),
     "nothing carried": Case(
-        lambda x: tf.matmul(tf.tanh(tf.reshape(x, [-1, SIZE])), W), [SEQUENCE], [SLICED], [StackedOutput(0, None)]
+        lambda x: tf.matmul(tf.tanh(tf.reshape(x, [-1, SIZE])), W),
+        [SEQUENCE],
+        [SLICED],
+        [StackedOutput(0, None)],
     ),
     "sliced along the last axis": Case(
         lambda h, x: tf.tanh(h + x),
@@ -114,7 +148,9 @@ def unrolled(case: Case, count: int):
                     inputs.append(made[-1][role.output] if made else argument)
                 elif isinstance(role, Scanned):
                     begin = role.start + s * role.length
-                    inputs.append(tf.gather(argument, range(begin, begin + role.length), axis=role.axis))
+                    inputs.append(
+                        tf.gather(argument, range(begin, begin + role.length), axis=role.axis)
+                    )
                 else:
                     inputs.append(argument)
             outputs = case.section(*inputs)
@@ -125,14 +161,17 @@ def unrolled(case: Case, count: int):
             if isinstance(request, FinalOutput):
                 results.append(values[-1])
             else:
-                results.append(tf.stack(values) if request.axis is None else tf.concat(values, request.axis))
+                results.append(
+                    tf.stack(values) if request.axis is None else tf.concat(values, request.axis)
+                )
         return results
 
     return run
 
 
 def scanned(case: Case, count: int, policy: Policy = save_nothing, kept_by_caller=()):
-    @tf.autograph.experimental.do_not_convert  # all of the engine otherwise, in a function that is traced with AutoGraph
+    # Otherwise AutoGraph converts all of the engine, in a function that is traced with it.
+    @tf.autograph.experimental.do_not_convert
     def run(*arguments):
         signature = []
         for role, argument in zip(case.roles, arguments, strict=True):
@@ -168,7 +207,9 @@ def plain_result():
     return result
 
 
-@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
+@pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"]
+)
 @pytest.mark.parametrize("name", CASES)
 def test_the_loop_equals_the_sections_unrolled(name, jit, plain_result):
     case = CASES[name]
@@ -179,16 +220,22 @@ def test_the_loop_equals_the_sections_unrolled(name, jit, plain_result):
 @pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
 def test_saved_values_are_stored_per_section(jit, plain_result):
     case = CASES["joined"]
-    ours = differentiate(scanned(case, SECTIONS, save_everything), case.arguments, [W, BIAS], jit=jit)
+    ours = differentiate(
+        scanned(case, SECTIONS, save_everything), case.arguments, [W, BIAS], jit=jit
+    )
     assert_same(ours, plain_result("joined"), relative=5e-6)
 
 
-@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
+@pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"]
+)
 @pytest.mark.parametrize("name", ["joined", "stacked", "joined and last of one output"])
 def test_outputs_that_are_stored_anyway_are_at_hand(name, jit, plain_result):
     case = CASES[name]
     stored = sorted({0} | {r.output for r in case.requests if isinstance(r, StackedOutput)})
-    ours = differentiate(scanned(case, SECTIONS, kept_by_caller=stored), case.arguments, [W, BIAS], jit=jit)
+    ours = differentiate(
+        scanned(case, SECTIONS, kept_by_caller=stored), case.arguments, [W, BIAS], jit=jit
+    )
     assert_same(ours, plain_result(name), relative=5e-6)
 
 
@@ -196,7 +243,9 @@ def test_outputs_that_are_stored_anyway_are_at_hand(name, jit, plain_result):
 def test_few_sections(count):
     case = CASES["last of all"]
     ours = differentiate(scanned(case, count), case.arguments, [W, BIAS])
-    assert_same(ours, differentiate(unrolled(case, count), case.arguments, [W, BIAS]), relative=5e-6)
+    assert_same(
+        ours, differentiate(unrolled(case, count), case.arguments, [W, BIAS]), relative=5e-6
+    )
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["no-jit", "jit"])
@@ -206,10 +255,14 @@ def test_each_section_draws_its_own_mask_and_replays_it(jit):
     ours = differentiate(scanned(case, SECTIONS), case.arguments, jit=jit)
     assert DRAWS.numpy() == SECTIONS, "a mask was drawn again, or too rarely"
     DRAWS.assign(0)
-    assert_same(ours, differentiate(unrolled(case, SECTIONS), case.arguments, jit=jit), relative=1e-6)
+    assert_same(
+        ours, differentiate(unrolled(case, SECTIONS), case.arguments, jit=jit), relative=1e-6
+    )
 
 
-@pytest.mark.parametrize("jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"])
+@pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.long)], ids=["no-jit", "jit"]
+)
 @pytest.mark.parametrize("name", ["joined", "stacked", "last of what is not handed on"])
 def test_an_unknown_batch_size(name, jit):
     case = CASES[name]
@@ -224,10 +277,17 @@ def test_an_unknown_batch_size(name, jit):
 
         return run
 
-    ours = tf.function(gradients(scanned(case, SECTIONS)), input_signature=signature, jit_compile=jit, autograph=False)
+    ours = tf.function(
+        gradients(scanned(case, SECTIONS)),
+        input_signature=signature,
+        jit_compile=jit,
+        autograph=False,
+    )
     for batch in (1, 3):
         arguments = [tf.constant(a[:batch]) for a in case.arguments]
-        for a, b in zip(ours(*arguments), gradients(unrolled(case, SECTIONS))(*arguments), strict=True):
+        for a, b in zip(
+            ours(*arguments), gradients(unrolled(case, SECTIONS))(*arguments), strict=True
+        ):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
@@ -249,7 +309,9 @@ def test_the_program_does_not_grow_with_the_number_of_sections():
                 loss = tf.add_n([tf.reduce_sum(y) for y in scanned(case, count)(h, x)])
             return tape.gradient(loss, [W, BIAS])
 
-        function = tf.function(run, autograph=False).get_concrete_function(tf.TensorSpec(STATE.shape), sequence)
+        function = tf.function(run, autograph=False).get_concrete_function(
+            tf.TensorSpec(STATE.shape), sequence
+        )
         definition = function.graph.as_graph_def()
         return len(definition.node) + sum(len(f.node_def) for f in definition.library.function)
 

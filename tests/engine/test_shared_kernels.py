@@ -44,22 +44,31 @@ def step_of(model: keras.Model):
 
 
 def kernels_of_updates(model: keras.Model) -> set[str]:
-    """Return the different fused computations that subtract from a weight, without names and where they come from."""
+    """Return the different fused computations that subtract from a weight, without names and where
+    they come from.
+    """
     program = step_of(model).experimental_get_compiler_ir(X)(stage="optimized_hlo")
     computations = [c for c in program.split("\n\n") if "fused_computation" in c.split("(")[0]]
-    return {_without_names(c) for c in computations if re.search(r"ROOT .* subtract\(", c) and "AssignSub" in c}
+    return {
+        _without_names(c)
+        for c in computations
+        if re.search(r"ROOT .* subtract\(", c) and "AssignSub" in c
+    }
 
 
 def _without_names(computation: str) -> str:
     order: dict[str, str] = {}
     bare = re.sub(r", metadata=\{[^}]*\}", "", computation)
     names = r"%[\w.-]+|\b[a-zA-Z_][\w.]*(?=: )"
-    return re.sub(names, lambda found: order.setdefault(found[0].lstrip("%"), f"v{len(order)}"), bare)
+    return re.sub(
+        names, lambda found: order.setdefault(found[0].lstrip("%"), f"v{len(order)}"), bare
+    )
 
 
 @pytest.mark.long
 def test_all_blocks_of_a_loop_share_the_kernels_of_their_updates():
-    # One for kernels and one for biases of the five blocks in the loop, and two for the block behind the last checkpoint.
+    # One for kernels and one for biases of the five blocks in the loop, and two for the block
+    # behind the last checkpoint.
     _, model = network()
     assert len(kernels_of_updates(model)) == 2 + 2
     with leaving_out("shared_kernels"):
@@ -67,7 +76,12 @@ def test_all_blocks_of_a_loop_share_the_kernels_of_their_updates():
 
 
 @pytest.mark.parametrize(
-    ("every", "levels"), [(1, 1), *(pytest.param(*each, marks=pytest.mark.long) for each in [(1, 2), (2, 1)]), (None, 1)]
+    ("every", "levels"),
+    [
+        (1, 1),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in [(1, 2), (2, 1)]),
+        (None, 1),
+    ],
 )
 def test_every_block_gets_its_own_gradient(every, levels):
     plain, ours = network(every=every)
@@ -78,6 +92,10 @@ def test_every_block_gets_its_own_gradient(every, levels):
     plain.set_weights(before)
     expected_loss, *expected = step_of(plain)(X)
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-6)
-    for variable, old, new, ours_, theirs in zip(plain.variables, before, after, gradients, expected, strict=True):
+    for variable, old, new, ours_, theirs in zip(
+        plain.variables, before, after, gradients, expected, strict=True
+    ):
         np.testing.assert_allclose(ours_, theirs, rtol=1e-5, atol=1e-8, err_msg=variable.path)
-        np.testing.assert_allclose(new, old - RATE * theirs.numpy(), rtol=1e-5, atol=1e-7, err_msg=variable.path)
+        np.testing.assert_allclose(
+            new, old - RATE * theirs.numpy(), rtol=1e-5, atol=1e-7, err_msg=variable.path
+        )

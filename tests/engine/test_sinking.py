@@ -1,4 +1,6 @@
-"""A selection is repeated inside the loop that reads it, so that nothing is selected or stacked whole in front of the loop."""
+"""A selection is repeated inside the loop that reads it, so that nothing is selected or stacked
+whole in front of the loop.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ MICROBATCH = BATCH * STEPS * SIZE * 4  # bytes: 64 KiB
 
 
 def in_a_loop(value):
-    """Return the sum of ``value``, taken in each of three turns of a loop, and the operations of the loop's body."""
+    """Return the sum of ``value``, taken in each of three turns of a loop, and the operations of
+    the loop's body.
+    """
     body_operations = []
 
     def body(i, total):
@@ -27,7 +31,9 @@ def in_a_loop(value):
         body_operations.extend(op.type for op in total.graph.get_operations())
         return i + 1, total
 
-    _, total = tf.while_loop(lambda i, _: i < 3, body, (0, tf.zeros_like(value)), maximum_iterations=3)
+    _, total = tf.while_loop(
+        lambda i, _: i < 3, body, (0, tf.zeros_like(value)), maximum_iterations=3
+    )
     return total, body_operations
 
 
@@ -76,7 +82,9 @@ def test_outside_a_loop_and_for_eager_values_nothing_happens():
 
     @tf.function(autograph=False)
     def run(x):
-        return slice_in_loop(eager, 0, 0, 1, target_now()), slice_in_loop(x[0:1], 0, 0, 1, target_now())
+        return slice_in_loop(eager, 0, 0, 1, target_now()), slice_in_loop(
+            x[0:1], 0, 0, 1, target_now()
+        )
 
     assert [float(t[0]) for t in run(tf.constant([3.0, 4.0]))] == [1.0, 3.0]
     operations = run.get_concrete_function(tf.TensorSpec([2])).graph.get_operations()
@@ -84,9 +92,14 @@ def test_outside_a_loop_and_for_eager_values_nothing_happens():
 
 
 def test_no_microbatch_is_copied_whole():
-    """A loop over sections reads pieces of ``feed[m]``: the compiled program holds no copy of ``feed[m]``."""
+    """A loop over sections reads pieces of ``feed[m]``: the compiled program holds no copy of
+    ``feed[m]``.
+    """
     case = Case(
-        lambda h, x: (tf.tanh(h + tf.reduce_sum(x, axis=1)), h), [], [Carry(0), Scanned(1, 0, 64)], [StackedOutput(1, None)]
+        lambda h, x: (tf.tanh(h + tf.reduce_sum(x, axis=1)), h),
+        [],
+        [Carry(0), Scanned(1, 0, 64)],
+        [StackedOutput(1, None)],
     )
     w = tf.Variable(numbers(BATCH, SIZE))
 
@@ -97,9 +110,12 @@ def test_no_microbatch_is_copied_whole():
                 loss = tf.reduce_sum(states**2)
             return m + 1, total + tape.gradient(loss, w)
 
-        return tf.while_loop(lambda m, _: m < MICROBATCHES, microbatch, (0, tf.zeros_like(w)), maximum_iterations=MICROBATCHES)[
-            1
-        ]
+        return tf.while_loop(
+            lambda m, _: m < MICROBATCHES,
+            microbatch,
+            (0, tf.zeros_like(w)),
+            maximum_iterations=MICROBATCHES,
+        )[1]
 
     program = profile(train, tf.TensorSpec((MICROBATCHES, BATCH, STEPS, SIZE)), input_feed=["feed"])
     assert program.input_feed_bytes == MICROBATCHES * MICROBATCH
@@ -113,8 +129,12 @@ MATRIX = WIDTH * WIDTH * 4  # bytes: 64 KiB
 
 
 def layers_in_a_loop(h, *matrices):
-    """The state through a layer per section, each with a matrix of its own: handed to the loop as a stack."""
-    case = Case(lambda h, w: tf.tanh(tf.matmul(h, w[0])), [], [Carry(0), Scanned(0, 0, 1)], [FinalOutput(0)])
+    """The state through a layer per section, each with a matrix of its own: handed to the loop as a
+    stack.
+    """
+    case = Case(
+        lambda h, w: tf.tanh(tf.matmul(h, w[0])), [], [Carry(0), Scanned(0, 0, 1)], [FinalOutput(0)]
+    )
     return scanned(case, LAYERS)(h, tf.stack(matrices))[0]
 
 
@@ -125,15 +145,22 @@ def layers_one_by_one(h, *matrices):
 
 
 def test_each_turn_takes_its_own_of_what_was_stacked():
-    arguments = [numbers(BATCH, WIDTH), *(numbers(WIDTH, WIDTH, seed=n) / WIDTH for n in range(LAYERS))]
+    arguments = [
+        numbers(BATCH, WIDTH),
+        *(numbers(WIDTH, WIDTH, seed=n) / WIDTH for n in range(LAYERS)),
+    ]
     plain = differentiate(layers_one_by_one, arguments)
     for jit in (False, True):
         assert_same(differentiate(layers_in_a_loop, arguments, jit=jit), plain, relative=5e-6)
 
 
 def test_no_stack_is_made_of_what_a_loop_takes_one_by_one():
-    """A turn holds one matrix; beside it there are the states of all sections, 9 x 1 KiB, and what a turn computes."""
+    """A turn holds one matrix; beside it there are the states of all sections, 9 x 1 KiB, and what
+    a turn computes.
+    """
     signature = [tf.TensorSpec((BATCH, WIDTH)), *[tf.TensorSpec((WIDTH, WIDTH))] * LAYERS]
     program = profile(layers_in_a_loop, *signature)
     states = (LAYERS + 1) * BATCH * WIDTH * 4
-    assert program.not_always_live_peak_bytes < MATRIX + 2 * states, [(b.name, b.size_bytes) for b in program.buffers]
+    assert program.not_always_live_peak_bytes < MATRIX + 2 * states, [
+        (b.name, b.size_bytes) for b in program.buffers
+    ]

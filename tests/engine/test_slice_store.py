@@ -31,7 +31,12 @@ def test_pieces_written_backwards_come_out_in_their_places(axis, jit):
         def body(s, store):
             return s - 1, pieces.put(store, s, stacked[s])
 
-        _, store = tf.while_loop(lambda s, _: s >= 0, body, (count - 1, pieces.empty(target_now())), maximum_iterations=count)
+        _, store = tf.while_loop(
+            lambda s, _: s >= 0,
+            body,
+            (count - 1, pieces.empty(target_now())),
+            maximum_iterations=count,
+        )
         whole = pieces.whole(store)
         return whole, pieces.get(store, 1), pieces.slice(whole, tf.constant(1))
 
@@ -45,14 +50,22 @@ def test_pieces_written_backwards_come_out_in_their_places(axis, jit):
 @JIT
 @pytest.mark.parametrize("axis", [None, 0, 1, 2])
 def test_a_whole_tensor_is_read_piece_by_piece(axis, jit):
-    """``full`` and ``whole`` are each other's inverse, and a piece is overwritten without touching the others."""
-    count, shape = {None: (2, (6, 5)), 0: (2, (1, 6, 5)), 1: (3, (2, 2, 5)), 2: (5, (2, 6, 1))}[axis]
+    """``full`` and ``whole`` are each other's inverse, and a piece is overwritten without touching
+    the others.
+    """
+    count, shape = {None: (2, (6, 5)), 0: (2, (1, 6, 5)), 1: (3, (2, 2, 5)), 2: (5, (2, 6, 1))}[
+        axis
+    ]
     pieces = SliceStore(count, shape, tf.float32, axis)
 
     @tf.function(jit_compile=jit, autograph=False)
     def run(whole):
         store = pieces.full(whole, target_now())
-        return pieces.get(store, 1), pieces.whole(pieces.full(whole, target_now())), pieces.slice(whole, 0)
+        return (
+            pieces.get(store, 1),
+            pieces.whole(pieces.full(whole, target_now())),
+            pieces.slice(whole, 0),
+        )
 
     second, again, first = run(tf.constant(WHOLE))
     expected = WHOLE if axis is None else np.split(WHOLE, count, axis)
@@ -115,7 +128,9 @@ def test_who_will_run_the_graph_is_known_also_inside_loops_and_branches(jit):
 
         def body(i, y):
             seen.append(target_now().is_xla)
-            return i + 1, tf.cond(y[0] > 0, lambda: (seen.append(target_now().is_xla), y)[1], lambda: y * 2)
+            return i + 1, tf.cond(
+                y[0] > 0, lambda: (seen.append(target_now().is_xla), y)[1], lambda: y * 2
+            )
 
         return tf.while_loop(lambda i, _: i < 2, body, (0, x))
 

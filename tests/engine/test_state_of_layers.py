@@ -1,4 +1,6 @@
-"""What Keras layers keep and leave inside a checkpointed function: weights made on first call, statistics, losses, metrics."""
+"""What Keras layers keep and leave inside a checkpointed function: weights made on first call,
+statistics, losses, metrics.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,14 @@ class Block(keras.layers.Layer):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.up = keras.layers.Dense(12, activation="gelu", activity_regularizer=keras.regularizers.L2(0.1))
+        self.up = keras.layers.Dense(
+            12, activation="gelu", activity_regularizer=keras.regularizers.L2(0.1)
+        )
         self.norm = keras.layers.BatchNormalization(momentum=0.5)
         self.drop = keras.layers.Dropout(0.3, seed=1)
-        self.down = keras.layers.SpectralNormalization(keras.layers.Dense(6, kernel_regularizer="l2"))
+        self.down = keras.layers.SpectralNormalization(
+            keras.layers.Dense(6, kernel_regularizer="l2")
+        )
         self.mean = keras.metrics.Mean(name="mean")
 
     def call(self, x, training=None):
@@ -70,12 +76,16 @@ def network(kind):
 
 
 @KINDS
-@pytest.mark.parametrize("mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "jit"))])
+@pytest.mark.parametrize(
+    "mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("eager", "jit"))]
+)
 def test_state_and_losses_are_those_of_the_plain_layer(kind, mode):
     found = []
     for each in (Block, kind):
         model = network(each)
-        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=mode == "eager", jit_compile=mode == "jit")
+        model.compile(
+            keras.optimizers.SGD(0.1), "mse", run_eagerly=mode == "eager", jit_compile=mode == "jit"
+        )
         history = model.fit(X, X[:, :1], epochs=3, verbose=0).history
         found.append([history["loss"], history["mean"], *model.get_weights()])
     for ours, plain in zip(*found, strict=True):
@@ -91,7 +101,12 @@ def test_a_saved_layer_is_loaded_with_its_state(kind, tmp_path):
         model.save(tmp_path / "model.keras")
         loaded = keras.saving.load_model(tmp_path / "model.keras")
         np.testing.assert_array_equal(loaded.predict(X, verbose=0), model.predict(X, verbose=0))
-        found.append([loaded.fit(X, X[:, :1], verbose=0, shuffle=False).history["loss"], *loaded.get_weights()])
+        found.append(
+            [
+                loaded.fit(X, X[:, :1], verbose=0, shuffle=False).history["loss"],
+                *loaded.get_weights(),
+            ]
+        )
     for ours, plain in zip(*found, strict=True):
         np.testing.assert_allclose(ours, plain, rtol=2e-4, atol=1e-5)
 
@@ -127,7 +142,9 @@ def test_a_function_that_returns_losses_alone_is_refused():
 
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
 def test_stateless_calls_have_the_values_that_they_are_given(in_graph):
-    """Twice with other values: they must not be those of the variables, nor those of the first call."""
+    """Twice with other values: they must not be those of the variables, nor those of the first
+    call.
+    """
     found = []
     for wrap in (checkpoint, lambda function: function):
         dense, norm = keras.layers.Dense(4, "gelu"), keras.layers.BatchNormalization(momentum=0.5)
@@ -143,7 +160,9 @@ def test_stateless_calls_have_the_values_that_they_are_given(in_graph):
         model = Model()
         model(X)
         rng = np.random.default_rng(1)
-        trained = [tf.constant(rng.normal(size=v.shape), tf.float32) for v in model.trainable_variables]
+        trained = [
+            tf.constant(rng.normal(size=v.shape), tf.float32) for v in model.trainable_variables
+        ]
         state = [tf.constant(v) for v in model.non_trainable_variables]
 
         def step(trained, state):
@@ -156,7 +175,9 @@ def test_stateless_calls_have_the_values_that_they_are_given(in_graph):
         run = tf.function(step) if in_graph else step
         for _ in range(2):
             gradients, state = run(trained, state)
-            trained = [value - 0.1 * gradient for value, gradient in zip(trained, gradients, strict=True)]
+            trained = [
+                value - 0.1 * gradient for value, gradient in zip(trained, gradients, strict=True)
+            ]
         found.append([*trained, *state, *model.get_weights()[2:4]])
     for ours, plain in zip(*found, strict=True):
         np.testing.assert_allclose(ours, plain, rtol=1e-3, atol=1e-5)

@@ -81,7 +81,9 @@ def test_second_derivatives():
 
 
 def test_lines_have_one_traceback(monkeypatch):
-    """Its code is kept with it: of another one, made at the same time, it would be lost, and a look at it would crash."""
+    """Its code is kept with it: of another one, made at the same time, it would be lost, and a look
+    at it would crash.
+    """
     make, made = tracebacks._make_traceback, []
 
     def slow(lines):

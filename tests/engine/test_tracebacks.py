@@ -1,4 +1,6 @@
-"""Operations of a model share the traceback of the call, but for those that a line of the user's own layer makes."""
+"""Operations of a model share the traceback of the call, but for those that a line of the user's
+own layer makes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def operations(request):
     """The operations that a model makes in the training step of a user."""
     x = inputs = keras.Input((6, 4), batch_size=2)
     for _ in range(3):
-        x = keras.layers.Dense(4, activation="gelu")(Doubled()(kr.LSTM(4, return_sequences=True)(x)))
+        x = keras.layers.Dense(4, activation="gelu")(
+            Doubled()(kr.LSTM(4, return_sequences=True)(x))
+        )
         if request.param == "checkpoint":
             x = kr.RecomputationCheckpoint()(x)
     model = kr.Model(inputs, keras.layers.Dense(1)(x))
@@ -30,7 +34,11 @@ def operations(request):
     def step(x):
         return model(x, training=True)
 
-    return [op for op in step.get_concrete_function(tf.TensorSpec([2, 6, 4])).graph.get_operations() if op.traceback]
+    return [
+        op
+        for op in step.get_concrete_function(tf.TensorSpec([2, 6, 4])).graph.get_operations()
+        if op.traceback
+    ]
 
 
 def distinct(operations):
@@ -38,7 +46,9 @@ def distinct(operations):
 
 
 def test_operations_share_the_traceback_of_the_call(operations):
-    of_the_call = [op for op in operations if source_of(op) is not None and source_of(op).function == "step"]
+    of_the_call = [
+        op for op in operations if source_of(op) is not None and source_of(op).function == "step"
+    ]
     assert len(of_the_call) > 10
     assert len(distinct(of_the_call)) == 1
 

@@ -1,4 +1,6 @@
-"""A variable has one value in a call: the backward pass sees what the forward pass read, wherever the read stands."""
+"""A variable has one value in a call: the backward pass sees what the forward pass read, wherever
+the read stands.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ table = tf.Variable([2.0, 3.0])
 
 
 def repeated(step, x):
-    return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, step(y)), (0, x), maximum_iterations=2)[1]
+    return tf.while_loop(
+        lambda i, _: i < 2, lambda i, y: (i + 1, step(y)), (0, x), maximum_iterations=2
+    )[1]
 
 
 @tf.function(autograph=False)
@@ -59,11 +63,15 @@ def read_behind_a_loop_that_hands_it_on(x):
 
 
 def a_loop_in_a_branch(x):
-    return tf.cond(tf.reduce_sum(x) > 0, lambda: repeated(lambda y: tf.sin(y * v), x), lambda: x * table)
+    return tf.cond(
+        tf.reduce_sum(x) > 0, lambda: repeated(lambda y: tf.sin(y * v), x), lambda: x * table
+    )
 
 
 def a_nested_function_in_a_loop_in_a_branch(x):
-    return tf.cond(tf.reduce_sum(x) > 0, lambda: repeated(lambda y: inner(y) * table, x), lambda: x * table)
+    return tf.cond(
+        tf.reduce_sum(x) > 0, lambda: repeated(lambda y: inner(y) * table, x), lambda: x * table
+    )
 
 
 def a_loop_that_draws(x):
@@ -80,7 +88,13 @@ UNDER_XLA = [
     read_behind_a_loop_that_hands_it_on,
 ]
 # XLA compiles none of the others, checkpointed or not.
-FUNCTIONS = [*UNDER_XLA, gathered, a_loop_in_a_branch, a_nested_function_in_a_loop_in_a_branch, a_loop_that_draws]
+FUNCTIONS = [
+    *UNDER_XLA,
+    gathered,
+    a_loop_in_a_branch,
+    a_nested_function_in_a_loop_in_a_branch,
+    a_loop_that_draws,
+]
 CASES = [
     *((f, mode) for f in FUNCTIONS for mode in ("eager", "graph")),
     *(pytest.param(f, "jit", marks=pytest.mark.long) for f in UNDER_XLA),
@@ -88,7 +102,9 @@ CASES = [
 
 
 def gradients(function, mode):
-    """Return the gradients of a step that assigns the variables between its two passes, None as zeros."""
+    """Return the gradients of a step that assigns the variables between its two passes, None as
+    zeros.
+    """
 
     def step(x):
         with tf.GradientTape() as tape:
@@ -104,8 +120,12 @@ def gradients(function, mode):
     return [tf.convert_to_tensor(g).numpy() for g in run(tf.constant(X))]
 
 
-@pytest.mark.parametrize("policy", [save_nothing, pytest.param(save_everything, marks=pytest.mark.long)], ids=repr)
-@pytest.mark.parametrize(("function", "mode"), CASES, ids=lambda case: getattr(case, "__name__", case))
+@pytest.mark.parametrize(
+    "policy", [save_nothing, pytest.param(save_everything, marks=pytest.mark.long)], ids=repr
+)
+@pytest.mark.parametrize(
+    ("function", "mode"), CASES, ids=lambda case: getattr(case, "__name__", case)
+)
 def test_assigned_between_the_passes(function, mode, policy):
     wanted = gradients(function, mode)
     found = gradients(checkpoint(function, policy=policy), mode)
@@ -144,7 +164,9 @@ def test_what_only_reads_stays_apart_from_what_assigns():
     traced = trace(function, [tf.TensorSpec((2,))], target_now())
     by_variable = dict(zip((id(each) for each in traced.variables), traced.ports[1:]))
     assert by_variable[id(counter)] == ()  # by its handle
-    assert [tensor.dtype for tensor in by_variable[id(v)]] == [tf.resource]  # its value stands for the handle
+    assert [tensor.dtype for tensor in by_variable[id(v)]] == [
+        tf.resource
+    ]  # its value stands for the handle
     before = counter.numpy()
     gradients(checkpoint(function), "graph")
     assert counter.numpy() == before + 2  # a loop of two turns, run once

@@ -1,6 +1,8 @@
-"""Checkpoints in the body of a vectorised map, where TensorFlow writes each operation once more for all elements.
+"""Checkpoints in the body of a vectorised map, where TensorFlow writes each operation once more for
+all elements.
 
-What does not depend on the element stays as it is, in the same graph, where a tape around the map must find it.
+What does not depend on the element stays as it is, in the same graph, where a tape around the map
+must find it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ import tensorflow as tf
 
 import keras_recompute as kr
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*saves no memory in the body of a tf.vectorized_map")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*saves no memory in the body of a tf.vectorized_map"
+)
 
 ROWS = np.random.default_rng(0).uniform(-1, 1, (3, 2))
 
@@ -51,7 +55,12 @@ def of_python(wrap: Any, row: tf.Tensor, whole: tf.Tensor) -> tf.Tensor:
 
 def of_a_loop(wrap: Any, row: tf.Tensor, whole: tf.Tensor) -> tf.Tensor:
     def function(row: tf.Tensor) -> tf.Tensor:
-        turned = tf.while_loop(lambda i, _: i < 2, lambda i, h: (i + 1, tf.sin(h) + whole), (0, whole), maximum_iterations=2)[1]
+        turned = tf.while_loop(
+            lambda i, _: i < 2,
+            lambda i, h: (i + 1, tf.sin(h) + whole),
+            (0, whole),
+            maximum_iterations=2,
+        )[1]
         return row * tf.cond(tf.reduce_sum(whole) > 0, lambda: turned, lambda: 2 * turned)
 
     return wrap(function)(row)
@@ -68,7 +77,9 @@ def of_nested(wrap: Any, row: tf.Tensor, whole: tf.Tensor) -> tf.Tensor:
     [of_captured, of_argument, of_the_whole_alone, of_saved, of_python, of_a_loop, of_nested],
     ids=lambda function: function.__name__,
 )
-def test_a_tape_around_a_vectorised_map_finds_what_does_not_depend_on_the_element(function: Any, jit: bool | None) -> None:
+def test_a_tape_around_a_vectorised_map_finds_what_does_not_depend_on_the_element(
+    function: Any, jit: bool | None
+) -> None:
     if jit and function is of_python:
         pytest.skip("XLA calls no Python")
 
@@ -88,7 +99,9 @@ def test_a_tape_around_a_vectorised_map_finds_what_does_not_depend_on_the_elemen
 
 
 def test_a_penalty_on_a_jacobian_is_differentiated() -> None:
-    """The backward program stands in the body of a vectorised map, and repeats there what does not depend on the element."""
+    """The backward program stands in the body of a vectorised map, and repeats there what does not
+    depend on the element.
+    """
     kernel = tf.constant(np.random.default_rng(1).normal(size=(2, 4)))
 
     def gradient(wrap: Any) -> np.ndarray:
@@ -119,12 +132,16 @@ def test_a_recurrent_layer_in_a_vectorised_map_trains(name: str) -> None:
         @tf.function
         def run(x: tf.Tensor) -> list[tf.Tensor]:
             with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(tf.vectorized_map(lambda row: layer(row[tf.newaxis], training=True), x) ** 2)
+                loss = tf.reduce_sum(
+                    tf.vectorized_map(lambda row: layer(row[tf.newaxis], training=True), x) ** 2
+                )
             return tape.gradient(loss, [w.value for w in layer.trainable_weights])
 
         return [g.numpy() for g in run(tf.constant(sequences))]
 
-    plain = getattr(keras.layers, name)(3, unroll=True)  # TensorFlow cannot differentiate its loop here
+    plain = getattr(keras.layers, name)(
+        3, unroll=True
+    )  # TensorFlow cannot differentiate its loop here
     for ours, theirs in zip(gradients(getattr(kr, name)(3)), gradients(plain)):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
@@ -143,12 +160,17 @@ def test_a_model_in_a_vectorised_map_trains() -> None:
         @tf.function
         def run(rows: tf.Tensor) -> list[tf.Tensor]:
             with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(tf.vectorized_map(lambda row: row * model(tf.sin(table), training=True), rows) ** 2)
+                loss = tf.reduce_sum(
+                    tf.vectorized_map(lambda row: row * model(tf.sin(table), training=True), rows)
+                    ** 2
+                )
             return tape.gradient(loss, [w.value for w in model.trainable_weights])
 
         return [g.numpy() for g in run(tf.constant(ROWS, tf.float32))]
 
-    for ours, plain in zip(gradients(kr.RecomputationCheckpoint()), gradients(keras.layers.Identity())):
+    for ours, plain in zip(
+        gradients(kr.RecomputationCheckpoint()), gradients(keras.layers.Identity())
+    ):
         np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6)
 
 
@@ -159,17 +181,22 @@ def test_gradients_of_each_element_are_those_of_plain_tensorflow() -> None:
     def gradients(wrap: Any) -> np.ndarray:
         def of_one(row: tf.Tensor) -> tf.Tensor:
             with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(wrap(lambda row: tf.tanh(row[tf.newaxis] @ tf.sin(kernel)))(row))
+                loss = tf.reduce_sum(
+                    wrap(lambda row: tf.tanh(row[tf.newaxis] @ tf.sin(kernel)))(row)
+                )
             return tf.convert_to_tensor(tape.gradient(loss, kernel))
 
         return tf.function(lambda x: tf.vectorized_map(of_one, x))(tf.constant(ROWS)).numpy()
 
-    np.testing.assert_allclose(gradients(kr.checkpoint), gradients(as_it_is), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        gradients(kr.checkpoint), gradients(as_it_is), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_a_checkpoint_in_a_vectorised_map_says_that_it_saves_nothing() -> None:
     with pytest.warns(
-        kr.errors.RecomputeWarning, match="checkpoint of 'tanh' saves no memory in the body of a tf.vectorized_map"
+        kr.errors.RecomputeWarning,
+        match="checkpoint of 'tanh' saves no memory in the body of a tf.vectorized_map",
     ):
         tf.vectorized_map(kr.checkpoint(tf.tanh), tf.constant(ROWS))
 
@@ -178,8 +205,12 @@ def test_a_checkpoint_in_a_vectorised_map_says_that_it_saves_nothing() -> None:
 @pytest.mark.parametrize("activations", [("tanh", "gelu"), ("softplus",), ("mish",)], ids="-".join)
 @pytest.mark.parametrize("pfor", [True, False], ids=["pfor", "loop"])
 @pytest.mark.parametrize("of", ["x", "weights"])
-def test_jacobians_of_gradients_under_jit(of: str, pfor: bool, activations: tuple[str, ...]) -> None:
-    """The second derivatives of these hold sums that a compiled program keeps behind branches, which a map cannot take."""
+def test_jacobians_of_gradients_under_jit(
+    of: str, pfor: bool, activations: tuple[str, ...]
+) -> None:
+    """The second derivatives of these hold sums that a compiled program keeps behind branches,
+    which a map cannot take.
+    """
     keras.utils.set_random_seed(0)
     layers = [keras.layers.Dense(6, activation=each) for each in activations]
     net = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(2)])

@@ -7,15 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from .frame import Frame, Value
+from .environment import World
 from .interpret import Machine
 from .language import Program
-from .world import World
-from .wraps import Wrap, policy_for
+from .scope import Frame, Value
+from .wrappers import Wrap, policy_for
 
 
 def build(program: Program, world: World, wrap: Wrap) -> Callable[..., Any]:
-    """Return ``program`` as a function of two matrices and an integer, with checkpoints made by ``wrap``."""
+    """Return ``program`` as a function of two matrices and an integer, with checkpoints made by
+    ``wrap``.
+    """
     machine = Machine(world, wrap)
 
     @tf.autograph.experimental.do_not_convert
@@ -30,13 +32,19 @@ def build(program: Program, world: World, wrap: Wrap) -> Callable[..., Any]:
 
     given, call = _calls(function, world)[program.arguments]
     if program.policy is not None:
-        marked = () if program.arguments == "tf.function" else program.body  # names inside another function are not seen
+        marked = (
+            () if program.arguments == "tf.function" else program.body
+        )  # names inside another function are not seen
         given = wrap(given, policy_for(program.policy, marked))
     return lambda x, y, n: call(given, x, y, n)
 
 
-def _calls(function: Callable[..., Any], world: World) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
-    """Return functions of different arguments that do what ``function`` does, and how each is called."""
+def _calls(
+    function: Callable[..., Any], world: World
+) -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
+    """Return functions of different arguments that do what ``function`` does, and how each is
+    called.
+    """
 
     @tf.autograph.experimental.do_not_convert
     def of_nest(nest: Any, *, factor: float, times: int, nothing: None) -> Any:
@@ -65,7 +73,12 @@ def _calls(function: Callable[..., Any], world: World) -> dict[str, tuple[Callab
         "tf.function": (tf.function(function, autograph=False), lambda run, x, y, n: run(x, y, n)),
         "control flow": (of_control_flow, lambda run, x, y, n: run(x, y, n)),
         "keywords": (function, lambda run, x, y, n: run(x, n=n, y=y)),
-        "nest": (of_nest, lambda run, x, y, n: run({"x": x, "rest": (y, n, None)}, factor=0.5, times=1, nothing=None)),
+        "nest": (
+            of_nest,
+            lambda run, x, y, n: run(
+                {"x": x, "rest": (y, n, None)}, factor=0.5, times=1, nothing=None
+            ),
+        ),
         "variables": (of_variables, lambda run, x, y, n: run([row, row], x, y, n)),
         "arrays": (of_arrays, lambda run, x, y, n: run(x, y, n, world.factor[0])),
     }

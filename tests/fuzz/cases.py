@@ -1,4 +1,6 @@
-"""One case: a program, how it is run and how it is differentiated; and what comes of it, plainly and through the engine."""
+"""One case: a program, how it is run and how it is differentiated; and what comes of it, plainly
+and through the engine.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,21 @@ import tensorflow as tf
 from keras_recompute.errors import RecomputeWarning
 
 from .build import build
+from .environment import World, world_of
 from .language import Program
-from .vocabulary import WIDTH
-from .world import World, world_of
+from .op_table import WIDTH
 
 
 @dataclass(frozen=True)
 class Case:
     """A program in one of the ways to run TensorFlow.
 
-    ``unknown`` dimensions of the arguments, in a graph: none, the rows, all, or even how many there are (rank). ``assigns``
-    says whether all variables change between the forward and the backward pass.
-    ``calls`` says how often the one checkpointed function is called, with other arguments the second time. ``derivative``
-    is how gradients are asked for: of a tape, twice of a persistent one, as Jacobians, or by ``tf.gradients``. ``warm``
-    says whether it was called eagerly before, with other values of the variables.
+    ``unknown`` dimensions of the arguments, in a graph: none, the rows, all, or even how many there
+    are (rank). ``assigns`` says whether all variables change between the forward and the backward
+    pass. ``calls`` says how often the one checkpointed function is called, with other arguments the
+    second time. ``derivative`` is how gradients are asked for: of a tape, twice of a persistent
+    one, as Jacobians, or by ``tf.gradients``. ``warm`` says whether it was called eagerly before,
+    with other values of the variables.
     """
 
     program: Program
@@ -45,7 +48,8 @@ class Case:
         calls = f"called {self.calls} times, n = {self.n}, unknown dimensions: {self.unknown}"
         how = f"{self.mode}, {self.dtype}, derivatives of order {self.order} by {self.derivative}"
         calls += ", called eagerly before" if self.warm else ""
-        return f"{how}, {calls}{', variables assigned between the passes' if self.assigns else ''}\n{self.program}"
+        calls += ", variables assigned between the passes" if self.assigns else ""
+        return f"{how}, {calls}\n{self.program}"
 
 
 @dataclass
@@ -63,7 +67,9 @@ def run(case: Case, wrap: Callable[..., Any]) -> Outcome:
     with warnings.catch_warnings():
         # Most of these checkpoints save nothing, or name what is not read, as they should say.
         warnings.simplefilter("ignore", RecomputeWarning)
-        warnings.filterwarnings("ignore", "Converting sparse IndexedSlices")  # TensorFlow's, of programs with unknown shapes
+        warnings.filterwarnings(
+            "ignore", "Converting sparse IndexedSlices"
+        )  # TensorFlow's, of programs with unknown shapes
         try:
             arguments = (*world.arguments, tf.constant(case.n))
             step = _step(case, world, wrap, arguments)
@@ -74,7 +80,9 @@ def run(case: Case, wrap: Callable[..., Any]) -> Outcome:
     return Outcome({**values, **world.state()})
 
 
-def _step(case: Case, world: World, wrap: Callable[..., Any], arguments: Sequence[tf.Tensor]) -> Any:
+def _step(
+    case: Case, world: World, wrap: Callable[..., Any], arguments: Sequence[tf.Tensor]
+) -> Any:
     """Return a function from arguments to everything that is compared, by name."""
     function = build(case.program, world, wrap)
     if case.warm:
@@ -103,19 +111,33 @@ def _step(case: Case, world: World, wrap: Callable[..., Any], arguments: Sequenc
             total = weighted_sum(list(found.values())) if outer else None
         if total is not None:
             found.update(_named("dd", sources, outer.gradient(total, list(sources.values()))))
-        return {**{f"output {number}": y for number, y in enumerate(outputs) if y is not None}, **found}
+        return {
+            **{f"output {number}": y for number, y in enumerate(outputs) if y is not None},
+            **found,
+        }
 
     if case.mode == "eager":
         return step
-    shape = {"none": world.arguments[0].shape, "rows": (None, WIDTH), "all": (None, None), "rank": None}[case.unknown]
+    shape = {
+        "none": world.arguments[0].shape,
+        "rows": (None, WIDTH),
+        "all": (None, None),
+        "rank": None,
+    }[case.unknown]
     matrix = tf.TensorSpec(shape, world.dtype)
     signature = [matrix, matrix, tf.TensorSpec((), tf.int32)]
     has_control_flow = case.program.arguments == "control flow"
-    return tf.function(step, autograph=has_control_flow, jit_compile=case.mode == "jit", input_signature=signature)
+    return tf.function(
+        step, autograph=has_control_flow, jit_compile=case.mode == "jit", input_signature=signature
+    )
 
 
 def _gradients(
-    case: Case, tape: tf.GradientTape, loss: tf.Tensor, outputs: Sequence[Any], sources: dict[str, Any]
+    case: Case,
+    tape: tf.GradientTape,
+    loss: tf.Tensor,
+    outputs: Sequence[Any],
+    sources: dict[str, Any],
 ) -> dict[str, tf.Tensor | None]:
     """Return the first derivatives by ``sources``, asked for as ``case`` says."""
     asked = list(sources.values())
@@ -125,11 +147,20 @@ def _gradients(
         first = next(y for y in outputs if y is not None and y.dtype.is_floating)
         return _named("jacobian", sources, tape.jacobian(first, asked))
     found = _named("d", sources, tape.gradient(loss, asked))
-    return {**found, **_named("d again", sources, tape.gradient(loss, asked))} if case.derivative == "persistent" else found
+    return (
+        {**found, **_named("d again", sources, tape.gradient(loss, asked))}
+        if case.derivative == "persistent"
+        else found
+    )
 
 
-def _named(of: str, sources: dict[str, Any], gradients: Sequence[Any]) -> dict[str, tf.Tensor | None]:
-    return {f"{of} {name}": None if g is None else tf.convert_to_tensor(g) for name, g in zip(sources, gradients)}
+def _named(
+    of: str, sources: dict[str, Any], gradients: Sequence[Any]
+) -> dict[str, tf.Tensor | None]:
+    return {
+        f"{of} {name}": None if g is None else tf.convert_to_tensor(g)
+        for name, g in zip(sources, gradients)
+    }
 
 
 def weighted_sum(tensors: Sequence[tf.Tensor | None]) -> tf.Tensor | None:

@@ -10,16 +10,19 @@ import tensorflow as tf
 
 import keras_recompute as kr
 
-from . import by_hand
-from .frame import Frame, Value
+from . import hand_written_gradients
+from .environment import World
 from .language import Checkpoint, Outside, Step, Steps, walk
-from .vocabulary import APPLY, COMBINE, MOVE, REDUCE, WIDTH
-from .world import World
-from .wraps import Wrap, checkpointed, policy_for
+from .op_table import APPLY, COMBINE, MOVE, REDUCE, WIDTH
+from .scope import Frame, Value
+from .wrappers import Wrap, checkpointed, policy_for
 
 
 class Machine:
-    """Runs instructions. Without the engine, checkpoints are what ``wrap`` makes of them, and scopes nothing."""
+    """Runs instructions.
+
+    Without the engine, checkpoints are what ``wrap`` makes of them, and scopes nothing.
+    """
 
     def __init__(self, world: World, wrap: Wrap) -> None:
         self.world = world
@@ -32,13 +35,19 @@ class Machine:
             frame = frame.with_value(*(found if isinstance(found, list) else [found]))
         return frame
 
-    def body(self, steps: Steps, frame: Frame, *, kind: str = "matrix") -> Callable[[tf.Tensor], tf.Tensor]:
-        """Return ``steps`` as a function from a tensor of ``kind`` to one of the same kind and shape."""
+    def body(
+        self, steps: Steps, frame: Frame, *, kind: str = "matrix"
+    ) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Return ``steps`` as a function from a tensor of ``kind`` to one of the same kind and
+        shape.
+        """
 
         def function(tensor: tf.Tensor) -> tf.Tensor:
             inner = self.run(steps, frame.with_value(Value(tensor, kind)))
             result = inner.as_kind(inner.value(0), kind)
-            is_known = tensor.shape.rank is None or repr(result.shape) == repr(tensor.shape)  # equal says None of unknown
+            is_known = tensor.shape.rank is None or repr(result.shape) == repr(
+                tensor.shape
+            )  # equal says None of unknown
             return result if is_known else tf.ensure_shape(result, tensor.shape)
 
         return tf.autograph.experimental.do_not_convert(function)
@@ -81,9 +90,13 @@ class Machine:
         if step.how == "gather by n":
             return Value(tf.gather(variables["table"], frame.n % 4), "row")
         if step.how == "gather_nd":
-            return Value(tf.reduce_sum(tf.gather_nd(variables["table"], [[1, 0], [2, 1]])), "scalar")
+            return Value(
+                tf.reduce_sum(tf.gather_nd(variables["table"], [[1, 0], [2, 1]])), "scalar"
+            )
         if step.how == "embedding":
-            return Value(tf.reduce_mean(tf.nn.embedding_lookup(variables["table"], ids), axis=0), "row")
+            return Value(
+                tf.reduce_mean(tf.nn.embedding_lookup(variables["table"], ids), axis=0), "row"
+            )
         if step.how == "read_value":
             return Value(variables["row"].read_value(), "row")
         if step.how == "slice":
@@ -94,7 +107,9 @@ class Machine:
             return Value(0.1 * tf.cast(self.world.counter, self.world.dtype), "scalar")
         if step.how == "matrix":
             return Value(tf.reduce_sum(variables["matrix"], axis=0), "row")
-        return Value(tf.convert_to_tensor(variables[step.how]), "row" if step.how == "row" else "scalar")
+        return Value(
+            tf.convert_to_tensor(variables[step.how]), "row" if step.how == "row" else "scalar"
+        )
 
     def _assign(self, step: Step, frame: Frame) -> Value:
         value, variables = frame.value(step.of), self.world.variables
@@ -128,7 +143,11 @@ class Machine:
             "bounded while": (2, {"maximum_iterations": 2}),
             "n turns": (frame.n, {"maximum_iterations": 3}),
         }[step.kind]
-        return Value(tf.while_loop(lambda i, _: i < turns, lambda i, h: (i + 1, body(h)), (0, x), **options)[1])
+        return Value(
+            tf.while_loop(lambda i, _: i < turns, lambda i, h: (i + 1, body(h)), (0, x), **options)[
+                1
+            ]
+        )
 
     def _branch(self, step: Step, frame: Frame) -> Value:
         x = frame.matrix(step.of)
@@ -143,16 +162,26 @@ class Machine:
     def _switch(self, step: Step, frame: Frame) -> Value:
         x = frame.matrix(step.of)
         branches = [self.body(branch, frame) for branch in step.branches]
-        return Value(tf.switch_case(frame.n % len(branches), [lambda branch=branch: branch(x) for branch in branches]))
+        return Value(
+            tf.switch_case(
+                frame.n % len(branches), [lambda branch=branch: branch(x) for branch in branches]
+            )
+        )
 
     def _call(self, step: Step, frame: Frame) -> Value:
         x = frame.matrix(step.of)
-        if step.kind == "shared" and not any(isinstance(s, (Checkpoint, Outside)) for s in walk(step.body)):
+        if step.kind == "shared" and not any(
+            isinstance(s, (Checkpoint, Outside)) for s in walk(step.body)
+        ):
             alone = lambda x, n, rows: self.body(step.body, Frame((Value(x),), n, rows))(x)  # noqa: E731
             shared = self.world.shared.setdefault(step, tf.function(alone, autograph=False))
             function = lambda x: shared(x, frame.n, frame.rows)  # noqa: E731
         else:
-            function = tf.function(self.body(step.body, frame), autograph=False, jit_compile=step.kind == "compiled" or None)
+            function = tf.function(
+                self.body(step.body, frame),
+                autograph=False,
+                jit_compile=step.kind == "compiled" or None,
+            )
         for _ in range(step.times):
             x = function(x)
         return Value(x)
@@ -169,7 +198,11 @@ class Machine:
         run = self.wrap(inner, policy_for(step.policy, step.body))
         tensors, integer = run(frame.matrix(step.of))
         values = [Value(tensor, kind) for tensor, kind in zip(tensors, kinds)]
-        return values if integer is None else [Value(0.1 * tf.cast(integer, self.world.dtype), "scalar"), *values]
+        return (
+            values
+            if integer is None
+            else [Value(0.1 * tf.cast(integer, self.world.dtype), "scalar"), *values]
+        )
 
     def _derive(self, step: Step, frame: Frame) -> Value:
         x, body = frame.matrix(step.of), self.body(step.body, frame)
@@ -180,7 +213,11 @@ class Machine:
         return Value(tf.convert_to_tensor(gradient))
 
     def _scope(self, step: Step, frame: Frame) -> Value:
-        scope = {"recompute": kr.recompute_scope, "keep": kr.keep_scope}[step.kind] if self.engine else contextlib.nullcontext
+        scope = (
+            {"recompute": kr.recompute_scope, "keep": kr.keep_scope}[step.kind]
+            if self.engine
+            else contextlib.nullcontext
+        )
         with scope():
             inner = self.run(step.body, frame.with_value(frame.value(step.of)))
         return inner.value(0)
@@ -190,15 +227,21 @@ class Machine:
         return Value(kr.checkpoint_name(value.tensor, step.name), value.kind)
 
     def _custom(self, step: Step, frame: Frame) -> Value:
-        return Value(by_hand.CUSTOM[step.kind](frame.matrix(step.of), frame.matrix(step.other), self.world))
+        return Value(
+            hand_written_gradients.CUSTOM[step.kind](
+                frame.matrix(step.of), frame.matrix(step.other), self.world
+            )
+        )
 
     def _draw(self, step: Step, frame: Frame) -> Value:
         x, shape = frame.matrix(step.of), [frame.rows, WIDTH]
         if step.source == "generator":
             drawn = self.world.generator.uniform(shape)
         else:
-            drawn = tf.random.stateless_uniform(shape, [frame.n if step.source == "seed n" else 1, 2])
+            drawn = tf.random.stateless_uniform(
+                shape, [frame.n if step.source == "seed n" else 1, 2]
+            )
         return Value(x * tf.cast(drawn < 0.7, x.dtype))
 
     def _fail(self, step: Step, frame: Frame) -> Value:
-        return Value(by_hand.FAIL[step.kind](frame.matrix(step.of)))
+        return Value(hand_written_gradients.FAIL[step.kind](frame.matrix(step.of)))

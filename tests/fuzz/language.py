@@ -1,8 +1,10 @@
-"""Programs as data: a list of instructions over a growing list of values, small enough to be read and to be shrunk.
+"""Programs as data: a list of instructions over a growing list of values, small enough to be read
+and to be shrunk.
 
-A value is named by how far back it was made: 0 is the latest. Numbers wrap around, so every list of instructions is a
-program. The body of a loop, branch or call sees all values made before it, then its argument; its last value is its
-result. All values broadcast with each other: they are matrices (rows, width), rows, columns and scalars.
+A value is named by how far back it was made: 0 is the latest. Numbers wrap around, so every list of
+instructions is a program. The body of a loop, branch or call sees all values made before it, then
+its argument; its last value is its result. All values broadcast with each other: they are matrices
+(rows, width), rows, columns and scalars.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class Product:
 
 @dataclass(frozen=True)
 class Reduce:
-    """A reduction along ``rows`` (leaves a row), ``columns`` (leaves a column) or ``all`` (leaves a scalar)."""
+    """A reduction along ``rows`` (leaves a row), ``columns`` (leaves a column) or ``all`` (leaves a
+    scalar).
+    """
 
     function: str
     along: str
@@ -105,7 +109,9 @@ class Switch:
 
 @dataclass(frozen=True)
 class Call:
-    """A nested ``tf.function``: a ``fresh`` one, one that XLA compiles, or one that plain code has called before (shared)."""
+    """A nested ``tf.function``: a ``fresh`` one, one that XLA compiles, or one that plain code has
+    called before (shared).
+    """
 
     kind: str
     body: Steps
@@ -115,7 +121,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A nested checkpoint, which returns its last values, and an integer beside them if it is to."""
+    """A nested checkpoint, which returns its last values, and maybe an integer."""
 
     policy: str
     body: Steps
@@ -174,16 +180,21 @@ class Fail:
     of: int = 0
 
 
-Simple = Union[Apply, Combine, Product, Reduce, Move, Read, Assign, Outside, Name, Custom, Draw, Fail]
+Simple = Union[
+    Apply, Combine, Product, Reduce, Move, Read, Assign, Outside, Name, Custom, Draw, Fail
+]
 Step = Union[Simple, Loop, Branch, Switch, Call, Checkpoint, Derive, Scope]
 Steps = tuple[Step, ...]
 
 
 @dataclass(frozen=True)
 class Program:
-    """A function of two matrices and an integer. Without a policy only the checkpoints inside are checkpoints.
+    """A function of two matrices and an integer.
 
-    It returns its last values: one as it is, several as a tuple, ``nested`` as a dictionary with an integer and None.
+    Without a policy only the checkpoints inside are checkpoints.
+
+    It returns its last values: one as it is, several as a tuple, ``nested`` as a dictionary with an
+    integer and None.
     """
 
     body: Steps
@@ -193,16 +204,21 @@ class Program:
     arguments: str = "positional"
 
     def __str__(self) -> str:
-        head = f"program, {'no checkpoint around it' if self.policy is None else f'checkpoint, policy {self.policy}'}:"
-        tail = f"return {'nest of ' if self.nested else ''}the last {self.returns}, {self.arguments} arguments"
-        return "\n".join([head, *_lines(self.body, "  "), f"  {tail}"])
+        around = "no checkpoint around it"
+        if self.policy is not None:
+            around = f"checkpoint, policy {self.policy}"
+        returned = f"{'nest of ' if self.nested else ''}the last {self.returns}"
+        tail = f"  return {returned}, {self.arguments} arguments"
+        return "\n".join([f"program, {around}:", *_lines(self.body, "  "), tail])
 
 
 def bodies(step: Step) -> tuple[Steps, ...]:
     """Return the bodies of ``step``."""
     if isinstance(step, Branch):
         return step.then, step.otherwise
-    return step.branches if isinstance(step, Switch) else (step.body,) if hasattr(step, "body") else ()
+    return (
+        step.branches if isinstance(step, Switch) else (step.body,) if hasattr(step, "body") else ()
+    )
 
 
 def walk(steps: Steps) -> Iterator[Step]:
@@ -214,7 +230,9 @@ def walk(steps: Steps) -> Iterator[Step]:
 
 
 def names_marked(steps: Steps) -> set[str]:
-    """Return the names that a function of ``steps`` marks where a policy sees them: not in the bodies of loops and calls."""
+    """Return the names that a function of ``steps`` marks where a policy sees them: not in the
+    bodies of loops and calls.
+    """
     found = {step.name for step in steps if isinstance(step, Name)}
     return found.union(*(names_marked(step.body) for step in steps if isinstance(step, Scope)))
 

@@ -1,4 +1,6 @@
-"""Keras layers and models for sequences of calls and changes, each made by a function so that it can be made twice alike."""
+"""Keras layers and models for sequences of calls and changes, each made by a function so that it
+can be made twice alike.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from .vocabulary import WORDS, numbers
+from .op_table import WORDS, numbers
 
 TIME, FEATURES = 3, 4
 

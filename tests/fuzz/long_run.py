@@ -2,8 +2,8 @@
 
     python3 -m tests.fuzz.long_run --examples 20000 --json failures.json
 
-Examples run in processes of 200, one after the other: what compiled programs leave in memory goes with its process, and
-a crash ends one process only.
+Examples run in processes of 200, one after the other: what compiled programs leave in memory goes
+with its process, and a crash ends one process only.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ JIT_EVERY = 8  # compiling takes ten times as long
 
 def main(argv: list[str] | None = None) -> int:
     """Search, print each new sort of failure, and return how many there were, 100 at most."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--examples", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0, help="the first of the seeds, one for each process (0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the first of the seeds, one for each process (0)"
+    )
     parser.add_argument("--json", type=Path, help="where the failures are written")
     parser.add_argument("--modes", help="such as eager,graph; by default all, jit seldom")
     options = parser.parse_args(argv)
@@ -37,16 +41,23 @@ def main(argv: list[str] | None = None) -> int:
     while done < options.examples:
         modes = options.modes or ("jit" if number % JIT_EVERY == JIT_EVERY - 1 else "eager,graph")
         chunk = min(CHUNK // 4 if modes == "jit" else CHUNK, options.examples - done)
-        result = _in_a_process({"seed": number, "examples": chunk, "modes": modes.split(","), "known": list(found)})
+        result = _in_a_process(
+            {"seed": number, "examples": chunk, "modes": modes.split(","), "known": list(found)}
+        )
         for failure in result["failures"]:
             found[failure["kind"]] = {**failure, "seed": number}
             print(
-                f"\n{failure['kind']} (seed {number})\n{failure['detail']}\n{failure['program']}\n{failure['case']}\n",
+                f"\n{failure['kind']} (seed "
+                f"{number})\n{failure['detail']}\n{failure['program']}\n{failure['case']}\n",
                 flush=True,
             )
         done, number = done + chunk, number + 1
         rate = done / (time.time() - start)
-        print(f"{done} examples, {rate:.1f} per second, {result['resident_mib']} MiB, {len(found)} failures", flush=True)
+        print(
+            f"{done} examples, {rate:.1f} per second, {result['resident_mib']} MiB, {len(found)} "
+            "failures",
+            flush=True,
+        )
         if options.json:
             options.json.write_text(json.dumps(list(found.values()), indent=1))
     return min(len(found), 100)
@@ -55,14 +66,26 @@ def main(argv: list[str] | None = None) -> int:
 def _in_a_process(task: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         task = {**task, "last": str(Path(folder, "last")), "result": str(Path(folder, "result"))}
-        program = "import json, sys; from tests.fuzz.long_run import work; work(json.loads(sys.argv[1]))"
-        done = subprocess.run([sys.executable, "-c", program, json.dumps(task)], check=False, stderr=subprocess.PIPE, text=True)
+        program = (
+            "import json, sys; from tests.fuzz.long_run import work; work(json.loads(sys.argv[1]))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program, json.dumps(task)],
+            check=False,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         if done.returncode == 0:
             return json.loads(Path(task["result"]).read_text())
         last = Path(task["last"])
         case = last.read_text() if last.exists() else "none was begun"
         kind = f"the process ended with {done.returncode}"
-        return {"failures": [{"kind": kind, "detail": done.stderr[-2000:], "program": "", "case": case}], "resident_mib": 0}
+        return {
+            "failures": [
+                {"kind": kind, "detail": done.stderr[-2000:], "program": "", "case": case}
+            ],
+            "resident_mib": 0,
+        }
 
 
 def work(task: dict[str, Any]) -> None:
@@ -73,8 +96,8 @@ def work(task: dict[str, Any]) -> None:
     from hypothesis import HealthCheck, Phase, settings
 
     from .cases import Case
-    from .hunt import Hunt
-    from .judge import Disagreement, check
+    from .compare import Disagreement, check
+    from .search import Hunt
 
     logging.disable(logging.ERROR)
     last = Path(task["last"])
@@ -99,7 +122,12 @@ def work(task: dict[str, Any]) -> None:
             hunt.run(tuple(task["modes"]), how, start=seed)
         except Disagreement as found:
             known.add(found.kind)
-            failure = {"kind": found.kind, "detail": found.detail, "program": str(found.case), "case": repr(found.case)}
+            failure = {
+                "kind": found.kind,
+                "detail": found.detail,
+                "program": str(found.case),
+                "case": repr(found.case),
+            }
             failures.append(failure)
         left, seed = left - max(1, hunt.checked), seed + 1
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

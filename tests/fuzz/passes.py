@@ -16,8 +16,12 @@ from .cases import weighted_sum
 TOLERANCE = 1e-5
 
 
-def one_pass(run: Callable[..., Any], layer: Any, x: tf.Tensor, *, training: bool) -> dict[str, Any]:
-    """Return the output of ``run``, gradients of ``x`` and the trainable weights of ``layer``, and all weights afterwards."""
+def one_pass(
+    run: Callable[..., Any], layer: Any, x: tf.Tensor, *, training: bool
+) -> dict[str, Any]:
+    """Return the output of ``run``, gradients of ``x`` and the trainable weights of ``layer``, and
+    all weights afterwards.
+    """
     weights = {f"{n} {v.name}": v.value for n, v in enumerate(layer.trainable_variables)}
     sources = {**({"input": x} if x.dtype.is_floating else {}), **weights}
     with warnings.catch_warnings():
@@ -28,11 +32,18 @@ def one_pass(run: Callable[..., Any], layer: Any, x: tf.Tensor, *, training: boo
             loss = weighted_sum([y])
         gradients = tape.gradient(loss, list(sources.values()))
     found = {"output": y, **{f"d {name}": g for name, g in zip(sources, gradients)}}
-    found = {name: None if t is None else tf.convert_to_tensor(t).numpy() for name, t in found.items()}
-    return {**found, **{f"{n} {v.path} afterwards": np.asarray(v) for n, v in enumerate(layer.variables)}}
+    found = {
+        name: None if t is None else tf.convert_to_tensor(t).numpy() for name, t in found.items()
+    }
+    return {
+        **found,
+        **{f"{n} {v.path} afterwards": np.asarray(v) for n, v in enumerate(layer.variables)},
+    }
 
 
-def attempt(run: Callable[..., Any], layer: Any, x: tf.Tensor, *, training: bool) -> dict[str, Any] | Exception:
+def attempt(
+    run: Callable[..., Any], layer: Any, x: tf.Tensor, *, training: bool
+) -> dict[str, Any] | Exception:
     """Return what ``one_pass`` returns or raises."""
     try:
         return one_pass(run, layer, x, training=training)
@@ -47,12 +58,22 @@ def assert_alike(ours: dict[str, Any] | Exception, plain: dict[str, Any] | Excep
         return
     assert len(ours) == len(plain)
     for (name, a), b in zip(ours.items(), plain.values()):
-        assert (a is None) == (b is None), f"{name}: {'None' if a is None else 'a gradient'}, otherwise than plainly"
+        assert (a is None) == (b is None), (
+            f"{name}: {'None' if a is None else 'a gradient'}, otherwise than plainly"
+        )
         if a is not None:
-            assert (a.dtype, a.shape) == (b.dtype, b.shape), f"{name}: {a.dtype}{a.shape}, not {b.dtype}{b.shape}"
-            off = np.abs(a.astype("float64") - b).max(initial=0) / max(1.0, np.abs(b).max(initial=0))
+            assert (a.dtype, a.shape) == (b.dtype, b.shape), (
+                f"{name}: {a.dtype}{a.shape}, not {b.dtype}{b.shape}"
+            )
+            off = np.abs(a.astype("float64") - b).max(initial=0) / max(
+                1.0, np.abs(b).max(initial=0)
+            )
             assert off <= TOLERANCE, f"{name} is off by {off:.2g}"
 
 
 def _shown(found: Any) -> Sequence[str] | str:
-    return f"{type(found).__name__}: {str(found)[-300:]}" if isinstance(found, Exception) else f"values of {list(found)[:3]}"
+    return (
+        f"{type(found).__name__}: {str(found)[-300:]}"
+        if isinstance(found, Exception)
+        else f"values of {list(found)[:3]}"
+    )

@@ -1,4 +1,5 @@
-"""How long to search: about 120 examples, always the same, or as many as KERAS_RECOMPUTE_FUZZ says, each time others.
+"""How long to search: about 120 examples, always the same, or as many as KERAS_RECOMPUTE_FUZZ says,
+each time others.
 
 ``KERAS_RECOMPUTE_FUZZ=long`` are 20,000, ``KERAS_RECOMPUTE_FUZZ=5000`` as many as it says.
 """
@@ -19,7 +20,9 @@ def examples() -> int:
 
 
 def settings_for(*, share: float, steps: int = 0) -> settings:
-    """Return the settings of a test that has ``share`` of all examples, of at most ``steps`` steps if it has steps."""
+    """Return the settings of a test that has ``share`` of all examples, of at most ``steps`` steps
+    if it has steps.
+    """
     return settings(
         max_examples=max(1, round(share * examples())),
         stateful_step_count=steps or 1,

@@ -1,4 +1,7 @@
-"""How Hypothesis draws programs and cases. What comes first in a list is what a failure is shrunk to."""
+"""How Hypothesis draws programs and cases.
+
+What comes first in a list is what a failure is shrunk to.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from . import by_hand
+from . import hand_written_gradients
 from .cases import Case
 from .language import (
     Apply,
@@ -35,12 +38,17 @@ from .language import (
     Switch,
     walk,
 )
-from .vocabulary import APPLY, COMBINE, MOVE, REDUCE
-from .wraps import POLICIES
+from .op_table import APPLY, COMBINE, MOVE, REDUCE
+from .wrappers import POLICIES
 
 COUNT, TURNS, SELDOM, FLAG = st.integers(1, 3), st.integers(0, 3), st.integers(0, 39), st.booleans()
-BACK = st.sampled_from([0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 5])  # mostly near, so that what is made is also read
-WHOLE, PARTS = ["scalar", "row", "matrix", "read_value", "untrained", "counter"], ["gather_nd", "slice", "lookup"]
+BACK = st.sampled_from(
+    [0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 5]
+)  # mostly near, so that what is made is also read
+WHOLE, PARTS = (
+    ["scalar", "row", "matrix", "read_value", "untrained", "counter"],
+    ["gather_nd", "slice", "lookup"],
+)
 READS = [*WHOLE, "gather", "gather by n", "embedding", *PARTS]
 ASSIGNS = ["scalar", "row", "matrix", "table", "set scalar", "count"]
 ARGUMENTS = ["positional", "keywords", "nest", "variables", "arrays", "tf.function", "control flow"]
@@ -50,7 +58,10 @@ LOOPS = ["bounded while", "while", "n turns", "map_fn", "foldl", "scan", "vector
 
 @functools.lru_cache(maxsize=None)
 def one_of(values: tuple[Any, ...]) -> st.SearchStrategy[Any]:
-    """Return the strategy that draws one of ``values``. To make a strategy takes longer than to draw from it."""
+    """Return the strategy that draws one of ``values``.
+
+    To make a strategy takes longer than to draw from it.
+    """
     return st.sampled_from(values)
 
 
@@ -67,7 +78,7 @@ SIMPLE: list[tuple[int, st.SearchStrategy[Step]]] = [  # with how often they com
     (4, st.builds(Read, choice(READS))),
     (2, st.builds(Name, st.just("a"), BACK)),
     (2, st.builds(Outside)),
-    (2, st.builds(Custom, choice(by_hand.CUSTOM), BACK, BACK)),
+    (2, st.builds(Custom, choice(hand_written_gradients.CUSTOM), BACK, BACK)),
     (2, st.builds(Draw, choice(["fixed seed", "seed n", "generator"]), BACK)),
     (2, st.builds(Assign, choice(ASSIGNS), BACK)),
 ]
@@ -102,15 +113,18 @@ BODIES = st.one_of(steps(1, 3), steps(1, 3), steps(2, 2))
 def programs(draw: st.DrawFn) -> Program:
     body = draw(BODIES)
     if draw(SELDOM) == 39:
-        body = (*body, Fail(draw(choice(by_hand.FAIL)), draw(BACK)))
+        body = (*body, Fail(draw(choice(hand_written_gradients.FAIL)), draw(BACK)))
     policy = draw(one_of((*POLICIES, None, None)))
     if policy is None and not any(isinstance(step, Checkpoint) for step in walk(body)):
         policy = "save_nothing"
     return Program(body, policy, draw(COUNT), draw(FLAG), draw(choice(ARGUMENTS)))
 
 
-# TensorFlow's own recompute_grad reads variables again in the backward pass, whatever was assigned to them in between.
-PROGRAMS = programs().filter(lambda program: not (_has(program, Assign) and _has(program, Custom, "recompute_grad")))
+# TensorFlow's own recompute_grad reads variables again in the backward pass, whatever was assigned
+# to them in between.
+PROGRAMS = programs().filter(
+    lambda program: not (_has(program, Assign) and _has(program, Custom, "recompute_grad"))
+)
 
 
 @st.composite
@@ -133,17 +147,26 @@ def cases(draw: st.DrawFn, modes: tuple[str, ...]) -> Case:
 
 
 def _unknown(program: Program, mode: str) -> list[str]:
-    """Return what may be unknown. XLA, given a branch and a shape that is not known, fails, or ends the process."""
+    """Return what may be unknown.
+
+    XLA, given a branch and a shape that is not known, fails, or ends the process.
+    """
     if mode == "eager" or (mode == "jit" and _has(program, (Branch, Switch))):
         return ["none"]
     return ["none", "none", "none", "rows", "rows", "all", *(["rank"] if mode == "graph" else [])]
 
 
 def _derivatives(program: Program, mode: str, order: int) -> list[str]:
-    """Return how derivatives may be asked for. TensorFlow vectorises few loops, and under XLA few branches."""
+    """Return how derivatives may be asked for.
+
+    TensorFlow vectorises few loops, and under XLA few branches.
+    """
     ways = [*["tape"] * 10, "persistent", *(["tf.gradients"] if mode != "eager" else [])]
     return [*ways, "jacobian"] if order == 1 and mode != "jit" and not _has(program, Loop) else ways
 
 
 def _has(program: Program, kind: Any, name: str | None = None) -> bool:
-    return any(isinstance(step, kind) and name in (None, getattr(step, "kind", None)) for step in walk(program.body))
+    return any(
+        isinstance(step, kind) and name in (None, getattr(step, "kind", None))
+        for step in walk(program.body)
+    )

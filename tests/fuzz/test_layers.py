@@ -1,4 +1,6 @@
-"""A layer that is checkpointed once, then called and changed in any order, does what its plain twin does."""
+"""A layer that is checkpointed once, then called and changed in any order, does what its plain twin
+does.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,24 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import keras_recompute as kr
 
-from .changes import change, changes_of
 from .layer_kinds import LAYERS, input_of, layer_of
+from .layer_mutations import change, changes_of
 from .passes import assert_alike, attempt
 from .profile import settings_for
-from .wraps import POLICIES
+from .wrappers import POLICIES
 
 pytestmark = pytest.mark.long
-PLAIN_POLICIES = {name: POLICIES[name] for name in ("save_nothing", "save_everything", "save_matmuls")}
+PLAIN_POLICIES = {
+    name: POLICIES[name] for name in ("save_nothing", "save_everything", "save_matmuls")
+}
 
 
 class LayerBesideTwin(RuleBasedStateMachine):
     """Both are made alike, changed alike and called alike; only one is checkpointed."""
 
-    @initialize(kind=st.sampled_from(sorted(LAYERS)), policy=st.sampled_from(sorted(PLAIN_POLICIES)))
+    @initialize(
+        kind=st.sampled_from(sorted(LAYERS)), policy=st.sampled_from(sorted(PLAIN_POLICIES))
+    )
     def make(self, kind: str, policy: str) -> None:
         self.kind = kind
         self.layer, self.twin = layer_of(kind), layer_of(kind)
@@ -37,7 +43,9 @@ class LayerBesideTwin(RuleBasedStateMachine):
 
     @rule(data=st.data(), n=st.integers(0, 2), training=st.booleans())
     def change_and_call(self, data: st.DataObject, n: int, training: bool) -> None:
-        change(data.draw(st.sampled_from(changes_of(self.layer)), "change"), [self.layer, self.twin], n)
+        change(
+            data.draw(st.sampled_from(changes_of(self.layer)), "change"), [self.layer, self.twin], n
+        )
         self.call(batch=2, training=training)
 
     @rule()

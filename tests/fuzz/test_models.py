@@ -1,4 +1,6 @@
-"""A Keras model with checkpoints, called and changed in any order, does what the plain model with the same layers does."""
+"""A Keras model with checkpoints, called and changed in any order, does what the plain model with
+the same layers does.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 import keras_recompute as kr
 from keras_recompute.errors import RecomputeWarning
 
-from .changes import change, changes_of
 from .layer_kinds import LAYERS, input_of, model_of
+from .layer_mutations import change, changes_of
 from .passes import assert_alike, attempt
 from .profile import settings_for
 
@@ -29,13 +31,20 @@ WAYS = {
 
 
 class ModelBesidePlain(RuleBasedStateMachine):
-    """The two share their layers, so that a change is made once; what a call moves is put back for the other."""
+    """The two share their layers, so that a change is made once; what a call moves is put back for
+    the other.
+    """
 
-    @initialize(kinds=st.lists(st.sampled_from(KINDS), min_size=2, max_size=3), way=st.sampled_from(sorted(WAYS)))
+    @initialize(
+        kinds=st.lists(st.sampled_from(KINDS), min_size=2, max_size=3),
+        way=st.sampled_from(sorted(WAYS)),
+    )
     def make(self, kinds: list[str], way: str) -> None:
         self.plain = model_of(tuple(kinds))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RecomputeWarning)  # of models so small that nothing is saved
+            warnings.simplefilter(
+                "ignore", RecomputeWarning
+            )  # of models so small that nothing is saved
             self.ours = WAYS[way](self.plain)
         self.call(batch=2, training=True, graph=False)
 
@@ -58,7 +67,9 @@ class ModelBesidePlain(RuleBasedStateMachine):
     def swap_weights(self) -> None:
         """The checkpointed model's weights are the plain model's, in the same order."""
         self.ours.set_weights([w + 0 for w in self.plain.get_weights()])
-        assert [w.tobytes() for w in self.ours.get_weights()] == [w.tobytes() for w in self.plain.get_weights()]
+        assert [w.tobytes() for w in self.ours.get_weights()] == [
+            w.tobytes() for w in self.plain.get_weights()
+        ]
 
     def teardown(self) -> None:
         keras.backend.clear_session()

@@ -41,7 +41,9 @@ def trainer():
     return made
 
 
-@pytest.mark.parametrize("options", [{}, pytest.param({"sample": X}, marks=pytest.mark.long)], ids=["alone", "sample"])
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"sample": X}, marks=pytest.mark.long)], ids=["alone", "sample"]
+)
 def test_a_trainer_that_raises_in_its_first_step_can_be_trained_afterwards(options):
     plain, base = trainer(), trainer()
     held = [dict(vars(layer)) for layer in base.network.layers]

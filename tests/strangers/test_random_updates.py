@@ -1,8 +1,11 @@
-"""Random functional models after two updates: the weights are those of plain Keras, with each optimizer.
+"""Random functional models after two updates: the weights are those of plain Keras, with each
+optimizer.
 
-The models have several heads of which some have no loss, embeddings, layers that are shared, dropout and normalisation.
+The models have several heads of which some have no loss, embeddings, layers that are shared,
+dropout and normalisation.
 
-A longer search: ``KERAS_RECOMPUTE_EXAMPLES=60 python3 -m pytest -m "" tests/strangers/test_random_updates.py``.
+A longer search: ``KERAS_RECOMPUTE_EXAMPLES=60 python3 -m pytest -m ""
+tests/strangers/test_random_updates.py``.
 """
 
 from __future__ import annotations
@@ -59,11 +62,15 @@ def recipe_of(seed: int) -> Recipe:
     drawn = random.Random(seed)
     kinds = [*LAYERS, "shared", "shared", "embedding"]
     length = drawn.randint(4, 9)
-    steps = tuple((drawn.choice(kinds), drawn.randint(0, 2), drawn.randint(0, 3)) for _ in range(length))
+    steps = tuple(
+        (drawn.choice(kinds), drawn.randint(0, 2), drawn.randint(0, 3)) for _ in range(length)
+    )
     heads = tuple((drawn.randint(0, 3), drawn.random() < 0.6) for _ in range(drawn.randint(2, 4)))
     if not any(has_loss for _, has_loss in heads):
         heads = ((0, True), *heads[1:])
-    return Recipe(steps, heads, seed, drawn.choice(["every 1", "every 2", "every 3", "layers", "scan"]))
+    return Recipe(
+        steps, heads, seed, drawn.choice(["every 1", "every 2", "every 3", "layers", "scan"])
+    )
 
 
 def build(recipe: Recipe) -> keras.Model:
@@ -82,7 +89,9 @@ def build(recipe: Recipe) -> keras.Model:
     outputs = {}
     for number, (source, _) in enumerate(recipe.heads):
         pooled = L.GlobalAveragePooling1D()(made[-1 - source % len(made)])
-        outputs[f"head_{number}"] = L.Dense(2, name=f"head_{number}")(L.Dense(WIDTH, "tanh")(pooled))
+        outputs[f"head_{number}"] = L.Dense(2, name=f"head_{number}")(
+            L.Dense(WIDTH, "tanh")(pooled)
+        )
     return keras.Model(ids, outputs)
 
 
@@ -98,18 +107,26 @@ def checkpoint(model: keras.Model, way: str) -> keras.Model:
     return ours
 
 
-def weights_after(model: keras.Model, recipe: Recipe, optimizer: str, mode: str) -> dict[str, np.ndarray]:
+def weights_after(
+    model: keras.Model, recipe: Recipe, optimizer: str, mode: str
+) -> dict[str, np.ndarray]:
     drawn = np.random.default_rng(recipe.seed)
     ids = drawn.integers(0, WORDS, (BATCH, TIME))
     targets = {f"head_{n}": drawn.random((BATCH, 2)) for n in range(len(recipe.heads))}
-    losses = {f"head_{n}": "mse" if has_loss else None for n, (_, has_loss) in enumerate(recipe.heads)}
-    model.compile(OPTIMIZERS[optimizer](), losses, jit_compile=mode == "jit", run_eagerly=mode == "eager")
+    losses = {
+        f"head_{n}": "mse" if has_loss else None for n, (_, has_loss) in enumerate(recipe.heads)
+    }
+    model.compile(
+        OPTIMIZERS[optimizer](), losses, jit_compile=mode == "jit", run_eagerly=mode == "eager"
+    )
     for _ in range(2):
         model.train_on_batch(ids, targets)
     return {f"{number} {v.path}": v.numpy() for number, v in enumerate(model.variables)}
 
 
-def largest_difference(recipe: Recipe, optimizer: str, mode: str, dtype: str = "float32") -> tuple[float, str]:
+def largest_difference(
+    recipe: Recipe, optimizer: str, mode: str, dtype: str = "float32"
+) -> tuple[float, str]:
     before = keras.config.floatx()
     keras.config.set_floatx(dtype)
     try:
@@ -119,7 +136,9 @@ def largest_difference(recipe: Recipe, optimizer: str, mode: str, dtype: str = "
         keras.config.set_floatx(before)
     assert [a.shape for a in ours.values()] == [b.shape for b in plain.values()]
     pairs = zip(plain, ours.values(), plain.values())
-    return max((float(np.abs(a.astype(float) - b.astype(float)).max()), name) for name, a, b in pairs)
+    return max(
+        (float(np.abs(a.astype(float) - b.astype(float)).max()), name) for name, a, b in pairs
+    )
 
 
 def check(seed: int, optimizer: str, mode: str) -> None:
@@ -127,7 +146,8 @@ def check(seed: int, optimizer: str, mode: str) -> None:
     off, name = largest_difference(recipe, optimizer, mode)
     if off <= 1e-5:
         return
-    # What is left in front of a batch normalisation is rounding, of which optimizers make whole steps.
+    # What is left in front of a batch normalisation is rounding, of which optimizers make whole
+    # steps.
     kinds = {kind for kind, *_ in recipe.steps}
     assert "batch norm" in kinds or "layer norm" in kinds, f"{name} is off by {off:.1e}: {recipe}"
     exact, name = largest_difference(recipe, optimizer, mode, "float64")
@@ -137,11 +157,15 @@ def check(seed: int, optimizer: str, mode: str) -> None:
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Gradients do not exist"),
     # Of models so small that nothing is saved.
-    pytest.mark.filterwarnings(f"ignore::{RecomputeWarning.__module__}.{RecomputeWarning.__name__}"),
+    pytest.mark.filterwarnings(
+        f"ignore::{RecomputeWarning.__module__}.{RecomputeWarning.__name__}"
+    ),
 ]
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 10))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 10))]
+)
 def test_two_updates(seed):
     """Each model in each mode, every one with another optimizer."""
     for number, mode in enumerate(MODES):

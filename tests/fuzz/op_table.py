@@ -1,4 +1,6 @@
-"""What the instructions of a program stand for in TensorFlow: functions whose values and derivatives stay of order one."""
+"""What the instructions of a program stand for in TensorFlow: functions whose values and
+derivatives stay of order one.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,19 @@ APPLY = {
     "stop gradient": lambda x: 0.5 * tf.stop_gradient(x),
     "softmax": lambda x: tf.nn.softmax(tf.reshape(x, [1, -1]))[0, 0] * x,
     "cast": lambda x: tf.cast(tf.cast(tf.sin(x), tf.float64), x.dtype),
-    "complex": lambda x: tf.abs(tf.exp(tf.complex(0.1 * x, tf.sin(x)) * tf.complex(x, tf.ones_like(x)) * 0.3)),
-    "fft": lambda x: 0.3 * tf.math.real(tf.signal.fft(tf.complex(tf.sin(x)[tf.newaxis], x[tf.newaxis])))[0],
+    "complex": lambda x: tf.abs(
+        tf.exp(tf.complex(0.1 * x, tf.sin(x)) * tf.complex(x, tf.ones_like(x)) * 0.3)
+    ),
+    "fft": lambda x: (
+        0.3 * tf.math.real(tf.signal.fft(tf.complex(tf.sin(x)[tf.newaxis], x[tf.newaxis])))[0]
+    ),
     "checked": _checked,
-    "numpy": lambda x: x * tf.ensure_shape(tf.numpy_function(np.cos, [tf.stop_gradient(x)], x.dtype), x.shape),
-    "string": lambda x: x * tf.cast(tf.strings.length(tf.strings.as_string(tf.size(x) + 100)) - 2, x.dtype),
+    "numpy": lambda x: (
+        x * tf.ensure_shape(tf.numpy_function(np.cos, [tf.stop_gradient(x)], x.dtype), x.shape)
+    ),
+    "string": lambda x: (
+        x * tf.cast(tf.strings.length(tf.strings.as_string(tf.size(x) + 100)) - 2, x.dtype)
+    ),
     "identity": tf.identity,
 }
 
@@ -84,8 +94,14 @@ MOVE = {
     "cumsum": lambda x: 0.5 * tf.cumsum(tf.sin(x)),
     "scatter": _scattered,
     "tensor array": _stored,
-    "boolean mask": lambda x: x * tf.reduce_mean(tf.boolean_mask(tf.sin(x), [True, False, True]), axis=0),
-    "rows that are small": lambda x: x + tf.reduce_sum(tf.boolean_mask(tf.sin(x), tf.reduce_sum(x, 1) < 100.0), axis=0),
-    "segment sum": lambda x: tf.gather(tf.math.unsorted_segment_sum(tf.sin(x), [0, 1, 0], 2), [1, 0, 1]),
+    "boolean mask": lambda x: (
+        x * tf.reduce_mean(tf.boolean_mask(tf.sin(x), [True, False, True]), axis=0)
+    ),
+    "rows that are small": lambda x: (
+        x + tf.reduce_sum(tf.boolean_mask(tf.sin(x), tf.reduce_sum(x, 1) < 100.0), axis=0)
+    ),
+    "segment sum": lambda x: tf.gather(
+        tf.math.unsorted_segment_sum(tf.sin(x), [0, 1, 0], 2), [1, 0, 1]
+    ),
     "top_k": lambda x: tf.math.top_k(tf.sin(x), WIDTH).values,
 }

@@ -1,4 +1,6 @@
-"""What stands in the place of a checkpoint: nothing, a ``tf.function``, or the real thing, with each kind of policy."""
+"""What stands in the place of a checkpoint: nothing, a ``tf.function``, or the real thing, with
+each kind of policy.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,16 @@ POLICIES: dict[str, Any] = {
     "offload": kr.policies.save_and_offload_names(offload=("a",)),
     "every other": lambda value: len(value.op.name) % 2 == 0,
 }
-BY_NAME = ("save_names", "save_all_but_names", "either", "offload")  # a name that no value has is an error
+BY_NAME = (
+    "save_names",
+    "save_all_but_names",
+    "either",
+    "offload",
+)  # a name that no value has is an error
 
 
 def policy_for(name: str, body: Steps) -> Any:
-    """Return the policy called ``name``; one by name becomes another where ``body`` marks nothing."""
+    """Return the policy called ``name``; one by names is replaced if ``body`` marks none."""
     return POLICIES["save_matmuls" if name in BY_NAME and "a" not in names_marked(body) else name]
 
 

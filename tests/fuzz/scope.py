@@ -7,12 +7,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from .vocabulary import WIDTH
+from .op_table import WIDTH
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor and what it is: matrix, row, column or scalar. A shape with unknown dimensions would not say."""
+    """A tensor and what it is: matrix, row, column or scalar.
+
+    A shape with unknown dimensions would not say.
+    """
 
     tensor: tf.Tensor
     kind: str = "matrix"
@@ -20,7 +23,9 @@ class Value:
 
 @dataclass(frozen=True)
 class Frame:
-    """Where instructions run: the values so far, the integer argument, the number of rows (a tensor where not known)."""
+    """Where instructions run: the values so far, the integer argument, the number of rows (a tensor
+    where not known).
+    """
 
     values: tuple[Value, ...]
     n: tf.Tensor

@@ -1,4 +1,6 @@
-"""What is found of an engine that is broken on purpose, in one way at a time, and how a failure is made small."""
+"""What is found of an engine that is broken on purpose, in one way at a time, and how a failure is
+made small.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,16 @@ from keras_recompute.engine.trace import Trace
 from keras_recompute.errors import InvalidArgumentError, InvalidProgramError, UnsupportedError
 
 from .cases import Case, Outcome
-from .hunt import Hunt
-from .judge import Disagreement, check, is_refusal, judge, may_be_raised
+from .compare import Disagreement, check, is_refusal, judge, may_be_raised
 from .language import Apply, Assign, Combine, Derive, Loop, Program, Read, walk
+from .search import Hunt
 
 
 def a_gradient_a_little_too_large(monkeypatch):
-    right = Partition.finish
-    monkeypatch.setattr(Partition, "finish", lambda part, values: [1.0001 * g for g in right(part, values)])
+    right = Partition.write_gradient
+    monkeypatch.setattr(
+        Partition, "write_gradient", lambda part, values: [1.0001 * g for g in right(part, values)]
+    )
 
 
 def a_gradient_that_is_missing(monkeypatch):
@@ -30,25 +34,31 @@ def a_gradient_that_is_missing(monkeypatch):
     def wrong(compute, back, **options):
         return right(compute, lambda *dys, **asked: [None, *back(*dys, **asked)[1:]], **options)
 
-    for room in ("lower", "eager"):  # written into a graph, and called eagerly
-        monkeypatch.setattr(f"keras_recompute.engine.{room}.with_gradient", wrong)
+    for module in ("lowering", "eager_functions"):  # written into a graph, and called eagerly
+        monkeypatch.setattr(f"keras_recompute.engine.{module}.custom_vjp", wrong)
 
 
 def a_forward_pass_that_runs_twice(monkeypatch):
     right = GraphProgram.write
-    monkeypatch.setattr(GraphProgram, "write", lambda program, values: (right(program, values), right(program, values))[1])
+    monkeypatch.setattr(
+        GraphProgram,
+        "write",
+        lambda program, values: (right(program, values), right(program, values))[1],
+    )
 
 
 def variables_read_too_late(monkeypatch):
     """The backward pass reads variables itself, as a replay by Python would."""
-    right = Partition.finish
+    right = Partition.write_gradient
 
     def wrong(part, values):
         trace = part.joint.trace
         first, count = len(trace.arguments), len(trace.variables)
-        return right(part, [*values[:first], *(v.value() for v in trace.variables), *values[first + count :]])
+        return right(
+            part, [*values[:first], *(v.value() for v in trace.variables), *values[first + count :]]
+        )
 
-    monkeypatch.setattr(Partition, "finish", wrong)
+    monkeypatch.setattr(Partition, "write_gradient", wrong)
 
 
 def an_error_of_its_own(monkeypatch):
@@ -62,7 +72,9 @@ def small_programs() -> list[Case]:
     """Return cases that between them show every fault."""
     reads = Program((Read("scalar"), Combine("multiply", 0, 1), Apply("exp of sin")))
     counts = Program((Apply("sin"), Assign("count"), Apply("tanh")))
-    return [Case(program, assigns=assigns) for program in (reads, counts) for assigns in (False, True)]
+    return [
+        Case(program, assigns=assigns) for program in (reads, counts) for assigns in (False, True)
+    ]
 
 
 FAULTS = {
@@ -93,10 +105,14 @@ def test_an_engine_that_is_not_broken_passes():
 
 @pytest.mark.long
 def test_a_failure_is_made_small_and_its_sort_is_kept():
-    """Programs with a sine fail in one way, programs of three instructions in another, which is known."""
+    """Programs with a sine fail in one way, programs of three instructions in another, which is
+    known.
+    """
 
     def fails(case):
-        if any(isinstance(step, Apply) and step.function == "sin" for step in walk(case.program.body)):
+        if any(
+            isinstance(step, Apply) and step.function == "sin" for step in walk(case.program.body)
+        ):
             raise Disagreement("sine", "", case)
         if len(case.program.body) == 3:
             raise Disagreement("three", "", case)
@@ -128,7 +144,9 @@ def test_the_derivative_of_a_loop_may_be_known_not_to_depend_on_anything():
     values = {"output 0": np.ones(2), "d x": np.zeros(2)}
     judge(Case(forgets), Outcome(values), Outcome({**values, "d x": None}))
     with pytest.raises(Disagreement, match="d: None"):
-        judge(Case(forgets), Outcome({**values, "d x": np.ones(2)}), Outcome({**values, "d x": None}))
+        judge(
+            Case(forgets), Outcome({**values, "d x": np.ones(2)}), Outcome({**values, "d x": None})
+        )
 
 
 def test_errors_that_may_stand_for_each_other():

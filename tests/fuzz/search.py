@@ -9,7 +9,7 @@ from hypothesis import given, seed, settings
 from tensorflow.python.framework import ops
 
 from .cases import Case
-from .judge import Disagreement, check
+from .compare import Disagreement, check
 from .strategies import cases
 
 SHRINKING = 100  # attempts at most, of some tenths of a second
@@ -17,12 +17,16 @@ COLLECT_EVERY = 20
 
 
 class Hunt:
-    """Checks one case after the other, and stays with the first sort of disagreement that is not ``known``.
+    """Checks one case after the other, and stays with the first sort of disagreement that is not
+    ``known``.
 
-    Hypothesis would go on shrinking for minutes. Once the attempts are used up, only what has failed before fails.
+    Hypothesis would go on shrinking for minutes. Once the attempts are used up, only what has
+    failed before fails.
     """
 
-    def __init__(self, known: Collection[str] = (), *, check: Callable[[Case], None] = check) -> None:
+    def __init__(
+        self, known: Collection[str] = (), *, check: Callable[[Case], None] = check
+    ) -> None:
         self.checked = 0
         self.smallest: Disagreement | None = None
         self._check = check
@@ -39,7 +43,9 @@ class Hunt:
         try:
             self._check(case)
         except Disagreement as found:
-            if found.kind in self._known or (self.smallest is not None and found.kind != self.smallest.kind):
+            if found.kind in self._known or (
+                self.smallest is not None and found.kind != self.smallest.kind
+            ):
                 return
             self._failed[case] = found.kind
             if self.smallest is None or len(repr(case)) <= len(repr(self.smallest.case)):
@@ -62,7 +68,8 @@ class Hunt:
 def forget() -> None:
     """Free the graphs of examples that are over.
 
-    Each use of ``tf.custom_gradient`` in a graph leaves a closure, and with it the graph, in TensorFlow's registry.
+    Each use of ``tf.custom_gradient`` in a graph leaves a closure, and with it the graph, in
+    TensorFlow's registry.
     """
     registry = ops.gradient_registry._registry
     for name in [name for name in registry if name.startswith("CustomGradient-")]:

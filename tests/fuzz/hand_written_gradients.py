@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .world import World
+from .environment import World
 
 
 class MineError(ValueError):
@@ -14,7 +14,7 @@ class MineError(ValueError):
 
 
 def _doubled(x: tf.Tensor, _other: tf.Tensor, _world: World) -> tf.Tensor:
-    """A gradient that is not the derivative, so that nobody can have taken the derivative instead."""
+    """A gradient that is not the derivative, so that the derivative cannot pass for it."""
 
     @tf.custom_gradient
     def function(x):
@@ -51,7 +51,9 @@ def _of_a_variable(x: tf.Tensor, _other: tf.Tensor, world: World) -> tf.Tensor:
 
 
 def _reversed(x: tf.Tensor, _other: tf.Tensor, _world: World) -> tf.Tensor:
-    return tf.grad_pass_through(tf.round)(x) + tf.custom_gradient(lambda x: (tf.identity(x), lambda dy: -dy))(x)
+    return tf.grad_pass_through(tf.round)(x) + tf.custom_gradient(
+        lambda x: (tf.identity(x), lambda dy: -dy)
+    )(x)
 
 
 def _recomputed(x: tf.Tensor, _other: tf.Tensor, world: World) -> tf.Tensor:
@@ -73,7 +75,13 @@ def _raises(x: tf.Tensor) -> tf.Tensor:
 
 
 def _without_gradient(x: tf.Tensor) -> tf.Tensor:
-    return x + tf.reshape(tf.image.adjust_contrast(tf.reshape(tf.cast(x, tf.float32), [-1, 1, 1]), 2.0), tf.shape(x))[:1, :1]
+    return (
+        x
+        + tf.reshape(
+            tf.image.adjust_contrast(tf.reshape(tf.cast(x, tf.float32), [-1, 1, 1]), 2.0),
+            tf.shape(x),
+        )[:1, :1]
+    )
 
 
 def _asserted(x: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,6 @@
-"""What programs read and change beside their arguments: variables, a generator of random numbers, shared functions."""
+"""What programs read and change beside their arguments: variables, a generator of random numbers,
+shared functions.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +10,41 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .vocabulary import ROWS, WIDTH, WORDS, numbers
+from .op_table import ROWS, WIDTH, WORDS, numbers
 
 
 class World:
-    """The variables of all programs of one floating type. Made once, because to make variables takes long."""
+    """The variables of all programs of one floating type.
+
+    Made once, because to make variables takes long.
+    """
 
     def __init__(self, dtype: str) -> None:
         self.dtype = tf.as_dtype(dtype)
-        shapes = {"matrix": (WIDTH, WIDTH), "row": (WIDTH,), "scalar": (), "table": (WORDS, WIDTH), "untrained": ()}
-        self._first = {name: numbers(*shape, seed=n).astype(dtype) for n, (name, shape) in enumerate(shapes.items())}
+        shapes = {
+            "matrix": (WIDTH, WIDTH),
+            "row": (WIDTH,),
+            "scalar": (),
+            "table": (WORDS, WIDTH),
+            "untrained": (),
+        }
+        self._first = {
+            name: numbers(*shape, seed=n).astype(dtype)
+            for n, (name, shape) in enumerate(shapes.items())
+        }
         self.variables = {
-            name: tf.Variable(value, name=name, trainable=name != "untrained") for name, value in self._first.items()
+            name: tf.Variable(value, name=name, trainable=name != "untrained")
+            for name, value in self._first.items()
         }
         self.counter = tf.Variable(0, name="counter")
         self.generator = tf.random.Generator.from_seed(1)
         self.factor = numbers(WIDTH, WIDTH, seed=10).astype(dtype)
-        self.arguments = tuple(tf.constant(numbers(ROWS, WIDTH, seed=seed).astype(dtype)) for seed in (11, 12))
-        words = tf.lookup.KeyValueTensorInitializer(tf.range(3), tf.constant([0.5, -0.5, 0.7], self.dtype))
+        self.arguments = tuple(
+            tf.constant(numbers(ROWS, WIDTH, seed=seed).astype(dtype)) for seed in (11, 12)
+        )
+        words = tf.lookup.KeyValueTensorInitializer(
+            tf.range(3), tf.constant([0.5, -0.5, 0.7], self.dtype)
+        )
         self.lookup = tf.lookup.StaticHashTable(words, tf.constant(0.2, self.dtype))
         self.shared: dict[Any, Any] = {}
         self.outside: tf.Tensor | None = None
@@ -39,14 +58,20 @@ class World:
         self.outside = None
 
     def change(self) -> None:
-        """Give every variable another value, as an optimiser does between a forward pass and another."""
+        """Give every variable another value, as an optimiser does between a forward pass and
+        another.
+        """
         for name, value in self._first.items():
             self.variables[name].assign(tf.constant(0.3 - 0.5 * value))
 
     def state(self) -> dict[str, np.ndarray]:
         """Return what a program may have changed."""
         found = {f"{name} afterwards": v.numpy() for name, v in self.variables.items()}
-        return {**found, "counter afterwards": self.counter.numpy(), "generator afterwards": self.generator.state.numpy()}
+        return {
+            **found,
+            "counter afterwards": self.counter.numpy(),
+            "generator afterwards": self.generator.state.numpy(),
+        }
 
 
 @functools.lru_cache(maxsize=None)

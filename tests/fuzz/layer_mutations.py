@@ -1,4 +1,7 @@
-"""What a user may do to a layer between two calls. Each change is made alike to a layer and to its twin."""
+"""What a user may do to a layer between two calls.
+
+Each change is made alike to a layer and to its twin.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ def _assign(layer: keras.layers.Layer, n: int) -> None:
 
 
 def _set_weights(layer: keras.layers.Layer, n: int) -> None:
-    layer.set_weights([w if w.dtype.kind in "iu" else 0.9 * w + 0.01 * n for w in layer.get_weights()])
+    layer.set_weights(
+        [w if w.dtype.kind in "iu" else 0.9 * w + 0.01 * n for w in layer.get_weights()]
+    )
 
 
 def _rate(layer: Any, n: int) -> None:
@@ -89,7 +94,10 @@ def changes_of(layer: keras.layers.Layer) -> list[str]:
 
 
 def change(name: str, layers: list[Any], n: int) -> None:
-    """Make the change called ``name`` to each of ``layers``, which are alike. Where Keras refuses it, it refuses it to all."""
+    """Make the change called ``name`` to each of ``layers``, which are alike.
+
+    Where Keras refuses it, it refuses it to all.
+    """
     raised = set()
     for layer in layers:
         try:
