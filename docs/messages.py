@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "keras_recompute"
+FILES = sorted(PACKAGE.rglob("*.py"))
 FEWEST_WORDS = 4  # of a string that no call marks as a message
 # Parts of the names of calls, and what a string in them is.
 KINDS = (("Error", "error"), ("Warning", "warning"), ("warn", "warning"), ("print", "print"))
@@ -105,7 +106,7 @@ def messages(file: Path) -> list[Message]:
 def main(rooms: list[str]) -> int:
     """Print the messages of ``rooms``; of all where that is empty."""
     found: dict[str, list[Message]] = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for file in FILES:
         for message in messages(file):
             found.setdefault(message.room, []).append(message)
     for room in rooms or found:

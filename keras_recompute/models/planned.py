@@ -191,7 +191,7 @@ def _budget_bytes(memory_budget: int | str, target: Device | None) -> int:
         return parse_bytes(memory_budget)
     if target is None:
         raise InvalidArgumentError(
-            'memory_budget="device" is of which device? Give device=, such as "h100" or "local"'
+            'memory_budget="device" needs a device: give device=, such as "h100" or "local"'
         )
     return target.memory_bytes
 
