@@ -56,7 +56,7 @@ def test_what_this_machine_has_is_a_budget():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"memory_budget": "device"}, 'Give device=, such as "h100"'),
+        ({"memory_budget": "device"}, 'give device=, such as "h100"'),
         ({"memory_budget": "device", "device": "h10"}, "did you mean 'h100'"),
         ({"memory_budget": 1, "device": "h100", "prove": False}, "leave out prove=False"),
         (
