@@ -6,12 +6,15 @@ import argparse
 import contextlib
 import sys
 from dataclasses import dataclass, replace
-from typing import Any, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from ..startup_lines import load_tensorflow
+from ..startup_lines import hide_startup_lines, load_tensorflow
 from .argument_checks import AUTO, check_workers
 from .arguments import Options
 from .data import Text
+
+if TYPE_CHECKING:
+    from ..distribute.cluster import Cluster
 
 # Options that may differ between workers: where the first one writes, and what it prints.
 _MAY_DIFFER = (
@@ -67,14 +70,12 @@ def join_cluster(options: Options, text: Text | None) -> Iterator[WorkerShare]:
         yield ALONE
         return
     from ..distribute import join
-    from ..distribute.cluster import find_cluster
 
-    cluster = find_cluster()
+    cluster = _find_cluster()
     workers = len(cluster.addresses)
     check_workers(cluster.said_by, workers, options.gradient_accumulation)
     alike = {name: value for name, value in vars(options).items() if name not in _MAY_DIFFER}
     alike["text"] = text and text.digest()
-    load_tensorflow()
     with join(
         alike=alike, wait_seconds=options.wait_seconds, heartbeat_seconds=options.heartbeat_seconds
     ) as strategy:
@@ -85,10 +86,18 @@ def writes_files(options: Options) -> bool:
     """Whether this process writes the files of the run; of several, only the first one does."""
     if not options.distribute:
         return True
+    # The others must not even try their paths: the first one would find the files of the trial.
+    return _find_cluster().number == 0
+
+
+def _find_cluster() -> Cluster:
+    """Return the cluster of the environment, whose resolver loads TensorFlow."""
     from ..distribute.cluster import find_cluster
 
-    # The others must not even try their paths: the first one would find the files of the trial.
-    return find_cluster().number == 0
+    with hide_startup_lines():
+        cluster = find_cluster()
+        load_tensorflow()
+    return cluster
 
 
 def start_workers(script: str, argv: Sequence[str], options: Options) -> int:

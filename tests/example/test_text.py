@@ -56,7 +56,7 @@ def test_a_text_that_becomes_shorter_in_training_is_one_line(tmp_path, capsys, m
     err = capsys.readouterr().err
     assert (
         err == f"recompute_lstm.py: --text {path}: it had 1024 bytes when the run began, "
-        "and now has fewer\n"
+        "and has fewer now\n"
     )
 
 
