@@ -270,9 +270,8 @@ def test_the_errors_of_the_project_keep_their_class_in_a_thread():
 @pytest.mark.parametrize("decorate", [lambda f: f, tf.function], ids=["eager", "graph"])
 def test_a_failing_operation_shows_the_line_of_the_user(decorate):
     def body(x):
-        return tf.exp(
-            tf.exp(tf.debugging.check_numerics(tf.math.log(x), "not a logarithm"))
-        )  # this line
+        checked = tf.debugging.check_numerics(tf.math.log(x), "not a logarithm")  # this line
+        return tf.exp(tf.exp(checked))
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="not a logarithm") as caught:
         decorate(checkpoint(body))(tf.constant(-1.0))
