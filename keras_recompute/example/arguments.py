@@ -261,7 +261,7 @@ def _parser(documentation: str) -> Parser:
         "--learning-rate",
         type=positive_number,
         metavar="X",
-        help="(text: Adam 0.01, constant: SGD 0.001)",
+        help="learning rate (text: Adam 0.01, constant: SGD 0.001)",
     )
     training.add_argument(
         "--seed",
