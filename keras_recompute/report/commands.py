@@ -1,7 +1,7 @@
 """Look at reports on memory.
 
     PROGRAM show run/               figures, curve and largest buffers of a report
-    PROGRAM show run/ --device l4   the same, held against the memory of that device
+    PROGRAM show run/ --device l4   the same, compared with the memory of that device
     PROGRAM show runs/              one line for each report in the folders inside
     PROGRAM compare plain/ saved/   what changed from the first report to the second
     PROGRAM compare plain/ saved/ --figure both.png    the same as a picture
