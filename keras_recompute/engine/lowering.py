@@ -204,15 +204,26 @@ def _write_backward(
 ) -> Tensors:
     """Write the backward program behind a fence; return the ``gradient_tensors``."""
     target, inputs = target_now(), [*values, *kept]
-    with tf.name_scope(backward_scope(name)):
-        prologue = part.write_prologue([*inputs, *incoming])[len(inputs) :]
-
-    def backpropagate(inputs: Tensors) -> list[tf.Tensor]:
-        return part.write_gradient([*inputs, *prologue])
+    prologue = incoming
+    if part.prologue:
+        first = part.prologue
+        with tf.name_scope(backward_scope(name)):
+            # In a branch too, as that reads arrays. Outside, XLA would compute what the slope reads
+            # from what it follows from, and keep that from the forward pass on.
+            prologue = fenced(
+                lambda given: first.write([*given, *incoming]),
+                inputs,
+                after=incoming,
+                like=incoming,
+                target=target,
+            )
 
     def in_scope(inputs: Tensors) -> list[tf.Tensor]:
         with tf.name_scope(backward_scope(name)):
-            return backpropagate(inputs)
+            return part.write_gradient([*inputs, *prologue])
+
+    def with_awaited(inputs: Tensors) -> list[tf.Tensor]:
+        return part.gradient.write([*inputs, *prologue])
 
     like = _like_gradients(part, values, rows)
     after = [*prologue, *update_tokens()]
@@ -222,7 +233,8 @@ def _write_backward(
         backward_scope(name)
     ):  # what stands in place of the branch is of the section too
         cheap = replace(part.cheap, is_updated=updates_follow())
-        return fenced(backpropagate, inputs, after=after, like=like, cheap=cheap, target=target)
+        found = fenced(with_awaited, inputs, after=after, like=like, cheap=cheap, target=target)
+        return found[: len(like)]
 
 
 def _like_gradients(part: Partition, values: Tensors, rows: Tensors) -> list[Like]:

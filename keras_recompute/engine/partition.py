@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from .annotations import alias_source, aliases, is_alternative
 from .dataflow import port_refs
+from .first_gradients import first_gradients, with_outputs
 from .joint_graph import JointGraph
 from .op_sets import CHEAP, ELEMENTWISE, LOOPS, is_compared
 from .policies import Decision, Policy, save_everything
@@ -84,8 +85,11 @@ class Partition:
         return [*values[: len(values) - len(made)], *made]
 
     def write_gradient(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Write the rest of the backward program, fed by what ``write_prologue`` returned."""
-        return self.gradient.write(values)
+        """Write what is left of the backward program, fed by what ``write_prologue`` returned.
+
+        Returns the gradient of each port that has one.
+        """
+        return self.gradient.write(values)[: len(self.joint.produced)]
 
     def rebound_to(
         self, variables: Sequence[tf.Variable], handles: Mapping[int, tf.Tensor], renames: Renames
@@ -176,9 +180,15 @@ def partition(
         found = replace(found, rows=program_between(trace, forward_ports, rows, replays=replays))
 
     cheap = _cheap(found) if is_targets_own else None
+    whole = backward
+    if cheap and trace.target.starts_early:
+        first = len(forward_ports)
+        awaited = first_gradients(backward, cheap.read, range(first, first + len(incoming)))
+        whole, numbers = with_outputs(backward, awaited)
+        cheap = replace(cheap, awaited=numbers)
     # There is no branch around a cheap replay, so nothing needs to run before it.
     prologue = None if cheap else trace.target.first("prologue", backward, joint)
-    gradient: Written = prologue.rest if prologue else backward
+    gradient: Written = prologue.rest if prologue else whole
     for split in trace.target.at("backward"):
         gradient = split_last_stage(gradient, functools.partial(split, joint=joint))
     return replace(found, gradient=gradient, prologue=prologue and prologue.first, cheap=cheap)
@@ -233,7 +243,8 @@ def _cheap(part: Partition) -> CheapReplay | None:
             handed_on.append(number)
         elif port not in part.joint.gradient_unused:
             finished.append(number)
-    return CheapReplay(read, tuple(handed_on), tuple(finished))
+    nothing = (None,) * len(read)
+    return CheapReplay(read, tuple(handed_on), tuple(finished), awaited=nothing)
 
 
 def _is_made_anyway(

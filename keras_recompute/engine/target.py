@@ -65,6 +65,7 @@ class Target:
     * ``holds_around_loops``: around a loop more memory is held outside of a branch than in one, and
       a tie copies what the loop has stored.
     * ``updates_early``: updates of weights run as soon as they can, without being ordered.
+    * ``starts_early``: so does all other work, and copies need to be told what to wait for.
     """
 
     compiler: str = "tensorflow"
@@ -74,6 +75,7 @@ class Target:
     has_one_memory: bool = False
     holds_around_loops: bool = False
     updates_early: bool = False
+    starts_early: bool = False
 
     @property
     def is_xla(self) -> bool:

@@ -26,11 +26,15 @@ class CheapReplay:
     ``read`` are the inputs that it repeats arithmetic from. ``handed_on`` are the results from
     which back-propagation goes on, and ``finished`` the requested gradients of variables.
     ``is_updated``: the same program updates these variables.
+
+    ``awaited`` has, for each of ``read``, the number of the result that its copy waits for, after
+    the results of the program. If it is None, the copy waits for the incoming gradients.
     """
 
     read: tuple[int, ...]
     handed_on: tuple[int, ...]
     finished: tuple[int, ...]
+    awaited: tuple[int | None, ...]
     is_updated: bool = False
 
 

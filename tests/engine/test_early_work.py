@@ -75,3 +75,29 @@ def test_an_lstm_reads_its_inputs_for_the_gradient_of_weights_behind_the_loop():
     # Of two layers four gates, outputs and cells; one gradient of outputs.
     needed = temporaries(model, (batch, steps, units), (batch, steps, 1))
     assert needed <= 14 * sequence
+
+
+def convolutions(count, activation, side, channels):
+    x = inputs = keras.Input((side, side, channels))
+    for number in range(count):
+        x = L.Conv2D(channels, 1, activation=activation, name=f"conv_{number}")(x)
+    return keras.Model(inputs, L.Dense(1)(L.GlobalAveragePooling2D()(x)))
+
+
+def test_activations_of_the_last_section_are_made_again_when_their_gradient_is_there():
+    count, batch, side, channels = 8, 4, 16, 64
+    plain = convolutions(count, "gelu", side, channels)
+    model = kr.checkpointed(plain, at=["conv_1"])
+    value = batch * side * side * channels * 4
+    # What six convolutions made, what the section begins with, and two values of one layer. Made
+    # early, a value of each layer would be added.
+    assert temporaries(model, (batch, side, side, channels), (batch, 1)) <= 9.5 * value
+
+
+def test_a_section_s_result_is_kept_once():
+    count, batch, side, channels = 8, 4, 16, 64
+    plain = convolutions(count, "relu", side, channels)
+    model = kr.checkpointed(plain, at=[f"conv_{n}" for n in range(count - 1)])
+    value = batch * side * side * channels * 4
+    # The result of each convolution before its activation would be kept beside that behind it.
+    assert temporaries(model, (batch, side, side, channels), (batch, 1)) <= (count + 3.5) * value

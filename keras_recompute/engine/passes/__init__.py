@@ -180,4 +180,6 @@ def _target(compiler: str, backend: str, left_out: frozenset[str]) -> Target:
         has_one_memory=is_xla,
         holds_around_loops=is_xla and backend == CPU,
         updates_early=is_xla and backend != GPU,
+        # GPUs and TPUs take more memory where copies wait (benchmarks/notes/updates.md).
+        starts_early=is_xla and backend == CPU,
     )

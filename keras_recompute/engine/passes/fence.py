@@ -27,8 +27,11 @@ from typing import Any
 import tensorflow as tf
 
 from ...backends import CPU, GPU, TPU, backend_now
+from ...graph_traversal import reachable
+from ...seams.tensorflow.operations import redirect_readers
 from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
+from ..dataflow import operations_before
 from ..graph_constants import constant, memoized_op
 from ..graph_state import graph_state
 from ..op_sets import CONVOLUTIONS, HANDS_ON
@@ -91,8 +94,13 @@ def _without_branch(
 ) -> list[tf.Tensor]:
     """Return ``body(inputs)``, a cheap replay, on opaque copies of the inputs that it reads."""
     given = list(inputs)
-    _put(given, cheap.read, opaque_copies(_pick(inputs, cheap.read), after))
-    results = body(given)
+
+    def write(copies: Tensors) -> list[tf.Tensor]:
+        _put(given, cheap.read, copies)
+        return body(given)
+
+    read = _pick(inputs, cheap.read)
+    results = write_with_late_copies(write, read, awaited=cheap.awaited, after=after)
     finished, handed_on = _pick(results, cheap.finished), _pick(results, cheap.handed_on)
     late = list(results)
     # XLA would leave the gradients of weights to the end, so back-propagation waits for them.
@@ -102,6 +110,39 @@ def _without_branch(
         # could be updated before the section has read it for the last time.
         _put(late, cheap.finished, opaque_copies(finished, handed_on))
     return late
+
+
+def write_with_late_copies(
+    write: Callable[[Tensors], list[tf.Tensor]],
+    values: Tensors,
+    *,
+    awaited: Sequence[int | None],
+    after: Tensors,
+) -> list[tf.Tensor]:
+    """Return ``write(copies)`` of copies that XLA cannot tell to equal ``values``.
+
+    ``awaited`` has for each copy the number of the result that it waits for; None: it waits for
+    ``after``. XLA's own scheduler on a CPU starts everything as soon as it can, all copies of a
+    section at once.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    waits = any(number is not None for number in awaited)
+    older = frozenset(graph.get_operations() if waits else ())
+    early = [value for value, number in zip(values, awaited) if number is None]
+    made = iter(opaque_copies(early, after))
+    copies = [next(made) if n is None else tf.identity(v) for v, n in zip(values, awaited)]
+    results = write(copies)
+
+    def newer_before(operation: tf.Operation) -> list[tf.Operation]:
+        return [each for each in operations_before(operation) if each not in older]
+
+    for value, number, copy in zip(values, awaited, copies):
+        if number is not None:
+            # In a higher derivative the gradient may depend on the copy by way of another pass.
+            is_cyclic = copy.op in reachable([results[number].op], newer_before)
+            (late,) = opaque_copies([value], after=after if is_cyclic else [results[number]])
+            redirect_readers(late, instead_of=copy, readers=copy.consumers())
+    return results
 
 
 def _pick(tensors: Tensors, numbers: Iterable[int]) -> list[tf.Tensor]:

@@ -3,9 +3,9 @@
 For XLA, whose branches hold what they are given until they end. After a section that ends with an
 activation, back-propagation begins with the activation's gradient. It reads the incoming gradient
 and the section's result, which is available, and nothing that is replayed. In the branch both would
-be held beside the product, to its end. Before the branch one of the three arrays is left, and the
-gradient is overwritten. With several incoming gradients it took more memory, since what is made of
-one waits for the others.
+be held beside the product, to its end. Before the branch, in one of its own, one of the three
+arrays is left. With several incoming gradients it took more memory, since what is made of one waits
+for the others.
 
 What it gains: benchmarks/notes/residuals.md.
 """
