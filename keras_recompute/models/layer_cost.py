@@ -69,6 +69,7 @@ class LayerCost:
         workspaces: What its compiled programs hold, if that is more than its tensors.
         is_cut: Whether it is cut along time in a model with checkpoints, as recurrent layers are.
             Then ``kept`` is what it keeps there, and ``workspaces`` have the rest.
+        is_convolution: Whether it convolves.
     """
 
     kept: Mapping[int, int]
@@ -81,6 +82,7 @@ class LayerCost:
     cost: float
     workspaces: Workspaces | None
     is_cut: bool = False
+    is_convolution: bool = False
 
 
 class LayerProfiler:
@@ -169,6 +171,7 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
         cost=cost,
         workspaces=workspaces_of(run, traced, signature, is_cut=bool(cuts)),
         is_cut=bool(cuts),
+        is_convolution=any(op.type in CONVOLUTIONS for op in traced.graph.get_operations()),
     )
 
 

@@ -5,10 +5,16 @@ one layer. Each step has the bytes that cross its border, the bytes that its bac
 its cost, all measured by ``layer_cost``. A Model replays each section but the last once. So the
 best such sections within the budget are taken, exactly: ``planning.single_replay``.
 ``optimal_plan`` would replay steps more often in less memory, which no Model does.
+
+A weight is updated as soon as its gradient is there (``engine.update_order``). So the gradients of
+one section are alive at a time, which counts against sections with many weights. Where updates need
+all gradients, the gradients are alive whatever the plan.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,11 +22,10 @@ from itertools import pairwise
 
 import tensorflow as tf
 
-from ..planning import BudgetTooSmallError, Chain, simulate
-from ..planning.simulate import Outcome
+from ..planning import BudgetTooSmallError, Chain
 from ..planning.single_replay import (
     replay_seconds,
-    section_actions_keeping_inputs,
+    sections_peak_bytes,
     single_replay_sections,
     smallest_room_bytes,
 )
@@ -44,6 +49,8 @@ class Prediction:
         cut_seconds: Calls of recurrent layers, by position, with the cost of their forward pass.
             Cut along time, they run forward once more.
         cut_peak_bytes: The peak where nothing but that is done.
+        weight_gradient_bytes: Per step, the gradients of its weights, which stay until its section
+            has run backward.
     """
 
     chain: Chain
@@ -51,16 +58,13 @@ class Prediction:
     places: tuple[int, ...]
     cut_seconds: Mapping[int, float]
     cut_peak_bytes: int
+    weight_gradient_bytes: tuple[int, ...]
 
     def peak_bytes(self, sections: Sections) -> int:
         """Return the peak of a step with these sections."""
         if len(sections) == 1:
             return self.plain_peak_bytes
-        return self.outcome(sections).peak_bytes
-
-    def outcome(self, sections: Sections) -> Outcome:
-        """Return what these sections cost, each kept whole; its input stays as long as it runs."""
-        return simulate(self.chain, section_actions_keeping_inputs(len(self.chain), sections))
+        return sections_peak_bytes(self.chain, sections, self.weight_gradient_bytes)
 
     def extra_seconds(self, sections: Sections) -> float:
         """Return what a step with these sections costs more than one without checkpoints."""
@@ -69,7 +73,7 @@ class Prediction:
         last = self.places[sections[-1] - 1]
         # Those in front of it are replayed with their sections.
         cut = sum(seconds for position, seconds in self.cut_seconds.items() if position > last)
-        return self.outcome(sections).seconds - self.chain.plain_seconds + cut
+        return replay_seconds(self.chain, sections) + cut
 
     def cheapest_sections(self, *, budget_bytes: int) -> Sections:
         """Return the sections that replay least, and of several such those with the smallest peak.
@@ -79,11 +83,12 @@ class Prediction:
         if budget_bytes >= self.plain_peak_bytes:
             return (0,)
         chain = self.chain
+        gradients = self.weight_gradient_bytes
+        fitting = partial(single_replay_sections, chain, weight_gradient_bytes=gradients)
+        smallest_room = partial(smallest_room_bytes, chain, weight_gradient_bytes=gradients)
         # Less than the whole model as one section.
-        enough = chain.plain_peak_bytes - chain.fixed_bytes - 1
+        enough = sections_peak_bytes(chain, (0,), gradients) - chain.fixed_bytes - 1
         room = min(budget_bytes - chain.fixed_bytes, enough)
-        fitting = partial(single_replay_sections, chain, keeps_inputs=True)
-        smallest_room = partial(smallest_room_bytes, chain, keeps_inputs=True)
         sections = fitting(room_bytes=room) if room >= 0 else None
         if sections is None:
             least = max(0, smallest_room(seconds=float("inf"), room_bytes=enough))
@@ -125,12 +130,18 @@ class Prediction:
 
 
 def predict(
-    graph: Graph, specs: Mapping[Key, tf.TensorSpec], *, fixed_bytes: int, timed: bool
+    graph: Graph,
+    specs: Mapping[Key, tf.TensorSpec],
+    *,
+    fixed_bytes: int,
+    gradients_wait: bool,
+    timed: bool,
 ) -> Prediction:
     """Measure the calls of ``graph``, whose values have the types and shapes of ``specs``.
 
     ``fixed_bytes`` are alive whatever the plan. So are results and their gradients, until the
-    step that makes them has run backward. Of the last step they count as its activations.
+    step that makes them has run backward. Of the last step they count as its activations. And so
+    are the gradients of weights that several steps share, and of all if ``gradients_wait``.
     """
     places = _places(graph.calls)
     profiler = LayerProfiler(specs, timed=timed)
@@ -159,6 +170,11 @@ def predict(
         working.append(max(section.working_bytes[n] for n in calls))
         plain_working.append(max(plain.working_bytes[n] for n in calls))
         cut_working.append(max(_cut(measured, section, plain, n).working_bytes[n] for n in calls))
+    gradients, shared_bytes = _weight_gradients(graph.calls, places)
+    if gradients_wait:
+        shared_bytes += sum(gradients)
+        gradients = (0,) * len(places)
+    fixed_bytes += shared_bytes
     chain = Chain(
         state_bytes=states,
         activation_bytes=activations,
@@ -167,20 +183,46 @@ def predict(
         backward_seconds=[_BACKWARD * cost for cost in costs],
         fixed_bytes=fixed_bytes,
     )
-    plain_chain = replace(
-        chain,
-        activation_bytes=plain_activations,
-        working_bytes=plain_working,
-    )
-    cut_peak_bytes = replace(
-        chain,
-        activation_bytes=cut_activations,
-        working_bytes=cut_working,
-    ).plain_peak_bytes
-    cut_seconds = {n: needs.cost for n, needs in enumerate(measured) if needs.is_cut}
+    # Without sections each gradient is alive beside the step that makes it. In a network of
+    # convolutions XLA for CPUs copies weights instead (benchmarks/notes/predictions.md).
+    plain_chain = replace(chain, activation_bytes=plain_activations, working_bytes=plain_working)
+    if any(needs.is_convolution for needs in measured):
+        plain_chain = replace(plain_chain, fixed_bytes=fixed_bytes + sum(gradients))
+    else:
+        plain_chain = _with_gradients(plain_chain, gradients)
+    cut_chain = replace(chain, activation_bytes=cut_activations, working_bytes=cut_working)
+    cut_chain = _with_gradients(cut_chain, gradients)
     return Prediction(
-        chain, plain_chain.plain_peak_bytes, tuple(places), cut_seconds, cut_peak_bytes
+        chain=chain,
+        plain_peak_bytes=plain_chain.plain_peak_bytes,
+        places=tuple(places),
+        cut_seconds={n: needs.cost for n, needs in enumerate(measured) if needs.is_cut},
+        cut_peak_bytes=cut_chain.plain_peak_bytes,
+        weight_gradient_bytes=gradients,
     )
+
+
+def _with_gradients(chain: Chain, gradient_bytes: Sequence[int]) -> Chain:
+    """Return ``chain`` with the gradients of weights alive while their step runs."""
+    working = [held + made for held, made in zip(chain.working_bytes, gradient_bytes)]
+    return replace(chain, working_bytes=working)
+
+
+def _weight_gradients(calls: Sequence[Call], places: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Return the bytes of the gradients of each step's own weights, and of those several share."""
+    steps_of: dict[int, set[int]] = defaultdict(set)
+    bytes_of: dict[int, int] = {}
+    for position, call in enumerate(calls):
+        for variable in getattr(call.operation, "trainable_variables", ()):
+            steps_of[id(variable)].add(bisect_left(places, position))
+            bytes_of[id(variable)] = spec_bytes(tf.TensorSpec(variable.shape, variable.dtype))
+    own_bytes, shared_bytes = [0] * len(places), 0
+    for variable, steps in steps_of.items():
+        if len(steps) == 1:
+            own_bytes[min(steps)] += bytes_of[variable]
+        else:
+            shared_bytes += bytes_of[variable]
+    return tuple(own_bytes), shared_bytes
 
 
 def _places(calls: Sequence[Call]) -> list[int]:

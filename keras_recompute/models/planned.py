@@ -31,7 +31,7 @@ from .plan_search import (
 )
 from .step_peak import StepPeaks
 from .step_time import step_seconds
-from .trained_step import trained_step
+from .trained_step import reason_to_wait, trained_step
 
 # What was compiled before, by the shapes of a batch and what is alive whatever the plan.
 _compiled: weakref.WeakKeyDictionary[keras.Model, dict[Any, Known]] = weakref.WeakKeyDictionary()
@@ -134,9 +134,15 @@ def plan(
         )
     specs = value_specs(functional, graph, batch_size=batch_size, sample=sample)
     optimizer_bytes = _optimizer_bytes(model)
-    fixed_bytes = _size(model.variables) + _size(model.trainable_variables) + optimizer_bytes
+    fixed_bytes = _size(model.variables) + optimizer_bytes
     with preserving_values(model.non_trainable_variables if timed else ()):
-        prediction = predict(graph, specs, fixed_bytes=fixed_bytes, timed=timed)
+        prediction = predict(
+            graph,
+            specs,
+            fixed_bytes=fixed_bytes,
+            gradients_wait=reason_to_wait(model) is not None,
+            timed=timed,
+        )
     candidates = Candidates(model, graph, prediction, budget_bytes)
     inputs = tuple(specs[key] for key in graph.inputs)
 

@@ -105,8 +105,7 @@ def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ())
     compiled = getattr(model, "optimizer", None) is not None
     targets = targets if compiled and getattr(model, "loss", None) is not None else ()
     loss = "its loss" if targets else "the squares of its outputs as the loss"
-    strategy = strategy_of(model)
-    if strategy is not None and strategy.num_replicas_in_sync > 1:
+    if _replicas(model) > 1:
         optimizer, how = None, "without the update, which runs on all replicas"
     else:
         optimizer = model.optimizer if compiled else keras.optimizers.SGD()
@@ -114,7 +113,28 @@ def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ())
             optimizer.build(model.trainable_variables)
         kind = type(optimizer).__name__
         how = f"with its {kind}" if compiled else f"with {kind}, as it is not compiled"
+        reason = reason_to_wait(model)
+        how += f", whose updates wait for all gradients ({reason})" if reason else ""
     specs = keras.tree.map_structure(batch_spec, targets)
     if specs:
         build_for_fit(model, (inputs, *specs))  # its metrics
     return TrainedStep(model, inputs, specs, optimizer, f"a step {how}, and {loss}")
+
+
+def reason_to_wait(model: keras.Model) -> str | None:
+    """Return why updates of ``model`` wait for all gradients; None if each waits for its own."""
+    if _replicas(model) > 1:
+        return "replicas sum them first"
+    optimizer = getattr(model, "optimizer", None)
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return "loss scaling checks them first"
+    if getattr(optimizer, "gradient_accumulation_steps", None):
+        return "they are accumulated"
+    if getattr(optimizer, "global_clipnorm", None):
+        return "they are clipped by their global norm"
+    return None
+
+
+def _replicas(model: keras.Model) -> int:
+    strategy = strategy_of(model)
+    return 1 if strategy is None else strategy.num_replicas_in_sync

@@ -6,8 +6,8 @@ bytes as possible. With S(0) = 0,
 
     S(i) = min over h < i of S(h) + state_bytes[h], where steps h to i - 1 fit in budget - S(h).
 
-With ``keeps_inputs``, as in a compiled program, the input of a section stays stored until the
-section has run backward, beside its activations.
+With ``weight_gradient_bytes``, as in a compiled program, two things stay until a section has run
+backward: its input, beside its activations, and the gradients of its weights.
 
 Exact and optimal among plans of sections that are each kept whole. It complements the Pareto
 frontier, which looks at few positions of a long chain. It finds no plan where the budget forces
@@ -16,32 +16,35 @@ steps to run three times.
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator, Sequence
 
-from .actions import Action, Advance, Backward, Free, Keep, Restore, Store
+from .actions import Action
 from .budget import bisect_smallest
 from .chain import Chain
 from .segments import KeepFirst, Split, Whole, unfold
 
 
 def single_replay_sections(
-    chain: Chain, *, room_bytes: int, keeps_inputs: bool = False
+    chain: Chain, *, room_bytes: int, weight_gradient_bytes: Sequence[int] | None = None
 ) -> tuple[int, ...] | None:
     """Return the first steps of the sections that replay the fewest seconds; None if none fit.
 
     ``room_bytes`` is the budget without the chain's fixed bytes.
     """
     steps = len(chain)
+    keeps_input = weight_gradient_bytes is not None
+    gradient_bytes = weight_gradient_bytes or (0,) * steps
     stored: dict[int, int] = {0: 0}
     came_from: dict[int, int] = {}
     for begin in range(steps):
         if begin not in stored:
             continue
         advancing = with_state = stored[begin] + chain.state_bytes[begin]
-        kept = keeping = with_state if keeps_inputs else stored[begin]
+        kept = keeping = with_state if keeps_input else stored[begin]
         for step in range(begin, steps):
             kept += chain.activation_bytes[step]
-            keeping = max(keeping, kept + chain.working_bytes[step])
+            # Steps run backward from the last: this gradient is there when the earlier ones run.
+            keeping = max(keeping, kept + chain.working_bytes[step]) + gradient_bytes[step]
             advancing = max(advancing, with_state + chain.working_bytes[step])
             # A longer section needs more, so no later end fits either.
             if keeping > room_bytes:
@@ -59,13 +62,34 @@ def single_replay_sections(
     return None
 
 
+def sections_peak_bytes(
+    chain: Chain, sections: tuple[int, ...], weight_gradient_bytes: Sequence[int]
+) -> int:
+    """Return the peak of a compiled step with these ``sections``, fixed bytes included."""
+    stored = peak = 0
+    for begin, end in zip(sections, [*sections[1:], len(chain)]):
+        stored += chain.state_bytes[begin]
+        kept = keeping = stored
+        for step in range(begin, end):
+            kept += chain.activation_bytes[step]
+            working = chain.working_bytes[step]
+            keeping = max(keeping, kept + working) + weight_gradient_bytes[step]
+            peak = max(peak, stored + working)
+        peak = max(peak, keeping)
+    return chain.fixed_bytes + peak
+
+
 def replay_seconds(chain: Chain, sections: tuple[int, ...]) -> float:
     """Return the seconds of replaying all but the last of ``sections``."""
     return sum(chain.forward_seconds[: sections[-1]])
 
 
 def smallest_room_bytes(
-    chain: Chain, *, seconds: float, room_bytes: int, keeps_inputs: bool = False
+    chain: Chain,
+    *,
+    seconds: float,
+    room_bytes: int,
+    weight_gradient_bytes: Sequence[int] | None = None,
 ) -> int:
     """Return the smallest room in which sections replay at most ``seconds``.
 
@@ -73,7 +97,9 @@ def smallest_room_bytes(
     """
 
     def suffices(room: int) -> bool:
-        sections = single_replay_sections(chain, room_bytes=room, keeps_inputs=keeps_inputs)
+        sections = single_replay_sections(
+            chain, room_bytes=room, weight_gradient_bytes=weight_gradient_bytes
+        )
         return sections is not None and replay_seconds(chain, sections) <= seconds
 
     return bisect_smallest(room_bytes, suffices)
@@ -92,18 +118,3 @@ def section_actions(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
         return Split(ends[section] - begin, before=section, after=section + 1)
 
     return unfold(steps, 0, decide)
-
-
-def section_actions_keeping_inputs(steps: int, sections: tuple[int, ...]) -> Iterator[Action]:
-    """Yield ``section_actions`` that free a section's input only after its backward pass."""
-    ranges = list(zip(sections, [*sections[1:], steps]))
-    for begin, end in ranges[:-1]:
-        yield Store(begin)
-        yield Advance(begin, end)
-    yield Store(sections[-1])
-    for begin, end in reversed(ranges):
-        if (begin, end) != ranges[-1]:
-            yield Restore(begin)
-        yield Keep(begin, end)
-        yield Backward(begin, end)
-        yield Free(begin)

@@ -22,7 +22,7 @@ from keras_recompute.planning.oracles.pareto_frontier import ParetoFrontier
 from keras_recompute.planning.single_replay import (
     replay_seconds,
     section_actions,
-    section_actions_keeping_inputs,
+    sections_peak_bytes,
     single_replay_sections,
 )
 
@@ -227,21 +227,63 @@ def test_a_frontier_is_the_best_of_all_persistent_plans_at_every_budget(steps):
     )
 
 
+def every_sections(steps):
+    """Return all ways to cut a chain into sections, by their first steps."""
+    return [
+        (0, *(step for step in range(1, steps) if cuts >> (step - 1) & 1))
+        for cuts in range(2 ** (steps - 1))
+    ]
+
+
 @repeatable
-@given(uneven_chains(least=1, most=7), st.integers(0, 60), st.booleans())
-def test_the_sections_run_twice_are_the_best_of_all_cuts(chain, room, keeps_inputs):
+@given(uneven_chains(least=1, most=7), st.integers(0, 60))
+def test_the_sections_run_twice_are_the_best_of_all_cuts(chain, room):
     steps, best = len(chain), None
-    actions = section_actions_keeping_inputs if keeps_inputs else section_actions
-    for cuts in range(2 ** (steps - 1)):
-        sections = (0, *(step for step in range(1, steps) if cuts >> (step - 1) & 1))
-        if simulate(chain, actions(steps, sections)).peak_bytes <= room + chain.fixed_bytes:
+    for sections in every_sections(steps):
+        outcome = simulate(chain, section_actions(steps, sections))
+        if outcome.peak_bytes <= room + chain.fixed_bytes:
             seconds = replay_seconds(chain, sections)
             best = seconds if best is None else min(best, seconds)
-    found = single_replay_sections(chain, room_bytes=room, keeps_inputs=keeps_inputs)
+    found = single_replay_sections(chain, room_bytes=room)
     assert (found is None) == (best is None)
     if found is not None:
-        assert simulate(chain, actions(steps, found)).peak_bytes <= room + chain.fixed_bytes
+        outcome = simulate(chain, section_actions(steps, found))
+        assert outcome.peak_bytes <= room + chain.fixed_bytes
         assert replay_seconds(chain, found) == best
+
+
+def peak_step_by_step(chain, sections, gradients):
+    """Return the peak of a compiled step: the input of a section stays, and so do gradients."""
+    peak, stored, ends = 0, 0, [*sections[1:], len(chain)]
+    for begin, end in zip(sections, ends):
+        stored += chain.state_bytes[begin]
+        for step in range(begin, end):
+            peak = max(peak, stored + chain.working_bytes[step])
+        for running in range(begin, end):  # backward: earlier steps are kept, later ones have run
+            kept = sum(chain.activation_bytes[begin : running + 1])
+            made = sum(gradients[running:end])
+            peak = max(peak, stored + kept + chain.working_bytes[running] + made)
+    return peak + chain.fixed_bytes
+
+
+@repeatable
+@given(uneven_chains(least=1, most=6), st.data())
+def test_compiled_sections_are_the_best_of_all_cuts(chain, data):
+    """With the gradients of weights, which stay until their section has run backward."""
+    steps = len(chain)
+    sizes = st.lists(st.integers(0, 9), min_size=steps, max_size=steps)
+    gradients, room = data.draw(sizes), data.draw(st.integers(0, 60))
+    fitting = []
+    for sections in every_sections(steps):
+        peak = peak_step_by_step(chain, sections, gradients)
+        assert sections_peak_bytes(chain, sections, gradients) == peak
+        if peak <= room + chain.fixed_bytes:
+            fitting.append(replay_seconds(chain, sections))
+    found = single_replay_sections(chain, room_bytes=room, weight_gradient_bytes=gradients)
+    assert (found is None) == (not fitting)
+    if found is not None:
+        assert peak_step_by_step(chain, found, gradients) <= room + chain.fixed_bytes
+        assert replay_seconds(chain, found) == min(fitting)
 
 
 def test_a_state_must_fit_beside_what_works_while_the_chain_advances():
