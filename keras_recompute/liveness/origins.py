@@ -42,13 +42,14 @@ class Names:
 
     ``layers`` has the scopes of layers, ``roots`` the first scopes of layers' paths. If they
     are ``complete``, no other scope is a layer. Otherwise any scope may be one that is not known to
-    be something else.
+    be something else. ``weights`` has the paths of weights, which copies of them are called by.
     """
 
     layers: AbstractSet[str] = frozenset()
     roots: AbstractSet[str] = frozenset()
     optimisers: AbstractSet[str] = frozenset()
     complete: bool = False
+    weights: AbstractSet[str] = frozenset()
 
     @staticmethod
     def of_variables(
@@ -58,12 +59,13 @@ class Names:
 
         ``layers`` are the names of all layers of a model, if known.
         """
-        scopes = [path.split("/")[:-1] for path in weights]
+        paths = frozenset(weights)
+        scopes = [path.split("/")[:-1] for path in paths]
         known = frozenset(layers)
         found = frozenset(scope for path in scopes for scope in path)
         roots = frozenset(path[0] for path in scopes if path)
         optimisers = frozenset(path.split("/")[0] for path in optimiser_state)
-        return Names(known or found, roots, optimisers, complete=bool(known))
+        return Names(known or found, roots, optimisers, complete=bool(known), weights=paths)
 
     def origin(
         self,
@@ -118,6 +120,9 @@ class Names:
         # An optimiser's scope names its own variables, and no layer.
         if self.is_update(op_name):
             return None
+        # Not a scope that Keras has opened: a number in it belongs to the layer.
+        if op_name in self.weights:
+            return self.variable_layer(op_name.rpartition("/")[0] or None)
         scopes = op_name.rsplit("/", 1)[0] if "/" in op_name else ""
         # The innermost part that names a layer, since a gradient within a loop repeats the loop's
         # path.

@@ -16,9 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Collection, Mapping, Sequence
 
+import numpy as np
+
 from ..backends import tracing_for
 from ..errors import InvalidArgumentError, RecomputeWarning
 from ..seams.tensorflow.concrete_functions import fresh_function, is_compiled, traces, xla_compiler
+from .argument_specs import argument_specs, refuse_closed_specs
 from .device_compilers import Device, compile_for
 from .device_compilers.portable_module import make_portable
 from .keras_step import (
@@ -174,14 +177,18 @@ class _Request:
     function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    variables: Sequence[Any]
+    concrete: Any
+    specs: Sequence[Any] | None  # of its arguments; None where values are given
     target: Device | None
     known: CompiledProgram
 
     def compile(self, timeout_seconds: float) -> CompiledProgram:
         is_local = self.target is None or self.target.name == LOCAL
         with shorten_refusals(self.known.layers):
-            compile_now = self.function.experimental_get_compiler_ir(*self.args, **self.kwargs)
+            if self.specs is None:
+                compile_now = self.function.experimental_get_compiler_ir(*self.args, **self.kwargs)
+            else:
+                compile_now = xla_compiler(self.concrete, self.specs)
             start = time.perf_counter()
             # For another device TensorFlow only translates the trace; that device's compiler
             # optimizes it.
@@ -200,7 +207,11 @@ class _Request:
 
     def run(self, *, reserved_bytes: int) -> tuple[int | None, str | None]:
         return run_and_measure(
-            self.function, self.args, self.kwargs, self.variables, reserved_bytes=reserved_bytes
+            self.function,
+            self.args,
+            self.kwargs,
+            self.concrete.variables,
+            reserved_bytes=reserved_bytes,
         )
 
 
@@ -225,8 +236,11 @@ def _request(
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()  # the compiler's door, unlike a call, does not fill them in
     args, kwargs = bound.args, bound.kwargs
-    if not all(isinstance(value, tf.TensorSpec) for value in (*args, *kwargs.values())):
-        # It takes either specs only or values only.
+    refuse_closed_specs(bound.arguments)
+    leaves = tf.nest.flatten((args, kwargs))
+    has_values = any(isinstance(leaf, (tf.Tensor, tf.Variable, np.ndarray)) for leaf in leaves)
+    if has_values:
+        # It takes either specs only or values only: a shape to be known must be a value.
         args, kwargs = zeros_for_specs((args, kwargs))
     with nullcontext() if target is None or target.name == LOCAL else tracing_for(target.backend):
         concrete = function.get_concrete_function(*args, **kwargs)
@@ -238,7 +252,8 @@ def _request(
         compiled_by=_compiler_here() + (f" for {target.title}" if target else ""),
         capacity_bytes=(target and target.memory_bytes) or None,
     )
-    return _Request(function, args, kwargs, concrete.variables, target, known)
+    specs = None if has_values else argument_specs(concrete)
+    return _Request(function, args, kwargs, concrete, specs, target, known)
 
 
 def _compiler_here() -> str:

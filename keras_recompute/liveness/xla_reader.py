@@ -265,13 +265,14 @@ class _Reader:
         phase = origin.phase
         if phase == RECOMPUTE and begun.section != origin.section:
             phase = BACKWARD  # a value that outlives the replayed section is a gradient
+        is_copied_weight = origin.op_name in self.schedule.names.weights
         return Buffer(
             name=writer.name,
             size_bytes=size,
             first_step=first,
             last_step=last,
             lifetime=lifetime,
-            category=buffer_category(origin.op_name, phase),
+            category=OTHER if is_copied_weight else buffer_category(origin.op_name, phase),
             op_name=origin.op_name,
             layer=origin.layer or self.schedule.nearest_layer(writer),
             phase=phase,

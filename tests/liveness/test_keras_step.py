@@ -176,7 +176,7 @@ def test_a_shorter_last_batch():
     model, x, y = dense()
     data = np.tile(x, (2, 1))[:-3], np.tile(y, (2, 1))[:-3]
     unknown, known = capture_fit(), capture_fit(batch_size=BATCH)
-    with pytest.warns(RecomputeWarning, match="no fixed size"):
+    with pytest.warns(RecomputeWarning, match="size of its batches is not fixed"):
         model.fit(*data, batch_size=BATCH, verbose=0, callbacks=[unknown])
     assert unknown.program is None
     model.fit(*data, batch_size=BATCH, verbose=0, callbacks=[known])

@@ -81,7 +81,6 @@ def test_a_source_is_a_file(name):
     assert all(map(os.path.exists, sources))
 
 
-@pytest.mark.xfail(reason="XLA's own scheduler shares an array between two layers", strict=False)
 def test_layers_that_keras_numbers_are_told_apart():
     """Keras opens a scope twice per call, so that ``dense`` computes in a scope called ``dense_1``:
     sizes tell who is who.
@@ -95,14 +94,25 @@ def test_layers_that_keras_numbers_are_told_apart():
     assert [layer.name for layer in model.layers[1:]] == list(widths)
     model.compile("adam", "mse", jit_compile=True)
     program = profile(model, keras.ops.zeros((16, 8)), keras.ops.zeros((16, 56)))
+    forward = [s for s in program.steps if s.phase == "forward" and s.op_name]
+    for operation in ("MatMul", "Tanh"):
+        assert [s.layer for s in forward if s.op_name.endswith(f"/{operation}")] == list(widths)
+
+    # A layer hands on the gradient of its input, as large as the output of the layer before it.
+    # XLA may put the last output into storage that another value has left: it has no row then.
+    behind = dict(zip(widths, [*list(widths)[1:], None]))
     for name, width in widths.items():
-        of_size = [
-            b
-            for b in program.buffers
-            if b.size_bytes == 16 * width * 4 and b.category in ("activation", "gradient")
-        ]
-        assert of_size
-        assert {b.layer for b in of_size} <= {name, "compile_loss"}
+        of_size = [b for b in program.buffers if b.size_bytes == 16 * width * 4]
+        activations = {b.layer for b in of_size if b.category == "activation"}
+        gradients = {b.layer for b in of_size if b.category == "gradient"}
+        assert activations <= {name}
+        assert gradients <= {name, behind[name], "compile_loss"}
+        assert name == "dense_2" or (activations and gradients)
+
+    # XLA copies weights whose storage it uses meanwhile.
+    copied = [b for b in program.buffers if b.op_name in ("dense_1/kernel", "dense_2/kernel")]
+    for copy in copied:
+        assert (copy.layer, copy.category) == (copy.op_name.split("/")[0], "other")
     bytes_of = {
         b.name: (b.layer, b.size_bytes)
         for b in program.buffers

@@ -157,3 +157,12 @@ def test_category_of_a_variable():
     assert variable_category("adam/net_kernel_momentum", scopes) == "optimiser"
     assert variable_category("net/kernel", scopes) == "weight"
     assert variable_category("adamant/kernel", scopes) == "weight"
+
+
+def test_a_copy_of_a_weight_is_of_the_layer_that_has_it():
+    """A path of a variable is no scope: its number is the layer's own."""
+    paths = ["dense/kernel", "dense_1/kernel", "loss/count"]
+    names = Names.of_variables(paths, [], layers=["dense", "dense_1"])
+    found = [names.origin(path).layer for path in paths]
+    assert found == ["dense", "dense_1", None]
+    assert names.origin("functional/dense_1/MatMul").layer == "dense"
