@@ -42,6 +42,7 @@ from zoo_page import OPTIMIZERS, line, page  # noqa: E402
 
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "zoo.json", ROOT / "docs" / "zoo.md"
 STEPS = 6
+BUDGETS = (0.75, 0.5)  # of the peak of the plain step
 
 # XLA's other scheduler on a CPU: a plain model may take less with it.
 LOW_MEMORY = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
@@ -161,41 +162,49 @@ def memory(name: str) -> dict[str, Any]:
 
     import keras_recompute as kr
     from keras_recompute.models.step_peak import compiled_step
-    from keras_recompute.planning import BudgetTooSmallError
 
     model, inputs = build(name)
     sample = keras.tree.pack_sequence_as(model.input, inputs)
     candidates = [model, kr.checkpointed(model, **place(model, name))]
     row: dict[str, Any] = {"temporaries": {}}
     for optimizer, step in trained_steps(model, inputs):
-        records = [compiled_step(step, candidate) for candidate in candidates]
-        if len(candidates) == 2:  # the leanest plan is looked for once
-            row["peaks"] = [record.peak_bytes for record in records]
-            tried: list[Any] = []
-
-            def needed_bytes(candidate: Any, step: Any = step, tried: list[Any] = tried) -> int:
-                tried.append((compiled_step(step, candidate), candidate))
-                return tried[-1][0].peak_bytes
-
-            how = {"sample": sample, "needed_bytes": needed_bytes}
+        if "peaks" not in row:  # the plans are looked for once
             try:
-                plain = kr.plan(model, memory_budget="1024GiB", sample=sample, prove=False)[1]
-                kr.plan(model, memory_budget=1, **how)
-            except BudgetTooSmallError as refusal:
-                plan = kr.plan(model, memory_budget=refusal.smallest_budget_bytes, **how)[1]
-                row["predicted"] = [
-                    plain.predicted_peak_bytes / row["peaks"][0],
-                    plan.predicted_peak_bytes / plan.compiled_peak_bytes,
-                ]
+                planned, plans = planned_model(model, sample)
+                row.update(plans)
+                candidates.append(planned)
             except Exception as error:  # said in the table
                 row["plan"] = f"{type(error).__name__}: {error}"
-            if tried:
-                record, candidate = min(tried, key=lambda each: each[0].peak_bytes)
-                records.append(record)
-                candidates.append(candidate)
-            row["holders"] = [holder(record) for record in records]
+        records = [compiled_step(step, candidate) for candidate in candidates]
         row["temporaries"][optimizer] = [temporaries(record) for record in records]
+        if "peaks" not in row:
+            row["peaks"] = [record.peak_bytes for record in records]
+            row["holders"] = [holder(record) for record in records]
     return row
+
+
+def planned_model(model: Any, sample: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the model of the leanest plan, and how its predictions and other budgets did."""
+    import keras_recompute as kr
+    from keras_recompute.planning import BudgetTooSmallError
+
+    predicted = kr.plan(model, memory_budget="1024GiB", sample=sample, prove=False)[1]
+    plain_bytes = kr.plan(model, memory_budget="1024GiB", sample=sample)[1].compiled_peak_bytes
+    try:
+        kr.plan(model, memory_budget=1, sample=sample)
+    except BudgetTooSmallError as refusal:
+        leanest_bytes = refusal.smallest_budget_bytes
+    planned, plan = kr.plan(model, memory_budget=leanest_bytes, sample=sample)
+    budgets = []
+    for share in BUDGETS:
+        try:
+            found = kr.plan(model, memory_budget=int(share * plain_bytes), sample=sample)[1]
+            budgets.append([found.compiled_peak_bytes / plain_bytes, None])
+        except BudgetTooSmallError as refusal:
+            budgets.append([None, refusal.smallest_budget_bytes / plain_bytes])
+    ratio = predicted.predicted_peak_bytes / plain_bytes
+    planned_ratio = plan.predicted_peak_bytes / plan.compiled_peak_bytes
+    return planned, {"predicted": [ratio, planned_ratio], "budgets": budgets}
 
 
 def plain_memory(name: str) -> dict[str, Any]:
