@@ -17,6 +17,7 @@ Other compilers keep their own forms. What it gains: benchmarks/notes/convolutio
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,8 +52,9 @@ def rewrite_convolution(operation: tf.Operation) -> Callable[..., tf.Tensor] | N
         is_channels_first(operation),
     )
     is_depthwise = window.groups > 1 and kernel[rank] == 1 and operation.type in _AS_DEPTHWISE
-    if operation.type in _FORWARD and not channels_first and not is_depthwise:
-        return None  # it has the fast form
+    has_fast_form = operation.type in _FORWARD and not channels_first and not is_depthwise
+    if has_fast_form and not _is_flipped_by_xla(window):
+        return None
     make = functools.partial((_AS_DEPTHWISE if is_depthwise else _MAKE)[operation.type], window)
     return functools.partial(_channels_last, make, operation.type, rank) if channels_first else make
 
@@ -71,7 +73,15 @@ def _channels_last(
     return made if kind in OF_KERNELS else tf.transpose(made, to_first)
 
 
+def _is_flipped_by_xla(window: Window) -> bool:
+    """Whether XLA slides the image over the kernel, which is the larger of the two, and flipped."""
+    return math.prod(window.kernel) > math.prod(window.image)
+
+
 def _forward(window: Window, image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    if _is_flipped_by_xla(window):
+        # Flipped when the image is there. XLA would flip all kernels at the program's start.
+        (kernel,) = opaque_copies([kernel], after=[image])
     image, padding = _as_far_as_it_is_read(window, image)
     return _convolution(
         image,
