@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import keras_recompute as kr
 
-from .program import PLAIN, REGISTERED, Ready, integers, numbers, program
+from .program import PLAIN, REGISTERED, Ready, integers, numbers, program, stack
 
 L = keras.layers
 
@@ -139,3 +139,49 @@ def decorated_call(wrap, batch):
         x = kind()(x)
     model = keras.Model(first, L.Dense(2)(x))
     return Ready(model, numbers(batch, 8), numbers(batch, 2, seed=1), "mse", network=model)
+
+
+@REGISTERED
+class TwoLayerCell(L.Layer):
+    """A cell of ``keras.layers.RNN``, of two layers of which the author wraps the first."""
+
+    def __init__(self, hidden=None, **options):
+        super().__init__(**options)
+        self.hidden = hidden or L.Dense(16, "gelu")
+        self.new_state = L.Dense(16, "tanh")
+        self.state_size = self.output_size = 16
+
+    def get_config(self):
+        return {**super().get_config(), "hidden": keras.saving.serialize_keras_object(self.hidden)}
+
+    @classmethod
+    def from_config(cls, config):
+        hidden = keras.saving.deserialize_keras_object(config.pop("hidden"))
+        return cls(hidden, **config)
+
+    def build(self, shape):
+        if not self.hidden.built:  # a cell that was loaded has it from its configuration
+            self.hidden.build((None, shape[-1] + 16))
+        self.new_state.build((None, 16))
+        self.built = True
+
+    def call(self, x, states):
+        state = self.new_state(self.hidden(keras.ops.concatenate([x, states[0]], -1)))
+        return state, [state]
+
+
+@program(batch=1024)
+def layer_in_a_recurrent_cell(wrap, batch):
+    series = keras.Input((8, 4))
+    x = L.RNN(TwoLayerCell(wrap.function(L.Dense(16, "gelu"))))(series)
+    model = keras.Model(series, L.Dense(1)(x))
+    return Ready(model, numbers(batch, 8, 4), numbers(batch, 1, seed=1), "mse", model)
+
+
+@program(batch=512)
+def model_at_every_step(wrap, batch):
+    features = wrap.model(stack(8, depth=5, outputs=8), every=2)
+    series = keras.Input((6, 8))
+    x = L.LSTM(8)(L.TimeDistributed(features)(series))
+    model = keras.Model(series, L.Dense(1)(x))
+    return Ready(model, numbers(batch, 6, 8), numbers(batch, 1, seed=1), "mse", model)
