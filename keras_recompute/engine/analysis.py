@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import tensorflow as tf
-
 from ..errors import InvalidArgumentError
 from .argument_checks import check_arguments, parameters_of
 from .call_signature import flatten_call
 from .checkpoint import Checkpointed, conversion
 from .closures import Callee
+from .dataflow import tensor_specs
 from .partition import Partition
 from .policies import save_everything
 
@@ -50,12 +49,13 @@ def analyze(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     checkpointed = fn if isinstance(fn, Checkpointed) else Checkpointed(fn, save_everything)
     name = checkpointed.__name__
     callee = Callee.of(checkpointed.__wrapped__, args, kwargs)
-    callee = dataclasses.replace(callee, tensors=())  # what it captures is told by that name
+    # What it captures is told by that name.
+    callee = dataclasses.replace(callee, tensors=())
     parameters = parameters_of(callee.function)
     given = flatten_call(callee.args, callee.kwargs)
     tensors, treedef = given.tensors, given.treedef
     check_arguments(given, function=name, parameters=lambda: parameters)
-    signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
+    signature = tensor_specs(tensors)
     part = checkpointed.build(callee, conversion(), signature, given).part
     trace = part.joint.trace
     paths = treedef.paths(parameters)

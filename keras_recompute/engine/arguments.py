@@ -108,11 +108,9 @@ class Arguments:
         )
         tree = walk.tree(returned)
         # A tensor that was given and is put into a container is there the caller's own.
-        walk.given.update(
-            (id(leaf), ArgumentRef(number, is_leaf=True))
-            for number, leaf in enumerate(self._leaves)
-            if isinstance(leaf, tf.Tensor)
-        )
+        for number, leaf in enumerate(self._leaves):
+            if isinstance(leaf, tf.Tensor):
+                walk.given[id(leaf)] = ArgumentRef(number, is_leaf=True)
         changes = []
         for number, node in self._nodes.items():
             if _is_same(self._before[number], now[number]):

@@ -22,7 +22,8 @@ from ..seams.tensorflow.tensors import is_composite, is_eager
 from .containers import OBJECT, Kind, kind_of
 
 _SMALL_BYTES = 2**16
-_VALUES = (range, tf.DType, tf.TypeSpec, np.dtype)  # equal ones do the same
+# Equal ones do the same.
+_VALUES = (range, tf.DType, tf.TypeSpec, np.dtype)
 
 
 class IdentityKey:
@@ -160,11 +161,11 @@ class TreeDef:
 
     def container_paths(self, parameters: Sequence[str] = ()) -> list[str]:
         """Return the path of each mutable container in ``(args, kwargs)``."""
-        return [
-            p
-            for node, p in self._places(parameters)
-            if isinstance(node, Node) and node.number is not None
-        ]
+        paths = []
+        for node, path in self._places(parameters):
+            if isinstance(node, Node) and node.number is not None:
+                paths.append(path)
+        return paths
 
     def _places(self, parameters: Sequence[str]) -> Iterator[tuple[Tree, str]]:
         args, kwargs = _children(self.tree)
@@ -234,7 +235,8 @@ class Flattener:
     def _leaf(self, leaf: Any) -> Leaf:
         is_array = isinstance(leaf, (np.ndarray, np.generic))
         is_stale = self._in_object and isinstance(leaf, tf.Tensor) and not is_known_here(leaf)
-        if is_stale:  # an object may hold an unused tensor
+        # An object may hold an unused tensor.
+        if is_stale:
             self.slots.append(Static(IdentityKey(leaf), leaf, in_object=True))
         elif isinstance(leaf, np.bool_) or (is_array and self._in_object):
             # Python asks for the truth of the first, as of True, and computes with the second.

@@ -30,6 +30,7 @@ from .arguments import Arguments, Results
 from .call_signature import FlatCall, IdentityKey, flatten_call, is_known_here
 from .closures import Callee
 from .custom_vjp import ForwardModeError, in_vectorized_map
+from .dataflow import tensor_specs
 from .diagnostics import advise, check_names, warn_vectorized
 from .frozen_variables import frozen_ports
 from .joint_graph import join
@@ -139,7 +140,8 @@ class Checkpointed:
         self.__doc__ = fn.__doc__
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__wrapped__":  # not yet there while an instance is copied
+        # Not yet there while an instance is copied.
+        if name == "__wrapped__":
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
@@ -166,13 +168,14 @@ class Checkpointed:
         check_arguments(
             given, function=self.__name__, parameters=lambda: parameters_of(callee.function)
         )
-        if is_symbolic():  # no values, no gradients, and layers make their weights
+        # Keras asks for shapes: there are no values and no gradients, and layers make weights.
+        if is_symbolic():
             return converted(self.__wrapped__)(*args, **kwargs)
         if in_vectorized_map():
             warn_vectorized(f"the checkpoint of {self.__name__!r}")
             return converted(self.__wrapped__)(*args, **kwargs)
         tensors = [*given.tensors, *callee.tensors]
-        signature = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
+        signature = tensor_specs(tensors)
         kind = (_key(self.policy), given.treedef, tuple(signature), trace_context())
         cache = callee.cache(self)
         before: dict[str, Any] = {}
@@ -180,7 +183,8 @@ class Checkpointed:
         def key() -> Any:
             parts = callee.parts(cache.changed)
             changed = {name for name in before if parts.get(name) != before[name]}
-            if changed:  # by tracing: it would be traced again at each call
+            # Tracing changed what the function captures, which would be traced again at each call.
+            if changed:
                 cache.changed |= changed
                 parts = callee.parts(cache.changed)
             before.update(parts)
@@ -307,11 +311,8 @@ def callee_uses(callee: Callee, given: FlatCall) -> tuple[Any, ...]:
     Tensors that the program is fed are not among them.
     """
     fed = set(map(id, callee.tensors))
-    return tuple(
-        each
-        for each in dependencies_of(callee.function, given.treedef.static_leaves)
-        if id(each) not in fed
-    )
+    used = dependencies_of(callee.function, given.treedef.static_leaves)
+    return tuple(each for each in used if id(each) not in fed)
 
 
 def section_name(name: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import itertools
 import threading
 import types
 import weakref
@@ -31,9 +32,12 @@ from .program_cache import ProgramCache, cache_for
 from .source_location import warn_user
 
 _ATTRIBUTE = "_keras_recompute_closures"
-_SMALL = 256  # things that an object holds which is looked at in every call
-_DEPTH = 3  # of lists and dicts that are compared by what they hold
-_OFTEN = 8  # traces of one code after which it is said why
+# Things that an object holds which is looked at in every call.
+_SMALL = 256
+# Of lists and dicts that are compared by what they hold.
+_DEPTH = 3
+# Traces of one code after which it is said why.
+_OFTEN = 8
 _EMPTY = object()
 _lock = threading.Lock()
 
@@ -99,7 +103,8 @@ class Callee:
             return {"": IdentityKey(self.function)}
         bare = _bare(self.function)
         if tf.executing_eagerly() and isinstance(bare, tuple):
-            bare = bare[1:]  # programs are kept by the code, which they would keep alive
+            # Programs are kept by the code, which they would keep alive.
+            bare = bare[1:]
         return {"": bare, **dict(_parts(self.function, changed, set()))}
 
     def bind(self, tensors: Sequence[tf.Tensor]) -> Callable[..., Any]:
@@ -110,11 +115,8 @@ class Callee:
         """Return the programs of this function, or of ``otherwise`` if it can keep none."""
         if not tf.executing_eagerly() or not inspect.isfunction(self.function):
             return cache_for(self.function, otherwise)
-        holders = (
-            each
-            for value in (*self.owners, *_captured(self.function))
-            for each in _holders(value, _DEPTH)
-        )
+        values = (*self.owners, *_captured(self.function))
+        holders = itertools.chain.from_iterable(_holders(value, _DEPTH) for value in values)
         anchor = (
             self.function if isinstance(_bare(self.function), IdentityKey) else next(holders, None)
         )
@@ -189,9 +191,8 @@ def _named(function: Any) -> Iterator[tuple[str, Any]]:
             yield name, _EMPTY
     for number, value in enumerate(function.__defaults__ or ()):
         yield f"default {number}", value
-    yield from (
-        (f"default {name}", value) for name, value in (function.__kwdefaults__ or {}).items()
-    )
+    for name, value in (function.__kwdefaults__ or {}).items():
+        yield f"default {name}", value
 
 
 def _globals(function: Any) -> Iterator[tuple[str, Any]]:

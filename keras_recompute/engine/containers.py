@@ -144,7 +144,8 @@ def _dict_parts(value: Any) -> tuple[Hashable, list[Any]]:
         dict(vars(value)) if type(value) not in _MAPPINGS and hasattr(value, "__dict__") else {}
     )
     factory = getattr(value, "default_factory", None)
-    if issubclass(type(value), dict):  # not by methods of a derived class, which may do more
+    # Not by methods of a derived class, which may do more.
+    if issubclass(type(value), dict):
         keys = tuple(dict.keys(value))
         items = [dict.__getitem__(value, key) for key in keys]
     else:
@@ -154,7 +155,8 @@ def _dict_parts(value: Any) -> tuple[Hashable, list[Any]]:
 
 
 def _make_dict(kind: type, names: Any, _: Sequence[Any]) -> Any:
-    if not issubclass(kind, dict):  # TensorFlow's wrapper of a dict that is an attribute
+    # TensorFlow's wrapper of a dict that is an attribute.
+    if not issubclass(kind, dict):
         return {}
     new: Any = kind.__new__(kind)
     if names[2] is not None:
@@ -164,9 +166,8 @@ def _make_dict(kind: type, names: Any, _: Sequence[Any]) -> Any:
 
 def _fill_dict(value: Any, names: Any, children: Sequence[Any]) -> None:
     keys, beside, _ = names
-    if issubclass(
-        type(value), dict
-    ):  # not by methods of a derived class, which may refuse or do more
+    # By the methods of dict: those of a derived class may refuse or do more.
+    if issubclass(type(value), dict):
         base: Any = next(each for each in _MAPPINGS if isinstance(value, each))
         base.clear(value)
         for key, child in zip(keys, children):

@@ -39,7 +39,8 @@ _CHECKPOINT, _BY_HAND = (
     "GradientByHand",
 )  # what the names of registered gradients begin with
 _ATTRIBUTE = "_keras_recompute_gradients"
-_ASKED = "_keras_recompute_asked"  # attribute of the gradient of an output that is asked for
+# Attribute of the gradient of an output that is asked for.
+_ASKED = "_keras_recompute_asked"
 _numbers = itertools.count()
 
 
@@ -308,6 +309,7 @@ def _register(name: str, graph: Any, gradient: Gradient) -> None:
     The entry is removed with the graph.
     """
     graph_state(graph, _ATTRIBUTE)[name] = gradient
+    # TensorFlow's registry lives as long as the process, so it must not keep the graph.
     reference = weakref.ref(graph)
 
     @tf.RegisterGradient(name)

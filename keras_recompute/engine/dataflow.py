@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +16,16 @@ def tensor_refs(tensors: Iterable[tf.Tensor]) -> set[Any]:
 def port_refs(ports: Iterable[Iterable[tf.Tensor]]) -> set[Any]:
     """Return references to the tensors of all ``ports``."""
     return {tensor.ref() for port in ports for tensor in port}
+
+
+def tensor_specs(tensors: Iterable[Any]) -> list[tf.TensorSpec]:
+    """Return the shapes and types of ``tensors``, or of what else has these."""
+    return [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+
+
+def pick(tensors: Sequence[tf.Tensor], numbers: Iterable[int]) -> list[tf.Tensor]:
+    """Return the tensors with these ``numbers``."""
+    return [tensors[number] for number in numbers]
 
 
 def is_differentiable(tensor: tf.Tensor) -> bool:

@@ -5,6 +5,8 @@ They are given when the function has been traced, since only the trace shows wha
 
 from __future__ import annotations
 
+import itertools
+
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
@@ -12,6 +14,7 @@ from ..graph_traversal import reachable
 from ..op_names import parse_op_name
 from .annotations import aliases, annotated_name, is_replay_source
 from .custom_vjp import is_checkpointed_call
+from .dataflow import tensor_refs
 from .partition import Partition, partition
 from .policies import (
     Policy,
@@ -61,7 +64,7 @@ def advise(part: Partition, policy: Policy, function: str) -> None:
         return
     matches_by_design = isinstance(policy, (SaveNothing, SaveReplaySources))
     nothing = partition(part.joint, SaveNothing())
-    if not matches_by_design and set(_refs(part)) == set(_refs(nothing)):
+    if not matches_by_design and tensor_refs(part.saved) == tensor_refs(nothing.saved):
         warn_user(
             f"policy {policy!r} matches no value that the gradient of {function!r} reads, so all "
             f"of it is recomputed, as without a policy. Values that could be saved: {_list(plain)}"
@@ -74,15 +77,10 @@ def saves_memory(part: Partition, plain: Partition | None = None) -> bool:
     That one is ``plain``, made here if it is not given. A part also saves memory if it keeps what a
     replay begins with: then a loop inside it does.
     """
-    kept = (each for value in part.saved for each in aliases(value))
-    if any(map(is_replay_source, kept)):
+    if any(map(is_replay_source, itertools.chain(*map(aliases, part.saved)))):
         return True
     plain = plain or partition(part.joint, save_everything)
-    return bool(set(_refs(plain)) - set(_refs(part)))
-
-
-def _refs(part: Partition) -> list[object]:
-    return [t.ref() for t in part.saved]
+    return bool(tensor_refs(plain.saved) - tensor_refs(part.saved))
 
 
 def warn_vectorized(what: str) -> None:
@@ -118,11 +116,8 @@ def advise_placement(part: Partition, function: str) -> None:
     if is_loss and not part.saved and part.replayed:
         warn_user(f"the checkpoint of {function!r} {advice}")
     kept = {t.op for t in part.saved}
-    calls = [
-        op
-        for op in trace.graph.get_operations()
-        if op not in part.joint.backward and is_checkpointed_call(op)
-    ]
+    forward = (op for op in trace.graph.get_operations() if op not in part.joint.backward)
+    calls = list(filter(is_checkpointed_call, forward))
     for call in calls:
         if not _behind(call, part) & kept.union(calls):
             _, inner = parse_op_name(call.inputs[0].op.name)

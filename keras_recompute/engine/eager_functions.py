@@ -26,7 +26,8 @@ class CompiledFunctions:
 
     def __init__(self) -> None:
         self._compiled: dict[Hashable, Any] = {}
-        self._lock = threading.RLock()  # of threads that call for the first time together
+        # Of threads that call for the first time together.
+        self._lock = threading.RLock()
 
     def run(self, key: Hashable, function: Callable[[Tensors], Any], inputs: Tensors) -> Any:
         """Return ``function(inputs)``, by the compiled function kept for ``key``.
@@ -37,7 +38,8 @@ class CompiledFunctions:
             if key not in self._compiled:
                 signature = [tf.TensorSpec(t.shape, t.dtype) for t in inputs]
 
-                def call(*given: tf.Tensor) -> Any:  # a lambda's name hides tracebacks from errors
+                # A lambda's name hides tracebacks from errors.
+                def call(*given: tf.Tensor) -> Any:
                     return function(given)
 
                 compiled = tf.function(call, autograph=False)

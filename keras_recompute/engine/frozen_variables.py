@@ -20,20 +20,17 @@ from .trace import Trace
 
 def frozen_ports(trace: Trace, objects: Iterable[Any]) -> frozenset[int]:
     """Return the ports of ``trace`` that are untrained variables; ``objects`` hold the layers."""
-    ours = (
-        variable
-        for owner in stateful_objects(objects)
-        for variable in getattr(owner, "variables", ())
-    )
+    ours: list[Any] = []
+    for owner in stateful_objects(objects):
+        ours += getattr(owner, "variables", ())
     # Not the variable's value, which in mixed precision is a tensor of another type.
-    frozen = {
-        id(backend_variable(v).handle)
-        for v in ours
-        if isinstance(v, keras.Variable) and not v.trainable
-    }
+    frozen = set()
+    for variable in ours:
+        if isinstance(variable, keras.Variable) and not variable.trainable:
+            frozen.add(id(backend_variable(variable).handle))
     first = len(trace.arguments)
-    return frozenset(
-        first + number
-        for number, v in enumerate(trace.variables)
-        if not v.trainable or id(v.handle) in frozen
-    )
+    ports = set()
+    for port, variable in enumerate(trace.variables, first):
+        if not variable.trainable or id(variable.handle) in frozen:
+            ports.add(port)
+    return frozenset(ports)

@@ -14,6 +14,7 @@ def graph_state(graph: Any, name: str, make: Callable[[], Any] = dict) -> Any:
     if not hasattr(graph, name):
         made = make()
         with _lock:
-            if not hasattr(graph, name):  # another thread may have set it meanwhile
+            # Another thread may have set it meanwhile.
+            if not hasattr(graph, name):
                 setattr(graph, name, made)
     return getattr(graph, name)

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Collection, Sequence
 
 from ..errors import UnsupportedError
+from .dataflow import pick
 from .graph_state import graph_state
 from .joint_graph import join
 from .partition import Partition, partition
@@ -72,7 +73,7 @@ def _of_outputs(part: Partition, asked: Sequence[int]) -> Partition:
     again = dataclasses.replace(
         trace,
         ports=(*trace.ports, *_known(part)),
-        outputs=tuple(trace.outputs[n] for n in asked),
+        outputs=tuple(pick(trace.outputs, asked)),
         structure=None,
         purity=Purity(trace.graph),
     )
@@ -124,8 +125,8 @@ def _copy_out(part: Partition) -> None:
 
 def _known(part: Partition) -> tuple[Port, ...]:
     """Return what the backward program takes between the ports and the output gradients."""
-    ports, incoming = part.backward.ports, part.joint.output_gradients
-    end = len(ports) - sum(dy is not None for dy in incoming)
+    ports, incoming = part.backward.ports, part.joint.incoming
+    end = len(ports) - len(incoming)
     return ports[len(part.joint.trace.ports) : end]
 
 
@@ -138,7 +139,7 @@ def _derivative(part: Partition) -> Partition:
     known = _known(part)
     again = dataclasses.replace(
         trace,
-        ports=(*trace.ports[:n], *((dy,) for dy in incoming), *trace.ports[n:], *known),
+        ports=(*trace.ports[:n], *zip(incoming), *trace.ports[n:], *known),
         differentiable=(*trace.differentiable, *incoming),
         outputs=joint.gradient_tensors,
         structure=None,

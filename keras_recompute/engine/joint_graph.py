@@ -110,6 +110,7 @@ def join(trace: Trace, *, gradient_unused: Collection[int] = ()) -> JointGraph:
     with graph.as_default():
         found, reasons = _differentiate(trace, outputs, incoming, gradient_unused)
         gradients = tuple(_as_exchanged(g, incoming) for g in found)
+    # A pass may add operations, so what was added is asked for each time.
     for order in trace.target.at("joined"):
         with graph.as_default():
             wanted = []

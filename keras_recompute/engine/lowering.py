@@ -19,6 +19,7 @@ from ..op_names import backward_scope, forward_scope
 from ..seams.tensorflow.gradients import is_recorded
 from .captures import capture_all, in_default_graph
 from .custom_vjp import Gradients, custom_vjp
+from .dataflow import pick
 from .eager_functions import EagerFunction
 from .higher_order import derivative, part_for_outputs
 from .missing_gradients import raising_gradient, with_zero_gradients
@@ -139,7 +140,7 @@ def _call(
     results = custom_vjp(
         forward, gradient, inputs=values, name=name, is_checkpoint=True, outputs=n_outputs
     )
-    kept = [*results[n_outputs:], *(results[o] for o in part.kept_by_caller)]
+    kept = [*results[n_outputs:], *pick(results, part.kept_by_caller)]
     return results[:n_outputs]
 
 
@@ -175,6 +176,7 @@ def _backward_call(
     n_ports = len(joint.gradients)
     if not joint.produced:
         return [None] * n_ports
+    # Before the fence: the loop around a section may need them there.
     rows = part.write_rows([*values, *fetch(part, kept, target_now())])
 
     def gradient_of_backward(
@@ -229,9 +231,8 @@ def _write_backward(
     after = [*prologue, *update_tokens()]
     if part.cheap is None:
         return fenced(in_scope, inputs, after=after, like=like, target=target)
-    with tf.name_scope(
-        backward_scope(name)
-    ):  # what stands in place of the branch is of the section too
+    # What is in place of the branch belongs to the section too.
+    with tf.name_scope(backward_scope(name)):
         cheap = replace(part.cheap, is_updated=updates_follow())
         found = fenced(with_awaited, inputs, after=after, like=like, cheap=cheap, target=target)
         return found[: len(like)]
@@ -241,7 +242,8 @@ def _like_gradients(part: Partition, values: Tensors, rows: Tensors) -> list[Lik
     """Return a tensor, or its maker, of the type and shape of each backward result."""
     joint = part.joint
     rows_of = dict(zip(joint.rows, rows))
-    return [
-        functools.partial(zero_values, tensor, rows_of[port]) if port in rows_of else values[port]
-        for port, tensor in zip(joint.produced, joint.gradient_tensors)
-    ]
+    like: list[Like] = pick(values, joint.produced)
+    for number, (port, tensor) in enumerate(zip(joint.produced, joint.gradient_tensors)):
+        if port in rows_of:
+            like[number] = functools.partial(zero_values, tensor, rows_of[port])
+    return like

@@ -71,10 +71,11 @@ def raising_gradient(values: Sequence[tf.Tensor], reasons: Mapping[int, str]) ->
 
     ``reasons`` are texts by the numbers of values.
     """
-    return [
-        _raising(value, reasons[number]) if number in reasons and _may_be_asked(value) else value
-        for number, value in enumerate(values)
-    ]
+    found = list(values)
+    for number, reason in reasons.items():
+        if _may_be_asked(values[number]):
+            found[number] = _raising(values[number], reason)
+    return found
 
 
 def _may_be_asked(value: tf.Tensor) -> bool:
@@ -103,7 +104,7 @@ def with_zero_gradients(
 
     So TensorFlow goes on to the operation that raises the error.
     """
-    return [
-        tf.zeros_like(values[number]) if number in reasons else g
-        for number, g in enumerate(gradients)
-    ]
+    found = list(gradients)
+    for number in reasons:
+        found[number] = tf.zeros_like(values[number])
+    return found

@@ -58,12 +58,10 @@ def nested_scan(
     carried = [role.output for role in roles if isinstance(role, Carry)]
     # What a group returns: the states that its last section hands on, then what is asked for and is
     # not among them.
-    asked = [
-        request
-        for request in requests
-        if isinstance(request, StackedOutput) or request.output not in carried
-    ]
-    returned: list[Request] = [*(FinalOutput(output) for output in carried), *dict.fromkeys(asked)]
+    returned: list[Request] = list(map(FinalOutput, carried))
+    for request in requests:
+        if request not in returned:
+            returned.append(request)
 
     def group(*pieces: tf.Tensor) -> list[tf.Tensor]:
         inner = [replace(role, start=0) if isinstance(role, Scanned) else role for role in roles]
@@ -76,13 +74,15 @@ def nested_scan(
 
     group_roles = [_of_group(role, size, carried) for role in roles]
     # Stacked outputs come stacked from each group, and are joined along that axis.
-    group_requests = [
-        StackedOutput(number_of(r), 0 if r.axis is None else r.axis)
-        if isinstance(r, StackedOutput)
-        else FinalOutput(number_of(r))
-        for r in requests
-    ]
+    group_requests: list[Request] = []
+    for request in requests:
+        number = number_of(request)
+        if isinstance(request, StackedOutput):
+            group_requests.append(StackedOutput(number, request.axis or 0))
+        else:
+            group_requests.append(FinalOutput(number))
     signature = [section_spec(argument, role) for argument, role in zip(arguments, group_roles)]
+    # The loop around the groups stores these anyway, so a group need not replay them.
     stored = [n for n, r in enumerate(returned) if n < len(carried) or isinstance(r, StackedOutput)]
     whole = partition(
         join(trace(group, signature, target_now())), save_nothing, kept_by_caller=stored

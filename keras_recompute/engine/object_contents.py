@@ -18,8 +18,10 @@ import tensorflow as tf
 
 from .call_signature import IdentityKey
 
-SMALL_ARRAY_BYTES = 2**18  # larger ones are told by identity
-MOST_VALUES = 20_000  # that are looked at in one attribute
+# Larger ones are told by identity.
+SMALL_ARRAY_BYTES = 2**18
+# That are looked at in one attribute.
+MOST_VALUES = 20_000
 PLAIN = (bool, int, float, str, bytes, type(None))
 _LIBRARIES = (
     "builtins", "collections", "functools", "jax", "keras", "keras_hub", "keras_recompute", "numpy",

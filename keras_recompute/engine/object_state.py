@@ -117,9 +117,8 @@ class _Part:
         for name, value in self.counted(frozenset()):
             if type(value) not in PLAIN:
                 self._inside += [(name, each) for each in mutable_contents(value)]
-        self._kept = [
-            references(each) for _, each in self._inside
-        ]  # so that no identity is used again
+        # Kept, so that no other object gets the id of one of these.
+        self._kept = [references(each) for _, each in self._inside]
         self._identities = self._look()
 
     def _look(self) -> list[Any]:

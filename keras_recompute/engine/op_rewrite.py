@@ -33,6 +33,7 @@ def rewritten_nodes(
     fed = {f"{_INPUT}{number}": name for number, name in enumerate(inputs)}
     found = []
     for node in tf.compat.v1.GraphDef.FromString(serialized).node:
+        # The operation's own inputs take the place of the placeholders.
         if node.op == "Placeholder":
             continue
         renamed = [_renamed(name, operation.name, fed) for name in node.input]

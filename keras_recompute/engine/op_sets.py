@@ -13,7 +13,8 @@ SHAPES = (
     "Size",
     "Rank",
 )  # a few bytes, for which no element of the input is read
-VIEWS = ("Reshape", "ExpandDims", "Squeeze")  # the elements of the first input, in the same order
+# The elements of the first input, in the same order.
+VIEWS = ("Reshape", "ExpandDims", "Squeeze")
 SOURCES = ("Const", "NoOp", "Placeholder", "ReadVariableOp")  # nothing is computed
 LOOPS = ("While", "StatelessWhile")
 # The prefix of the names of branches that return what they are given (see ``fence.materialize``).
@@ -55,9 +56,9 @@ PRODUCTS = frozenset(MATMULS).union(
 
 def known_elements(tensor: tf.Tensor) -> int:
     """Return the number of elements, without dimensions that are unknown while tracing."""
-    return math.prod(
-        size for size in (tensor.shape if tensor.shape.rank is not None else ()) if size is not None
-    )
+    if tensor.shape.rank is None:
+        return 1
+    return math.prod(size for size in tensor.shape if size is not None)
 
 
 def is_compared(tensor: tf.Tensor) -> bool:

@@ -37,9 +37,10 @@ def original_definitions(
     The program consists of ``operations`` and returns ``outputs``.
     """
     known: Mapping[tf.Operation, Any] = graph_state(graph, _DEFINITIONS)
-    rewritten = [
-        op for op in operations if op in known and len(op.outputs) > output_count(known[op])
-    ]
+    rewritten = []
+    for operation in operations:
+        if operation in known and len(operation.outputs) > output_count(known[operation]):
+            rewritten.append(operation)
     if not rewritten:
         return {}
     read = port_refs(op.inputs for op in operations) | tensor_refs(outputs)

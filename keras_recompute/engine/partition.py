@@ -104,15 +104,14 @@ class Partition:
         def standing(program: Any) -> Any:
             return program.rebound_to(handles, renames)
 
-        given = tuple(
-            (placeholder, handles[id(external)])
-            for placeholder, external in self.joint.trace.handles
-        )
+        given = []
+        for placeholder, external in self.joint.trace.handles:
+            given.append((placeholder, handles[id(external)]))
         return replace(
             self,
             joint=replace(
                 self.joint,
-                trace=replace(self.joint.trace, variables=tuple(variables), handles=given),
+                trace=replace(self.joint.trace, variables=tuple(variables), handles=tuple(given)),
             ),
             forward=standing(self.forward),
             backward=standing(self.backward),
@@ -166,6 +165,7 @@ def partition(
     decided, replays = saved_values(joint, policy, needed_for, available, replays_all=replays_all)
     saved = tuple(value for value, _ in decided)
 
+    # Saved values are ports of the backward program, with all their aliases.
     forward = _forward_program(joint, saved)
     forward_ports = (*trace.ports, *(port_of(t, given) for t in saved), *kept)
     backward = program_between(trace, (*forward_ports, *incoming), gradients, replays=replays)
@@ -255,7 +255,8 @@ def _is_made_anyway(
     The loops that run anyway are among ``operations``.
     """
     _, alternative, *given = mark.inputs
-    if given:  # a ``replay_alternative``, which is for the backward pass
+    # A ``replay_alternative``, which is for the backward pass.
+    if given:
         return False
     needed = operations_between([alternative], joint.trace.ports, joint.trace.handles)
     return all(op in operations for op in needed if op.type in LOOPS)

@@ -33,7 +33,8 @@ from .target import WITHOUT_PASSES, Target
 from .trace import Port
 from .variables_by_value import BRANCHES, CaptureByValue, called_by
 
-_FEW = 64  # elements of a constant that is compared with others
+# Elements of a constant that is compared with others.
+_FEW = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +105,7 @@ class GraphProgram:
         made = {op.name for op in self.operations}
         wanted = [t.name for t in self.outputs if t.name not in feeds and t.op.name in made]
         imported: list[tf.Tensor] = []
+        # A program may only pass its ports on.
         if graph_def.node:
             imported = self._copy(graph_def, read, feeds, wanted)
 

@@ -33,12 +33,12 @@ class ProgramCache:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a function may be called again while it is traced
+        # A function may be called again while it is traced.
+        self._lock = threading.RLock()
         self._programs: OrderedDict[Any, Any] = OrderedDict()
         self._attributes: OrderedDict[Any, ObjectState] = OrderedDict()
-        self.changed: frozenset[str] = (
-            frozenset()
-        )  # what a function captures and was seen to change (see ``closures``)
+        # Names of what a function captures and was seen to change (see ``closures``).
+        self.changed: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self._programs)
@@ -65,6 +65,7 @@ class ProgramCache:
             self._programs.move_to_end(found)
             return program
         program = make()
+        # Layers may have made weights in the trace, so key and state are asked for again.
         self._programs[key(), used, attributes.version_after_trace()] = program
         if len(self._programs) > LIMIT:
             self._programs.popitem(last=False)
@@ -84,7 +85,8 @@ class ProgramCache:
         return attributes
 
     def __reduce__(self) -> Any:
-        return ProgramCache, ()  # a copy of a function or layer makes its own
+        # A copy of a function or layer makes its own.
+        return ProgramCache, ()
 
 
 def cache_for(function: Callable[..., Any], otherwise: Any) -> ProgramCache:

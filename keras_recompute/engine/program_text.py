@@ -197,7 +197,7 @@ def _listing(found: Analysis, program: GraphProgram, letters: _Letters) -> Progr
     for number, port in enumerate(program.ports):
         for tensor in port[1:]:
             letters.same(tensor, port[0])
-        if any(t.ref() in read for t in port):
+        if not read.isdisjoint(tensor_refs(port)):
             inputs.append(_value(port[0], letters, _kind_of_port(found, number)))
     for handle, _ in program.handles:
         if handle.ref() in read:

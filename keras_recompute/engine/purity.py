@@ -63,7 +63,8 @@ class Purity:
 
     def _named_function_is_pure(self, name: str) -> bool:
         if name not in self._function_is_pure:
-            self._function_is_pure[name] = True  # a recursive call adds nothing of its own
+            # A recursive call adds nothing of its own.
+            self._function_is_pure[name] = True
             definition = self._definition(name)
             self._function_is_pure[name] = definition is not None and all(
                 map(self._node_is_pure, definition.node_def)
@@ -102,19 +103,16 @@ class Purity:
             self._assigned_arguments[name] = set()
             definition = self._definition(name)
             resource = tf.resource.as_datatype_enum
-            handles = {
-                a.name: number
-                for number, a in enumerate(definition.signature.input_arg)
-                if a.type == resource
-            }
+            handles = {}
+            for number, argument in enumerate(definition.signature.input_arg):
+                if argument.type == resource:
+                    handles[argument.name] = number
             for node in definition.node_def:
                 data = [source for source in node.input if not source.startswith("^")]
-                given = {
-                    number: handles[source]
-                    for number, source in enumerate(data)
-                    if source in handles
-                }
-                self._assigned_arguments[name].update(
-                    given[number] for number in self._assigned_inputs(node, given)
-                )
+                given = {}
+                for number, source in enumerate(data):
+                    if source in handles:
+                        given[number] = handles[source]
+                assigned = self._assigned_inputs(node, given)
+                self._assigned_arguments[name].update(given[number] for number in assigned)
         return self._assigned_arguments[name]

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_NUMBERED = re.compile(r"(.*?)(_\d+)?$")  # TensorFlow numbers names that are taken
+# TensorFlow numbers names that are taken.
+_NUMBERED = re.compile(r"(.*?)(_\d+)?$")
 
 
 class Renames:

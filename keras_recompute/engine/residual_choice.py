@@ -119,21 +119,27 @@ class _Chooser:
         return self._made[value.ref()]
 
     def _decide(self, value: tf.Tensor) -> Decision:
+        # Rules 1 and 3.
         is_pure = self._joint.trace.purity.is_pure(value.op)
         if not is_pure or value.op.type in self._shapes or _comes_of_text(value):
             return Decision.SAVE
+        # Rule 6.
         if value.ref() in self._rows:
             return Decision.SAVE
         if self._replays_all or value.dtype == tf.resource or value.op.type == "EmptyTensorList":
             return Decision.RECOMPUTE
+        # Rule 2.
         if read_by_equality(value, self._joint) and not self._is_available(value.op.inputs[0]):
             return Decision.RECOMPUTE
+        # Rule 5: lists of tensors, and numbers that follow from shapes.
         if value.dtype == tf.variant and not self._keeps_lists:
             return Decision.RECOMPUTE
         if self._knows_shapes and _follows_from_shapes(value):
             return Decision.RECOMPUTE
+        # Rule 4.
         if value.op.type in VIEWS and self._is_available(value.op.inputs[0]):
             return Decision.RECOMPUTE
+        # Rules 7 and 8.
         scoped = scope_decision(value.op)
         if scoped is not None:
             return scoped

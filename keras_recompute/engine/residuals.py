@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from .analysis import Analysis, analyze
 from .annotations import aliases, annotated_name
+from .dataflow import port_refs, tensor_refs
 from .diagnostics import advise_placement
 from .partition import Partition, partition
 from .policies import Decision, save_everything
@@ -127,8 +128,8 @@ def read_by_backward(part: Partition) -> set[Any]:
     """Return references to all tensors that the backward pass reads."""
     read: set[Any] = set()
     for program in (part.backward, *([part.rows] if part.rows else [])):
-        read.update(t.ref() for op in program.operations for t in program.inputs_of(op))
-        read.update(t.ref() for t in program.outputs)
+        read.update(port_refs(map(program.inputs_of, program.operations)))
+        read.update(tensor_refs(program.outputs))
     return read
 
 
@@ -139,8 +140,9 @@ def _inputs(found: Analysis) -> list[Residual]:
     for number, (port, name, kind) in enumerate(
         zip(trace.ports, found.port_names, found.port_kinds)
     ):
-        handle = trace.differentiable[number]  # read itself where a variable is read inside a loop
-        if any(t.ref() in read for t in (*port, handle)):
+        # Read itself where a variable is read inside a loop.
+        handle = trace.differentiable[number]
+        if not read.isdisjoint(tensor_refs((*port, handle))):
             variable = (
                 trace.variables[number - found.port_kinds.index("variable")]
                 if kind == "variable"

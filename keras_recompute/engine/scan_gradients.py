@@ -78,7 +78,8 @@ class GradientStores:
     def add(self, stores: Stores, s: tf.Tensor, gradients: Sequence[Gradient | None]) -> Stores:
         """Return ``stores`` with the ``gradients`` of section ``s``, one per port."""
         slices, sparse_values, sums = stores
-        found: list[Any] = list(gradients)  # none of the stored ones is None
+        # None of the stored ones is None.
+        found: list[Any] = list(gradients)
         made = (densify(found[p]) for p in self.scanned)
         slices = put_all(self.slices, slices, s, made)
         values = [values_of(found[p]) for p in self.sparse]

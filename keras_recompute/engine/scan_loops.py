@@ -12,7 +12,7 @@ from ..op_names import backward_scope, forward_scope
 from .annotations import replay_source
 from .carry_store import CarryStore
 from .custom_vjp import Gradients, Tensors
-from .dataflow import producers
+from .dataflow import pick, producers
 from .graph_constants import add, multiply
 from .higher_order import part_for_outputs
 from .lowering import outputs_with_gradient
@@ -57,10 +57,9 @@ class ScanLoops:
         self.roles = roles + (Constant(),) * (len(trace.ports) - len(roles))
         # port number -> number of the output that feeds it in the next section
         self.carried = {p: r.output for p, r in enumerate(self.roles) if isinstance(r, Carry)}
-        self.boundaries = [
-            CarryStore(count, self._shape(trace.outputs[o]), trace.outputs[o].dtype)
-            for o in self.carried.values()
-        ]
+        self.boundaries = []
+        for state in pick(trace.outputs, self.carried.values()):
+            self.boundaries.append(CarryStore(count, self._shape(state), state.dtype))
         self.saved = [self._slices(count, value) for value in part.saved]
         self.joined: dict[int, SliceStore] = {}
         for request in requests:
@@ -73,12 +72,14 @@ class ScanLoops:
             if isinstance(request, FinalOutput) and request.output not in self.carried.values():
                 self.final.append(request.output)
         self._keeps_states = keeps_states
-        self._stores: list[Any] = []  # made by ``results``, which returns their tensors
+        # Made by ``results``, which returns their tensors.
+        self._stores: list[Any] = []
 
     def results(self, values: Tensors) -> list[tf.Tensor]:
         """Write the forward loop; return one tensor per request, then what the gradient needs."""
         results, *self._stores = self.forward(values, target_now())
         if self._keeps_states:
+            # A replay of the function around the loop begins with the states.
             states = zip(self.boundaries, self._stores[0])
             self._stores[0] = [replay_source(b.whole(store)) for b, store in states]
         return [*results, *tensor_handles(self._stores)]
@@ -109,18 +110,19 @@ class ScanLoops:
             with tf.name_scope("checkpoint"):
                 boundaries = put_all(self.boundaries, boundaries, s, states)
                 saved = put_all(self.saved, saved, s, results[len(outputs) :])
-            stacked = [results[o] for o in self.joined]
+            stacked = pick(results, self.joined)
             joined = put_all(self.joined.values(), joined, s, stacked)
-            states = [results[o] for o in self.carried.values()]
-            final = [results[o] for o in self.final]
+            states = pick(results, self.carried.values())
+            final = pick(results, self.final)
             return s + 1, states, boundaries, saved, joined, final
 
-        states = [values[p] for p in self.carried]
+        states = pick(values, self.carried)
         with tf.name_scope("checkpoint"):
             boundaries = empty_all(self.boundaries, target)
             saved = empty_all(self.saved, target)
         joined = empty_all(self.joined.values(), target)
         final = [self._no(o, target) for o in self.final]
+        # Sections run one at a time, so that the activations of one are alive at a time.
         _, states, boundaries, saved, joined, final = tf.while_loop(
             lambda s, *_: s < count,
             with_body_passes(body, target),
@@ -161,7 +163,7 @@ class ScanLoops:
 
         def body(s: tf.Tensor, state_gradients: Any, gradients: Any) -> tuple[Any, ...]:
             with tf.name_scope("checkpoint"):
-                firsts = [values[p] for p in self.carried]
+                firsts = pick(values, self.carried)
                 states = self._carried_in(s, boundaries, firsts)
                 stored = get_all(self.saved, saved, s)
                 kept = self._kept_outputs(s, boundaries, ends, joined)
@@ -205,9 +207,7 @@ class ScanLoops:
         gradients = [found.get(p) if p in joint.produced else None for p in range(len(values))]
         stacks = [p for p, role in collected.scanned.items() if role.axis == 0]
         for written_otherwise in target.at("stack_gradient"):
-            stacked = [values[p] for p in stacks]
-            of_stacks = [gradients[p] for p in stacks]
-            others = written_otherwise(stacked, of_stacks, target)
+            others = written_otherwise(pick(values, stacks), pick(gradients, stacks), target)
             for p, gradient in zip(stacks, others):
                 gradients[p] = gradient
         return gradients
@@ -222,7 +222,7 @@ class ScanLoops:
     ) -> dict[int, tf.Tensor]:
         """Return what the rows of section ``s`` follow from, by the numbers ``read`` and others."""
         boundaries, ends, saved, joined = stores
-        states = [values[p] for p in self.carried]
+        states = pick(values, self.carried)
         # A loop around this one would replay everything captured, so only what is read is.
         if not self.carried.keys().isdisjoint(read):
             states = self._carried_in(s, boundaries, states)
@@ -252,8 +252,7 @@ class ScanLoops:
             return live
         # A section hands on a gradient to the one before it where its carried inputs have one.
         while True:
-            outputs = [joint.trace.outputs[o].op for o in live]
-            needed = reachable(outputs, producers)
+            needed = reachable([t.op for t in pick(joint.trace.outputs, live)], producers)
             handed_on = set()
             for port, output in self.carried.items():
                 if any(t.op in needed for t in joint.trace.ports[port]):
@@ -279,7 +278,7 @@ class ScanLoops:
             if isinstance(request, FinalOutput):
                 last[request.output] = result
         sections: list[list[tf.Tensor]] = []
-        states = [values[p] for p in self.carried]
+        states = pick(values, self.carried)
         for s in range(self.count):
             # An output that is neither passed on nor stacked is read of the last section alone.
             known = {**last, **self._left(tf.constant(s), boundaries, ends)}
@@ -291,7 +290,7 @@ class ScanLoops:
             inputs = self._section_inputs(values, tf.constant(s), states, target)
             name = f"{self.name}.{s}"
             sections.append(outputs_with_gradient(self.part, inputs, results_of_forward, name=name))
-            states = [sections[-1][o] for o in self.carried.values()]
+            states = pick(sections[-1], self.carried.values())
         return [self._requested(request, sections) for request in self.requests]
 
     def _requested(self, request: Request, sections: Sequence[Sequence[tf.Tensor]]) -> tf.Tensor:
@@ -359,7 +358,8 @@ class ScanLoops:
                 parts.append(self.joined[output].slice(gradient, s))
             elif request.output == output and output in self.final:
                 parts.append(tf.where(s == self.count - 1, gradient, tf.zeros([], gradient.dtype)))
-        if not parts:  # the output has no reader
+        # The output has no reader.
+        if not parts:
             return self._no(output, target)
         return tf.add_n(parts) if len(parts) > 1 else parts[0]
 

@@ -113,6 +113,7 @@ def _eager_loop(
         def gradient(
             inputs: Tensors, kept: Tensors, output_gradients: Sequence[Any], asked: frozenset[int]
         ) -> Gradients:
+            # The eager function gives what is stored for the gradient before the results.
             first = len(kept) - len(requests)
             made = [*kept[first:], *kept[:first]]
             incoming = {n: output_gradients[n] for n in sorted(asked)}
@@ -141,13 +142,11 @@ def can_scan(part: Partition, roles: Sequence[Role] = ()) -> bool:
     model's float32 inputs and pass on bfloat16.
     """
     trace = part.joint.trace
-    carried = [
-        (trace.differentiable[p], trace.outputs[r.output])
-        for p, r in enumerate(roles)
-        if isinstance(r, Carry)
-    ]
-    if any(taken.dtype != handed_on.dtype for taken, handed_on in carried):
-        return False
+    for port, role in enumerate(roles):
+        if isinstance(role, Carry):
+            taken, passed_on = trace.differentiable[port], trace.outputs[role.output]
+            if taken.dtype != passed_on.dtype:
+                return False
     # Of what all sections share, each adds slices to a sparse gradient: as many as are known.
     if not all(slice_values(part, p).shape.is_fully_defined() for p in sparse_ports(part, roles)):
         return False

@@ -70,6 +70,7 @@ class SliceStore:
         if self.axis is None:
             begin = start_indices(0, number, store.shape.rank)
             return xla_dynamic_update_slice(store, tf.expand_dims(piece, constant(0)), begin)
+        # XLA writes in place if the old store has no other reader.
         begin = start_indices(self.axis, multiply(number, self.shape[self.axis]), store.shape.rank)
         return xla_dynamic_update_slice(store, piece, begin)
 

@@ -31,10 +31,10 @@ class StatelessUpdates:
         values = stateless_values()
         graph = tf.compat.v1.get_default_graph()
         # Of variables in the place of values nothing is known but that they are not of this graph.
-        tensors = {
-            key: v for key, v in values.items() if isinstance(v, tf.Tensor) and not is_eager(v)
-        }
-        self._changed = [key for key, value in tensors.items() if value.graph is graph]
+        self._changed = []
+        for key, value in values.items():
+            if isinstance(value, tf.Tensor) and not is_eager(value) and value.graph is graph:
+                self._changed.append(key)
         outputs = [*results, *(values[key] for key in self._changed)]
         if self._changed:
             values.clear()

@@ -95,6 +95,7 @@ def trace(
     variables, variable_ports, variable_handles, captures, handles = [], [], [], [], []
     value_specs: dict[Any, tf.TensorSpec] = {}
     for external, internal in graph.captures:
+        # Resources and lists of tensors keep their identity: they are handles.
         if external.dtype not in (tf.resource, tf.variant):
             captures.append((external, internal))
             continue

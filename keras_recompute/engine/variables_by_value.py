@@ -13,6 +13,7 @@ gradients that users wrote refer to its tensors.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -78,14 +79,11 @@ class CaptureByValue:
         )
 
     def _calling(self, node: Any, given: Values) -> dict[int, tf.TensorSpec]:
-        attributes = [
-            attr for attr in node.attr.values() if attr.HasField("func") or attr.list.func
-        ]
-        called = [
-            f
-            for attr in attributes
-            for f in ([attr.func] if attr.HasField("func") else attr.list.func)
-        ]
+        called = []
+        for attribute in node.attr.values():
+            if attribute.HasField("func"):
+                called.append(attribute.func)
+            called.extend(attribute.list.func)
         # The first input of a branch says which of the functions to call.
         own = 1 if node.op in BRANCHES else 0
         arguments = {number - own: spec for number, spec in given.items()}
@@ -98,14 +96,16 @@ class CaptureByValue:
         for name in (ONLY_READ, GRADIENT):
             node.attr.pop(name, None)
         if node.op in LOOPS:
-            returned = arguments  # a loop hands on what it was given
+            # A loop hands on what it was given.
+            returned = arguments
             _set_types(node, "T", returned)
         else:
             _set_types(node, "Tin", arguments)
             _set_types(node, "Tout", returned)
-        shapes = node.attr["output_shapes"].list.shape if "output_shapes" in node.attr else ()
-        for number, spec in returned.items() if shapes else ():
-            shapes[number].CopyFrom(spec.shape.as_proto())
+        if "output_shapes" in node.attr and node.attr["output_shapes"].list.shape:
+            shapes = node.attr["output_shapes"].list.shape
+            for number, spec in returned.items():
+                shapes[number].CopyFrom(spec.shape.as_proto())
         if not has_state:
             node.op = _STATELESS.get(node.op, node.op)
         return returned
@@ -116,13 +116,10 @@ class CaptureByValue:
         ``name`` is the function, and ``arguments`` are the arguments that become values.
         """
         definition = find_function(self._graph, name).definition
-        described = repr(
-            sorted((number, spec.dtype.name, str(spec.shape)) for number, spec in arguments.items())
-        )
-        digest = hashlib.sha256(
-            definition.SerializeToString(deterministic=True) + described.encode()
-        ).hexdigest()
-        new_name = f"{name}_by_value_{digest[:16]}"
+        types = [(number, s.dtype.name, str(s.shape)) for number, s in arguments.items()]
+        content = definition.SerializeToString(deterministic=True) + repr(sorted(types)).encode()
+        # Equal functions get one name, so that a graph holds each once.
+        new_name = f"{name}_by_value_{hashlib.sha256(content).hexdigest()[:16]}"
         if new_name not in self._rewritten:
             definition.signature.name = new_name
             self._rewritten[new_name] = self._rewrite_function(definition, arguments)
@@ -138,6 +135,7 @@ class CaptureByValue:
         for number, spec in arguments.items():
             argument = signature.input_arg[number]
             argument.type = spec.dtype.as_datatype_enum
+            # What is noted of a handle would contradict the type of a value.
             argument.ClearField("handle_data")
             shapes = definition.arg_attr[number].attr[SHAPES].list
             shapes.ClearField("shape")
@@ -146,17 +144,19 @@ class CaptureByValue:
             values[argument.name] = spec
         renamed: dict[str, str] = {}
         for node in _in_order(definition.node_def):
-            data = [name for name in node.input if not name.startswith("^")]
-            given = {number: values[name] for number, name in enumerate(data) if name in values}
+            given = {}
+            for number, name in enumerate(_data_inputs(node)):
+                if name in values:
+                    given[number] = values[name]
             if not given:
                 continue
+            # The output of a read is called value, that of the Identity in its place output.
             if node.op == "ReadVariableOp":
                 renamed[f"{node.name}:value:0"] = f"{node.name}:output:0"
             outputs = self.rewrite(node, given)
             node.attr.pop(SHAPES, None)
-            values.update(
-                (f"{node.name}:output:{number}", spec) for number, spec in outputs.items()
-            )
+            for number, spec in outputs.items():
+                values[f"{node.name}:output:{number}"] = spec
         for node in definition.node_def:
             for number, name in enumerate(node.input):
                 node.input[number] = renamed.get(name, name)
@@ -168,6 +168,7 @@ class CaptureByValue:
                 result.type = values[source].dtype.as_datatype_enum
                 result.ClearField("handle_data")
                 outputs[number] = values[source]
+        # They name the gradient of the function that reads handles.
         for name in ("forward_function_name", "backward_function_name"):
             definition.attr.pop(name, None)
         has_state = any(type_is_stateful(node.op) for node in definition.node_def)
@@ -180,9 +181,10 @@ class CaptureByValue:
         TensorFlow knows it for as long as a graph has it.
         """
         children: dict[Any, Any] = {}
-        for name in (name for node in definition.node_def for name in called_by(node)):
+        for name in itertools.chain(*map(called_by, definition.node_def)):
             child = self.functions.get(name) or find_function(self._graph, name)
-            children.update((other.name, other) for other in (child, *child.children))
+            for function in (child, *child.children):
+                children[function.name] = function
         return make_function(definition, list(children.values()))
 
 
@@ -202,9 +204,8 @@ def _handed_on(node: Any, output: int, graph: Any) -> int | None:
     if node.op not in CALLS:
         return None
     definition = find_function(graph, node.attr["f"].func.name).definition
-    arguments = {
-        argument.name: number for number, argument in enumerate(definition.signature.input_arg)
-    }
+    names = [argument.name for argument in definition.signature.input_arg]
+    arguments = dict(zip(names, range(len(names))))
     nodes = {inner.name: inner for inner in definition.node_def}
     source = definition.ret[definition.signature.output_arg[output].name]
     while source not in arguments:
@@ -225,18 +226,19 @@ def _read(node: Any, spec: tf.TensorSpec) -> None:
             del node.attr[name]
     if node.op == "GatherNd":
         node.attr.pop("validate_indices", None)
-    node.attr[
-        "Tparams" if node.op in ("Gather", "GatherNd") else "T"
-    ].type = spec.dtype.as_datatype_enum
+    name = "Tparams" if node.op in ("Gather", "GatherNd") else "T"
+    node.attr[name].type = spec.dtype.as_datatype_enum
 
 
 def _set_types(node: Any, name: str, specs: Values) -> None:
     types = node.attr[name]
-    if types.type:  # one type for the only input
+    # One type for the only input.
+    if types.type:
         (spec,) = specs.values()
         types.type = spec.dtype.as_datatype_enum
-    for number, spec in specs.items() if types.list.type else ():
-        types.list.type[number] = spec.dtype.as_datatype_enum
+    if types.list.type:
+        for number, spec in specs.items():
+            types.list.type[number] = spec.dtype.as_datatype_enum
 
 
 def _in_order(nodes: Iterable[Any]) -> list[Any]:
@@ -244,13 +246,23 @@ def _in_order(nodes: Iterable[Any]) -> list[Any]:
     named = {node.name: node for node in nodes}
 
     def sources(name: str) -> list[str]:
-        read = [source.split(":")[0] for source in named[name].input if not source.startswith("^")]
-        return [source for source in reversed(read) if source in named]
+        read = [source.split(":")[0] for source in reversed(_data_inputs(named[name]))]
+        return [source for source in read if source in named]
 
     return [named[name] for name in topological_order(named, sources)]
 
 
+def _data_inputs(node: Any) -> list[str]:
+    """Return the inputs of a node, without control dependencies."""
+    return [name for name in node.input if not name.startswith("^")]
+
+
 def called_by(node: Any) -> list[str]:
     """Return the names of the functions that the operation of a NodeDef calls."""
-    called = [a.func.name for a in node.attr.values() if a.HasField("func")]
-    return called + [f.name for a in node.attr.values() for f in a.list.func]
+    single: list[str] = []
+    listed: list[str] = []
+    for attribute in node.attr.values():
+        if attribute.HasField("func"):
+            single.append(attribute.func.name)
+        listed.extend(function.name for function in attribute.list.func)
+    return single + listed

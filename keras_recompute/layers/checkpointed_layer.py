@@ -23,10 +23,13 @@ from ..seams.keras.layers import CALL_RESULTS, copy_losses, layers_in, losses_of
 from .mixed_class import OURS, SAVED_AS, SavedAsPlain, make_class, original_class, view_as
 from .policy_config import policy_from_config, policy_key, policy_to_config
 
-_VIEW = f"{OURS}_view"  # a slot, since the attributes are the layer's
+# A slot, since the attributes are the layer's.
+_VIEW = f"{OURS}_view"
 _VIEWS = f"{OURS}_views"
-_KEPT = 64  # as many policies as the engine keeps programs of one function
-_METHODS = ("call", "quantized_call")  # what Keras runs of a layer
+# As many policies as the engine keeps programs of one function.
+_KEPT = 64
+# What Keras runs of a layer.
+_METHODS = ("call", "quantized_call")
 _classes: dict[tuple[type, Any], type] = {}
 
 
@@ -63,7 +66,8 @@ class _Views:
         if made is None:
             made = view_as(layer, _class_for(type(layer), policy))
             object.__setattr__(made, _VIEW, _View(layer))
-            made = self._made.setdefault(key, made)  # of two threads one was first
+            # Of two threads one was first.
+            made = self._made.setdefault(key, made)
             # Policies made at each call would accumulate.
             while len(self._made) > _KEPT:
                 self._made.popitem(last=False)
@@ -175,9 +179,11 @@ class _Recomputed:
             return self._plain
         method = vars(layer).get(self._name) or self._plain.__get__(layer, owner)
         if isinstance(method, Checkpointed):
-            method = method.__wrapped__  # this policy takes the place of that
+            # This policy takes the place of that.
+            method = method.__wrapped__
         checkpointed = Checkpointed(method, layer._keras_recompute_policy)
-        checkpointed.__name__ = layer.name  # in warnings, and of the operations
+        # In warnings, and of the operations.
+        checkpointed.__name__ = layer.name
         return checkpointed
 
     def __set__(self, layer: Any, method: Any) -> None:
@@ -227,7 +233,8 @@ def _constructor(plain: Any, policy: Policy) -> tuple[Any, Any]:
         return checkpointed_layer(plain(*args, **kwargs), policy)
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        pass  # what ``new`` returns is complete
+        # What ``new`` returns is complete.
+        pass
 
     # Keras reads the signature to decide how models of the class are reconstructed.
     init.__signature__ = inspect.signature(plain.__init__)  # type: ignore[attr-defined]

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -29,7 +30,15 @@ import tensorflow as tf
 
 from ..engine.passes import target_now
 from ..engine.passes.thresholds import ASSUMED_BATCH
-from ..engine.slice_store import Dimension, SliceStore, dimensions, pad_into
+from ..engine.slice_store import (
+    Dimension,
+    SliceStore,
+    dimensions,
+    empty_all,
+    pad_into,
+    put_all,
+    whole_all,
+)
 from ..engine.target_ops import zeros
 from .hand_written_vjp import call_with_vjp
 from .scan import Tensors, run_loop
@@ -38,9 +47,10 @@ from .scan import Tensors, run_loop
 TILE_BYTES = 2**22
 # The graph has a copy of the computation for each block, so blocks are few and not small.
 _QUERY_BLOCKS, _QUERY_BLOCK = 4, 64
-_KEYS = 2  # axis, of keys and values reordered
-_QUERIES, _HEADS = 1, 2  # axes, of numbers per query the other way round: (batch, heads, queries)
-Whole = tuple[tuple[Dimension, ...], tf.DType]  # shape and type of a tensor
+# Axes. Keys and values are reordered; numbers per query are (batch, heads, queries).
+_KEYS, _QUERIES, _HEADS = 2, 1, 2
+# Shape and type of a tensor.
+Whole = tuple[tuple[Dimension, ...], tf.DType]
 # Takes the slices of one tile; returns results to concatenate, and results to sum over all tiles.
 Tile = Callable[..., tuple[Tensors, Tensors]]
 
@@ -276,21 +286,16 @@ class _Attention:
         for number in range(self._blocks):
             seen = min(keys, (number + 1) * length) if self._is_causal else keys
             visible = [t[:, :, :seen] for t in of_key] if seen < keys else of_key
-            here = [
-                t if p is None or self._blocks == 1 else p.slice(t, number)
-                for p, t in zip(pieces, of_query)
-            ]
+            here = list(of_query)
+            for n, piece in enumerate(pieces if self._blocks > 1 else ()):
+                if piece is not None:
+                    here[n] = piece.slice(of_query[n], number)
             summed = [_like(t) for t in visible] if sums else []
             # Without XLA the slices of two parts cost more than a mask does.
             common = number * length if target_now().is_xla else 0
-            part, terms = map_tiles(
-                partial(tile, common, *visible),
-                self._query_tiles,
-                _QUERIES,
-                here,
-                joined(here[0]),
-                summed,
-            )
+            block = partial(tile, common, *visible)
+            shapes = joined(here[0])
+            part, terms = map_tiles(block, self._query_tiles, _QUERIES, here, shapes, summed)
             parts.append(part)
             whole = [pad_into(term, like, _KEYS, 0) for term, like in zip(terms, of_key)]
             totals = whole if totals is None else [a + b for a, b in zip(totals, whole)]
@@ -320,23 +325,25 @@ def map_tiles(
     results = [_pieces(whole, count, axis) for whole in joined]
 
     def body(i: tf.Tensor, made: Any, sums: Tensors) -> tuple[Any, ...]:
-        parts, terms = tile(*(t if p is None else p.get(t, i) for p, t in zip(pieces, stores)))
-        made = tuple(p.put(store, i, part) for p, store, part in zip(results, made, parts))
-        return i + 1, made, tuple(s + term for s, term in zip(sums, terms))
+        here = [t if p is None else p.get(t, i) for p, t in zip(pieces, stores)]
+        parts, terms = tile(*here)
+        made = tuple(put_all(results, made, i, parts))
+        return i + 1, made, tuple(map(operator.add, sums, terms))
 
-    stores_of_results = tuple(p.empty(target) for p in results)
+    stores_of_results = tuple(empty_all(results, target))
     zero_sums = tuple(zeros(shape, dtype, target) for shape, dtype in summed)
     start = tf.constant(0), stores_of_results, zero_sums
     _, made, sums = run_loop(count, body, start)
-    return tuple(p.whole(store) for p, store in zip(results, made)), sums
+    return tuple(whole_all(results, made)), sums
 
 
 def _of_each(tensors: Sequence[tf.Tensor], count: int, axis: int) -> list[SliceStore | None]:
     """Return the ``count`` slices of each tensor; None for one of size 1 along ``axis``."""
-    return [
-        None if t.shape[_axis(axis, t.shape.rank)] == 1 else _pieces(_like(t), count, axis)
-        for t in tensors
-    ]
+    found: list[SliceStore | None] = []
+    for tensor in tensors:
+        is_whole = tensor.shape[_axis(axis, tensor.shape.rank)] == 1
+        found.append(None if is_whole else _pieces(_like(tensor), count, axis))
+    return found
 
 
 def _pieces(whole: Whole, count: int, axis: int) -> SliceStore:

@@ -15,11 +15,14 @@ from ..errors import UnsupportedError
 from ..seams.keras.graph import functional_like_constructor
 from ..seams.keras.saving import reduce_layer
 
-OURS = "_keras_recompute"  # what our own attributes begin with
-SAVED_AS = "keras_recompute"  # our entry among the arguments of the user's own class, in files
+# What our own attributes begin with.
+OURS = "_keras_recompute"
+# Our entry among the arguments of the user's own class, in files.
+SAVED_AS = "keras_recompute"
 _PLAIN = f"{OURS}_plain_class"
 _classes: dict[tuple[type, type], type] = {}
-_Layer: Any = object  # each class here goes in front of one of layers or models
+# Each class here goes in front of one of layers or models.
+_Layer: Any = object
 
 
 class SavedAsPlain(_Layer):

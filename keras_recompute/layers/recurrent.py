@@ -17,7 +17,8 @@ class _Fused(keras.layers.RNN):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.supports_jit = True  # Keras disables jit because of cuDNN, which is not used here
+        # Keras disables jit because of cuDNN, which is not used here.
+        self.supports_jit = True
         self._check_arguments()
 
     def _check_arguments(self) -> None:

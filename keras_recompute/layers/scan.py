@@ -5,13 +5,13 @@ Sequences are ``(batch, time, size)``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ..engine.passes import target_now
-from ..engine.slice_store import Dimension, SliceStore, dimensions
+from ..engine.slice_store import Dimension, SliceStore, dimensions, empty_all, put_all, whole_all
 from ..engine.target_ops import delay, with_body_passes
 
 States = tuple[tf.Tensor, ...]
@@ -90,17 +90,13 @@ def scan(step: Step, states: States, length: int, sizes: Sequence[int]) -> tuple
 
     def body(t: tf.Tensor, states: States, stores: Any) -> tuple[Any, ...]:
         states, emitted = step(t, *states)
-        stores = tuple(
-            p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, stores, emitted)
-        )
-        return t + 1, tuple(states), stores
+        stores = put_all(all_pieces, stores, t, _with_time(emitted))
+        return t + 1, tuple(states), tuple(stores)
 
-    _, states, stores = run_loop(
-        length,
-        body,
-        (tf.constant(0), tuple(states), tuple(p.empty(target_now()) for p in all_pieces)),
-    )
-    return states, tuple(p.whole(store) for p, store in zip(all_pieces, stores))
+    begin = tf.constant(0)
+    start = begin, tuple(states), tuple(empty_all(all_pieces, target_now()))
+    _, states, stores = run_loop(length, body, start)
+    return states, tuple(whole_all(all_pieces, stores))
 
 
 def scan_in_place(
@@ -118,7 +114,8 @@ def scan_in_place(
     as large as the gates, and no step is read twice.
     """
     batch, dtype, length = dimensions(states[0])[0], states[0].dtype, sequences[0].shape[1]
-    steps = [Steps(sequence) for sequence in sequences]
+    steps = list(map(Steps, sequences))
+    sequence_pieces = [each.pieces for each in steps]
     all_pieces = [_steps(length, batch, size, dtype) for size in sizes]
     first, ahead = (length - 1, -1) if backwards else (0, 1)
 
@@ -127,29 +124,31 @@ def scan_in_place(
     ) -> tuple[Any, ...]:
         t = first + ahead * k
         states, written, emitted = step(t, current, states)
-        stores = tuple(
-            s.pieces.put(store, t, w[:, None]) for s, store, w in zip(steps, stores, written)
-        )
+        stores = tuple(put_all(sequence_pieces, stores, t, _with_time(written)))
         # Read from the store just written: the compiler then sees that the old contents are dead,
         # and updates in place instead of copying the whole sequence at every step.
         following = tf.clip_by_value(t + ahead, 0, length - 1)
         current = tuple(
-            tf.squeeze(s.pieces.get(store, following), axis=1) for s, store in zip(steps, stores)
+            tf.squeeze(pieces.get(store, following), axis=1)
+            for pieces, store in zip(sequence_pieces, stores)
         )
-        emitted_stores = tuple(
-            p.put(store, t, e[:, None]) for p, store, e in zip(all_pieces, emitted_stores, emitted)
-        )
+        emitted_stores = tuple(put_all(all_pieces, emitted_stores, t, _with_time(emitted)))
         return k + 1, tuple(states), current, stores, emitted_stores
 
     current = tuple(s.read(first) for s in steps)
     stores = tuple(s.store for s in steps)
-    empty = [each.empty(target_now()) for each in all_pieces]
+    empty = empty_all(all_pieces, target_now())
     # Zeros depend on nothing: XLA would make these arrays at the start of the program.
     emitted_stores = tuple(delay(empty, target_now(), after=[sequences[0]]))
     start = tf.constant(0), tuple(states), current, stores, emitted_stores
     _, states, _, stores, emitted_stores = run_loop(length, body, start)
-    written = tuple(s.pieces.whole(store) for s, store in zip(steps, stores))
-    return states, written, tuple(p.whole(store) for p, store in zip(all_pieces, emitted_stores))
+    written = tuple(whole_all(sequence_pieces, stores))
+    return states, written, tuple(whole_all(all_pieces, emitted_stores))
+
+
+def _with_time(tensors: Iterable[tf.Tensor]) -> Iterator[tf.Tensor]:
+    """Yield ``tensors`` of one step, ``(batch, size)``, as ``(batch, 1, size)``."""
+    return (tensor[:, None] for tensor in tensors)
 
 
 def run_loop(length: int, body: Callable[..., Any], start: Any) -> Any:

@@ -48,7 +48,8 @@ from ..engine.target_ops import zeros
 from ..engine.trace import Trace, trace
 from ..seams.keras.time_loops import replace_time_loops
 
-_SHORTEST = 4  # steps: a shorter sequence would keep as many states as steps
+# Steps: a shorter sequence would keep as many states as steps.
+_SHORTEST = 4
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,8 @@ class _Recurrence:
         lengths = sqrt_sections(self._steps)
         if not all(map(step.joint.trace.purity.is_pure, step.joint.trace.graph.get_operations())):
             _warn(self._layer, "its cell draws random numbers or changes variables at each step")
-            if self._options.unroll:  # Keras runs each step once, and has run none yet
+            # Keras runs each step once, and has run none yet.
+            if self._options.unroll:
                 return None
             lengths = [(1, self._steps)]
 

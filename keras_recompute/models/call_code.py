@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import itertools
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ def call_code(operations: Iterable[Any]) -> CallCode:
     """Return what calls of ``operations`` name in their code and in functions that they hold."""
     operations = list(operations)
     kinds = frozenset(kind for each in operations for kind in type(each).__mro__)
-    own = [function for each in operations for function in _own_functions(each)]
+    own = list(itertools.chain(*map(_own_functions, operations)))
     foreign = frozenset(kind for kind in kinds if _package(kind) not in _LIBRARIES)
     return _reached(own, foreign) if own else _of_classes(foreign)
 
@@ -68,9 +69,10 @@ def _of_classes(kinds: frozenset[type]) -> CallCode:
 
 def _own_functions(operation: Any) -> list[types.FunctionType]:
     """Return the Python functions among the attributes of one object, such as another ``call``."""
-    wrappers = ("build", "quantize")  # which Keras sets in every layer
+    # Which Keras sets in every layer.
+    wrappers = ("build", "quantize")
     values = (value for name, value in vars(operation).items() if name not in wrappers)
-    return [function for value in values for function in _functions_in(value)]
+    return list(itertools.chain(*map(_functions_in, values)))
 
 
 def _reached(start: Iterable[types.FunctionType], kinds: frozenset[type]) -> CallCode:

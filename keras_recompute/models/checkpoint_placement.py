@@ -78,7 +78,8 @@ class PlacedModel(SavedAsPlain, Model):
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         config = dict(config)
         ours = config.pop(SAVED_AS, None)
-        if ours is None:  # that of the model's own class: it has no checkpoints
+        # That of the model's own class: it has no checkpoints.
+        if ours is None:
             own: Any = original_class(cls)
             return own.from_config(config)
         plain = keras.saving.deserialize_keras_object(

@@ -87,7 +87,8 @@ def checkpointed(
         inputs = keras.tree.pack_sequence_as(
             functional.input, specs_from_sample(functional, sample)
         )
-        new._is_advised = True  # what is measured says more than what the sections save
+        # What is measured says more than what the sections save.
+        new._is_advised = True
         warn_unless_less(new, model, inputs, targets_in(sample))
     return new
 

@@ -29,7 +29,8 @@ def evenly_spaced_cuts(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
         if not isinstance(call.operation, RecomputationCheckpoint):
             counted |= 1 << number
     positions: list[int] = []
-    done = 0  # sets of calls are the bits of a number
+    # Sets of calls are the bits of a number.
+    done = 0
     while True:
         sections = {n: leading[n] & ~done for n in range(len(calls)) if not done >> n & 1}
         sizes = {n: (section & counted).bit_count() for n, section in sections.items()}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import keras
 import tensorflow as tf
 
+from ..engine.dataflow import tensor_specs
 from ..engine.frozen_variables import frozen_ports
 from ..engine.joint_graph import join
 from ..engine.leaked_tensors import replace_leaked
@@ -36,7 +38,8 @@ from .sections import Section, as_one_section, split_at_checkpoints
 from .side_outputs import SideOutputs, append_masks, attach_masks
 from .timestep_concat import commute_concat
 
-_END = "end"  # what comes after the last checkpoint, in the names of operations
+# What comes after the last checkpoint, in the names of operations.
+_END = "end"
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +242,7 @@ def _run_calls(step: Section | SectionLoop, on: _Context, name: str) -> None:
 
 def _run_section(section: Section, on: _Context, name: str, policy: Policy | None) -> None:
     arguments, masked = append_masks([on.values[key] for key in section.inputs])
-    signature = [tf.TensorSpec(t.shape, t.dtype) for t in arguments]
+    signature = tensor_specs(arguments)
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
     kept_by_caller = section.kept_by_caller
     gradient_unused = tuple(number for number, key in enumerate(section.inputs) if key in on.fixed)
@@ -280,15 +283,17 @@ def _run_as_loop(
     signature = [section_spec(value, role) for value, role in zip(arguments, roles)]
     stored = {role.output for role in loop.roles if isinstance(role, Carry)}
     if on.keeps_results:
-        stored.update(
-            request.output for request in loop.requests if isinstance(request, StackedOutput)
-        )
+        for request in loop.requests:
+            if isinstance(request, StackedOutput):
+                stored.add(request.output)
     kept_by_caller = sorted(stored)
     # What one section hands to the next is trained if anything is.
     given = enumerate(zip(loop.arguments, loop.roles))
-    gradient_unused = tuple(
-        n for n, (value, role) in given if not isinstance(role, Carry) and value in on.fixed
-    )
+    unused = []
+    for number, (value, role) in given:
+        if not isinstance(role, Carry) and value in on.fixed:
+            unused.append(number)
+    gradient_unused = tuple(unused)
     policy = on.policy if loop.recomputed else None
     key = tuple(signature), tuple(kept_by_caller), policy, gradient_unused
 
@@ -304,7 +309,7 @@ def _run_as_loop(
     # The gradient of a stack is dense, where each of the weights may have a sparse one.
     first = len(loop.roles)
     stacked = part.joint.trace.ports[first : first + len(weights)]
-    if any(is_gathered(t) for port in stacked for t in port):
+    if any(map(is_gathered, itertools.chain(*stacked))):
         return False
     counts = equal_groups(len(loop.sections), on.levels)
     results = nested_scan(

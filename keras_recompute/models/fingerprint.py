@@ -33,8 +33,10 @@ from .object_graph import ObjectGraph, TooLargeError
 class Level(enum.Enum):
     """In what operations must agree to be equal."""
 
-    SAME_VARIABLES = enum.auto()  # they are one and the same object
-    SAME_STRUCTURE = enum.auto()  # isomorphic, up to the values of weights
+    # They are one and the same object.
+    SAME_VARIABLES = enum.auto()
+    # Isomorphic, up to the values of weights.
+    SAME_STRUCTURE = enum.auto()
 
 
 class Hashed:

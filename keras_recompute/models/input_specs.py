@@ -15,7 +15,7 @@ import tensorflow as tf
 from ..errors import InvalidArgumentError
 from ..liveness.xla_compilation import batch_spec
 from ..seams.keras.graph import flat_inputs, nodes_of
-from .call_graph import Graph, InitialState, Key, Values
+from .call_graph import Graph, InitialState, Key, Values, keys_made
 from .side_outputs import SideOutputs
 
 
@@ -32,7 +32,7 @@ def value_specs(
         else specs_from_sample(functional, sample, batch_size=batch_size)
     )
     made = {id(t): t for node in nodes_of(functional) for t in node.outputs}
-    if sample is None and all(key in made for call in graph.calls for key in call.outputs):
+    if sample is None and made.keys() >= set(keys_made(graph.calls)):
         batch = inputs[0].shape[0] if inputs[0].shape.rank else None
         found: dict[Key, tf.TensorSpec] = {key: _with_batch(t, batch) for key, t in made.items()}
         found.update(zip(graph.inputs, inputs))
@@ -123,9 +123,8 @@ def targets_in(sample: Any, *, batch_size: int | None = None) -> tuple[Any, ...]
 
     The result is empty without a sample. ``batch_size`` replaces the batch size of the sample.
     """
-    if sample is None or hasattr(
-        sample, "__next__"
-    ):  # an iterator has given its batch to the inputs
+    # An iterator has given its batch to the inputs.
+    if sample is None or hasattr(sample, "__next__"):
         return ()
 
     def spec(leaf: Any) -> tf.TensorSpec:
@@ -167,9 +166,8 @@ def _traced(graph: Graph, inputs: Sequence[tf.TensorSpec]) -> dict[Key, tf.Tenso
             return []
 
         side_outputs.collect(work)
-        found.update(
-            (key, tf.TensorSpec(value.shape, value.dtype)) for key, value in values.items()
-        )
+        for key, value in values.items():
+            found[key] = tf.TensorSpec(value.shape, value.dtype)
         return []
 
     tf.function(run, autograph=False).get_concrete_function(*inputs)

@@ -59,7 +59,7 @@ def stacked_weights(groups: Sequence[Sequence[keras.layers.Layer]]) -> list[tf.T
     """Return every weight of isomorphic layers, ``(sections, *shape)``."""
     stacks: list[tf.Tensor] = []
     for layers in groups:
-        values = [_values_of(layer) for layer in layers]
+        values = list(map(_values_of, layers))
         stacks.extend(tf.stack(weights) for weights in zip(*values))
     return stacks
 
@@ -92,7 +92,7 @@ def sharing_changes(groups: Sequence[Sequence[keras.layers.Layer]]) -> Iterator[
     without contents are given, and those in place of tensors that have no value outside.
     """
     firsts = [layers_in(layers[0]) for layers in groups]
-    before = [_attributes_of(inside) for inside in firsts]
+    before = list(map(_attributes_of, firsts))
     yield
     for layers, inside, states in zip(groups, firsts, before):
         others = [layers_in(layer) for layer in layers[1:]]

@@ -32,6 +32,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from ..engine.annotations import alias_source
+from ..engine.dataflow import port_refs, producers, tensor_refs
 from ..engine.joint_graph import join
 from ..engine.op_sets import CHEAP, CONVOLUTIONS, ELEMENTWISE, MATMULS, SHAPES, SOURCES, VIEWS
 from ..engine.partition import partition
@@ -145,12 +146,11 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
     needs = frozenset(read.outputs | multiplied.outputs)
     # A result that is a function itself is made again as well, as a softplus is, except where the
     # slope reads it, as that of a tanh does: it is kept, as large as what it follows from.
-    sources_in_section = tuple(
-        None
-        if n in needs and sources[n] is None
-        else arrays.sources_of_output(n, CHEAP | ELEMENTWISE)
-        for n in numbers
-    )
+    sources_in_section = []
+    for n in numbers:
+        is_array = n in needs and sources[n] is None
+        found = None if is_array else arrays.sources_of_output(n, CHEAP | ELEMENTWISE)
+        sources_in_section.append(found)
     kept = {**multiplied.kept, **read.kept}
     cut = _NeededArrays()
     for tensor in partition(part.joint, None).saved:
@@ -167,7 +167,7 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
         multiplies=frozenset(multiplied.inputs),
         needs=needs,
         sources=sources,
-        sources_in_section=sources_in_section,
+        sources_in_section=tuple(sources_in_section),
         cost=cost,
         workspaces=workspaces_of(run, traced, signature, is_cut=bool(cuts)),
         is_cut=bool(cuts),
@@ -206,8 +206,10 @@ class _Arrays:
 
     def __init__(self, traced: Trace, arguments: int, layer: str) -> None:
         self._layer = layer
-        self._inputs = {t.ref(): n for n, port in enumerate(traced.ports[:arguments]) for t in port}
-        self._weights = {t.ref() for port in traced.ports[arguments:] for t in port}
+        self._inputs: dict[Any, int] = {}
+        for number, port in enumerate(traced.ports[:arguments]):
+            self._inputs.update(dict.fromkeys(tensor_refs(port), number))
+        self._weights = port_refs(traced.ports[arguments:])
         self._outputs = {_storage_of(t).ref(): n for n, t in enumerate(traced.outputs)}
         self._results = traced.outputs
 
@@ -277,8 +279,7 @@ def _operations_with(traced: Trace, cuts: Sequence[Cut]) -> float:
 
 def _operations(traced: Trace) -> float:
     """Return the number of arithmetic operations of the forward pass."""
-    outputs = [t.op for t in traced.outputs]
-    makers = reachable(outputs, lambda operation: [t.op for t in operation.inputs])
+    makers = reachable([t.op for t in traced.outputs], producers)
     return float(sum(map(_operations_of, makers)))
 
 

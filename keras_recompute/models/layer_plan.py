@@ -30,7 +30,8 @@ from .step_peak import StepPeaks
 from .trained_step import trained_step
 
 _MOST_KINDS = 6  # each is compiled
-_AT_MOST = 4 / 3  # a backward pass costs two forward passes; all that is replayed costs one more
+# A backward pass costs two forward passes; all that is replayed costs one more.
+_AT_MOST = 4 / 3
 
 
 @dataclass(frozen=True)

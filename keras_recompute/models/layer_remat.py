@@ -43,7 +43,8 @@ LayerSelector = Union[type, str, Callable[[keras.layers.Layer], bool], Sequence[
 # An attribute of a clone's outputs, since Keras hands over nothing else.
 _CLONED = "_keras_recompute_blocks"
 _numbers = itertools.count()
-_METHODS = ("call", "quantized_call")  # what Keras runs of a layer
+# What Keras runs of a layer.
+_METHODS = ("call", "quantized_call")
 
 
 class RematLayers:
@@ -51,7 +52,8 @@ class RematLayers:
 
     def __init__(self, layers: Sequence[keras.layers.Layer]) -> None:
         self.layers = tuple(layers)
-        self._lock = threading.Lock()  # a replica's training step runs in a thread of its own
+        # A replica's training step runs in a thread of its own.
+        self._lock = threading.Lock()
         self._users = 0
         self._before: dict[Any, Any] = {}
         self._here = threading.local()
@@ -60,9 +62,10 @@ class RematLayers:
         # Whether the warning was given, or is not needed because memory is measured.
         self.is_advised = False
         plain = [layer for layer in self.layers if not isinstance(layer, CheckpointedLayer)]
-        self._calls = {
-            (layer, name): self._recomputed(layer, name) for layer in plain for name in _METHODS
-        }
+        self._calls = {}
+        for layer in plain:
+            for name in _METHODS:
+                self._calls[layer, name] = self._recomputed(layer, name)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -124,7 +127,8 @@ class RematLayers:
             is_active = getattr(self._here, "is_active", False)
             if not is_active or not gradient_may_be_asked():
                 return plain(*args, **kwargs)
-            self._here.is_active = False  # the layers inside are recomputed with it
+            # The layers inside are recomputed with it.
+            self._here.is_active = False
             try:
                 with section_recurrent_layers():
                     results, owners, losses = recomputed(*args, **kwargs)
@@ -198,9 +202,8 @@ class BlocksModel(SavedAsPlain, CloneObserver, ReplicatedTraining):
 
     def get_config(self) -> dict[str, Any]:
         config = self.plain_config()
-        places = {
-            id(layer): number for number, layer in enumerate(layers_in(self, include_self=False))
-        }
+        inside = layers_in(self, include_self=False)
+        places = {id(layer): number for number, layer in enumerate(inside)}
         ours = {
             "blocks": [places[id(layer)] for layer in self._blocks],
             "build": self.get_build_config(),
@@ -237,11 +240,8 @@ def select_layers(model: keras.Model, layers: LayerSelector) -> list[keras.layer
     ``layers`` is a class, a pattern of names or paths, a function of a layer, or several of these.
     Raises InvalidArgumentError where it selects none.
     """
-    inside = [
-        each
-        for each in layers_in(model, include_self=False)
-        if not isinstance(each, keras.layers.InputLayer)
-    ]
+    candidates = layers_in(model, include_self=False)
+    inside = [each for each in candidates if not isinstance(each, keras.layers.InputLayer)]
     inside = list(dict.fromkeys(inside))
     wanted = [layers] if isinstance(layers, (type, str)) or callable(layers) else list(layers)
     found = [each for each in inside if _is_wanted(each, wanted)]
@@ -274,12 +274,11 @@ def _none_found(
     names_of_layers = [each.name for each in inside]
     names_of_classes = [type(each).__name__ for each in inside]
     names = list(dict.fromkeys([*names_of_layers, *names_of_classes]))
-    asked = [
-        each.__name__ if isinstance(each, type) else each
-        for each in wanted
-        if isinstance(each, (type, str))
-    ]
-    near = [name for each in asked for name in difflib.get_close_matches(each, names, n=3)]
+    near: list[str] = []
+    for each in wanted:
+        if isinstance(each, (type, str)):
+            asked = each.__name__ if isinstance(each, type) else each
+            near += difflib.get_close_matches(asked, names, n=3)
     shown = ", ".join(map(repr, dict.fromkeys(near or names[:20])))
     built = (
         ""

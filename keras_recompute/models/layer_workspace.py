@@ -42,7 +42,8 @@ _TOLD_BY_THEIR_PROGRAM = (
     *("ResizeBilinear", "ResourceGather", "Softmax"),
 )
 _TURN = "layer_turn"
-_MIXED = 64  # elements that are mixed by the product at the turn; few, so that it is small
+# Elements that are mixed by the product at the turn; few, so that it is small.
+_MIXED = 64
 
 
 @dataclass(frozen=True)
@@ -110,10 +111,13 @@ def workspaces_of(
 def _turn(results: Sequence[tf.Tensor], mixers: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Return what depends on ``results`` by a product with ``mixers`` and a number made of all."""
     with tf.name_scope(_TURN):
-        mixers = list(map(tf.stop_gradient, mixers))  # their gradient would read the results
+        # Their gradient would read the results.
+        mixers = list(map(tf.stop_gradient, mixers))
         total = tf.add_n([tf.cast(tf.reduce_sum(y), tf.float32) for y in results])
         # A second sum whose terms all need the first: what made the results is done.
-        turns = [tf.reduce_sum(tf.maximum(m, tf.cast(total, m.dtype))) for m in mixers]
+        turns = []
+        for mixer in mixers:
+            turns.append(tf.reduce_sum(tf.maximum(mixer, tf.cast(total, mixer.dtype))))
         turn = tf.stop_gradient(tf.add_n([tf.cast(t, tf.float32) for t in turns]))
         products = []
         for result, mixer in zip(results, mixers):

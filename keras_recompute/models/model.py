@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from ..engine.custom_vjp import in_vectorized_map
+from ..engine.dataflow import tensor_specs
 from ..engine.diagnostics import warn_vectorized
 from ..engine.gradient_demand import gradient_may_be_asked
 from ..engine.object_state import ObjectState
@@ -73,8 +74,10 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
 
     _levels, _scan_layers = 1, False
     _plan_as_noted: ExecutionPlan | None = None
-    _is_advised = False  # whether it is known, and was said, if no section saves memory
-    _planned_for = -1  # the number of the layers' attributes; before there are plans, -1
+    # Whether it is known, and was said, if no section saves memory.
+    _is_advised = False
+    # The number of the layers' attributes; before there are plans, -1.
+    _planned_for = -1
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -237,7 +240,8 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
         """Whether the call on the inputs ``flat`` goes by sections. Warns where it cannot."""
         if not all(isinstance(value, tf.Tensor) for value in flat):
             return False
-        if self._planned_for < 0:  # an object of a derived class may know no plan
+        # An object of a derived class may know no plan.
+        if self._planned_for < 0:
             return False
         if self.plan.is_plain or not gradient_may_be_asked():
             return False
@@ -264,7 +268,7 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
     ) -> list[tf.Tensor]:
         """Run each section as compiled functions, which are kept for the next call of this kind."""
         tensors, masked = append_masks(flat)
-        signature = tuple(tf.TensorSpec(t.shape, t.dtype) for t in tensors)
+        signature = tuple(tensor_specs(tensors))
         # Sections do not differentiate by what no tape watches.
         watched = tuple(map(is_recorded, flat))
         results: list[list[tf.Tensor]] = []

@@ -29,7 +29,8 @@ from ..seams.tensorflow.tensors import is_eager
 from .call_code import CallCode, is_of_known_package
 from .call_graph import InitialState, Key, Ref, read_graph
 
-_OURS = "_keras_recompute"  # what our own attributes begin with
+# What our own attributes begin with.
+_OURS = "_keras_recompute"
 _PLAIN = (type(None), bool, int, str, bytes, range, tf.DType, np.dtype)
 _OF_PROCESS = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc)
 _OPAQUE_PACKAGES = ("tensorflow", "numpy", "jax", "jaxlib", "torch", "threading", "builtins")
@@ -60,7 +61,8 @@ class ObjectGraph:
         self._code = code or CallCode()
         self._value_number = value_number
         self._place = {id(v): n for n, v in reversed(list(enumerate(self.own)))}
-        self._met: dict[int, tuple[int, Any]] = {}  # with the object, so that its id stays its own
+        # With the object, so that its id stays its own.
+        self._met: dict[int, tuple[int, Any]] = {}
         self._count = 0
         self._left = MOST_VALUES
 
@@ -73,7 +75,8 @@ class ObjectGraph:
         if kind in _PLAIN:
             return kind, value
         if kind in (float, complex):
-            return kind, repr(value)  # nan is nan, and -0.0 is not 0.0
+            # Nan is nan, and -0.0 is not 0.0.
+            return kind, repr(value)
         if isinstance(value, np.generic):
             return kind, value.dtype, value.tobytes()
         if isinstance(value, _OF_PROCESS):
@@ -97,7 +100,8 @@ class ObjectGraph:
         if isinstance(value, (np.ndarray, tf.Tensor)):
             return self._array(value)
         if isinstance(value, keras.KerasTensor):
-            return type(value), tuple(value.shape), value.dtype  # has no value, only these
+            # Has no value, only these.
+            return type(value), tuple(value.shape), value.dtype
         if isinstance(value, keras.Variable):
             return self._variable(value)
         if isinstance(value, keras.Operation):
@@ -112,7 +116,8 @@ class ObjectGraph:
             parts = [value.func, value.args, value.keywords, vars(value)]
             return functools.partial, self.key(parts)
         if isinstance(value, keras.random.SeedGenerator):
-            return type(value), self.key(value.state)  # which is all that it draws from
+            # Which is all that it draws from.
+            return type(value), self.key(value.state)
         if _is_container(value):
             return self._container(value)
         return self._object(value)
@@ -201,7 +206,8 @@ class ObjectGraph:
 
     def _function(self, function: types.FunctionType) -> Hashable:
         if not is_of_known_package(function):
-            self.is_portable = False  # what it finds among its globals may be changed
+            # What it finds among its globals may be changed.
+            self.is_portable = False
         parts = [function.__defaults__, function.__kwdefaults__, vars(function)]
         cells = [_contents_of(cell) for cell in function.__closure__ or ()]
         return function.__code__, IdentityKey(function.__globals__), self.key([*parts, *cells])
@@ -258,7 +264,8 @@ def _of_models() -> frozenset[str]:
 def _is_container(value: Any) -> bool:
     """Whether it is one of Python's containers, or one that Keras puts in its place."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value).__bases__ == (tuple,)  # not of a class with attributes of its own
+        # Not of a class with attributes of its own.
+        return type(value).__bases__ == (tuple,)
     is_wrapper = type(value).__module__.split(".")[0] in ("keras", "tensorflow", "collections")
     kinds = (list, tuple, dict, set, frozenset)
     return type(value) in kinds or (is_wrapper and isinstance(value, kinds))
@@ -268,7 +275,8 @@ def _contents_of(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # not set yet
-        return _contents_of  # which no user's function closes over
+        # Which no user's function closes over.
+        return _contents_of
 
 
 def _state(value: Any) -> dict[str, Any] | None:

@@ -46,7 +46,8 @@ class PartitionCache:
         self._fingerprints = Fingerprints()
         # Called eagerly, a model runs the same steps at every call.
         self._of_steps: dict[Hashable, tuple[Step, Traced]] = {}
-        self.is_cut_in_time = False  # whether recurrent layers keep one state per section of time
+        # Whether recurrent layers keep one state per section of time.
+        self.is_cut_in_time = False
 
     def recomputed(self) -> list[Partition]:
         """Return the partitions of the steps that are recomputed, one each."""

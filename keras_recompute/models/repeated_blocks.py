@@ -58,7 +58,8 @@ def _longest_repetition(calls: Sequence[Call], known: Fingerprints) -> _Repetiti
     kinds = _numbered_kinds(calls, known)
     best: _Repetition | None = None
     for period in range(1, min(len(kinds) // 2, _LONGEST) + 1):
-        equal = 0  # calls that equal the one a period before them, up to here
+        # Calls that equal the one a period before them, up to here.
+        equal = 0
         for n in range(period, len(kinds) + 1):
             if n < len(kinds) and kinds[n] == kinds[n - period]:
                 equal += 1

@@ -26,8 +26,10 @@ from .saving_estimate import estimate_saving, handed_on_bytes
 # Savings below 2 % are within the error of the estimate. XLA's passes save memory without a replay
 # too. So with XLA it is only said where the activations are below 2 % of the weights.
 _NO_LESS, _NEXT_TO_NOTHING = 0.98, 0.02
-_FEW = 0.5  # of the weights: where sections hand on more, there is something to save
-_SPOKEN_OF = 8 * 2**20  # bytes of a step, below which its memory does not matter
+# Of the weights: where sections hand on more, there is something to save.
+_FEW = 0.5
+# Bytes of a step, below which its memory does not matter.
+_SPOKEN_OF = 8 * 2**20
 
 
 def warn_without_savings(model: keras.Model, plan: ExecutionPlan, traced: PartitionCache) -> bool:

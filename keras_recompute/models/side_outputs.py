@@ -28,10 +28,11 @@ class SideOutputs:
     """The masks and losses that a traced part of a model made, as found when it was traced."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        layers = (
-            call.operation for call in calls if isinstance(call.operation, keras.layers.Layer)
-        )
-        self._layers = list(dict.fromkeys(inner for layer in layers for inner in layers_in(layer)))
+        inside: dict[keras.layers.Layer, None] = {}
+        for call in calls:
+            if isinstance(call.operation, keras.layers.Layer):
+                inside.update(dict.fromkeys(layers_in(call.operation)))
+        self._layers = list(inside)
         self._masked: tuple[int, ...] = ()
         self._owners: list[keras.layers.Layer] = []
         self._updates = StatelessUpdates()
@@ -89,11 +90,9 @@ def detach_losses(
     """
     before = [len(losses_of(layer)) for layer in layers]
     results = work()
-    added = [
-        (number, loss)
-        for number, layer in enumerate(layers)
-        for loss in losses_of(layer)[before[number] :]
-    ]
+    added = []
+    for number, layer in enumerate(layers):
+        added += [(number, loss) for loss in losses_of(layer)[before[number] :]]
     for number, loss in added:
         remove_losses(layers[number], [loss])
     numbers = [number for number, _ in added]

@@ -69,12 +69,12 @@ def inline_submodels(model: keras.Model) -> Graph:
 
 def masked_values(model: keras.Model) -> set[Key]:
     """Return the values in the graph of a functional ``model`` that carry a mask."""
-    return {
-        id(t)
-        for node in nodes_of(model)
-        for t in (*node.input_tensors, *node.outputs)
-        if mask_of(t) is not None
-    }
+    found = set()
+    for node in nodes_of(model):
+        for tensor in (*node.input_tensors, *node.outputs):
+            if mask_of(tensor) is not None:
+                found.add(id(tensor))
+    return found
 
 
 def can_inline(call: Call, functional: keras.Model, masked: set[Key]) -> bool:
@@ -105,7 +105,8 @@ def inlined_calls(
 
     Without an ``adapter`` they read what ``call`` reads as it is. Ranks are those of their values.
     """
-    use = call.outputs[0]  # no other call has it
+    # No other call has it.
+    use = call.outputs[0]
     places = dict(zip(inside.outputs, call.outputs))
     if adapter is None:
         places.update(zip(inside.inputs, call.inputs))
@@ -114,7 +115,8 @@ def inlined_calls(
         return key if isinstance(key, InitialState) else places.get(key, (use, key))
 
     calls = [_renamed(each, renamed) for each in inside.calls]
-    if call.training is not None:  # it counts for all layers inside
+    # It counts for all layers inside.
+    if call.training is not None:
         calls = [replace(each, training=call.training) for each in calls]
     if adapter is not None:
         inputs = tuple(map(renamed, inside.inputs))

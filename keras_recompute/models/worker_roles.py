@@ -24,11 +24,15 @@ def callbacks_of_worker(callbacks: Any, strategy: tf.distribute.Strategy) -> Any
     if number is None or callbacks is None or isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks
     given: Sequence[Any] = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
-    backed_up = [
-        AtomicBackup(c, writes=number == 0) if type(c) is keras.callbacks.BackupAndRestore else c
-        for c in given
-    ]
-    return backed_up if number == 0 else [c for c in backed_up if not isinstance(c, _WRITERS)]
+    found = []
+    for each in given:
+        callback = each
+        if type(each) is keras.callbacks.BackupAndRestore:
+            callback = AtomicBackup(each, writes=number == 0)
+        # Workers share the files, so only the first writes them.
+        if number == 0 or not isinstance(callback, _WRITERS):
+            found.append(callback)
+    return found
 
 
 def worker_number(strategy: tf.distribute.Strategy) -> int | None:

@@ -167,14 +167,13 @@ def leaving_out(*passes: str) -> Iterator[None]:
 @functools.cache
 def _target(compiler: str, backend: str, left_out: frozenset[str]) -> Target:
     is_xla, names = compiler == _XLA, {compiler, f"{compiler} on {backend}"}
-    passes = tuple(
-        each
-        for each in PASSES.values()
-        if each.name not in left_out and names.intersection(each.on)
-    )
+    passes = []
+    for each in PASSES.values():
+        if each.name not in left_out and names.intersection(each.on):
+            passes.append(each)
     return Target(
         compiler,
-        passes,
+        tuple(passes),
         knows_shapes=is_xla,
         updates_in_place=is_xla,
         has_one_memory=is_xla,

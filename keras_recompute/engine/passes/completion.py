@@ -45,7 +45,7 @@ def token_of_whole_arrays(tensors: Sequence[tf.Tensor]) -> tf.Tensor | None:
 
 
 def _sum_of_first_elements(*tensors: tf.Tensor) -> tf.Tensor:
-    return tf.add_n([first_element(t) for t in tensors])
+    return tf.add_n(list(map(first_element, tensors)))
 
 
 def _negated_sum(*tensors: tf.Tensor) -> tf.Tensor:

@@ -169,10 +169,10 @@ def _spread(
         tiles = _shaped(values, -1, *(d for m in sizes for d in (m, 1)), features)
         tiles = _padded(tiles, *(pair for s in strides for pair in ((0, 0), (0, s - 1))))
         values = _shaped(tiles, -1, *(m * s for m, s in zip(sizes, strides)), features)
-    before = [
-        f * s + k * d - p
-        for (f, _), s, k, d, p in zip(steps, strides, place, window.dilations, window.before)
-    ]
+    before = []
+    places = zip(steps, strides, place, window.dilations, window.before)
+    for (first, _), stride, offset, dilation, padding in places:
+        before.append(first * stride + offset * dilation - padding)
     after = [n - b - m * s for n, b, m, s in zip(window.image, before, sizes, strides)]
     values = _part(
         values, [0] * len(sizes), [m * s + min(0, a) for m, s, a in zip(sizes, strides, after)]

@@ -181,7 +181,8 @@ def _depthwise_image_gradient(
     window: Window, _: tf.Tensor, kernel: tf.Tensor, dy: tf.Tensor
 ) -> tf.Tensor:
     rank = len(window.image)
-    if kernel.shape[-1] != window.groups:  # several results of each feature
+    # Several results of each feature.
+    if kernel.shape[-1] != window.groups:
         return _image_gradient(window, _, kernel, dy)
     kernel = tf.reshape(tf.reverse(kernel, list(range(rank))), [1, *window.kernel, -1])
     return _convolution(

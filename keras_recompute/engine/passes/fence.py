@@ -31,7 +31,7 @@ from ...graph_traversal import reachable
 from ...seams.tensorflow.operations import redirect_readers
 from ...seams.tensorflow.vectorized_map import is_in_vectorized_body
 from ...seams.tensorflow.xla import xla_optimization_barrier
-from ..dataflow import operations_before
+from ..dataflow import operations_before, pick
 from ..graph_constants import constant, memoized_op
 from ..graph_state import graph_state
 from ..op_sets import CONVOLUTIONS, HANDS_ON
@@ -99,9 +99,9 @@ def _without_branch(
         _put(given, cheap.read, copies)
         return body(given)
 
-    read = _pick(inputs, cheap.read)
+    read = pick(inputs, cheap.read)
     results = write_with_late_copies(write, read, awaited=cheap.awaited, after=after)
-    finished, handed_on = _pick(results, cheap.finished), _pick(results, cheap.handed_on)
+    finished, handed_on = pick(results, cheap.finished), pick(results, cheap.handed_on)
     late = list(results)
     # XLA would leave the gradients of weights to the end, so back-propagation waits for them.
     _put(late, cheap.handed_on, opaque_copies(handed_on, finished))
@@ -143,10 +143,6 @@ def write_with_late_copies(
             (late,) = opaque_copies([value], after=after if is_cyclic else [results[number]])
             redirect_readers(late, instead_of=copy, readers=copy.consumers())
     return results
-
-
-def _pick(tensors: Tensors, numbers: Iterable[int]) -> list[tf.Tensor]:
-    return [tensors[number] for number in numbers]
 
 
 def _put(tensors: list[tf.Tensor], numbers: Iterable[int], values: Iterable[tf.Tensor]) -> None:
@@ -220,7 +216,7 @@ def _pass_barrier(tensors: Tensors, after: Tensors) -> tuple[list[tf.Tensor], li
     XLA cannot tell that they are unchanged. It removes tensors of ``after`` without a reader.
     """
     numbers = [n for n, tensor in enumerate(tensors) if _may_pass(tensor)]
-    passed = xla_optimization_barrier([*_pick(tensors, numbers), *after])
+    passed = xla_optimization_barrier([*pick(tensors, numbers), *after])
     results = list(tensors)
     _put(results, numbers, passed)
     return results, list(passed[len(numbers) :])
@@ -264,7 +260,7 @@ def opaque_copies(tensors: Tensors, after: Tensors) -> list[tf.Tensor]:
     if backend_now() == GPU:
         # The tokens have no reader behind the barrier, and XLA removes them. On a GPU these copies
         # need not wait; it is enough that XLA cannot merge them with the originals.
-        passed, _ = _pass_barrier(_pick(tensors, numbers), tokens)
+        passed, _ = _pass_barrier(pick(tensors, numbers), tokens)
         _put(results, numbers, passed)
         return results
     is_never = opaque_false(tokens)
@@ -334,7 +330,8 @@ def branches(
 ) -> list[Any]:
     """Return each of ``bodies`` as a function of tensors of the ``kinds``, shape and type each."""
     specs = [tf.TensorSpec(*kind) for kind in kinds]
-    with tf.init_scope():  # a function of no graph: it would keep that alive
+    # A function of no graph: it would keep that alive.
+    with tf.init_scope():
         functions = [tf.function(body, autograph=False) for body in bodies]
         return [function.get_concrete_function(*specs) for function in functions]
 

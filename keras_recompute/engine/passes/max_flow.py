@@ -25,8 +25,10 @@ def minimum_cut(
     this is the one nearest to the sinks.
     """
     flow = _Flow()
+    # A node is an edge of its size, so that a cut through edges is one through nodes.
     for node, size in sizes.items():
         flow.connect((node, 0), (node, 1), size)
+    # No smallest cut goes through the other edges.
     unlimited = sum(sizes.values()) + 1
     for a, b in edges:
         flow.connect((a, 1), (b, 0), unlimited)

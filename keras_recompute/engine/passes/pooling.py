@@ -22,6 +22,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,25 +80,23 @@ def rewrite_pooling(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     else:
         image, result = operation.outputs[0].shape, operation.inputs[-1].shape
     sizes, strides = operation.get_attr("ksize"), operation.get_attr("strides")
-    is_known = (
-        image.rank
-        and result.rank
-        and image[1:].is_fully_defined()
-        and result[1:].is_fully_defined()
-    )
-    is_over_space = all(values[0] == values[-1] == 1 for values in (sizes, strides))
-    if not is_known or not is_over_space or math.prod(sizes) > POOLED_PLACES:
+    for shape in (image, result):
+        if not shape.rank or not shape[1:].is_fully_defined():
+            return None
+    # The batch and the channels must not be pooled.
+    is_over_space = sizes[0] == sizes[-1] == strides[0] == strides[-1] == 1
+    if not is_over_space or math.prod(sizes) > POOLED_PLACES:
         return None
     space = slice(1, -1)
     extents = zip(image[space], result[space], sizes[space], strides[space])
     is_same = operation.get_attr("padding") == b"SAME"
     before = tuple(max(0, (m - 1) * s + k - n) // 2 if is_same else 0 for n, m, k, s in extents)
     window = PoolingWindow(
-        tuple(image[space]),
-        tuple(sizes[space]),
-        tuple(result[space]),
-        tuple(strides[space]),
-        before,
+        image=tuple(image[space]),
+        window=tuple(sizes[space]),
+        result=tuple(result[space]),
+        strides=tuple(strides[space]),
+        before=before,
     )
     return functools.partial(make, window)
 
@@ -105,16 +104,14 @@ def rewrite_pooling(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
 def _maximum(window: PoolingWindow, image: tf.Tensor) -> tf.Tensor:
     largest = tf.constant(-math.inf, image.dtype)
     for piece in _pieces(window, image, outside=-math.inf):
-        largest = tf.where(
-            piece > largest, piece, largest
-        )  # passes over what is no number, as TensorFlow's kernel does
+        # A comparison with NaN is False, so NaN is passed over, as by TensorFlow's kernel.
+        largest = tf.where(piece > largest, piece, largest)
     return largest
 
 
 def _average(window: PoolingWindow, image: tf.Tensor) -> tf.Tensor:
-    return functools.reduce(tf.add, _pieces(window, image, outside=0.0)) / tf.constant(
-        window.counts, image.dtype
-    )
+    total = functools.reduce(tf.add, _pieces(window, image, outside=0.0))
+    return total / tf.constant(window.counts, image.dtype)
 
 
 def _maximum_gradient(
@@ -133,10 +130,9 @@ def _maximum_gradient(
         is_larger = piece > largest
         largest = tf.where(is_larger, piece, largest)
         chosen = tf.where(is_larger, tf.constant(number, number_type), chosen)
-    chosen_near, dy_near = (
-        _as_far_as_phases_read(window, chosen, -1),
-        _as_far_as_phases_read(window, dy, 0),
-    )
+    # No window has an element number -1, so padding is never chosen.
+    chosen_near = _as_far_as_phases_read(window, chosen, -1)
+    dy_near = _as_far_as_phases_read(window, dy, 0)
     nothing = tf.zeros([], dy.dtype)
 
     def term(place: Place, of_phase: Any) -> tf.Tensor:
@@ -166,12 +162,11 @@ def _pieces(window: PoolingWindow, image: tf.Tensor, outside: float) -> Iterator
     A piece has the shape of the result.
     """
     padding = list(zip(window.before, window.after))
-    if any(before or after for before, after in padding):
+    if any(map(any, padding)):
         image = tf.pad(image, [(0, 0), *padding, (0, 0)], constant_values=outside)
     for place in window.places:
-        ends = (
-            start + (m - 1) * s + 1 for start, m, s in zip(place, window.result, window.strides)
-        )
+        extents = zip(place, window.result, window.strides)
+        ends = (start + (m - 1) * stride + 1 for start, m, stride in extents)
         yield image[(slice(None), *map(slice, place, ends, window.strides))]
 
 
@@ -188,7 +183,7 @@ def _as_far_as_phases_read(window: PoolingWindow, values: tf.Tensor, outside: fl
     """Return ``values``, one per window, with ``outside`` where phases read beyond the windows."""
     reach, sizes = _reach(window), _phase_sizes(window)
     padding = [(r - 1, max(0, size - m)) for r, size, m in zip(reach, sizes, window.result)]
-    if not any(before or after for before, after in padding):
+    if not any(map(any, padding)):
         return values
     return tf.pad(values, [(0, 0), *padding, (0, 0)], constant_values=outside)
 
@@ -206,17 +201,17 @@ def _image_of(
     phases = []
     for first in itertools.product(*map(range, window.strides)):
         terms = []
-        for turn in itertools.product(
-            *(range(r - 1, -1, -1) for r in reach)
-        ):  # windows in their order
+        # Windows in their order, which is the order in which TensorFlow adds up.
+        for turn in itertools.product(*(range(r - 1, -1, -1) for r in reach)):
             place = tuple(a + t * s for a, t, s in zip(first, turn, window.strides))
-            if all(a < k for a, k in zip(place, window.window)):
+            if all(map(operator.lt, place, window.window)):
                 starts = [r - 1 - t for r, t in zip(reach, turn)]
-                ends = [start + size for start, size in zip(starts, sizes)]
+                ends = map(operator.add, starts, sizes)
                 terms.append(term(place, (slice(None), *map(slice, starts, ends))))
         phases.append(functools.reduce(tf.add, terms) if terms else None)
     image = _interleaved(window, phases, like)
-    return image[(slice(None), *(slice(p, p + n) for p, n in zip(window.before, window.image)))]
+    ends = map(operator.add, window.before, window.image)
+    return image[(slice(None), *map(slice, window.before, ends))]
 
 
 def _interleaved(
@@ -229,8 +224,10 @@ def _interleaved(
     rank, sizes = len(window.strides), _phase_sizes(window)
     stack = tf.stack([tf.zeros_like(known) if phase is None else phase for phase in phases])
     stack = tf.reshape(stack, [*window.strides, -1, *sizes, like.shape[-1]])
-    order = [rank, *(axis for d in range(rank) for axis in (rank + 1 + d, d)), 2 * rank + 1]
-    return tf.reshape(
-        tf.transpose(stack, order),
-        [-1, *(n * s for n, s in zip(sizes, window.strides)), like.shape[-1]],
-    )
+    # From (strides, batch, sizes, channels): each stride comes right after its size.
+    order = [rank]
+    for dimension in range(rank):
+        order += [rank + 1 + dimension, dimension]
+    order.append(2 * rank + 1)
+    space = map(operator.mul, sizes, window.strides)
+    return tf.reshape(tf.transpose(stack, order), [-1, *space, like.shape[-1]])

@@ -19,7 +19,7 @@ import tensorflow as tf
 from ...graph_traversal import reachable
 from ...seams.tensorflow.xla import xla_optimization_barrier
 from ..annotations import alias_chain, is_identity
-from ..dataflow import port_refs, tensor_refs
+from ..dataflow import pick, port_refs, tensor_refs
 from ..joint_graph import JointGraph
 from ..op_sets import CHEAP, ELEMENTWISE, PRODUCTS, SHAPES
 from ..program import GraphProgram, program_between
@@ -35,8 +35,10 @@ class DuplicatedOperands(TwoStageProgram):
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Do what ``GraphProgram.write`` does for the whole program."""
-        # One barrier each: what passes one barrier waits for all that does.
-        copies = [xla_optimization_barrier([values[number]])[0] for number in self.read]
+        copies: list[tf.Tensor] = []
+        for value in pick(values, self.read):
+            # One barrier each: what passes one barrier waits for all that does.
+            copies += xla_optimization_barrier([value])
         return self.rest.write([*values, *self.first.write(copies)])
 
 
@@ -45,7 +47,7 @@ def duplicate_matmul_operands(
 ) -> GraphProgram | DuplicatedOperands:
     """Return ``program``, with operands of products made separately if that spares an array."""
     chains = _ElementwiseReads(program, joint.backward)
-    operands = [tensor for tensor in chains.operands() if chains.shares_a_function(tensor)]
+    operands = list(filter(chains.shares_a_function, chains.operands()))
     if not operands:
         return program
     operations = operations_between(
@@ -58,7 +60,7 @@ def duplicate_matmul_operands(
             numbers.append(number)
             read_ports.append(port)
     made = program_between(program, read_ports, operands, replays=program.replays)
-    ports = [*program.ports, *((t,) for t in operands)]
+    ports = [*program.ports, *zip(operands)]
     rest = program_between(program, ports, program.outputs, replays=program.replays)
     return DuplicatedOperands(made, rest, tuple(numbers))
 
@@ -86,9 +88,10 @@ class _ElementwiseReads:
         if not is_arithmetic or not all(reference in self._origins for reference in inputs):
             return
         origins = frozenset[Any]().union(*(self._origins[reference] for reference in inputs))
-        self._origins.update((t.ref(), origins) for t in operation.outputs)
+        made = tensor_refs(operation.outputs)
+        self._origins.update(dict.fromkeys(made, origins))
         if operation not in self._backward:
-            self._made.update(t.ref() for t in operation.outputs)
+            self._made.update(made)
         elif operation.type in ELEMENTWISE:
             self._functions_of_slopes.add((operation.type, origins))
 
@@ -105,7 +108,7 @@ class _ElementwiseReads:
 
         The operand itself is not read that way.
         """
-        if any(self._is_read_by_arithmetic(t) for t in alias_chain(operand)):
+        if any(map(self._is_read_by_arithmetic, alias_chain(operand))):
             return False
         contained = reachable([operand.ref()], self._made_from)
         functions = [r.deref() for r in contained if r.deref().op.type in ELEMENTWISE]
@@ -120,9 +123,8 @@ class _ElementwiseReads:
         return (function.op.type, self._origins[function.ref()]) in self._functions_of_slopes
 
     def _made_from(self, reference: Any) -> list[Any]:
-        return [
-            t.ref() for t in inputs_of(reference.deref().op, self._replays) if t.ref() in self._made
-        ]
+        inputs = inputs_of(reference.deref().op, self._replays)
+        return list(self._made.intersection(tensor_refs(inputs)))
 
     def _is_read_by_arithmetic(self, tensor: tf.Tensor) -> bool:
         readers = self._readers.get(tensor.ref(), ())

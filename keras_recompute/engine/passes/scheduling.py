@@ -55,9 +55,7 @@ def schedule_weight_gradients(
     carrying = _ancestors(path[-1], depth)
     largest = max(map(_elements, path))
     awaited: dict[tf.Operation, list[tf.Tensor]] = defaultdict(list)
-    for deep, tensors in _finished(
-        operations, depth, carrying, {g.ref() for g in gradients}
-    ).items():
+    for deep, tensors in _finished(operations, depth, carrying, tensor_refs(gradients)).items():
         # path[n] has depth n + 1. What is small is passed on at once: nothing is freed for it. So
         # is what a loop has stored where a tie copies that.
         later = next(
@@ -107,9 +105,10 @@ def _finished(
         if operation in carrying or needs[operation] >= deepest - 1:
             continue
         for tensor in operation.outputs:
-            is_left = tensor.ref() in results or any(
-                needs.get(op, 0) > needs[operation] for op in tensor.consumers()
-            )
+            # A reader that needs more of the path takes it back there.
+            readers = tensor.consumers()
+            is_read_later = any(needs.get(op, 0) > needs[operation] for op in readers)
+            is_left = is_read_later or tensor.ref() in results
             if is_left and tensor.dtype.is_floating and tensor.shape.num_elements() != 0:
                 finished[needs[operation]].append(tensor)
     return finished

@@ -27,10 +27,9 @@ def share_slice_kernels(
     wholes: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], target: Target
 ) -> list[tf.Tensor]:
     """Return ``gradients`` of ``wholes``; those of stacks are put together from hidden slices."""
-    are_stacks = [
-        whole.op.type == "Pack" and gradient.shape.num_elements() != 0
-        for whole, gradient in zip(wholes, gradients)
-    ]
+    are_stacks = []
+    for whole, gradient in zip(wholes, gradients):
+        are_stacks.append(whole.op.type == "Pack" and gradient.shape.num_elements() != 0)
     if not any(are_stacks) or is_in_vectorized_body(tf.compat.v1.get_default_graph()):
         return list(gradients)
     of_stacks = list(itertools.compress(gradients, are_stacks))

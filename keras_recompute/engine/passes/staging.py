@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from ..dataflow import port_refs
+from ..dataflow import pick, port_refs
 from ..first_gradients import first_gradients, with_outputs
 from ..joint_graph import JointGraph
 from ..op_sets import is_compared, known_elements
@@ -50,9 +50,9 @@ class StagedRecomputation(TwoStageProgram):
 
     def write(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Do what ``GraphProgram.write`` does for the whole program."""
-        made = self.first.write([values[number] for number in self.read])
+        made = self.first.write(pick(values, self.read))
         if self.is_compared:
-            like = [values[number] for number in self.like]
+            like = pick(values, self.like)
             return fenced(
                 self.rest.write, [*values, *made], after=made, like=like, target=self.first.target
             )
@@ -78,14 +78,14 @@ def stage_recomputation(
         joint, min_cut_policy(needed, available), backward.outputs, available
     )
     made = tuple(value for value, _ in decided)
-    is_plain = all(
-        value.dtype not in (tf.variant, tf.resource) for value in made
-    )  # a loop's lists stay in one program
+    # A loop's lists of tensors stay in one program.
+    is_plain = all(value.dtype not in (tf.variant, tf.resource) for value in made)
     keeps_less = sum(map(_known_bytes, made)) < sum(map(_known_bytes, needed))
     if not made or not is_plain or not keeps_less or replays != backward.replays:
         return backward
     if joint.rows and any(map(is_compared, made)):
-        return backward  # the values of a sparse gradient are not like the port that they belong to
+        # The values of a sparse gradient are not like the port that they belong to.
+        return backward
     incoming = len(joint.incoming)
     ports = backward.ports[: len(backward.ports) - incoming]
     given = port_refs(ports)

@@ -23,7 +23,8 @@ from ...seams.tensorflow.tracebacks import set_traceback, traceback_as_run, trac
 from ..source_location import is_of_user, source_among, source_of
 
 Result = TypeVar("Result")
-Lines = tuple[tuple[str, int, str], ...]  # a file, a line number and a function's name, each
+# A file, a line number and a function's name, each.
+Lines = tuple[tuple[str, int, str], ...]
 
 
 def share_tracebacks(build: Callable[..., Result]) -> Callable[..., Result]:
@@ -50,13 +51,10 @@ def copy_traceback(original: tf.Operation, copy: tf.Operation) -> None:
     """Let ``copy`` show the lines of the user's code that made ``original``."""
     if set_traceback is None or not original.traceback:
         return
-    lines = tuple(
-        (frame.filename, frame.lineno, frame.name)
-        for frame in original.traceback.get_user_frames()
-        if is_of_user(frame)
-    )
+    frames = filter(is_of_user, original.traceback.get_user_frames())
+    lines = [(frame.filename, frame.lineno, frame.name) for frame in frames]
     if lines:
-        shared = _traceback_of(lines)
+        shared = _traceback_of(tuple(lines))
         set_traceback(copy, shared)
         set_traceback(
             original, shared

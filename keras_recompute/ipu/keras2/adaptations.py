@@ -47,7 +47,8 @@ def accept_time_major() -> Iterator[None]:
 
     def adapted(made: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.pop("time_major", False):
-            object.__setattr__(made, _TIME_MAJOR, True)  # before Keras's own attributes are there
+            # Before Keras's own attributes are there.
+            object.__setattr__(made, _TIME_MAJOR, True)
         return args, kwargs
 
     def is_turned(layer: Any) -> bool:

@@ -43,8 +43,10 @@ class Executables(Settings):
     _levels = 1
     assigned_stages: Stages = None  # what set_pipeline_stage_assignment was given
     _replicas: Replicas | None = None
-    _logs_of_replicas: Any = None  # the metrics of all replicas as an execution put them together
-    _steps_tested = 0  # the steps_per_execution that test_function is for
+    # The metrics of all replicas as an execution put them together.
+    _logs_of_replicas: Any = None
+    # The steps_per_execution that test_function is for.
+    _steps_tested = 0
     steps_per_execution: int
     optimizer: Any
     _execution: Any

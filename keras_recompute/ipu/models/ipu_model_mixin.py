@@ -50,7 +50,8 @@ class IpuModelMixin(Executables):
     _batch_spec: Any = None
     # The number of replicas of the current programs, and whether all draw the same numbers.
     _replicas_prepared = (1, False)
-    _call_is_given = False  # whether a user's class has its own ``call``
+    # Whether a user's class has its own ``call``.
+    _call_is_given = False
     # The requested steps_per_execution, and the number that it was reduced to.
     _steps_asked = _steps_cut = 0
 
@@ -151,7 +152,8 @@ class IpuModelMixin(Executables):
         batch = example_batch(
             (given["x"], given.get("y"), given.get("sample_weight")), given.get("batch_size")
         )
-        if "y" in given:  # else it predicts, and has no use for metrics
+        # Else it predicts, and has no use for metrics.
+        if "y" in given:
             build_for_fit(self, batch)
         self.equalize_replicas()
         if steps_name == "steps_per_epoch":

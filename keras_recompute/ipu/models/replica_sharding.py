@@ -127,7 +127,8 @@ def example_batch(data: tuple[Any, ...], batch_size: int | None) -> tuple[Any, .
     def one(part: Any) -> Any:
         if isinstance(part, tf.TensorSpec):
             return keras.KerasTensor(part.shape, single_precision(part.dtype).name)
-        shape = np.shape(part)[1:] or (1,)  # Keras makes columns of vectors
+        # Keras makes columns of vectors.
+        shape = np.shape(part)[1:] or (1,)
         return keras.KerasTensor(
             (batch_size or 32, *shape), single_precision(tf.as_dtype(part.dtype)).name
         )

@@ -49,7 +49,8 @@ class IPUStrategy:
             if isinstance(made, IpuModelMixin):
                 return made
             if cls is keras.Model and type(made) is cls:
-                return made  # neither functional nor subclassed: it has no layers to run
+                # Neither functional nor subclassed: it has no layers to run.
+                return made
             # Keras constructs its applications and the models that it loads by Functional, without
             # arguments here.
             is_functional = issubclass(cls, Functional) or any(

@@ -81,10 +81,13 @@ _AWAITED = ("tensorflow", "keras")
 _ABSENT = object()
 
 _undo: list[tuple[Any, str, Any]] = []  # owner, name, previous value
-_made: dict[str, ModuleType | None] = {}  # name -> the module that had it before
+# Name -> the module that had it before.
+_made: dict[str, ModuleType | None] = {}
 _finders: list[MetaPathFinder] = []
-_adapted = ExitStack()  # the adaptations to Keras 2
-_making: list[bool] = []  # not empty while the names are being created
+# The adaptations to Keras 2.
+_adapted = ExitStack()
+# Not empty while the names are being created.
+_making: list[bool] = []
 
 
 def has_sdk() -> bool:
@@ -185,7 +188,8 @@ def _make(name: str) -> ModuleType:
 def _raise_absent(module: str, name: str) -> Any:
     """Raise AbsentNameError, or AttributeError for a name that Python itself looks up."""
     if name.startswith("__"):
-        raise AttributeError(name)  # Python itself looks it up
+        # Python itself looks it up.
+        raise AttributeError(name)
     raise AbsentNameError(why_missing(f"{module}.{name}"))
 
 
@@ -270,4 +274,5 @@ class _NamesAfterLoading(Loader):
             _make_all()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.plain, name)  # what else is asked of a loader: sources, data files
+        # What else is asked of a loader: sources, data files.
+        return getattr(self.plain, name)

@@ -54,7 +54,8 @@ def reset_ipu_seed(
     ``experimental_identical_replicas`` all replicas draw the same numbers until the next reset.
     Raises TypeError unless ``seed`` is an int.
     """
-    del device, cpu_device  # one device holds all generators
+    # One device holds all generators.
+    del device, cpu_device
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(
             f"reset_ipu_seed(seed={seed!r}): give a whole number, not a {type(seed).__name__}"

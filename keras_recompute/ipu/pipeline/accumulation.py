@@ -124,13 +124,12 @@ def accumulated_gradients(
 
     def gradients_from(first: tf.Tensor) -> tuple[Sequence[tf.Tensor], tf.Tensor, tf.Tensor]:
         def microbatch(m: tf.Tensor, sums: list[tf.Tensor], total: tf.Tensor) -> tuple[Any, ...]:
-            loss, gradients = _gradients(
-                model, tf.nest.map_structure(lambda t: t[m], feed), variables, replicas
-            )
-            sums = [
-                accumulate(accumulation.reduction, s, g, m - first) for s, g in zip(sums, gradients)
-            ]
-            return m + 1, sums, total + loss
+            data = tf.nest.map_structure(lambda t: t[m], feed)
+            loss, gradients = _gradients(model, data, variables, replicas)
+            totals = []
+            for old, gradient in zip(sums, gradients):
+                totals.append(accumulate(accumulation.reduction, old, gradient, m - first))
+            return m + 1, totals, total + loss
 
         sums = [zeros_like(v, target_now()) for v in variables]
         _, sums, total = repeat(microbatch, first, accumulation.steps, sums, tf.constant(0.0))

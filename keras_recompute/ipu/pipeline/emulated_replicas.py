@@ -26,7 +26,7 @@ import keras
 import tensorflow as tf
 
 from ...engine.passes import target_now
-from ...engine.slice_store import SliceStore
+from ...engine.slice_store import SliceStore, get_all, put_all
 from ...seams.keras.layers import backend_variable, mutable_state
 from ..configuration.refusals import refuse
 
@@ -146,28 +146,24 @@ class Replicas:
         copies = [copy.read_value() for copy in self._copies]
         # The host may have changed the variables of replica 0.
         own = [tf.concat([v.read_value()[None], c[0, 1:]], 0) for c, v in zip(copies, self._kept)]
-        stores = [
-            p.put(p.full(c, target_now()), 0, first) for p, c, first in zip(pieces, copies, own)
-        ]
+        full = (piece.full(copy, target_now()) for piece, copy in zip(pieces, copies))
+        stores = put_all(pieces, full, 0, own)
 
         def one_run(
             r: tf.Tensor, stores: list[Any], ends: list[tf.Tensor], state: Any
         ) -> tuple[Any, ...]:
-            self._load_state([p.get(store, r) for p, store in zip(pieces, stores)])
+            self._load_state(get_all(pieces, stores, r))
             for base, (seed, is_common) in zip(bases, self._seeds):
                 offset = tf.cast(r, seed.dtype) * (0 if is_common else _SEED_STRIDE)
                 seed.assign(tf.stack([base[0] + offset, base[1]]))
             with self._running(are_equal=False):
                 state = tuple(run(r, *state))
-            stores = [
-                p.put(store, r, rows) for p, store, rows in zip(pieces, stores, self._state())
-            ]
+            stores = put_all(pieces, stores, r, self._state())
             # The host sees replica 0, so the seeds after its run are kept.
-            ends = [
-                tf.where(r == 0, seed.read_value(), end)
-                for (seed, _), end in zip(self._seeds, ends)
-            ]
-            return r + 1, stores, ends, state
+            kept = []
+            for (seed, _), end in zip(self._seeds, ends):
+                kept.append(tf.where(r == 0, seed.read_value(), end))
+            return r + 1, stores, kept, state
 
         _, stores, ends, state = tf.while_loop(
             lambda r, *_: r < self.runs,

@@ -38,7 +38,8 @@ class Pipeline:
     options: PipelineOptions
     recompute: bool
     levels: int = 1
-    loops: dict[Task, PipelineLoop] = field(default_factory=dict)  # filled by tracing a program
+    # Filled by tracing a program.
+    loops: dict[Task, PipelineLoop] = field(default_factory=dict)
 
     @cached_property
     def stages(self) -> ModelStages:

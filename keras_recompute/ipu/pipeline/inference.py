@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from ...engine.passes import target_now
-from ...engine.slice_store import SliceStore
+from ...engine.slice_store import SliceStore, empty_all, put_all, whole_all
 from .accumulation import losses_of_each, record_each, repeat
 from .emulated_replicas import Replicas
 
@@ -53,12 +53,10 @@ def predict_microbatches(
 
     def microbatch(m: tf.Tensor, stores: list[Any]) -> tuple[Any, ...]:
         found = tf.nest.flatten(_predict(model, _microbatch(feed, m)))
-        return m + 1, [
-            p.put(store, m - first, value) for p, store, value in zip(pieces, stores, found)
-        ]
+        return m + 1, put_all(pieces, stores, m - first, found)
 
-    _, stores = repeat(microbatch, first, count, [p.empty(target_now()) for p in pieces])
-    return [p.whole(store) for p, store in zip(pieces, stores)]
+    _, stores = repeat(microbatch, first, count, empty_all(pieces, target_now()))
+    return whole_all(pieces, stores)
 
 
 def _predict(model: keras.Model, data: Any) -> Any:

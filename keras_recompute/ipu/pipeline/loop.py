@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from ...engine.passes import target_now
 from ...engine.passes.fence import opaque_false
-from ...engine.slice_store import SliceStore
+from ...engine.slice_store import SliceStore, empty_all, whole_all
 from ...op_names import backward_scope, forward_scope
 from .accumulation import Reduction, accumulate
 from .schedule import Schedule
@@ -93,7 +93,7 @@ class PipelineLoop:
         for number, v in enumerate(variables):
             parts = [end["sums"][slot] for slot in slots if slot[1] == number]
             gradients.append(tf.add_n(parts) if parts else tf.zeros(v.shape, v.dtype))
-        reported = [p.whole(store) for p, store in zip(self.reports, end["reports"])]
+        reported = whole_all(self.reports, end["reports"])
         return gradients, reported, self.log.whole(end["log"])
 
     def _initial_state(
@@ -115,7 +115,7 @@ class PipelineLoop:
             "waiting": waiting,
             "rings": rings,
             "sums": sums,
-            "reports": [pieces.empty(target_now()) for pieces in self.reports],
+            "reports": empty_all(self.reports, target_now()),
         }
 
     @property
@@ -135,13 +135,12 @@ class PipelineLoop:
     def _slots(self, variables: Sequence[tf.Variable]) -> list[tuple[int, int]]:
         """Return the keys of all accumulators."""
         number = {v.ref(): n for n, v in enumerate(variables)}
-        used = (
-            self.slot(s, number[v.ref()])
-            for s, stage in enumerate(self.stages)
-            for v in stage.variables
-            if v.ref() in number
-        )
-        return list(dict.fromkeys(used))
+        used: dict[tuple[int, int], None] = {}
+        for s, stage in enumerate(self.stages):
+            for variable in stage.variables:
+                if variable.ref() in number:
+                    used[self.slot(s, number[variable.ref()])] = None
+        return list(used)
 
     def _waiting(self) -> dict[tuple[str, int], tuple[tf.TensorSpec, ...]]:
         """Return the specs of the values that wait from one turn to the next, by key."""
@@ -183,11 +182,8 @@ class _Turn:
         self._inputs, self._loop, self._t = inputs, inputs.loop, t
         self._count, self._log = state["count"], state["log"]
         self._waiting = dict(state["waiting"])
-        self._rings, self._sums, self._reports = (
-            list(state["rings"]),
-            dict(state["sums"]),
-            list(state["reports"]),
-        )
+        self._rings, self._sums = list(state["rings"]), dict(state["sums"])
+        self._reports = list(state["reports"])
 
     def state(self, kept: Any) -> _State:
         """Return the state after the turn, with the waiting values of the keys in ``kept``."""
@@ -241,10 +237,11 @@ class _Turn:
         reported = outputs[len(outputs) - len(pieces) :]
         # Without a microbatch the slot gets its own value back.
         there = self._is_there(m)
-        self._reports = [
-            p.put(store, place, tf.where(there, value, p.get(store, place)))
-            for p, store, value in zip(pieces, self._reports, reported)
-        ]
+        reports = []
+        for description, store, value in zip(pieces, self._reports, reported):
+            old = description.get(store, place)
+            reports.append(description.put(store, place, tf.where(there, value, old)))
+        self._reports = reports
 
     def _backward(self, s: int, m: tf.Tensor, position: int) -> None:
         """Emit the backward pass of stage ``s`` over microbatch ``m``."""
@@ -256,9 +253,8 @@ class _Turn:
                 feed, number = list(self._inputs.feed), self._inputs.first + m
                 kept = iter(waiting)
                 if stash.depth:
-                    of_data = range(
-                        len(stage.kept_received), len(stage.kept_received) + len(stage.kept_data)
-                    )
+                    first = len(stage.kept_received)
+                    of_data = range(first, first + len(stage.kept_data))
                     kept = iter(stash.take(rings, m, but=of_data))
                     # As with the feed, a microbatch's data is sliced where it is read.
                     feed, number = [None] * stage.leaves, stash.place(m)
@@ -282,10 +278,8 @@ class _Turn:
         if s == len(self._loop.stages) - 1:
             return [tf.ones((), self._loop.stages[s].outputs[0].dtype), None]
         found = iter(self._waiting[_GRADIENTS, s + 1])
-        return [
-            next(found) if has_gradient else None
-            for has_gradient in self._loop.stages[s + 1].received_gradients
-        ]
+        has_gradient = self._loop.stages[s + 1].received_gradients
+        return [next(found) if each else None for each in has_gradient]
 
     def _accumulate(self, s: int, m: tf.Tensor, gradients: Sequence[tf.Tensor]) -> None:
         """Add the gradients of stage ``s`` to their accumulators."""
@@ -298,10 +292,9 @@ class _Turn:
             slot = self._loop.slot(s, number[variable.ref()])
             total = accumulate(reduction, self._sums[slot], gradient, m)
             # A running mean, unlike a sum, changes when a missing microbatch contributes zero.
-            is_mean = reduction is Reduction.RUNNING_MEAN
-            self._sums[slot] = (
-                tf.where(self._is_there(m), total, self._sums[slot]) if is_mean else total
-            )
+            if reduction is Reduction.RUNNING_MEAN:
+                total = tf.where(self._is_there(m), total, self._sums[slot])
+            self._sums[slot] = total
             slots.append(slot)
         if slots:
             # The next position depends on the sums, so the gradients are freed before it runs.

@@ -80,7 +80,8 @@ class ModelStages:
         """
         # Losses of an earlier trace would belong to another graph.
         for layer in layers_in(self.model):
-            remove_losses(layer, losses_of(layer))  # as Keras does when a model is called
+            # As Keras does when a model is called.
+            remove_losses(layer, losses_of(layer))
         found: list[StageProgram] = []
         before: SideOutputs | None = None
         for number in range(len(self.plans)):

@@ -15,7 +15,8 @@ engine traces, differentiates and partitions a stage. The recomputation mode dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ import keras
 import tensorflow as tf
 
 from ...engine.annotations import alias_source
+from ...engine.dataflow import tensor_refs
 from ...engine.joint_graph import JointGraph, join
 from ...engine.partition import Partition, partition
 from ...engine.passes import target_now
@@ -56,11 +58,8 @@ def _is_known(value: tf.Tensor) -> bool:
         return True
     if value.op.type in ("Shape", "ShapeN", "Size"):
         return all(t.shape.is_fully_defined() for t in value.op.inputs)
-    return (
-        value.dtype.is_integer
-        and len(value.op.inputs) > 0
-        and all(_is_known(t) for t in value.op.inputs)
-    )
+    has_inputs = len(value.op.inputs) > 0
+    return value.dtype.is_integer and has_inputs and all(map(_is_known, value.op.inputs))
 
 
 save_tensors = SaveTensors()
@@ -87,11 +86,9 @@ class StageProgram:
     @property
     def variables(self) -> tuple[tf.Variable, ...]:
         """The variables whose gradients ``backward`` returns, after those of received tensors."""
-        trace = self.part.joint.trace
         first = self.received + self.leaves + 1
-        return tuple(
-            v for n, v in enumerate(trace.variables) if self._gradient(first + n) is not None
-        )
+        variables = enumerate(self.part.joint.trace.variables, first)
+        return tuple(v for port, v in variables if self._gradient(port) is not None)
 
     @property
     def received_gradients(self) -> tuple[bool, ...]:
@@ -105,16 +102,12 @@ class StageProgram:
         They belong to the received tensors that have one.
         """
         ports = self.part.joint.trace.arguments
-        return tuple(
-            tf.TensorSpec(ports[n].shape, ports[n].dtype)
-            for n in range(self.received)
-            if self.received_gradients[n]
-        )
+        return _specs(itertools.compress(ports, self.received_gradients))
 
     @property
     def outputs(self) -> tuple[tf.TensorSpec, ...]:
         """The specs of the stage's outputs."""
-        return tuple(tf.TensorSpec(t.shape, t.dtype) for t in self.part.joint.trace.outputs)
+        return _specs(self.part.joint.trace.outputs)
 
     def kept(self, *, with_data: bool) -> tuple[tf.TensorSpec, ...]:
         """Return the specs of what the backward pass needs of a microbatch.
@@ -123,10 +116,11 @@ class StageProgram:
         it is read again from the feed.
         """
         ports = self.part.joint.trace.arguments
-        received = [ports[n] for n in self.kept_received]
-        numbers = [self.received + n for n in self.kept_data] if with_data else []
-        data = [tf.TensorSpec(ports[n].shape[1:], ports[n].dtype) for n in numbers]
-        return tuple(tf.TensorSpec(t.shape, t.dtype) for t in (*received, *data, *self.part.saved))
+        kept: list[Any] = [ports[n] for n in self.kept_received]
+        for n in self.kept_data if with_data else ():
+            leaf = ports[self.received + n]
+            kept.append(tf.TensorSpec(leaf.shape[1:], leaf.dtype))
+        return _specs([*kept, *self.part.saved])
 
     def _gradient(self, port: int) -> tf.Tensor | None:
         """Return the gradient of a port, or None."""
@@ -140,7 +134,7 @@ class StageProgram:
         A value that is both an output and saved is listed once.
         """
         made = self.part.forward.outputs
-        return tuple(tf.TensorSpec(made[n].shape, made[n].dtype) for n in self._first_copies)
+        return _specs(made[n] for n in self._first_copies)
 
     def forward(
         self, received: Sequence[tf.Tensor], feed: Sequence[tf.Tensor], number: tf.Tensor
@@ -153,8 +147,9 @@ class StageProgram:
         self, distinct: Sequence[tf.Tensor]
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """Return the outputs and the saved values, given the results of ``forward``."""
-        by_origin = dict(zip((self._origins[n] for n in self._first_copies), distinct))
-        all_made = [by_origin[origin] for origin in self._origins]
+        origins = self._origins
+        by_origin = dict(zip(dict.fromkeys(origins), distinct))
+        all_made = [by_origin[origin] for origin in origins]
         n = len(self.part.joint.trace.outputs)
         return all_made[:n], all_made[n:]
 
@@ -166,7 +161,8 @@ class StageProgram:
     @property
     def _first_copies(self) -> list[int]:
         """The indices of the forward program's distinct results."""
-        return [n for n, origin in enumerate(self._origins) if origin not in self._origins[:n]]
+        origins = self._origins
+        return [origins.index(origin) for origin in dict.fromkeys(origins)]
 
     def backward(
         self,
@@ -188,11 +184,10 @@ class StageProgram:
                 arguments.append(value)
             else:  # no operation reads it
                 arguments.append(tf.zeros([d or 1 for d in port.shape], port.dtype))
-        gradients = [
-            given if given is not None else tf.zeros(wanted.shape, wanted.dtype)
-            for given, wanted in zip(incoming, self.part.joint.output_gradients)
-            if wanted is not None
-        ]
+        gradients = []
+        for given, wanted in zip(incoming, self.part.joint.output_gradients):
+            if wanted is not None:
+                gradients.append(tf.zeros(wanted.shape, wanted.dtype) if given is None else given)
         found = self.part.backpropagate([*self._values(arguments), *saved, *gradients])
         # They are summed over microbatches. Keras's optimizers make such sums dense too.
         by_port = [None if g is None else densify(g) for g in found]
@@ -239,13 +234,9 @@ def stage_program(
                 "every other dimension a number"
             )
     read = read_by_backward(part)
-    kept = [
-        n
-        for n, port in enumerate(part.joint.trace.ports[: len(received) + len(leaves)])
-        if _is_read(port, read)
-    ]
-    kept_received = tuple(n for n in kept if n < len(received))
-    kept_data = tuple(n - len(received) for n in kept if n >= len(received))
+    first, end = len(received), len(received) + len(leaves)
+    kept_received = _read_ports(part.joint.trace.ports[:first], read)
+    kept_data = _read_ports(part.joint.trace.ports[first:end], read)
     return StageProgram(part, len(received), len(leaves), kept_received, kept_data)
 
 
@@ -262,9 +253,15 @@ def _traced(work: Work, received: Sequence[tf.TensorSpec], data: Any) -> Trace:
     return trace(stage, [*received, *wholes, tf.TensorSpec((), tf.int32)], target_now())
 
 
-def _is_read(port: Sequence[tf.Tensor], read: set[Any]) -> bool:
-    """Return whether a tensor of ``port`` is in ``read``."""
-    return any(t.ref() in read for t in port)
+def _specs(tensors: Iterable[Any]) -> tuple[tf.TensorSpec, ...]:
+    """Return the shapes and types of ``tensors``."""
+    return tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
+
+
+def _read_ports(ports: Sequence[Sequence[tf.Tensor]], read: set[Any]) -> tuple[int, ...]:
+    """Return the numbers of the ``ports`` that have a tensor in ``read``."""
+    numbers = enumerate(ports)
+    return tuple(n for n, port in numbers if not read.isdisjoint(tensor_refs(port)))
 
 
 class StageScope(keras.layers.Layer):
@@ -278,5 +275,6 @@ class StageScope(keras.layers.Layer):
 
     def call(self, training: bool = False) -> Any:
         """Return the function's result."""
-        del training  # Keras stores it in the context of the call, where the layers find it
+        # Keras stores it in the context of the call, where the layers find it.
+        del training
         return self._function()

@@ -7,7 +7,7 @@ data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import keras
 
 from ...errors import UnsupportedError
 from ...layers.recomputation_checkpoint import RecomputationCheckpoint
-from ...models.call_graph import Call, Graph, Key, Ref, read_graph
+from ...models.call_graph import Call, Graph, Key, Ref, keys_read, read_graph
 from ...models.submodel_inlining import (
     InputAdapter,
     can_inline,
@@ -63,11 +63,9 @@ def staged_graph(
     masked = masked_values(functional)
     calls: list[Call] = []
     ranks = dict(graph.ranks)
-    placed = (
-        graph.calls
-        if stages is None
-        else [replace(call, stage=stage) for call, stage in zip(graph.calls, stages)]
-    )
+    placed = list(graph.calls)
+    if stages is not None:
+        placed = [replace(call, stage=stage) for call, stage in zip(placed, stages)]
     for call, node in zip(placed, nodes):
         whole, inside, inner = _inside(call, node, stages is None, is_training)
         if inside is None or not _matters(whole, inside):
@@ -75,7 +73,7 @@ def staged_graph(
         elif not can_inline(call, inner, masked):
             calls.append(_in_one_stage(whole, inside))
         else:
-            made_in = {key: made.stage or 0 for made in calls for key in made.outputs}
+            made_in = _stage_by_key(calls)
             put, ranks_inside = inlined_calls(call, inside, _input_adapter(call, node, inner))
             has_stages = any(c.stage is not None for c in inside.calls)
             if isinstance(put[0].operation, InputAdapter) and has_stages:
@@ -85,6 +83,14 @@ def staged_graph(
             calls += put
             ranks.update(ranks_inside)
     return replace(graph, calls=tuple(calls), ranks=ranks)
+
+
+def _stage_by_key(calls: Iterable[Call]) -> dict[Key, int]:
+    """Return the stage in which each value of ``calls`` is made; 0 without one."""
+    found: dict[Key, int] = {}
+    for call in calls:
+        found.update(dict.fromkeys(call.outputs, call.stage or 0))
+    return found
 
 
 def check_stages(graph: Graph) -> None:
@@ -97,7 +103,7 @@ def check_stages(graph: Graph) -> None:
                 f"the call of layer {call.operation.name!r} is in no PipelineStage, but other "
                 "calls are: put every call except the inputs in one"
             )
-    made_in = {key: call.stage or 0 for call in graph.calls for key in call.outputs}
+    made_in = _stage_by_key(graph.calls)
     for call in graph.calls:
         if any(made_in.get(key, 0) > (call.stage or 0) for key in call.inputs):
             raise ValueError(
@@ -129,19 +135,18 @@ def stage_graphs(graph: Graph, count: int) -> tuple[Graph, ...]:
 
     The outputs of each stage but the last are what it passes to the next.
     """
-    made_in = {key: call.stage or 0 for call in graph.calls for key in call.outputs}
+    made_in = _stage_by_key(graph.calls)
     stages: list[Graph] = []
     received: tuple[Key, ...] = ()
     for s in range(count):
         calls = tuple(call for call in graph.calls if (call.stage or 0) == s)
-        later = {key for call in graph.calls if (call.stage or 0) > s for key in call.inputs}
         # The model's outputs are needed after the last stage.
-        later |= set(graph.outputs)
+        later = set(graph.outputs)
+        later.update(keys_read(call for call in graph.calls if (call.stage or 0) > s))
         leaving = tuple(key for key, stage in made_in.items() if stage <= s and key in later)
         outputs = leaving if s < count - 1 else graph.outputs
-        stages.append(
-            replace(graph, inputs=(*graph.inputs, *received), outputs=outputs, calls=calls)
-        )
+        inputs = (*graph.inputs, *received)
+        stages.append(replace(graph, inputs=inputs, outputs=outputs, calls=calls))
         received = leaving
     return tuple(stages)
 

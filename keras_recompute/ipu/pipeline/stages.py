@@ -53,7 +53,8 @@ class PipelineStage:
 
 def assign_stage(made: Any, stage: int | None) -> None:
     """Assign a Keras node or operation to ``stage``, or to none."""
-    object.__setattr__(made, _STAGE, stage)  # Keras must not track it
+    # Keras must not track it.
+    object.__setattr__(made, _STAGE, stage)
 
 
 def assigned_stage(made: Any) -> int | None:

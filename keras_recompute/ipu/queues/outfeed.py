@@ -85,7 +85,8 @@ class IPUOutfeedQueue:
 
         Raises ValueError before ``enqueue`` was called, and with LAST if the queue is empty.
         """
-        del wait_for_completion  # results are there once the program has returned
+        # Results are there once the program has returned.
+        del wait_for_completion
         self._require_alive()
         if self._structure is None:
             raise ValueError(
