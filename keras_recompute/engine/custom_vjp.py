@@ -136,21 +136,21 @@ def _marked(output_gradient: Any) -> list[tf.Tensor]:
 def custom_vjp_twice(
     compute: Callable[[], Sequence[tf.Tensor]],
     gradient: Callable[[Tensors, Tensors, Sequence[tf.Tensor | None]], Gradients],
-    again: Callable[[Tensors, Tensors], Tensors],
+    recompute_primal: Callable[[Tensors, Tensors], Tensors],
     *,
     inputs: Tensors,
     count: int,
     name: str,
     tells_apart: bool = False,
 ) -> list[tf.Tensor]:
-    """As ``custom_vjp``, for a gradient whose own derivative is given by ``again``.
+    """As ``custom_vjp``, for a gradient that is differentiated by way of ``recompute_primal``.
 
     ``compute()`` returns ``count`` results, then what else the gradient reads. ``gradient(inputs,
     made, result_gradients)`` is given the inputs and all that was computed, as tensors of the graph
-    that it is called in, and returns one tensor or None per input. ``again(inputs, made)``
-    recomputes the results by operations that can be differentiated any number of times. Only
-    derivatives of the gradient call it. With ``tells_apart`` the gradient of a result that is not
-    differentiated is None, else zeros.
+    that it is called in, and returns one tensor or None per input. ``recompute_primal(inputs,
+    made)`` returns the results again, by operations that can be differentiated any number of times.
+    Only derivatives of the gradient call it. With ``tells_apart`` the gradient of a result that is
+    not differentiated is None, else zeros.
     """
     made: list[tf.Tensor] = []
 
@@ -159,7 +159,7 @@ def custom_vjp_twice(
     ) -> Gradients:
         given = output_gradients[:count]
         incoming = given if asked is None else only_requested(given, asked)
-        return differentiable_vjp(gradient, again, inputs, made, incoming, name=name)
+        return differentiable_vjp(gradient, recompute_primal, inputs, made, incoming, name=name)
 
     outputs = count if tells_apart else 0
     made[:] = custom_vjp(
@@ -177,14 +177,14 @@ def only_requested(
 
 def differentiable_vjp(
     gradient: Callable[[Tensors, Tensors, Sequence[tf.Tensor | None]], Gradients],
-    again: Callable[[Tensors, Tensors], Tensors],
+    recompute_primal: Callable[[Tensors, Tensors], Tensors],
     inputs: Tensors,
     made: Tensors,
     output_gradients: Sequence[tf.Tensor | None],
     *,
     name: str,
 ) -> Gradients:
-    """Return ``gradient(inputs, made, output_gradients)``, differentiable by way of ``again``.
+    """Return ``gradient(inputs, made, output_gradients)``, which can be differentiated.
 
     The arguments are those of ``custom_vjp_twice``.
     """
@@ -206,7 +206,9 @@ def differentiable_vjp(
             is_sparse = ddx is not None and isinstance(g, tf.IndexedSlices)
             aligned.append(_derivative_of_sum(ddx, g) if is_sparse else ddx)
         here = capture_all(known)
-        return _second_derivative(lambda *values: again(values, here), given, incoming, aligned)
+        return _second_derivative(
+            lambda *values: recompute_primal(values, here), given, incoming, aligned
+        )
 
     sources = [*given, *(dy for dy in incoming if dy is not None)]
     results = custom_vjp(backward, gradient_of_gradient, inputs=sources, name=name)

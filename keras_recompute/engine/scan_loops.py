@@ -92,7 +92,7 @@ class ScanLoops:
         found = self.backward(values, stores, result_gradients, target_now())
         return with_zero_gradients(found, values, self.part.joint.no_gradient_reasons)
 
-    def again(self, values: Tensors, made: Tensors) -> list[tf.Tensor]:
+    def recompute_primal(self, values: Tensors, made: Tensors) -> list[tf.Tensor]:
         """Return the results section by section, to be differentiated more than once."""
         n_results = len(self.requests)
         stores = with_tensor_handles(self._stores, made[n_results:])

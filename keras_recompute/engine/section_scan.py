@@ -87,7 +87,7 @@ def scan_sections(
     return custom_vjp_twice(
         lambda: loop.results(values),
         loop.gradient,
-        loop.again,
+        loop.recompute_primal,
         inputs=values,
         count=len(requests),
         name=name,
@@ -123,7 +123,9 @@ def _eager_loop(
                 here = dict(zip(incoming, given[n_known:]))
                 dys = [here.get(n) for n in range(len(requests))]
                 known = given[:n_inputs], given[n_inputs:n_known]
-                return list(differentiable_vjp(loop.gradient, loop.again, *known, dys, name=name))
+                return list(
+                    differentiable_vjp(loop.gradient, loop.recompute_primal, *known, dys, name=name)
+                )
 
             return compiled.run(asked, write, [*inputs, *made, *incoming.values()])
 

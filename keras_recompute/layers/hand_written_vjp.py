@@ -35,7 +35,9 @@ def call_with_vjp(recurrence: Recurrence, *inputs: tf.Tensor, count: int, name: 
     def gradient(_inputs: Tensors, _made: Tensors, result_gradients: Sequence[Any]) -> Tensors:
         return made[1](*result_gradients)
 
-    def again(inputs: Tensors, _: Tensors) -> Tensors:
+    def recompute_primal(inputs: Tensors, _: Tensors) -> Tensors:
         return recurrence(*inputs)[0]
 
-    return custom_vjp_twice(compute, gradient, again, inputs=inputs, count=count, name=name)
+    return custom_vjp_twice(
+        compute, gradient, recompute_primal, inputs=inputs, count=count, name=name
+    )

@@ -49,7 +49,7 @@ def test_weights_are_on_one_ipu(mapping, method):
     given = (np.ones((2, 3)), np.ones((2, 3))) if method == "fit" else (np.ones((2, 3)),)
     two = mapping is None or mapping[0] != mapping[2]
     said = (
-        r"'shared' is in stage 2, on IPU \d, and its weights are used in stage 0, on IPU 0: "
+        r"'shared' is in stage 2 on IPU \d, and its weights are used in stage 0 on IPU 0\. "
         ".* device_mapping"
     )
     with pytest.raises(ValueError, match=said) if two else nullcontext():
