@@ -1,6 +1,7 @@
 """The memory of training steps on GPUs and TPUs that are not here.
 
-The steps of this package, plain Keras and JAX are compiled by the devices' own compilers.
+The steps of this package, plain Keras and JAX, with Adam, are compiled by the devices' own
+compilers.
 
     python3 benchmarks/devices.py                                all; writes the results
     python3 benchmarks/devices.py --device h100 --workload lstm  some, printed alone
@@ -49,7 +50,7 @@ def of_tensorflow(peer: str, workload: Workload, checkpoints: int, device: str) 
     """Return the figures of a step of Keras's or ours."""
     import tensorflow as tf
     from peers import keras_peers, ours
-    from peers.tensorflow_step import training_step
+    from peers.tensorflow_step import adam_step
     from workloads import data
 
     from keras_recompute.liveness import profile
@@ -59,7 +60,7 @@ def of_tensorflow(peer: str, workload: Workload, checkpoints: int, device: str) 
     else:
         made = ours.model(workload, checkpoints, scan_layers=workload.name in SCANNED)
         forward, variables = lambda x: made(x, training=True), made.trainable_variables
-    step = training_step(forward, [v.value for v in variables], jit=True)
+    step = adam_step(forward, list(variables))
     program = profile(
         step, *(tf.TensorSpec(array.shape, array.dtype) for array in data(workload)), device=device
     )

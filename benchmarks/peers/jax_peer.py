@@ -67,21 +67,8 @@ def arguments(workload: Workload):
 
 
 def training_step(name: str, workload: Workload, checkpoints: int):
-    """Return the step, which gives new weights, the loss and the norm of the gradients.
-
-    The inputs of a recurrent model are projected by one product per section, or, with
-    ``jax-in-loop``, a timestep at a time.
-    """
-    jax.config.update(
-        "jax_default_matmul_precision", "float32"
-    )  # on a GPU, all peers compute in float32
-    if workload.is_recurrent:
-        model = partial(_recurrent, workload, checkpoints, in_loop=name == "jax-in-loop")
-    else:
-        model = partial(jax_networks.model if workload.network else _stack, workload, checkpoints)
-
-    def loss(parameters, x, y):
-        return jnp.mean((model(parameters, x) - y) ** 2)
+    """Return the step, which gives new weights, the loss and the norm of the gradients."""
+    loss = _loss(name, workload, checkpoints)
 
     def step(parameters, x, y):
         value, gradients = jax.value_and_grad(loss)(parameters, x, y)
@@ -89,6 +76,40 @@ def training_step(name: str, workload: Workload, checkpoints: int):
         return jax.tree.map(lambda p, g: p - RATE * g, parameters, gradients), value, norm
 
     return jax.jit(step, donate_argnums=0)
+
+
+def adam_step(workload: Workload, checkpoints: int):
+    """Return the step with Adam (Kingma and Ba 2015), which gives a new state and the loss.
+
+    The state are the weights, two moments like them, and the number of the step.
+    """
+    loss = _loss("jax", workload, checkpoints)
+
+    def step(state, x, y):
+        weights, first, second, count = state
+        value, gradients = jax.value_and_grad(loss)(weights, x, y)
+        rate = RATE * jnp.sqrt(1 - 0.999 ** (count + 1)) / (1 - 0.9 ** (count + 1))
+        first = jax.tree.map(lambda m, g: m + 0.1 * (g - m), first, gradients)
+        second = jax.tree.map(lambda v, g: v + 0.001 * (g * g - v), second, gradients)
+        updates = jax.tree.map(lambda m, v: rate * m / (jnp.sqrt(v) + 1e-7), first, second)
+        return (jax.tree.map(jnp.subtract, weights, updates), first, second, count + 1), value
+
+    return jax.jit(step, donate_argnums=0)
+
+
+def _loss(name: str, workload: Workload, checkpoints: int):
+    """Return the loss, a function of weights, inputs and targets.
+
+    The inputs of a recurrent model are projected by one product per section, or, with
+    ``jax-in-loop``, a timestep at a time.
+    """
+    # On a GPU, all peers compute in float32.
+    jax.config.update("jax_default_matmul_precision", "float32")
+    if workload.is_recurrent:
+        model = partial(_recurrent, workload, checkpoints, in_loop=name == "jax-in-loop")
+    else:
+        model = partial(jax_networks.model if workload.network else _stack, workload, checkpoints)
+    return lambda parameters, x, y: jnp.mean((model(parameters, x) - y) ** 2)
 
 
 def device_memory() -> DeviceMemory | None:

@@ -60,6 +60,30 @@ def training_step(
     return step
 
 
+def adam_step(forward: Callable[[tf.Tensor], tf.Tensor], variables: list[Any]) -> Any:
+    """Return the step with Keras's Adam as a ``tf.function`` for XLA, which returns the loss.
+
+    Updates are ordered as in ``fit``, where ``forward`` has sections.
+    """
+    import keras
+
+    from keras_recompute.engine.update_order import ordered_updates
+
+    optimizer = keras.optimizers.Adam(RATE)
+    optimizer.build(variables)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(x, y):
+        with ordered_updates():
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(forward(x) - y))
+            gradients = tape.gradient(loss, [v.value for v in variables])
+            optimizer.apply(gradients, variables)
+        return loss
+
+    return step
+
+
 # A planner makes several peers, and what one leaks would not be seen when the next is measured.
 @cache
 def _tensors(workload: Workload) -> tuple[tf.Tensor, ...]:
