@@ -105,6 +105,7 @@ def test_peers_do_the_same_work_on_networks_of_keras():
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*save next to nothing")  # of its few and small images
 def test_without_jit_the_work_is_the_same_by_kernels_of_its_own():
     name = "tiny-resnet50"
     plain = two_steps("keras", name)
@@ -118,6 +119,7 @@ def test_without_jit_the_work_is_the_same_by_kernels_of_its_own():
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*save next to nothing")  # of its few and small images
 def test_without_jit_every_gradient_is_the_plain_models():
     workload = WORKLOADS["tiny-resnet50"]
     x, y = map(tf.constant, data(workload))
