@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .annotations import alias_source, aliases, is_alternative
+from .annotations import alias_source, aliases, is_alternative, is_identity
 from .dataflow import port_refs
 from .first_gradients import first_gradients, with_outputs
 from .joint_graph import JointGraph
@@ -220,7 +220,8 @@ def _cheap(part: Partition) -> CheapReplay | None:
     """
     replayed, ports, trace = frozenset(part.replayed), part.backward.ports, part.joint.trace
     for operation in replayed:
-        if operation.type in CHEAP or operation.type in ELEMENTWISE:
+        # Identities carry custom gradients, such as that of silu.
+        if operation.type in CHEAP | ELEMENTWISE or is_identity(operation):
             continue
         # Whole numbers are few, as positions and sizes are.
         if not all(t.dtype.is_integer or t.dtype.is_bool for t in operation.outputs):

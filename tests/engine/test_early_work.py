@@ -95,6 +95,14 @@ def test_activations_of_the_last_section_are_made_again_when_their_gradient_is_t
     assert temporaries(model, (batch, side, side, channels), (batch, 1)) <= 9.5 * value
 
 
+def test_a_silu_behind_the_last_checkpoint_needs_no_branch():
+    batch, side, channels = 4, 16, 64
+    model = kr.checkpointed(convolutions(8, "silu", side, channels), at=["conv_1"])
+    value = batch * side * side * channels * 4
+    # A branch holds to its end what six convolutions made, and takes 19.0 values.
+    assert temporaries(model, (batch, side, side, channels), (batch, 1)) <= 17 * value
+
+
 def test_a_section_s_result_is_kept_once():
     count, batch, side, channels = 8, 4, 16, 64
     plain = convolutions(count, "relu", side, channels)
