@@ -122,12 +122,12 @@ def _check_and_find_text(options: Options) -> Text | None:
         check_outputs(options)
         if options.log:
             check_log(options.log)
+    check_memory(options)
     if options.device:
         try:
             require_compiler(find_device(options.device))
         except DeviceError as error:
             raise InvalidArgumentError(f"--device {options.device}: {error}") from error
-    check_memory(options)
     return find_text(options) if options.is_text else None
 
 
