@@ -210,8 +210,8 @@ def _write_backward(
     if part.prologue:
         first = part.prologue
         with tf.name_scope(backward_scope(name)):
-            # In a branch too, as that reads arrays. Outside, XLA would compute what the slope reads
-            # from what it follows from, and keep that from the forward pass on.
+            # A branch reads arrays. Without one, XLA would fuse the section's last activation into
+            # its gradient here, and keep the activation's input from the forward pass on.
             prologue = fenced(
                 lambda given: first.write([*given, *incoming]),
                 inputs,

@@ -44,7 +44,7 @@ class Partition:
     ``gradient`` is the backward program as it is written for the target, with the same inputs and
     results. If there is a ``prologue``, it takes the results of that in place of the output
     gradients. ``cheap`` is set if the target's own policy decided and only arithmetic is repeated
-    (see ``target_ops.fenced``).
+    (see ``target_ops.fenced``). Then the gradients that copies wait for follow the results.
     """
 
     joint: JointGraph

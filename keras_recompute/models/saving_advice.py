@@ -7,10 +7,7 @@ said where weights leave nothing to save; ``step_peak`` measures it on a sample.
 
 from __future__ import annotations
 
-import math
-
 import keras
-import tensorflow as tf
 
 from ..engine.diagnostics import saves_memory
 from ..engine.partition import Partition, partition
@@ -21,7 +18,7 @@ from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..sizes import format_bytes
 from .execution import ExecutionPlan
 from .partition_cache import PartitionCache
-from .saving_estimate import estimate_saving, handed_on_bytes
+from .saving_estimate import bytes_of, estimate_saving, handed_on_bytes
 
 # Savings below 2 % are within the error of the estimate. XLA's passes save memory without a replay
 # too. So with XLA it is only said where the activations are below 2 % of the weights.
@@ -65,7 +62,8 @@ def _warn_of_weights(model: keras.Model, traced: PartitionCache) -> None:
     state = optimizer.variables if optimizer is not None and optimizer.built else []
     weights = "weights, their gradients and" if state else "weights and their gradients, beside"
     steps = traced.traced()
-    passed_on, weight_bytes = handed_on_bytes(steps), sum(map(_bytes_of, model.variables))
+    weight_bytes = sum(bytes_of(v.shape, v.dtype) or 0 for v in model.variables)
+    passed_on = handed_on_bytes(steps)
     if passed_on is None or passed_on > _FEW * weight_bytes:
         return
     found = estimate_saving(steps, [*model.variables, *state])
@@ -84,10 +82,6 @@ def _warn_of_weights(model: keras.Model, traced: PartitionCache) -> None:
         f"it are {weights} what the optimizer keeps, which no checkpoint saves. Take larger "
         f"batches, or train the plain model. checkpointed(..., sample=batch) compares the two"
     )
-
-
-def _bytes_of(variable: keras.Variable) -> int:
-    return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
 
 
 def _trains(part: Partition) -> bool:

@@ -78,7 +78,7 @@ def estimate_saving(
         count = len(step.sections) if isinstance(step, SectionLoop) else 1
         # Gradients of what all sections of a loop share are one sum.
         sections += [found] + [_without_gradients(found)] * (count - 1)
-    lasting = sum(_bytes_of(v.shape, v.dtype) or 0 for v in variables)
+    lasting = sum(bytes_of(v.shape, v.dtype) or 0 for v in variables)
     gradients = sum(section.gradients for section in sections)
     plain_peak = peak = gradients
     for number, section in enumerate(sections):
@@ -128,10 +128,11 @@ def _is_asked(part: Partition, port: int) -> bool:
 
 
 def _total(tensors: Collection[tf.Tensor]) -> int | None:
-    sizes = [_bytes_of(t.shape, t.dtype) for t in tensors if t.dtype.size]
+    sizes = [bytes_of(t.shape, t.dtype) for t in tensors if t.dtype.size]
     return None if None in sizes else sum(size or 0 for size in sizes)
 
 
-def _bytes_of(shape: Any, dtype: Any) -> int | None:
+def bytes_of(shape: Any, dtype: Any) -> int | None:
+    """Return the bytes of a tensor or variable; None where its size is unknown."""
     elements = tf.TensorShape(shape).num_elements()
     return None if elements is None else elements * tf.as_dtype(dtype).size

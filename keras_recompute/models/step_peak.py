@@ -19,6 +19,7 @@ from ..errors import DoesNotFitError, RecomputeWarning, UnsupportedError, XlaUns
 from ..liveness import Program, compile_program
 from ..liveness.local_device import run_and_measure
 from ..sizes import format_bytes
+from .saving_estimate import bytes_of
 from .trained_step import trained_step
 
 _MORE = 1.05  # of what a process was measured to take, to be called more
@@ -95,7 +96,7 @@ class StepPeaks:
                 f"{self.refusal} This system does not report the memory of a process, so the plan "
                 "cannot be measured either. Plan by prove=False, or give needed_bytes="
             ) from self.refusal
-        return found + sum(_bytes_of(variable) for variable in concrete.variables)
+        return found + sum(bytes_of(v.shape, v.dtype) or 0 for v in concrete.variables)
 
 
 def compiled_step(
@@ -112,10 +113,6 @@ def compiled_step(
         device=device,
     )
     return compiled.program()
-
-
-def _bytes_of(variable: Any) -> int:
-    return int(variable.shape.num_elements() or 0) * tf.as_dtype(variable.dtype).size
 
 
 def warn_unless_less(

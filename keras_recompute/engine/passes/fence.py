@@ -119,11 +119,11 @@ def write_with_late_copies(
     awaited: Sequence[int | None],
     after: Tensors,
 ) -> list[tf.Tensor]:
-    """Return ``write(copies)`` of copies that XLA cannot tell to equal ``values``.
+    """Return ``write(copies)``, where ``copies`` are opaque copies of ``values``.
 
-    ``awaited`` has for each copy the number of the result that it waits for; None: it waits for
-    ``after``. XLA's own scheduler on a CPU starts everything as soon as it can, all copies of a
-    section at once.
+    ``awaited`` has, for each copy, the number of the result that it waits for. If it is None, the
+    copy waits for ``after``. XLA's own scheduler on a CPU starts work as soon as it can, and would
+    make all copies of a section at once.
     """
     graph = tf.compat.v1.get_default_graph()
     waits = any(number is not None for number in awaited)
