@@ -88,7 +88,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parse(argv)
     figures = {}
     print(
-        f"{'':10}{'plain':>10}{'wrapped':>10}{'over':>8}{'recompute':>11}{'+forward':>10}{'over':>8}"
+        f"{'':10}{'plain':>10}{'wrapped':>10}{'over':>8}"
+        f"{'recompute':>11}{'+forward':>10}{'over':>8}"
     )
     for mode, jit in (("graph", False), ("compiled", True)):
         timed, x = steps(arguments, jit=jit)
