@@ -6,7 +6,6 @@ compare these are then plain functions of plain values.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -101,6 +100,11 @@ def keys_read(calls: Iterable[Call]) -> list[Key]:
     return [key for call in calls for key in call.inputs]
 
 
+def operations_of(calls: Iterable[Call]) -> list[Any]:
+    """Return what ``calls`` call, in order."""
+    return [call.operation for call in calls]
+
+
 def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambda _: None) -> Graph:
     """Return the graph of a functional ``model``.
 
@@ -109,6 +113,7 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
     nodes = call_nodes(model)
     continued = {node.operation for node in nodes if _takes_initial_state(node)}
     calls = []
+    ranks = {id(tensor): len(tensor.shape) for tensor in model.inputs}
     for node in nodes:
         given = node.arguments.args, node.arguments.kwargs
         args, kwargs = keras.tree.map_structure(_reference, given)
@@ -116,7 +121,8 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
         # them at every other call.
         from_context = arguments_from_context(node.operation)
         training = kwargs.get("training")
-        kwargs = {name: value for name, value in kwargs.items() if name not in from_context}
+        for name in from_context:
+            kwargs.pop(name, None)
         if node.operation in continued and not _takes_initial_state(node):
             # The first of several uses of one recurrent layer starts from states that Keras makes
             # inside the layer. Named here, they make the first section equal to the sections that
@@ -130,8 +136,8 @@ def read_graph(model: keras.Model, stage_of: Callable[[Any], int | None] = lambd
         sizes = tuple(map(_bytes_of_one, node.outputs))
         call = Call(node.operation, tuple(args), dict(kwargs), inputs, outputs, stage_of(node))
         calls.append(replace(call, output_bytes=sizes, training=training))
-    tensors = itertools.chain(model.inputs, *(node.outputs for node in nodes))
-    ranks = {id(tensor): len(tensor.shape) for tensor in tensors}
+        for tensor in node.outputs:
+            ranks[id(tensor)] = len(tensor.shape)
     return Graph(
         inputs=tuple(map(id, model.inputs)),
         outputs=tuple(map(id, model.outputs)),
@@ -170,7 +176,9 @@ def ancestors(calls: Sequence[Call]) -> list[int]:
 
     Bit n of a number stands for call n.
     """
-    maker = {key: n for n, call in enumerate(calls) for key in call.outputs}
+    maker: dict[Key, int] = {}
+    for n, call in enumerate(calls):
+        maker.update(dict.fromkeys(call.outputs, n))
     leading: list[int] = []
     for n, call in enumerate(calls):
         before = 1 << n

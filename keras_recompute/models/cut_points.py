@@ -32,24 +32,30 @@ def evenly_spaced_cuts(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     # Sets of calls are the bits of a number.
     done = 0
     while True:
-        sections = {n: leading[n] & ~done for n in range(len(calls)) if not done >> n & 1}
-        sizes = {n: (section & counted).bit_count() for n, section in sections.items()}
-        kept = {}
-        for n, size in sizes.items():
-            if 2 * size >= count:
-                kept[n] = bytes_crossing(done | sections[n], calls)
-        left = {n: (counted & ~(done | sections[n])).bit_count() for n in kept}
-        places = [n for n, values in kept.items() if values and 2 * left[n] >= count]
-        long = [n for n in places if sizes[n] >= count]
+        # Each section that may end here: its size, and its end.
+        long: list[tuple[int, int]] = []
+        # The bytes that cross, then rather above ``count`` than below, then the nearest size.
+        near: list[tuple[int, bool, int, int]] = []
+        for n in range(len(calls)):
+            if done >> n & 1:
+                continue
+            made = done | leading[n]
+            size = (leading[n] & ~done & counted).bit_count()
+            left = (counted & ~made).bit_count()
+            if 2 * size < count or 2 * left < count:
+                continue
+            kept_bytes = bytes_crossing(made, calls)
+            if not kept_bytes:
+                continue
+            if size >= count:
+                long.append((size, n))
+            if size < 2 * count:
+                near.append((kept_bytes, size < count, abs(size - count), n))
         if not long:
             return tuple(sorted(positions))
-        near = [n for n in places if sizes[n] < 2 * count]
-        if any(n in near for n in long):
-            # The fewest bytes, then rather above ``count`` than below, then the nearest size.
-            costs = [(kept[n], sizes[n] < count, abs(sizes[n] - count), n) for n in near]
-            *_, position = min(costs)
-        else:
-            position = min(long, key=lambda n: (sizes[n], n))
+        shortest, position = min(long)
+        if shortest < 2 * count:
+            position = min(near)[-1]
         positions.append(position)
         done |= leading[position]
 

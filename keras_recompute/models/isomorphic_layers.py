@@ -50,17 +50,19 @@ def isomorphic_layers(
 
     Layers without weights are left out.
     """
-    together = dict.fromkeys(zip(*sections))
-    differing = (layers for layers in together if len(set(layers)) > 1)
-    return tuple(layers for layers in differing if getattr(layers[0], "variables", None))
+    found = []
+    for layers in dict.fromkeys(zip(*sections)):
+        is_different = len(set(layers)) > 1
+        if is_different and getattr(layers[0], "variables", None):
+            found.append(layers)
+    return tuple(found)
 
 
 def stacked_weights(groups: Sequence[Sequence[keras.layers.Layer]]) -> list[tf.Tensor]:
     """Return every weight of isomorphic layers, ``(sections, *shape)``."""
     stacks: list[tf.Tensor] = []
     for layers in groups:
-        values = list(map(_values_of, layers))
-        stacks.extend(tf.stack(weights) for weights in zip(*values))
+        stacks.extend(map(tf.stack, zip(*map(_values_of, layers))))
     return stacks
 
 
@@ -75,7 +77,9 @@ def substituted_weights(
 
     These are one section's share of each stack, ``(1, *shape)``.
     """
-    variables = [variable for layers in groups for variable in layers[0].variables]
+    variables: list[Any] = []
+    for layers in groups:
+        variables.extend(layers[0].variables)
     shares = [(v, tf.squeeze(w, axis=0)) for v, w in zip(variables, weights)]
     return keras.StatelessScope(state_mapping=shares)
 
@@ -97,8 +101,11 @@ def sharing_changes(groups: Sequence[Sequence[keras.layers.Layer]]) -> Iterator[
     for layers, inside, states in zip(groups, firsts, before):
         others = [layers_in(layer) for layer in layers[1:]]
         for number, (each, state) in enumerate(zip(inside, states)):
-            changed = {n: v for n, v in vars(each).items() if state.get(n, each) is not v}
-            given = {n: v for n, v in changed.items() if _can_be_given(n, v)}
+            given = {}
+            for name, value in vars(each).items():
+                is_changed = state.get(name, each) is not value
+                if is_changed and _can_be_given(name, value):
+                    given[name] = value
             for other in others:
                 vars(other[number]).update(given)
 

@@ -19,10 +19,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 import tensorflow as tf
 
+from ..engine.dataflow import tensor_specs
 from ..engine.joint_graph import join
 from ..engine.lowering import lower
 from ..engine.op_sets import CONVOLUTIONS
@@ -82,17 +84,19 @@ def workspaces_of(
     tensors say all there is to say.
     """
     kinds = {op.type for op in traced.graph.get_operations()}
-    results = [tf.TensorSpec(t.shape, t.dtype) for t in traced.outputs if t.dtype.is_floating]
+    results = tensor_specs(_floating(traced.outputs))
     if (kinds.isdisjoint(_TOLD_BY_THEIR_PROGRAM) and not is_cut) or not results:
         return None
-    sizes = [math.gcd(spec.shape.num_elements() or 1, _MIXED) for spec in results]
-    mixers = [tf.TensorSpec((size, size), spec.dtype) for size, spec in zip(sizes, results)]
+    mixers = []
+    for spec in results:
+        size = math.gcd(spec.shape.num_elements() or 1, _MIXED)
+        mixers.append(tf.TensorSpec((size, size), spec.dtype))
     given = [*signature, *mixers]
     weights = [v for v in traced.variables if v.trainable]
 
     def turned(*tensors: tf.Tensor) -> list[tf.Tensor]:
         outputs = layer(*tensors[: len(signature)])
-        return _turn([y for y in outputs if y.dtype.is_floating], tensors[len(signature) :])
+        return _turn(_floating(outputs), tensors[len(signature) :])
 
     def section(*tensors: tf.Tensor) -> list[tf.Tensor]:
         part = partition(join(trace(turned, given, target_now())), save_nothing)
@@ -134,16 +138,15 @@ def _step_of(
     inputs: int,
 ) -> Callable[..., Any]:
     """Return the gradients of ``called`` as a function of what is ``given`` and of gradients."""
-    differentiable = [n for n, spec in enumerate(given[:inputs]) if spec.dtype.is_floating]
 
     def step(*tensors: tf.Tensor) -> Any:
         arguments, gradients = tensors[: len(given)], tensors[len(given) :]
+        differentiable = _floating(arguments[:inputs])
         with tf.GradientTape() as tape:
-            tape.watch([arguments[n] for n in differentiable])
+            tape.watch(differentiable)
             results = called(*arguments)
         shaped = [tf.reshape(g, y.shape) for g, y in zip(gradients, results)]
-        sources = [*(arguments[n] for n in differentiable), *weights]
-        return tape.gradient(results, sources, output_gradients=shaped)
+        return tape.gradient(results, [*differentiable, *weights], output_gradients=shaped)
 
     return step
 
@@ -155,18 +158,25 @@ def _read(program: Program, *, input_bytes: int) -> Workspace:
     those of weights, which are counted elsewhere.
     """
     count = program.program_steps
-    own = [b for b in program.buffers if not _is_of_turn(b)]
-    temporary = held_per_step(own, (TEMPORARY,), count)
-    results = held_per_step(own, (RESULT,), count)
-    held = [t + min(r, input_bytes) for t, r in zip(temporary, results)]
     turns = [n for n, step in enumerate(program.steps) if _TURN in (step.op_name or "")]
     # At the last of these steps the gradient is made: it counts as one of the backward pass.
     last = turns[-1]
-    made_before = [b for b in own if b.phase in (FORWARD, RECOMPUTE) and b.is_live_at(last)]
-    handed_on = sum(b.size_bytes for b in made_before if b.lifetime in (TEMPORARY, RESULT))
-    gradients = [b for b in program.buffers if _is_of_turn(b) and b.last_step > last]
+    own, gradients = [], []
+    handed_on = 0
+    for buffer in program.buffers:
+        if _is_of_turn(buffer):
+            if buffer.last_step > last:
+                gradients.append(buffer)
+            continue
+        own.append(buffer)
+        is_made_before = buffer.phase in (FORWARD, RECOMPUTE) and buffer.is_live_at(last)
+        if is_made_before and buffer.lifetime in (TEMPORARY, RESULT):
+            handed_on += buffer.size_bytes
+    temporary = held_per_step(own, (TEMPORARY,), count)
+    results = held_per_step(own, (RESULT,), count)
+    held = [t + min(r, input_bytes) for t, r in zip(temporary, results)]
     with_gradients = held_per_step(gradients, (TEMPORARY, RESULT), count)
-    backward = max(h + g for h, g in zip(held[last:], with_gradients[last:]))
+    backward = max(map(add, held[last:], with_gradients[last:]))
     return Workspace(
         handed_on_bytes=handed_on,
         forward_bytes=max(0, max(held[: last + 1]) - handed_on),
@@ -178,6 +188,13 @@ def _is_of_turn(buffer: Buffer) -> bool:
     return _TURN in (buffer.op_name or "")
 
 
+def _floating(values: Sequence[Any]) -> list[Any]:
+    """Return the tensors or specs among ``values`` that gradients flow through."""
+    return [value for value in values if value.dtype.is_floating]
+
+
 def _floating_bytes(specs: Sequence[tf.TensorSpec]) -> int:
-    floating = [spec for spec in specs if spec.dtype.is_floating]
-    return sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in floating)
+    size = 0
+    for spec in _floating(specs):
+        size += (spec.shape.num_elements() or 0) * spec.dtype.size
+    return size

@@ -20,7 +20,7 @@ import tensorflow as tf
 from ..engine.partition import Partition
 from ..engine.renames import Renames
 from ..seams.keras.layers import backend_variable, layers_in
-from .call_graph import Call, Key, keys_made
+from .call_graph import Call, Key, keys_made, operations_of
 from .fingerprint import Fingerprint, Fingerprints, calls_key
 from .section_loops import SectionLoop
 from .sections import Section
@@ -93,7 +93,7 @@ class PartitionCache:
             return None
         if isinstance(step, SectionLoop):
             return _loop_key(step)
-        found = [self._fingerprints.of(call.operation) for call in step.calls]
+        found = list(map(self._fingerprints.of, operations_of(step.calls)))
         if not all(map(_may_be_shared, found)):
             return None
         return _section_key(step, self._fingerprints)
@@ -112,7 +112,7 @@ def _section_key(section: Section, fingerprints: Fingerprints) -> Hashable:
         for key in call.outputs:
             number[key] = len(number)
     calls = calls_key(section.calls, number.__getitem__, fingerprints.of)
-    return calls, tuple(number[key] for key in section.outputs)
+    return calls, tuple(map(number.__getitem__, section.outputs))
 
 
 def _loop_key(loop: SectionLoop) -> Hashable:
@@ -121,10 +121,10 @@ def _loop_key(loop: SectionLoop) -> Hashable:
     It has what the sections are equal in, the layers that are given the weights of others, and the
     values that leave a section.
     """
-    operations = [call.operation for call in loop.calls]
+    operations = operations_of(loop.calls)
     made = keys_made(loop.calls)
     substituted = tuple(operations.index(layers[0]) for layers in loop.isomorphic)
-    return loop.key, substituted, tuple(made.index(key) for key in loop.returns)
+    return loop.key, substituted, tuple(map(made.index, loop.returns))
 
 
 def _rebound(partition: Partition, first: Step, step: Step) -> Partition | None:
@@ -140,18 +140,25 @@ def _rebound(partition: Partition, first: Step, step: Step) -> Partition | None:
             ours, theirs = backend_variable(a), backend_variable(b)
             variables[id(ours)], handles[id(ours.handle)] = theirs, theirs.handle
     trace = partition.joint.trace
-    if trace.captures or not all(id(variable) in variables for variable in trace.variables):
+    if trace.captures:
         return None
-    if not all(id(handle) in handles for _, handle in trace.handles):
-        return None
+    replaced = []
+    for variable in trace.variables:
+        if id(variable) not in variables:
+            return None
+        replaced.append(variables[id(variable)])
+    for _, handle in trace.handles:
+        if id(handle) not in handles:
+            return None
     names: dict[str, str] = {}
     for one, other in pairs:
-        names.update((a.name, b.name) for a, b in zip(layers_in(one), layers_in(other)))
-    names.update((a.operation.name, b.operation.name) for a, b in zip(first.calls, step.calls))
-    replaced = [variables[id(v)] for v in trace.variables]
+        for a, b in zip(layers_in(one), layers_in(other)):
+            names[a.name] = b.name
+    for a, b in zip(operations_of(first.calls), operations_of(step.calls)):
+        names[a.name] = b.name
     return partition.rebound_to(replaced, handles, Renames(names))
 
 
 def _layers(calls: Sequence[Call]) -> list[keras.layers.Layer]:
-    operations = [call.operation for call in calls]
+    operations = operations_of(calls)
     return [each for each in operations if isinstance(each, keras.layers.Layer)]

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from operator import add
 
 import tensorflow as tf
 
@@ -145,10 +146,11 @@ def predict(
     """
     places = _places(graph.calls)
     profiler = LayerProfiler(specs, timed=timed)
-    measured = [profiler(call) for call in graph.calls]
+    measured = list(map(profiler, graph.calls))
     values = _Values(graph, specs)
     section = _held(graph.calls, measured, values, in_section=True)
     plain = _held(graph.calls, measured, values, in_section=False)
+    cut = _cut_along_time(measured, section, plain)
     states, activations, plain_activations, cut_activations, costs = [], [], [], [], []
     working, plain_working, cut_working = [], [], []
     for before, end in pairwise([-1, *places]):
@@ -159,17 +161,16 @@ def predict(
             results_bytes = 0
         kept_bytes = results_bytes + values.made_bytes(section.kept, before, end)
         plain_kept_bytes = results_bytes + values.made_bytes(plain.kept, before, end)
-        calls = range(before + 1, end + 1)
-        section_own = sum(section.own_bytes[n] for n in calls)
-        plain_own = sum(plain.own_bytes[n] for n in calls)
-        cut_own = sum(_cut(measured, section, plain, n).own_bytes[n] for n in calls)
+        calls = slice(before + 1, end + 1)
+        section_own = sum(section.own_bytes[calls])
+        plain_own = sum(plain.own_bytes[calls])
         activations.append(min(section_own, plain_own) + kept_bytes)
         plain_activations.append(plain_own + plain_kept_bytes)
-        cut_activations.append(cut_own + plain_kept_bytes)
-        costs.append(sum(measured[n].cost for n in calls))
-        working.append(max(section.working_bytes[n] for n in calls))
-        plain_working.append(max(plain.working_bytes[n] for n in calls))
-        cut_working.append(max(_cut(measured, section, plain, n).working_bytes[n] for n in calls))
+        cut_activations.append(sum(cut.own_bytes[calls]) + plain_kept_bytes)
+        costs.append(sum(needs.cost for needs in measured[calls]))
+        working.append(max(section.working_bytes[calls]))
+        plain_working.append(max(plain.working_bytes[calls]))
+        cut_working.append(max(cut.working_bytes[calls]))
     gradients, shared_bytes = _weight_gradients(graph.calls, places)
     if gradients_wait:
         shared_bytes += sum(gradients)
@@ -204,7 +205,7 @@ def predict(
 
 def _with_gradients(chain: Chain, gradient_bytes: Sequence[int]) -> Chain:
     """Return ``chain`` with the gradients of weights alive while their step runs."""
-    working = [held + made for held, made in zip(chain.working_bytes, gradient_bytes)]
+    working = list(map(add, chain.working_bytes, gradient_bytes))
     return replace(chain, working_bytes=working)
 
 
@@ -227,8 +228,12 @@ def _weight_gradients(calls: Sequence[Call], places: Sequence[int]) -> tuple[tup
 
 def _places(calls: Sequence[Call]) -> list[int]:
     """Return the positions of calls that all earlier calls lead to, and the last position."""
-    found = [n for n, needed in enumerate(ancestors(calls)) if needed == (1 << (n + 1)) - 1]
-    return [*(n for n in found if n < len(calls) - 1), len(calls) - 1]
+    last = len(calls) - 1
+    found = []
+    for n, needed in enumerate(ancestors(calls)[:last]):
+        if needed == (1 << (n + 1)) - 1:
+            found.append(n)
+    return [*found, last]
 
 
 class _Values:
@@ -238,25 +243,35 @@ class _Values:
         self.bytes_of = {key: spec_bytes(spec) for key, spec in specs.items()}
         self._results = graph.outputs
         self._lasting = {*graph.inputs, *graph.outputs, *graph.initial_states}  # whatever the plan
-        self._last_reader = {key: n for n, call in enumerate(graph.calls) for key in call.inputs}
-        self._made_by = {key: n for n, call in enumerate(graph.calls) for key in call.outputs}
+        self._last_reader: dict[Key, int] = {}
+        self._made_by: dict[Key, int] = {}
+        for n, call in enumerate(graph.calls):
+            self._last_reader.update(dict.fromkeys(call.inputs, n))
+            self._made_by.update(dict.fromkeys(call.outputs, n))
 
     def crossing_bytes(self, before: int) -> int:
         """Return the bytes that calls up to ``before`` make and later ones read."""
-        made = (
-            key for key, n in self._made_by.items() if n <= before < self._last_reader.get(key, -1)
-        )
-        return sum(self.bytes_of[key] for key in made if key not in self._lasting)
+        crossing_bytes = 0
+        for key, n in self._made_by.items():
+            is_crossing = n <= before < self._last_reader.get(key, -1)
+            if is_crossing and key not in self._lasting:
+                crossing_bytes += self.bytes_of[key]
+        return crossing_bytes
 
     def made_bytes(self, kept: Set[Key], before: int, end: int) -> int:
         """Return the bytes of ``kept`` values made behind call ``before``, up to ``end``."""
-        made = (key for key in kept if before < self._made_by.get(key, -1) <= end)
-        return sum(self.bytes_of[key] for key in made if key not in self._lasting)
+        return self._bytes_made_among(kept - self._lasting, before, end)
 
     def result_bytes(self, before: int, end: int) -> int:
         """Return the bytes of the model's results that are made there."""
-        made = (key for key in self._results if before < self._made_by.get(key, -1) <= end)
-        return sum(self.bytes_of[key] for key in made)
+        return self._bytes_made_among(self._results, before, end)
+
+    def _bytes_made_among(self, keys: Iterable[Key], before: int, end: int) -> int:
+        made_bytes = 0
+        for key in keys:
+            if before < self._made_by.get(key, -1) <= end:
+                made_bytes += self.bytes_of[key]
+        return made_bytes
 
 
 @dataclass(frozen=True)
@@ -268,9 +283,14 @@ class _Held:
     working_bytes: Sequence[int]
 
 
-def _cut(measured: Sequence[LayerCost], section: _Held, plain: _Held, number: int) -> _Held:
-    """Return what a call holds where only recurrent layers are cut along time."""
-    return section if measured[number].is_cut else plain
+def _cut_along_time(measured: Sequence[LayerCost], section: _Held, plain: _Held) -> _Held:
+    """Return what the calls hold where only recurrent layers are cut along time."""
+    own_bytes, working_bytes = list(plain.own_bytes), list(plain.working_bytes)
+    for n, needs in enumerate(measured):
+        if needs.is_cut:
+            own_bytes[n] = section.own_bytes[n]
+            working_bytes[n] = section.working_bytes[n]
+    return _Held(plain.kept, own_bytes, working_bytes)
 
 
 def _held(
@@ -290,8 +310,8 @@ def _held(
         own = dict(needs.kept_in_section if in_section else needs.kept)
         own_results = sum(size[call.outputs[number]] for number in needs.needs)
         traced_bytes = sum(own.values()) + own_results
-        arrays.update(call.inputs[i] for i in needs.multiplies)
-        again.update(call.inputs[i] for i in needs.reads)
+        arrays.update(map(call.inputs.__getitem__, needs.multiplies))
+        again.update(map(call.inputs.__getitem__, needs.reads))
         sources_of_outputs = needs.sources_in_section if in_section else needs.sources
         for number, (key, sources) in enumerate(zip(call.outputs, sources_of_outputs)):
             is_array = sources is None or (
@@ -301,9 +321,9 @@ def _held(
                 kept.add(key)
             if key in again and not is_array and sources is not None:
                 own.update(sources[0])
-                again.update(call.inputs[i] for i in sources[1])
-        given_bytes = sum(size[key] for key in call.inputs)
-        working_bytes[n] = given_bytes + sum(size[key] for key in call.outputs)
+                again.update(map(call.inputs.__getitem__, sources[1]))
+        given_bytes = sum(map(size.__getitem__, call.inputs))
+        working_bytes[n] = given_bytes + sum(map(size.__getitem__, call.outputs))
         own_bytes[n] = sum(own.values())
         if needs.workspaces is not None:
             found = needs.workspaces.section if in_section else needs.workspaces.plain

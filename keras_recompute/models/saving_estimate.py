@@ -47,8 +47,13 @@ class SavingEstimate:
 def handed_on_bytes(traced: Sequence[tuple[Step, Partition]]) -> int | None:
     """Return the bytes that cross between the ``traced`` steps; None where a size is unknown."""
     seen: set[Any] = set()
-    found = [_total(_handed_on(step, part, seen)) for step, part in traced]
-    return None if None in found else sum(size or 0 for size in found)
+    crossing_bytes = 0
+    for step, part in traced:
+        size = _total(_handed_on(step, part, seen))
+        if size is None:
+            return None
+        crossing_bytes += size
+    return crossing_bytes
 
 
 @dataclass(frozen=True)
@@ -81,18 +86,22 @@ def estimate_saving(
     lasting = sum(bytes_of(v.shape, v.dtype) or 0 for v in variables)
     gradients = sum(section.gradients for section in sections)
     plain_peak = peak = gradients
-    for number, section in enumerate(sections):
-        before = sections[:number]
-        handed_on = sum(s.handed_on for s in sections[: number + 1])
+    # What the sections so far handed on, and keep: plainly, and with checkpoints.
+    handed_on = plain = saved = 0
+    gradients_behind = gradients  # of this section and of those behind it
+    for section in sections:
+        handed_on += section.handed_on
         # Beside each activation of the section that runs backward stands its gradient.
-        running = handed_on + 2 * section.plain + sum(s.gradients for s in sections[number:])
-        saved = sum(s.saved if s.is_recomputed else s.plain for s in before)
-        plain_peak = max(plain_peak, running + sum(s.plain for s in before))
+        running = handed_on + 2 * section.plain + gradients_behind
+        plain_peak = max(plain_peak, running + plain)
         peak = max(peak, running + saved)
+        plain += section.plain
+        saved += section.saved if section.is_recomputed else section.plain
+        gradients_behind -= section.gradients
     return SavingEstimate(
         lasting_bytes=lasting,
         gradient_bytes=gradients,
-        kept_bytes=sum(s.handed_on + s.plain for s in sections),
+        kept_bytes=handed_on + plain,
         peak_bytes=lasting + peak,
         plain_peak_bytes=lasting + plain_peak,
     )
@@ -106,13 +115,17 @@ def _bytes_of_section(step: Step, part: Partition, seen: set[Any]) -> _SectionBy
     handed_on = _handed_on(step, part, seen)
     plain = partition(part.joint, save_everything, kept_by_caller=part.kept_by_caller).saved
     first = len(part.joint.trace.arguments)
-    asked = zip(part.joint.produced, part.joint.gradient_tensors)
-    gradients = [g for port, g in asked if port >= first and _is_asked(part, port)]
-    sizes = [_total(tensors) for tensors in (handed_on, plain, part.saved, gradients)]
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes):
-        return None
-    handed_on_bytes, plain_bytes, saved_bytes, gradient_bytes = known
+    gradients = []
+    for port, gradient in zip(part.joint.produced, part.joint.gradient_tensors):
+        if port >= first and port not in part.joint.gradient_unused:
+            gradients.append(gradient)
+    sizes = []
+    for tensors in (handed_on, plain, part.saved, gradients):
+        size = _total(tensors)
+        if size is None:
+            return None
+        sizes.append(size)
+    handed_on_bytes, plain_bytes, saved_bytes, gradient_bytes = sizes
     return _SectionBytes(handed_on_bytes, plain_bytes, saved_bytes, gradient_bytes, step.recomputed)
 
 
@@ -123,13 +136,15 @@ def _handed_on(step: Step, part: Partition, seen: set[Any]) -> list[tf.Tensor]:
     return found
 
 
-def _is_asked(part: Partition, port: int) -> bool:
-    return port not in part.joint.gradient_unused
-
-
 def _total(tensors: Collection[tf.Tensor]) -> int | None:
-    sizes = [bytes_of(t.shape, t.dtype) for t in tensors if t.dtype.size]
-    return None if None in sizes else sum(size or 0 for size in sizes)
+    total = 0
+    for tensor in tensors:
+        # Strings, resources and variants have no size, and count as nothing.
+        size = bytes_of(tensor.shape, tensor.dtype) if tensor.dtype.size else 0
+        if size is None:
+            return None
+        total += size
+    return total
 
 
 def bytes_of(shape: Any, dtype: Any) -> int | None:

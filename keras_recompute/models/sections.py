@@ -98,8 +98,11 @@ def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call]
     read = set(keys_read(calls))
     # A checkpoint on nothing but outputs of the stage has nothing behind it that would need
     # recomputing later.
-    marks = [call for call in calls if isinstance(call.operation, RecomputationCheckpoint)]
-    checkpoints = [call for call in marks if read.intersection(call.outputs)]
+    checkpoints = []
+    for call in calls:
+        is_read = not read.isdisjoint(call.outputs)
+        if is_read and isinstance(call.operation, RecomputationCheckpoint):
+            checkpoints.append(call)
     remaining = list(calls)
     kept: set[Key] = set()
     for checkpoint in checkpoints:
@@ -108,9 +111,15 @@ def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call]
         for call in remaining:
             if call.stays_with_producer and _reads_any(call, leading):
                 leading.add(call)
-        remaining = [call for call in remaining if call not in leading]
+        group, behind = [], []
+        for call in remaining:
+            if call in leading:
+                group.append(call)
+            else:
+                behind.append(call)
+        remaining = behind
         # A checkpoint on the inputs of the stage has nothing in front of it to recompute.
-        yield [call for call in calls if call in leading], len(leading) > 1
+        yield group, len(group) > 1
         kept.update(checkpoint.outputs)
     if is_last or not checkpoints:
         yield remaining, not is_last

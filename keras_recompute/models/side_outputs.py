@@ -69,8 +69,13 @@ class SideOutputs:
 
 def append_masks(values: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tuple[int, ...]]:
     """Return ``values`` with their masks behind them, and the numbers of the masked ones."""
-    masked = tuple(number for number, value in enumerate(values) if mask_of(value) is not None)
-    return [*values, *(mask_of(values[number]) for number in masked)], masked
+    masks, masked = [], []
+    for number, value in enumerate(values):
+        mask = mask_of(value)
+        if mask is not None:
+            masks.append(mask)
+            masked.append(number)
+    return [*values, *masks], tuple(masked)
 
 
 def attach_masks(
@@ -90,10 +95,12 @@ def detach_losses(
     """
     before = [len(losses_of(layer)) for layer in layers]
     results = work()
-    added = []
+    numbers: list[int] = []
+    added: list[tf.Tensor] = []
     for number, layer in enumerate(layers):
-        added += [(number, loss) for loss in losses_of(layer)[before[number] :]]
-    for number, loss in added:
+        losses = losses_of(layer)[before[number] :]
+        numbers.extend([number] * len(losses))
+        added.extend(losses)
+    for number, loss in zip(numbers, added):
         remove_losses(layers[number], [loss])
-    numbers = [number for number, _ in added]
-    return results, numbers, [loss for _, loss in added]
+    return results, numbers, added

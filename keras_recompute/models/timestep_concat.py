@@ -42,13 +42,13 @@ def commute_concat(graph: Graph) -> Graph:
         keys = tuple(piece.outputs[0] for piece in pieces)
         joined = Call(
             concatenation.operation,
-            ([Ref(key) for key in keys],),
+            (list(map(Ref, keys)),),
             {},
             keys,
             reader.outputs,
             concatenation.stage,
         )
-        calls = [call for call in calls if call is not reader]
+        calls.remove(reader)
         calls[position : position + 1] = [*pieces, joined]
         position += len(pieces)
     return replace(graph, calls=tuple(calls))
