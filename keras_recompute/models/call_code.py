@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import itertools
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -55,9 +54,11 @@ def is_of_known_package(kind: Any) -> bool:
 
 def call_code(operations: Iterable[Any]) -> CallCode:
     """Return what calls of ``operations`` name in their code and in functions that they hold."""
-    operations = list(operations)
-    kinds = frozenset(kind for each in operations for kind in type(each).__mro__)
-    own = list(itertools.chain(*map(_own_functions, operations)))
+    kinds: set[type] = set()
+    own: list[types.FunctionType] = []
+    for operation in operations:
+        kinds.update(type(operation).__mro__)
+        own += _own_functions(operation)
     foreign = frozenset(kind for kind in kinds if _package(kind) not in _LIBRARIES)
     return _reached(own, foreign) if own else _of_classes(foreign)
 
@@ -71,13 +72,18 @@ def _own_functions(operation: Any) -> list[types.FunctionType]:
     """Return the Python functions among the attributes of one object, such as another ``call``."""
     # Which Keras sets in every layer.
     wrappers = ("build", "quantize")
-    values = (value for name, value in vars(operation).items() if name not in wrappers)
-    return list(itertools.chain(*map(_functions_in, values)))
+    found: list[types.FunctionType] = []
+    for name, value in vars(operation).items():
+        if name not in wrappers:
+            found += _functions_in(value)
+    return found
 
 
 def _reached(start: Iterable[types.FunctionType], kinds: frozenset[type]) -> CallCode:
     members = _members(kinds)
-    waiting = [*start, *(f for name in _ENTRIES for f in members.get(name, ()))]
+    waiting = list(start)
+    for name in _ENTRIES:
+        waiting += members.get(name, ())
     seen: set[types.CodeType] = set()
     read: set[str] = set()
     stored: set[str] = set()

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..layers.recomputation_checkpoint import obey_checkpoints
+from ..layers.recomputation_checkpoint import RecomputationCheckpoint, obey_checkpoints
 from ..seams.keras.graph import call_nodes
 from ..seams.keras.layers import arguments_from_context, takes_training
 
@@ -86,8 +86,16 @@ class Graph:
     @property
     def initial_states(self) -> tuple[InitialState, ...]:
         """The implicit states that must be made before the calls can run."""
-        states = (key for key in keys_read(self.calls) if isinstance(key, InitialState))
-        return tuple(dict.fromkeys(states))
+        states: dict[InitialState, None] = {}
+        for key in keys_read(self.calls):
+            if isinstance(key, InitialState):
+                states[key] = None
+        return tuple(states)
+
+
+def checkpoints_in(calls: Iterable[Call]) -> list[Call]:
+    """Return those of ``calls`` that call a RecomputationCheckpoint."""
+    return [call for call in calls if isinstance(call.operation, RecomputationCheckpoint)]
 
 
 def keys_made(calls: Iterable[Call]) -> list[Key]:

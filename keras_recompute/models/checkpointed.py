@@ -13,7 +13,7 @@ from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..seams.keras.graph import Functional, functional_of_sequential, run_graph
 from ..seams.keras.layers import layers_in
 from ..seams.keras.training import has_own_train_step
-from .call_graph import Call, Graph, read_graph
+from .call_graph import Call, Graph, checkpoints_in, operations_of, read_graph
 from .checkpoint_placement import PlacedModel, extended_placement, with_placement
 from .cut_points import evenly_spaced_cuts
 from .input_specs import specs_from_sample, targets_in
@@ -102,9 +102,9 @@ def _checkpointed(
     sample: Any,
 ) -> Model:
     options = {"every": every, "at": at, "layers": layers}
-    given = {name: value for name, value in options.items() if value is not None}
+    given = [f"{name}={value!r}" for name, value in options.items() if value is not None]
     if len(given) > 1:
-        both = " and ".join(f"{name}={value!r}" for name, value in given.items())
+        both = " and ".join(given)
         raise InvalidArgumentError(f"{both} were both given: choose one of them")
     if layers is not None:
         return _with_layers(model, layers, sample)
@@ -121,7 +121,7 @@ def _checkpointed(
         if not positions:
             raise InvalidArgumentError(_no_place(every, calls, model))
         return with_checkpoints(model, positions)
-    if not any(isinstance(call.operation, RecomputationCheckpoint) for call in calls):
+    if not checkpoints_in(calls):
         raise InvalidArgumentError(
             f"{model.name!r} has no RecomputationCheckpoint layers, and neither every= nor at= "
             "was given. Give every=N for a checkpoint after every N layers, or at=[names] for "
@@ -157,9 +157,8 @@ def with_checkpoints(
     of layers.
     """
     functional = functional_model(model)
-    is_opened = is_open and any(
-        isinstance(call.operation, InputAdapter) for call in inline_submodels(functional).calls
-    )
+    operations = operations_of(inline_submodels(functional).calls) if is_open else []
+    is_opened = any(isinstance(operation, InputAdapter) for operation in operations)
     if type(functional) not in (Functional, Model) or is_opened:
         return with_placement(
             functional, extended_placement(functional, positions, is_open=is_open)
@@ -204,11 +203,10 @@ def functional_model(model: Any) -> Any:
     )
     own = " with a call method of its own" if isinstance(model, Functional) else ""
     if isinstance(model, keras.Model) and has_own_train_step(model):
-        inside = [
-            layer.name
-            for layer in model.layers
-            if isinstance(layer, (Functional, keras.Sequential))
-        ]
+        inside = []
+        for layer in model.layers:
+            if isinstance(layer, (Functional, keras.Sequential)):
+                inside.append(layer.name)
         if inside:
             raise InvalidArgumentError(
                 f"{what}{own} that trains {', '.join(map(repr, inside))}. Recompute inside these: "
@@ -282,19 +280,24 @@ def _names(at: Iterable[str]) -> list[str]:
 
 def _positions_of(names: list[str], functional: keras.Model, model: keras.Model) -> set[int]:
     calls = graph_of(functional, is_open=False).calls
-    known = dict.fromkeys(call.operation.name for call in calls)
+    positions: dict[str, list[int]] = {}
+    for number, call in enumerate(calls):
+        positions.setdefault(call.operation.name, []).append(number)
+    found: set[int] = set()
     for name in names:
-        if name not in known:
-            raise InvalidArgumentError(_unknown(name, list(known), model))
-    return {number for number, call in enumerate(calls) if call.operation.name in names}
+        if name not in positions:
+            raise InvalidArgumentError(_unknown(name, list(positions), model))
+        found.update(positions[name])
+    return found
 
 
 def _unknown(name: str, known: list[str], model: keras.Model) -> str:
     """Return the message for an unknown layer ``name`` in ``at=``, with what may be meant."""
-    holder = next((outer for outer in model.layers if name in _names_inside(outer)), None)
-    if holder is not None:
+    for outer in model.layers:
+        if name not in _names_inside(outer):
+            continue
         return (
-            f"{name!r} is a layer inside {holder.name!r}, a {type(holder).__name__} in "
+            f"{name!r} is a layer inside {outer.name!r}, a {type(outer).__name__} in "
             f"{model.name!r}, and at= names layers of the model's own graph only. layers={name!r} "
             "recomputes each call of that layer, and every=N counts layers of inner models too"
         )

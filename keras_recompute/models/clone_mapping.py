@@ -53,15 +53,16 @@ def counterparts(
         return []
     check_class_of_clone(model, taken, what=repr(layers[0].path))
     would_not = f"keras.models.clone_model of {model.name!r} would not recompute {layers[0].path!r}"
-    inside = {own: (layers_in(own), layers_in(other)) for own, other in pairs}
-    for own, (ours, others) in inside.items():
+    stands_for: dict[Any, Any] = {}
+    for own, other in pairs:
+        ours, others = layers_in(own), layers_in(other)
         if len(ours) != len(others) and not set(ours).isdisjoint(layers):
             raise UnsupportedError(
                 f"{would_not}: the clone of {own.name!r} has {len(others) - 1} inner layers, and "
                 f"the original has {len(ours) - 1}. {_INSTEAD}"
             )
-    stands_for = {each: new for ours, others in inside.values() for each, new in zip(ours, others)}
-    return [stands_for[layer] for layer in layers]
+        stands_for.update(zip(ours, others))
+    return list(map(stands_for.__getitem__, layers))
 
 
 def _layers_for_layers(taken: Mapping[Any, Any]) -> list[tuple[Any, Any]]:

@@ -27,7 +27,7 @@ from ..engine.target import Target
 from ..engine.trace import trace
 from ..layers.time_sections import section_recurrent_layers
 from ..planning.nested_sections import equal_groups
-from .call_graph import Graph, Key, Values
+from .call_graph import Graph, Key, Values, operations_of
 from .constant_values import values_without_gradient
 from .fingerprint import Fingerprints, Level
 from .isomorphic_layers import sharing_changes, stacked_weights, substituted_weights
@@ -170,7 +170,7 @@ def _execute(
             _run_section(step, whole, _END, None)
         else:
             _run_calls(step, whole, name or _END)
-    return [values[key] for key in graph.outputs]
+    return list(map(values.__getitem__, graph.outputs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +195,10 @@ class _Context:
     @functools.cached_property
     def batch(self) -> Dimension:
         """The first dimension of the first value that has one."""
-        return next((dimensions(value)[0] for value in self.values.values() if value.shape.rank), 1)
+        for value in self.values.values():
+            if value.shape.rank:
+                return dimensions(value)[0]
+        return 1
 
 
 def _with_inner_steps(
@@ -223,8 +226,12 @@ def _with_last_in_loop(
     longer, rest = found[before], found[before + 1 :]
     if not isinstance(longer, SectionLoop) or len(longer.sections) != len(loop.sections) + 1:
         return []
-    behind = [replace(step, recomputed=False) for step in rest if isinstance(step, Section)]
-    return [*found[: before + 1], *behind] if len(behind) == len(rest) else []
+    new_steps = found[: before + 1]
+    for step in rest:
+        if not isinstance(step, Section):
+            return []
+        new_steps.append(replace(step, recomputed=False))
+    return new_steps
 
 
 def _run_calls(step: Section | SectionLoop, on: _Context, name: str) -> None:
@@ -241,7 +248,7 @@ def _run_calls(step: Section | SectionLoop, on: _Context, name: str) -> None:
 
 
 def _run_section(section: Section, on: _Context, name: str, policy: Policy | None) -> None:
-    arguments, masked = append_masks([on.values[key] for key in section.inputs])
+    arguments, masked = append_masks(list(map(on.values.__getitem__, section.inputs)))
     signature = tensor_specs(arguments)
     # What crosses to a later section is kept by the model, so the backward pass may use it too.
     kept_by_caller = section.kept_by_caller
@@ -259,7 +266,7 @@ def _run_section(section: Section, on: _Context, name: str, policy: Policy | Non
 
 
 def _run_loop(loop: SectionLoop, on: _Context, name: str) -> None:
-    arguments, masked = append_masks([on.values[key] for key in loop.arguments])
+    arguments, masked = append_masks(list(map(on.values.__getitem__, loop.arguments)))
     if not masked and _run_as_loop(loop, arguments, on, name):
         return
     for number, section in enumerate(loop.sections):
@@ -279,20 +286,22 @@ def _run_as_loop(
     weights = stacked_weights(loop.isomorphic)
     arguments = [*arguments, *weights]
     # Each section takes its slice of a stack.
-    roles = (*loop.roles, *(Scanned(axis=0, start=0, length=1) for _ in weights))
-    signature = [section_spec(value, role) for value, role in zip(arguments, roles)]
-    stored = {role.output for role in loop.roles if isinstance(role, Carry)}
+    roles_of_weights = [Scanned(axis=0, start=0, length=1)] * len(weights)
+    roles = (*loop.roles, *roles_of_weights)
+    signature = list(map(section_spec, arguments, roles))
+    stored: set[int] = set()
+    # What one section hands to the next is trained if anything is.
+    unused = []
+    for number, (value, role) in enumerate(zip(loop.arguments, loop.roles)):
+        if isinstance(role, Carry):
+            stored.add(role.output)
+        elif value in on.fixed:
+            unused.append(number)
     if on.keeps_results:
         for request in loop.requests:
             if isinstance(request, StackedOutput):
                 stored.add(request.output)
     kept_by_caller = sorted(stored)
-    # What one section hands to the next is trained if anything is.
-    given = enumerate(zip(loop.arguments, loop.roles))
-    unused = []
-    for number, (value, role) in given:
-        if not isinstance(role, Carry) and value in on.fixed:
-            unused.append(number)
     gradient_unused = tuple(unused)
     policy = on.policy if loop.recomputed else None
     key = tuple(signature), tuple(kept_by_caller), policy, gradient_unused
@@ -355,11 +364,11 @@ def _partition(
         def run() -> list[tf.Tensor]:
             with substituted_weights(isomorphic, extra) if isomorphic else contextlib.nullcontext():
                 _run_calls(step, _Context(values, partitions), name)
-            return [values[key] for key in graph.outputs]
+            return list(map(values.__getitem__, graph.outputs))
 
         return side_outputs.collect(run)
 
-    operations = [call.operation for call in graph.calls]
+    operations = operations_of(graph.calls)
     with sharing_changes(isomorphic):
         traced = trace(section, signature, target_now())
         replace_leaked(operations, traced.graph, name=name)

@@ -31,7 +31,9 @@ def value_specs(
         if sample is None
         else specs_from_sample(functional, sample, batch_size=batch_size)
     )
-    made = {id(t): t for node in nodes_of(functional) for t in node.outputs}
+    made: dict[Key, keras.KerasTensor] = {}
+    for node in nodes_of(functional):
+        made.update(zip(map(id, node.outputs), node.outputs))
     if sample is None and made.keys() >= set(keys_made(graph.calls)):
         batch = inputs[0].shape[0] if inputs[0].shape.rank else None
         found: dict[Key, tf.TensorSpec] = {key: _with_batch(t, batch) for key, t in made.items()}
@@ -41,17 +43,15 @@ def value_specs(
     else:
         # A model inside has the sizes that are open there, not the ones that it is called with.
         found = _traced(graph, inputs)
-    unknown = [key for key, spec in found.items() if spec.shape.rank is None or None in spec.shape]
-    if unknown:
-        at = next(
-            (call.operation.name for call in graph.calls if unknown[0] in call.outputs),
-            functional.inputs[0].name,
-        )
-        raise InvalidArgumentError(
-            f"{at!r} in {functional.name!r} has the shape {found[unknown[0]].shape}, and its "
-            "memory depends on the unknown sizes. Fix them in keras.Input, or give sample=, a "
-            "batch as for fit"
-        )
+    for key, spec in found.items():
+        if spec.shape.rank is None or None in spec.shape:
+            makers = [call.operation.name for call in graph.calls if key in call.outputs]
+            at = makers[0] if makers else functional.inputs[0].name
+            raise InvalidArgumentError(
+                f"{at!r} in {functional.name!r} has the shape {spec.shape}, and its memory "
+                "depends on the unknown sizes. Fix them in keras.Input, or give sample=, a batch "
+                "as for fit"
+            )
     return found
 
 
@@ -107,6 +107,11 @@ def specs_from_sample(
                 f"{functional.name!r}, which takes {wanted.shape}: give a batch of that shape"
             )
     return specs
+
+
+def text_of_specs(specs: Sequence[tf.TensorSpec]) -> str:
+    """Return ``specs`` as messages name them: ``float32(8, 4), int32(8,)``."""
+    return ", ".join(f"{spec.dtype.name}{spec.shape}" for spec in specs)
 
 
 def first_batch(sample: Any) -> tuple[Any, ...]:

@@ -104,7 +104,7 @@ class LayerProfiler:
 
         Raises UnsupportedError for a layer that keeps a value of unknown size.
         """
-        signature = [self._specs[key] for key in call.inputs]
+        signature = list(map(self._specs.__getitem__, call.inputs))
         number = {key: n for n, key in enumerate(call.inputs)}
         equal_in = calls_key([call], number.__getitem__, self._fingerprints.of)
         key = (equal_in, tuple(signature), self._timed)
@@ -127,7 +127,7 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
         training = {"training": True} if takes_training(call.operation) else {}
         kwargs = {**call.kwargs, **training}
         Call(call.operation, call.args, kwargs, call.inputs, call.outputs).run(values)
-        return [values[key] for key in call.outputs]
+        return list(map(values.__getitem__, call.outputs))
 
     traced, cuts = _traced_for_xla(run, signature)
     part = partition(join(traced), save_everything)
@@ -141,16 +141,17 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
                 arrays.add_array(tensor, multiplied)
             else:
                 arrays.add_sources(tensor, read)
-    numbers = range(len(traced.outputs))
-    sources = tuple(arrays.sources_of_output(n, CHEAP) for n in numbers)
     needs = frozenset(read.outputs | multiplied.outputs)
-    # A result that is a function itself is made again as well, as a softplus is, except where the
-    # slope reads it, as that of a tanh does: it is kept, as large as what it follows from.
-    sources_in_section = []
-    for n in numbers:
-        is_array = n in needs and sources[n] is None
-        found = None if is_array else arrays.sources_of_output(n, CHEAP | ELEMENTWISE)
-        sources_in_section.append(found)
+    # In a section a result that is a function itself is made again as well, as a softplus is,
+    # except where the slope reads it, as that of a tanh does: it is kept, as large as what it
+    # follows from.
+    sources, sources_in_section = [], []
+    for n in range(len(traced.outputs)):
+        found = found_in_section = arrays.sources_of_output(n, CHEAP)
+        if n not in needs or found is not None:
+            found_in_section = arrays.sources_of_output(n, CHEAP | ELEMENTWISE)
+        sources.append(found)
+        sources_in_section.append(found_in_section)
     kept = {**multiplied.kept, **read.kept}
     cut = _NeededArrays()
     for tensor in partition(part.joint, None).saved:
@@ -166,7 +167,7 @@ def _layer_cost(call: Call, signature: Sequence[tf.TensorSpec], *, timed: bool) 
         reads=frozenset(read.inputs),
         multiplies=frozenset(multiplied.inputs),
         needs=needs,
-        sources=sources,
+        sources=tuple(sources),
         sources_in_section=tuple(sources_in_section),
         cost=cost,
         workspaces=workspaces_of(run, traced, signature, is_cut=bool(cuts)),
@@ -295,12 +296,11 @@ def _operations_of(operation: tf.Operation) -> int:
         return 2 * elements * int(rows[-2] if operation.get_attr("adj_x") else rows[-1])
     if operation.type == "Einsum":
         labels = operation.get_attr("equation").decode().split("->")[0].split(",")
-        sizes = {
-            label: size
-            for text, t in zip(labels, operation.inputs)
-            for label, size in zip(text, t.shape)
-            if size
-        }
+        sizes: dict[str, int] = {}
+        for text, tensor in zip(labels, operation.inputs):
+            for label, size in zip(text, tensor.shape):
+                if size:
+                    sizes[label] = size
         return 2 * math.prod(sizes.values())
     if operation.type in CONVOLUTIONS:
         kernel = operation.inputs[1].shape

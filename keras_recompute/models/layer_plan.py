@@ -24,7 +24,7 @@ from ..seams.keras.layers import layers_in
 from ..seams.keras.training import has_own_train_step
 from .checkpointed import check_trainable
 from .input_specs import first_batch
-from .layer_remat import RematLayers, with_recomputed_layers
+from .layer_remat import RematLayers, paths_of, with_recomputed_layers
 from .plan_search import PLAIN, CompiledPeaks, Known, MemoryPlan, too_small
 from .step_peak import StepPeaks
 from .trained_step import trained_step
@@ -90,7 +90,7 @@ def plan_layers(
     if plain_bytes > budget_bytes:
         check_trainable(model)
         layers = _first_that_fits(model, budget_bytes, compiled, as_candidate)
-    paths = tuple(layer.path or layer.name for layer in layers)
+    paths = paths_of(layers)
     bytes_needed = known[paths or PLAIN]
     plan = MemoryPlan(
         checkpoints=(),
@@ -117,7 +117,7 @@ def _first_that_fits(
     as_candidate: Callable[[Any], Any],
 ) -> Sequence[keras.layers.Layer]:
     for layers in _kinds_of(model):
-        paths = tuple(layer.path or layer.name for layer in layers)
+        paths = paths_of(layers)
         with warnings.catch_warnings():
             # Layers that save nothing alone are no mistake here: their kind does not fit.
             warnings.simplefilter("ignore", RecomputeWarning)

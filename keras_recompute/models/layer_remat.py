@@ -17,7 +17,7 @@ import fnmatch
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Union
 
 import keras
@@ -61,9 +61,10 @@ class RematLayers:
         self._saves: dict[Any, bool] = {}
         # Whether the warning was given, or is not needed because memory is measured.
         self.is_advised = False
-        plain = [layer for layer in self.layers if not isinstance(layer, CheckpointedLayer)]
         self._calls = {}
-        for layer in plain:
+        for layer in self.layers:
+            if isinstance(layer, CheckpointedLayer):
+                continue
             for name in _METHODS:
                 self._calls[layer, name] = self._recomputed(layer, name)
 
@@ -73,8 +74,9 @@ class RematLayers:
         with self._lock:
             self._users += 1
             if self._users == 1:
-                self._before = {(layer, name): vars(layer).get(name) for layer, name in self._calls}
+                self._before = {}
                 for (layer, name), call in self._calls.items():
+                    self._before[layer, name] = vars(layer).get(name)
                     # Not by setattr: a layer that was built takes no more attributes.
                     vars(layer)[name] = call
         before, self._here.is_active = getattr(self._here, "is_active", False), True
@@ -168,7 +170,7 @@ class BlocksModel(SavedAsPlain, CloneObserver, ReplicatedTraining):
 
         Not the layers: Keras would write their weights under this name into files.
         """
-        return tuple(layer.path or layer.name for layer in self._blocks)
+        return paths_of(self._blocks)
 
     @property
     def _blocks(self) -> Any:
@@ -220,7 +222,12 @@ class BlocksModel(SavedAsPlain, CloneObserver, ReplicatedTraining):
         written = {**ours["class"], "config": config, "build_config": ours["build"]}
         model = keras.saving.deserialize_keras_object(written, custom_objects=custom_objects)
         inside = layers_in(model, include_self=False)
-        return with_recomputed_layers(model, [inside[number] for number in ours["blocks"]])
+        return with_recomputed_layers(model, list(map(inside.__getitem__, ours["blocks"])))
+
+
+def paths_of(layers: Iterable[keras.layers.Layer]) -> tuple[str, ...]:
+    """Return the paths of ``layers``; the name of one that has no path yet."""
+    return tuple(layer.path or layer.name for layer in layers)
 
 
 def with_recomputed_layers(model: keras.Model, layers: Sequence[keras.layers.Layer]) -> Any:
@@ -240,11 +247,15 @@ def select_layers(model: keras.Model, layers: LayerSelector) -> list[keras.layer
     ``layers`` is a class, a pattern of names or paths, a function of a layer, or several of these.
     Raises InvalidArgumentError where it selects none.
     """
-    candidates = layers_in(model, include_self=False)
-    inside = [each for each in candidates if not isinstance(each, keras.layers.InputLayer)]
-    inside = list(dict.fromkeys(inside))
+    inside: list[keras.layers.Layer] = []
+    found: list[keras.layers.Layer] = []
     wanted = [layers] if isinstance(layers, (type, str)) or callable(layers) else list(layers)
-    found = [each for each in inside if _is_wanted(each, wanted)]
+    for each in dict.fromkeys(layers_in(model, include_self=False)):
+        if isinstance(each, keras.layers.InputLayer):
+            continue
+        inside.append(each)
+        if _is_wanted(each, wanted):
+            found.append(each)
     if not found:
         raise InvalidArgumentError(_none_found(model, layers, wanted, inside))
     return found
@@ -271,8 +282,10 @@ def _means(wanted: Any, layer: keras.layers.Layer) -> bool:
 def _none_found(
     model: keras.Model, layers: Any, wanted: Sequence[Any], inside: Sequence[Any]
 ) -> str:
-    names_of_layers = [each.name for each in inside]
-    names_of_classes = [type(each).__name__ for each in inside]
+    names_of_layers, names_of_classes = [], []
+    for layer in inside:
+        names_of_layers.append(layer.name)
+        names_of_classes.append(type(layer).__name__)
     names = list(dict.fromkeys([*names_of_layers, *names_of_classes]))
     near: list[str] = []
     for each in wanted:

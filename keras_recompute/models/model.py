@@ -20,7 +20,7 @@ from ..engine.source_location import warn_user
 from ..engine.target_ops import with_body_passes
 from ..engine.trace_context import trace_context
 from ..errors import InvalidArgumentError, RecomputeWarning
-from ..layers.recomputation_checkpoint import RecomputationCheckpoint, obey_checkpoints
+from ..layers.recomputation_checkpoint import obey_checkpoints
 from ..seams.keras.call_context import current_training, pass_training
 from ..seams.keras.graph import (
     CloneObserver,
@@ -31,7 +31,7 @@ from ..seams.keras.graph import (
 )
 from ..seams.keras.layers import backend_variable
 from ..seams.tensorflow.gradients import has_tangents, is_recorded
-from .call_graph import Graph, as_noted, read_graph
+from .call_graph import Graph, as_noted, checkpoints_in, read_graph
 from .clone_mapping import is_cloned
 from .execution import ExecutionPlan, execute
 from .fingerprint import Level
@@ -190,9 +190,7 @@ class Model(CloneObserver, GraphRunner, ReplicatedTraining, keras.Model):
     def _make_plan(self) -> ExecutionPlan:
         graph = self._graph_to_cut
         plan = self._plan_of(graph)
-        marks = [
-            call for call in graph.calls if isinstance(call.operation, RecomputationCheckpoint)
-        ]
+        marks = checkpoints_in(graph.calls)
         if marks and not plan.recomputes:
             warnings.warn(
                 f"none of the {len(marks)} RecomputationCheckpoint layers of {self.name!r} saves "

@@ -60,7 +60,9 @@ class ObjectGraph:
         self.is_portable = True
         self._code = code or CallCode()
         self._value_number = value_number
-        self._place = {id(v): n for n, v in reversed(list(enumerate(self.own)))}
+        self._place: dict[int, int] = {}
+        for n, variable in enumerate(self.own):
+            self._place.setdefault(id(variable), n)
         # With the object, so that its id stays its own.
         self._met: dict[int, tuple[int, Any]] = {}
         self._count = 0
@@ -166,12 +168,15 @@ class ObjectGraph:
         if "_dtype_policy" in state:
             # A map of policies speaks of paths; what it says of this layer's path is what counts.
             state["_dtype_policy"] = operation.dtype_policy
+        left_out: set[str] = set()
         graph: Hashable = None
         if isinstance(operation, keras.Model):
-            state = {n: item for n, item in state.items() if n not in _of_models()}
+            left_out.update(_of_models())
         if isinstance(operation, Functional):
-            state = {n: item for n, item in state.items() if n not in GRAPH_OF_MODEL}
+            left_out.update(GRAPH_OF_MODEL)
             graph = self._graph(operation)
+        for name in left_out:
+            state.pop(name, None)
         return type(operation), self._attributes(state), graph
 
     def _counts(self, name: str, item: Any) -> bool:
@@ -201,7 +206,7 @@ class ObjectGraph:
             for key in call.outputs:
                 numbers[key] = len(numbers)
         self._value_number = outer
-        ends = tuple(number_of(key) for key in graph.outputs)
+        ends = tuple(map(number_of, graph.outputs))
         return tuple(calls), ends, self.key(model.input), self.key(model.output)
 
     def _function(self, function: types.FunctionType) -> Hashable:
@@ -209,7 +214,7 @@ class ObjectGraph:
             # What it finds among its globals may be changed.
             self.is_portable = False
         parts = [function.__defaults__, function.__kwdefaults__, vars(function)]
-        cells = [_contents_of(cell) for cell in function.__closure__ or ()]
+        cells = map(_contents_of, function.__closure__ or ())
         return function.__code__, IdentityKey(function.__globals__), self.key([*parts, *cells])
 
     def _container(self, value: Any) -> Hashable:
@@ -221,7 +226,7 @@ class ObjectGraph:
         base = next(kind for kind in (list, tuple, set, frozenset) if isinstance(value, kind))
         kind = type(value) if hasattr(value, "_fields") else base
         # A set in the order in which its items are taken.
-        return kind, tuple(self.key(item) for item in value)
+        return kind, tuple(map(self.key, value))
 
     def _object(self, value: Any) -> Hashable:
         """Return a Python object by its class and attributes, if these are all that it is."""
@@ -251,8 +256,9 @@ def _may_change(value: Any) -> bool:
 
 def _is_model_of_ours(operation: Any) -> bool:
     """Whether it is a model that keeps a plan, which is not told apart."""
-    ours = (kind.__module__.startswith("keras_recompute.") for kind in type(operation).__mro__)
-    return isinstance(operation, keras.Model) and any(ours)
+    if not isinstance(operation, keras.Model):
+        return False
+    return any(kind.__module__.startswith("keras_recompute.") for kind in type(operation).__mro__)
 
 
 @functools.cache
@@ -288,7 +294,10 @@ def _state(value: Any) -> dict[str, Any] | None:
     slots = _slots(type(value))  # type: ignore[arg-type]  # classes can be hashed
     if slots is None:
         return None
-    found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    found = {}
+    for name in slots:
+        if hasattr(value, name):
+            found[name] = getattr(value, name)
     found.update(getattr(value, "__dict__", {}))
     return found if all(isinstance(name, str) for name in found) else None
 
@@ -299,11 +308,15 @@ def _slots(kind: type) -> tuple[str, ...] | None:
     for each in kind.__mro__:
         own = vars(each).get("__slots__", ())
         slots += (own,) if isinstance(own, str) else own
-    names = tuple(name for name in slots if name not in ("__dict__", "__weakref__"))
-    if any(name.startswith("__") for name in names):
-        return None
+    names = []
+    for name in slots:
+        if name in ("__dict__", "__weakref__"):
+            continue
+        if name.startswith("__"):
+            return None
+        names.append(name)
     like: type = type("Like", (), {"__slots__": tuple(dict.fromkeys(slots))})
     if kind.__dictoffset__ and "__dict__" not in slots:
         like = type("LikeWithAttributes", (like,), {})
     is_plain = kind.__basicsize__ == like.__basicsize__ and not kind.__itemsize__
-    return names if is_plain else None
+    return tuple(names) if is_plain else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +15,7 @@ from ..seams.keras.layers import layers_in
 from ..sizes import format_bytes
 from .call_graph import Graph
 from .checkpointed import checkpointed, with_checkpoints
+from .layer_remat import paths_of
 from .model import Model
 from .peak_prediction import Prediction, Sections
 from .step_peak import StepPeaks
@@ -108,9 +109,13 @@ class Candidates:
     def with_checkpoints(self, sections: Sections) -> tuple[Model, MemoryPlan]:
         """Return the plan with a checkpoint in front of each section but the first."""
         prediction = self.prediction
-        positions = [prediction.places[first - 1] for first in sections[1:]]
+        positions, names = [], []
+        for first in sections[1:]:
+            position = prediction.places[first - 1]
+            positions.append(position)
+            names.append(self.graph.calls[position].operation.name)
         plan = self._plan(
-            checkpoints=tuple(self.graph.calls[position].operation.name for position in positions),
+            checkpoints=tuple(names),
             peak_bytes=prediction.peak_bytes(sections),
             extra_seconds=prediction.extra_seconds(sections),
         )
@@ -123,7 +128,7 @@ class Candidates:
         prediction = self.prediction
         recurrent = [self.graph.calls[position].operation for position in prediction.cut_seconds]
         plan = self._plan(
-            layers=tuple(dict.fromkeys(layer.path or layer.name for layer in recurrent)),
+            layers=tuple(dict.fromkeys(paths_of(recurrent))),
             peak_bytes=prediction.cut_peak_bytes,
             extra_seconds=sum(prediction.cut_seconds.values()),
         )
@@ -138,7 +143,7 @@ class Candidates:
         blocks = _blocks(inside)
         if not blocks:
             return None
-        layers = tuple(block.path or block.name for block in blocks)
+        layers = paths_of(blocks)
         candidate = checkpointed(self.model, layers=lambda each: each in blocks)
         bytes_needed = compiled.peak_bytes(layers, lambda: candidate)
         plan = self._plan(
@@ -277,20 +282,23 @@ def _cheapest_sections(
     options = [sections for sections in prediction.sections_for_all_budgets() if sections != PLAIN]
     if not options:
         raise too_small(budget_bytes, known)
-    enough = min(
-        (n for n, s in enumerate(options) if known.get(s, budget_bytes + 1) <= budget_bytes),
-        default=len(options),
-    )
-    predicted = (
-        n for n, sections in enumerate(options) if prediction.peak_bytes(sections) <= budget_bytes
-    )
-    guess = next(predicted, len(options) - 1)
+    enough = _first_index(options, lambda s: known.get(s, budget_bytes + 1) <= budget_bytes)
+    predicted = _first_index(options, lambda s: prediction.peak_bytes(s) <= budget_bytes)
+    guess = min(predicted, len(options) - 1)
     chosen = bisect_smallest(
         enough, lambda n: needed(options[n]) <= budget_bytes, guesses=[guess, guess - 1, guess + 1]
     )
     if chosen == len(options):
         raise too_small(budget_bytes, known)
     return options[chosen]
+
+
+def _first_index(options: Sequence[Sections], fits: Callable[[Sections], bool]) -> int:
+    """Return the number of the first of ``options`` that ``fits``, else how many there are."""
+    for n, sections in enumerate(options):
+        if fits(sections):
+            return n
+    return len(options)
 
 
 @contextmanager
@@ -321,10 +329,12 @@ def _blocks(layer: Any) -> list[Any]:
     by_class: dict[type, list[Any]] = {}
     for each in dict.fromkeys(layers_in(layer, include_self=False) if layer is not None else ()):
         by_class.setdefault(type(each), []).append(each)
-    several = [
-        alike for alike in by_class.values() if len(alike) > 1 and len(layers_in(alike[0])) > 1
-    ]
-    return max(several, key=lambda alike: len(layers_in(alike[0])), default=[])
+    most, held = 1, []
+    for alike in by_class.values():
+        count = len(layers_in(alike[0])) if len(alike) > 1 else 0
+        if count > most:
+            most, held = count, alike
+    return held
 
 
 def too_small(budget_bytes: int, known: Known) -> BudgetTooSmallError:

@@ -11,13 +11,12 @@ import keras
 import tensorflow as tf
 
 from ..errors import InvalidArgumentError
-from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..liveness.device_compilers import Device
 from ..liveness.local_device import device_named, preserving_values
 from ..sizes import parse_bytes
+from .call_graph import checkpoints_in
 from .checkpointed import check_trainable, functional_model, graph_of, is_no_graph
 from .input_specs import targets_in, value_specs
-from .layer_cost import spec_bytes
 from .layer_plan import plan_layers
 from .model import Model
 from .peak_prediction import predict
@@ -29,6 +28,7 @@ from .plan_search import (
     cheapest_predicted,
     cheapest_verified,
 )
+from .saving_estimate import bytes_of_variables
 from .step_peak import StepPeaks
 from .step_time import step_seconds
 from .trained_step import reason_to_wait, trained_step
@@ -128,13 +128,13 @@ def plan(
     functional = functional_model(model)
     check_trainable(model)
     graph = graph_of(functional)
-    if any(isinstance(call.operation, RecomputationCheckpoint) for call in graph.calls):
+    if checkpoints_in(graph.calls):
         raise InvalidArgumentError(
             f"{model.name!r} has RecomputationCheckpoint layers already: plan a model without them"
         )
     specs = value_specs(functional, graph, batch_size=batch_size, sample=sample)
     optimizer_bytes = _optimizer_bytes(model)
-    fixed_bytes = _size(model.variables) + optimizer_bytes
+    fixed_bytes = bytes_of_variables(model.variables) + optimizer_bytes
     with preserving_values(model.non_trainable_variables if timed else ()):
         prediction = predict(
             graph,
@@ -144,7 +144,7 @@ def plan(
             timed=timed,
         )
     candidates = Candidates(model, graph, prediction, budget_bytes)
-    inputs = tuple(specs[key] for key in graph.inputs)
+    inputs = tuple(map(specs.__getitem__, graph.inputs))
 
     if needed_bytes is not None:
         candidate, found = cheapest_verified(candidates, CompiledPeaks(needed_bytes, {}))
@@ -208,8 +208,4 @@ def _optimizer_bytes(model: keras.Model) -> int:
         return 0
     if not optimizer.built:
         optimizer.build(model.trainable_variables)
-    return _size(optimizer.variables)
-
-
-def _size(variables: Sequence[keras.Variable]) -> int:
-    return sum(spec_bytes(tf.TensorSpec(v.shape, v.dtype)) for v in variables)
+    return bytes_of_variables(optimizer.variables)

@@ -79,5 +79,8 @@ def _longest_repetition(calls: Sequence[Call], known: Fingerprints) -> _Repetiti
 def _numbered_kinds(calls: Sequence[Call], fingerprints: Fingerprints) -> list[int]:
     """Return a number for each call, equal for isomorphic operations."""
     numbers: dict[Hashable, int] = {}
-    keys = (structural_fingerprint(call.operation, fingerprints).key for call in calls)
-    return [numbers.setdefault(key, len(numbers)) for key in keys]
+    found = []
+    for call in calls:
+        key = structural_fingerprint(call.operation, fingerprints).key
+        found.append(numbers.setdefault(key, len(numbers)))
+    return found

@@ -70,8 +70,10 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
 
     def check_training(self, count: int | None) -> None:
         strategy = self.distribute_strategy
-        compiled = [self.optimizer, *(variable.value for variable in self.metrics_variables)]
-        if any(strategy_of(each) is not strategy for each in compiled if each is not None):
+        compiled = [variable.value for variable in self.metrics_variables]
+        if self.optimizer is not None:
+            compiled.append(self.optimizer)
+        if any(strategy_of(each) is not strategy for each in compiled):
             raise InvalidArgumentError(
                 f"{self.name!r} would not train on all replicas: its compile call, "
                 f"optimizer or metrics are from outside the scope of the "
@@ -114,9 +116,9 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         trained: list[Any] = []  # variables, for each call of the optimizer
 
         def part(data: Any) -> Any:
-            logs, applied = self._held_back(data)
-            trained[:] = [variables for _, variables in applied]
-            return logs, [gradients for gradients, _ in applied]
+            logs, gradients, variables = self._held_back(data)
+            trained[:] = variables
+            return logs, gradients
 
         logs, gradients = self._compiled(part, data)
         factor = self._share(_samples(data))
@@ -132,19 +134,24 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         local = strategy.extended.worker_devices
         number = len(local) * (worker_number(strategy) or 0)  # of the first replica on this worker
         with tf.distribute.ReplicaContext(strategy, number), tf.device(local[0]):
-            logs, applied = self._held_back(data)
-        return logs, [gradients for gradients, _ in applied]
+            logs, gradients, _ = self._held_back(data)
+        return logs, gradients
 
-    def _held_back(self, data: Any) -> tuple[Any, list[Any]]:
-        """Return the results of the training step, and what its optimizer did not yet apply."""
-        applied: list[Any] = []
+    def _held_back(self, data: Any) -> tuple[Any, list[Any], list[Any]]:
+        """Return the results of the training step, and what its optimizer did not yet apply.
+
+        That is the gradients and the variables of each call of the optimizer.
+        """
+        unapplied: list[Any] = []
+        trained: list[Any] = []
 
         def apply(gradients: Any, trainable_variables: Any = None) -> None:
-            applied.append((list(gradients), trainable_variables))
+            unapplied.append(list(gradients))
+            trained.append(trainable_variables)
 
         self.optimizer.__dict__["apply"] = apply  # an attribute would be tracked
         try:
-            return super().train_step(data), applied
+            return super().train_step(data), unapplied, trained
         finally:
             del self.optimizer.__dict__["apply"]
 
@@ -155,16 +162,15 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         would sum nothing inside branches, such as those for loss scales and accumulated gradients.
         """
         context = tf.distribute.get_replica_context()
-        there = [number for number, gradient in enumerate(gradients) if gradient is not None]
-        sums = context.all_reduce("SUM", [gradients[number] for number in there])
+        there = _numbers_present(gradients)
+        sums = context.all_reduce("SUM", list(map(gradients.__getitem__, there)))
 
         def apply(strategy: tf.distribute.Strategy, sums: list[Any]) -> None:
-            on_first = [strategy.experimental_local_results(value)[0] for value in sums]
-            found = dict(zip(there, on_first))
+            summed: list[Any] = [None] * len(gradients)
+            for number, value in zip(there, sums):
+                summed[number] = strategy.experimental_local_results(value)[0]
             with leave_strategy_scopes():
-                self.optimizer.apply(
-                    [found.get(number) for number in range(len(gradients))], variables
-                )
+                self.optimizer.apply(summed, variables)
 
         context.merge_call(apply, args=(sums,))
 
@@ -188,18 +194,22 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         like = function.get_concrete_function(data).structured_outputs
         leaves = tf.nest.flatten(like)
         # A weight that no loss depends on has no gradient, and a branch returns tensors alone.
-        there = [number for number, leaf in enumerate(leaves) if leaf is not None]
+        there = _numbers_present(leaves)
 
         def computed() -> list[Any]:
             results = tf.nest.flatten(function(data))
-            return [results[number] for number in there]
+            return list(map(results.__getitem__, there))
 
         def zeros() -> list[Any]:
             return [_zeros(leaves[number]) for number in there]
 
         results = tf.cond(samples > 0, computed, zeros)
-        found = dict(zip(there, results if isinstance(results, (list, tuple)) else [results]))
-        return tf.nest.pack_sequence_as(like, [found.get(n) for n in range(len(leaves))])
+        values: list[Any] = [None] * len(leaves)
+        for number, value in zip(
+            there, results if isinstance(results, (list, tuple)) else [results]
+        ):
+            values[number] = value
+        return tf.nest.pack_sequence_as(like, values)
 
     def _share(self, samples: tf.Tensor) -> tf.Tensor | None:
         """Return this replica's ``samples`` over the mean of all; None where losses are sums."""
@@ -209,6 +219,10 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
         context = tf.distribute.get_replica_context()
         total = context.all_reduce("SUM", tf.cast(samples, tf.float32))
         return tf.cast(samples, tf.float32) * context.num_replicas_in_sync / total
+
+
+def _numbers_present(values: list[Any]) -> list[int]:
+    return [number for number, value in enumerate(values) if value is not None]
 
 
 def _is_one_of_several() -> bool:

@@ -20,6 +20,7 @@ from ..liveness.keras_step import training_step
 from ..seams.keras.layers import layers_in
 from ..seams.keras.training import build_for_fit, has_own_train_step
 from ..sizes import format_bytes
+from .input_specs import text_of_specs
 from .layer_remat import RematLayers
 from .step_peak import compiled_step
 from .trained_step import trained_step
@@ -97,7 +98,7 @@ def warn_unless_blocks_save(model: keras.Model, blocks: RematLayers, batch: Batc
         needed = _peak_bytes(model, batch)
     if needed < plain_needed:
         return
-    shapes = ", ".join(f"{spec.dtype.name}{spec.shape}" for spec in tf.nest.flatten(batch))
+    shapes = text_of_specs(tf.nest.flatten(batch))
     warn_user(
         f"recomputing {len(blocks.layers)} layers of {model.name!r} saves no memory: a compiled "
         f"training step takes {format_bytes(needed)} with recomputation and "

@@ -14,11 +14,11 @@ from ..engine.partition import Partition, partition
 from ..engine.passes import target_now
 from ..engine.policies import save_everything
 from ..engine.source_location import warn_user
-from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..sizes import format_bytes
+from .call_graph import checkpoints_in
 from .execution import ExecutionPlan
 from .partition_cache import PartitionCache
-from .saving_estimate import bytes_of, estimate_saving, handed_on_bytes
+from .saving_estimate import bytes_of_variables, estimate_saving, handed_on_bytes
 
 # Savings below 2 % are within the error of the estimate. XLA's passes save memory without a replay
 # too. So with XLA it is only said where the activations are below 2 % of the weights.
@@ -43,7 +43,8 @@ def warn_without_savings(model: keras.Model, plan: ExecutionPlan, traced: Partit
     if target_now().is_xla or any(map(_saves, sections)):
         _warn_of_weights(model, traced)
         return True
-    layers = sum(not isinstance(c.operation, RecomputationCheckpoint) for c in plan.graph.calls)
+    calls = plan.graph.calls
+    layers = len(calls) - len(checkpoints_in(calls))
     # About the root of the number of layers takes the least memory (Chen et al. 2016, 4.1).
     spacing = max(2, round(layers**0.5))
     warn_user(
@@ -62,7 +63,7 @@ def _warn_of_weights(model: keras.Model, traced: PartitionCache) -> None:
     state = optimizer.variables if optimizer is not None and optimizer.built else []
     weights = "weights, their gradients and" if state else "weights and their gradients, beside"
     steps = traced.traced()
-    weight_bytes = sum(bytes_of(v.shape, v.dtype) or 0 for v in model.variables)
+    weight_bytes = bytes_of_variables(model.variables)
     passed_on = handed_on_bytes(steps)
     if passed_on is None or passed_on > _FEW * weight_bytes:
         return

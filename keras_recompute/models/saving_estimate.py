@@ -83,7 +83,7 @@ def estimate_saving(
         count = len(step.sections) if isinstance(step, SectionLoop) else 1
         # Gradients of what all sections of a loop share are one sum.
         sections += [found] + [_without_gradients(found)] * (count - 1)
-    lasting = sum(bytes_of(v.shape, v.dtype) or 0 for v in variables)
+    lasting = bytes_of_variables(variables)
     gradients = sum(section.gradients for section in sections)
     plain_peak = peak = gradients
     # What the sections so far handed on, and keep: plainly, and with checkpoints.
@@ -145,6 +145,11 @@ def _total(tensors: Collection[tf.Tensor]) -> int | None:
             return None
         total += size
     return total
+
+
+def bytes_of_variables(variables: Iterable[Any]) -> int:
+    """Return the bytes of all ``variables``, without those of unknown size."""
+    return sum(bytes_of(variable.shape, variable.dtype) or 0 for variable in variables)
 
 
 def bytes_of(shape: Any, dtype: Any) -> int | None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import keras
@@ -30,7 +32,7 @@ from ..engine.section_scan import (
 )
 from ..layers.recomputation_checkpoint import RecomputationCheckpoint
 from ..layers.time_slice import TimeSlice
-from .call_graph import Call, Graph, Key, Ref, keys_made, keys_read
+from .call_graph import Call, Graph, Key, Ref, keys_made, keys_read, operations_of
 from .fingerprint import Fingerprint, Fingerprints, Level, calls_key, same_object
 from .isomorphic_layers import isomorphic_layers, structural_fingerprint
 from .sections import Section
@@ -117,7 +119,9 @@ class _SectionPattern:
                 calls.append(call)
         self.calls = tuple(calls)
         self.made = keys_made(calls)
-        number = {key: ("made", i) for i, key in enumerate(self.made)}
+        number: dict[Key, tuple[str, int]] = {}
+        for i, key in enumerate(self.made):
+            number[key] = ("made", i)
         self.slots: list[_Slot] = []
         for call in self.calls:
             for key in call.inputs:
@@ -132,7 +136,7 @@ class _SectionPattern:
     @property
     def operations(self) -> list[Any]:
         """What the calls of the section call, in running order."""
-        return [call.operation for call in self.calls]
+        return operations_of(self.calls)
 
     def position(self, key: Key) -> int | None:
         """Return the number of ``key`` among the values that the section makes.
@@ -145,7 +149,11 @@ class _SectionPattern:
     def keys_at(self, position: int) -> tuple[Key, ...]:
         """Return the keys under which value number ``position`` is known outside."""
         key = self.made[position]
-        return (key, *(after for after, before in self.passed_on.items() if before == key))
+        keys = [key]
+        for after, before in self.passed_on.items():
+            if before == key:
+                keys.append(after)
+        return tuple(keys)
 
     def with_joined(self, absorbed: set[Key]) -> _SectionPattern:
         """Return the pattern of the section without inputs that an earlier loop ``absorbed``."""
@@ -186,13 +194,13 @@ def find_loops(
             found.append(waiting.pop(0).section)
             continue
         equal, after = waiting[:count], waiting[count:]
-        run = _run(equal, roles, [shape.section for shape in after], graph)
+        run = _run(equal, roles, after, graph)
         found.append(run)
         # The first value stands for all that the loop has joined into one.
         absorbed: set[Key] = set()
         for request, keys in zip(run.requests, run.results):
             if isinstance(request, StackedOutput) and request.axis is not None:
-                absorbed.update(known_as[0] for known_as in keys[1:])
+                absorbed.update(map(itemgetter(0), keys[1:]))
         waiting = [shape.with_joined(absorbed) for shape in after]
     return found
 
@@ -205,15 +213,19 @@ def _with_joined(section: Section, absorbed: set[Key]) -> Section:
     for call in section.calls:
         reads_absorbed = bool(absorbed.intersection(call.inputs))
         calls.append(_of_the_whole(call, absorbed) if reads_absorbed else call)
-    inputs = tuple(key for key in section.inputs if key not in absorbed)
+    inputs = _without(section.inputs, absorbed)
     # To put pieces together has no residuals: there is nothing to recompute.
     only_joins = all(isinstance(call.operation, Concatenation) for call in calls)
     recomputed = section.recomputed and not only_joins
     return Section(tuple(calls), inputs, section.outputs, recomputed)
 
 
+def _without(keys: Sequence[Key], absorbed: set[Key]) -> tuple[Key, ...]:
+    return tuple(key for key in keys if key not in absorbed)
+
+
 def _of_the_whole(call: Call, absorbed: set[Key]) -> Call:
-    keys = tuple(key for key in call.inputs if key not in absorbed)
+    keys = _without(call.inputs, absorbed)
     arguments = (list(map(Ref, keys)),)
     concatenation = Concatenation(call.operation.axis)
     return Call(concatenation, arguments, {}, keys, call.outputs, call.stage)
@@ -269,21 +281,30 @@ def _role(slot: int, shapes: Sequence[_SectionPattern]) -> Role | None:
 
 
 def _run(
-    shapes: Sequence[_SectionPattern], roles: Sequence[Role], after: Sequence[Section], graph: Graph
+    shapes: Sequence[_SectionPattern],
+    roles: Sequence[Role],
+    after: Sequence[_SectionPattern],
+    graph: Graph,
 ) -> SectionLoop:
     head = shapes[0]
-    carried = [role.output for role in roles if isinstance(role, Carry)]
-    read_after = [call for section in after for call in section.calls]
+    read_after: list[Call] = []
+    for shape in after:
+        read_after.extend(shape.section.calls)
     wanted = {*keys_read(read_after), *graph.outputs}
 
+    returned: set[int] = set()  # positions in ``made``
+    for role in roles:
+        if isinstance(role, Carry):
+            returned.add(role.output)
     # The position in ``made``, the axis, and whether only the last is wanted.
     requests: list[tuple[int, int | None, bool]] = []
     results: list[tuple[tuple[Key, ...], ...]] = []
     for position in range(len(head.made)):
         keys = tuple(shape.keys_at(position) for shape in shapes)
-        read = [wanted.intersection(names) for names in keys]
+        read = list(map(wanted.intersection, keys))
         if not any(read):
             continue
+        returned.add(position)
         if not any(read[:-1]):
             requests.append((position, None, True))
             results.append((keys[-1],))
@@ -291,7 +312,7 @@ def _run(
             requests.append((position, _concatenation_axis(keys, read_after, graph), False))
             results.append(keys)
 
-    positions = sorted({*carried, *(position for position, _, _ in requests)})
+    positions = sorted(returned)
     # In a loop, numbers count what a section returns, not all that it makes.
     at = {position: i for i, position in enumerate(positions)}
     loop_roles: list[Role] = []
@@ -301,17 +322,21 @@ def _run(
     for position, axis, is_last in requests:
         number = at[position]
         loop_requests.append(FinalOutput(number) if is_last else StackedOutput(number, axis))
-    returns = tuple(head.made[position] for position in positions)
-    operations = [shape.operations for shape in shapes]
-    arguments = tuple(slot.key for slot in head.slots)
-    parameters = tuple(slot.parameter for slot in head.slots)
+    sections, operations = [], []
+    for shape in shapes:
+        sections.append(shape.section)
+        operations.append(shape.operations)
+    arguments, parameters = [], []
+    for slot in head.slots:
+        arguments.append(slot.key)
+        parameters.append(slot.parameter)
     return SectionLoop(
-        sections=tuple(shape.section for shape in shapes),
+        sections=tuple(sections),
         calls=head.calls,
-        arguments=arguments,
-        parameters=parameters,
+        arguments=tuple(arguments),
+        parameters=tuple(parameters),
         roles=tuple(loop_roles),
-        returns=returns,
+        returns=tuple(map(head.made.__getitem__, positions)),
         requests=tuple(loop_requests),
         results=tuple(results),
         key=head.key,
@@ -323,7 +348,7 @@ def _concatenation_axis(
     keys: Sequence[Sequence[Key]], calls: Sequence[Call], graph: Graph
 ) -> int | None:
     """Return the axis along which the values ``keys`` are concatenated by their only reader."""
-    names = {key for known_as in keys for key in known_as}
+    names = set(chain.from_iterable(keys))
     readers = [call for call in calls if names.intersection(call.inputs)]
     if len(readers) != 1 or names.intersection(graph.outputs):
         return None
@@ -332,7 +357,7 @@ def _concatenation_axis(
         return None
     if reader.operation.axis < 1:
         return None
-    firsts = tuple(known_as[0] for known_as in keys)
+    firsts = tuple(map(itemgetter(0), keys))
     if sum(key in names for key in reader.inputs) != len(keys) or firsts[0] not in reader.inputs:
         return None
     begin = reader.inputs.index(firsts[0])

@@ -18,8 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..layers.recomputation_checkpoint import RecomputationCheckpoint
-from .call_graph import Call, Graph, Key, ancestors, keys_made, keys_read
+from .call_graph import Call, Graph, Key, ancestors, checkpoints_in, keys_made, keys_read
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,22 +97,16 @@ def _split(calls: Sequence[Call], *, is_last: bool) -> Iterable[tuple[list[Call]
     read = set(keys_read(calls))
     # A checkpoint on nothing but outputs of the stage has nothing behind it that would need
     # recomputing later.
-    checkpoints = []
-    for call in calls:
-        is_read = not read.isdisjoint(call.outputs)
-        if is_read and isinstance(call.operation, RecomputationCheckpoint):
-            checkpoints.append(call)
+    checkpoints = [call for call in checkpoints_in(calls) if read.intersection(call.outputs)]
     remaining = list(calls)
     kept: set[Key] = set()
     for checkpoint in checkpoints:
         needed = ancestors(remaining)[remaining.index(checkpoint)]
-        leading = {call for number, call in enumerate(remaining) if needed >> number & 1}
-        for call in remaining:
-            if call.stays_with_producer and _reads_any(call, leading):
-                leading.add(call)
-        group, behind = [], []
-        for call in remaining:
-            if call in leading:
+        group: list[Call] = []
+        behind: list[Call] = []
+        for number, call in enumerate(remaining):
+            is_needed = needed >> number & 1
+            if is_needed or (call.stays_with_producer and _reads_any(call, group)):
                 group.append(call)
             else:
                 behind.append(call)

@@ -53,7 +53,7 @@ class SideOutputs:
         self._updates = StatelessUpdates()
         results, owners, losses = detach_losses(self._layers, work)
         outputs, self._masked = append_masks(results)
-        self._owners = [self._layers[number] for number in owners]
+        self._owners = list(map(self._layers.__getitem__, owners))
         return self._updates.collect([*outputs, *losses])
 
     def reattach(self, collected: Sequence[tf.Tensor]) -> list[tf.Tensor]:

@@ -19,7 +19,8 @@ from ..errors import DoesNotFitError, RecomputeWarning, UnsupportedError, XlaUns
 from ..liveness import Program, compile_program
 from ..liveness.local_device import run_and_measure
 from ..sizes import format_bytes
-from .saving_estimate import bytes_of
+from .input_specs import text_of_specs
+from .saving_estimate import bytes_of_variables
 from .trained_step import trained_step
 
 _MORE = 1.05  # of what a process was measured to take, to be called more
@@ -96,7 +97,7 @@ class StepPeaks:
                 f"{self.refusal} This system does not report the memory of a process, so the plan "
                 "cannot be measured either. Plan by prove=False, or give needed_bytes="
             ) from self.refusal
-        return found + sum(bytes_of(v.shape, v.dtype) or 0 for v in concrete.variables)
+        return found + bytes_of_variables(concrete.variables)
 
 
 def compiled_step(
@@ -129,7 +130,7 @@ def warn_unless_less(
     # A process is measured to some percent, and not every program takes the same pages twice.
     is_exact = peaks.is_compiled and peaks.refusal is None
     if needed >= plain_needed * (1 if is_exact else _MORE):
-        shapes = ", ".join(f"{s.dtype.name}{s.shape}" for s in keras.tree.flatten(inputs))
+        shapes = text_of_specs(keras.tree.flatten(inputs))
         warnings.warn(
             f"the checkpoints of {plain.name!r} save no memory: a training step takes "
             f"{format_bytes(needed)} with them and {format_bytes(plain_needed)} without, on "

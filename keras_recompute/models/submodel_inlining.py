@@ -114,13 +114,16 @@ def inlined_calls(
     def renamed(key: Key) -> Key:
         return key if isinstance(key, InitialState) else places.get(key, (use, key))
 
-    calls = [_renamed(each, renamed) for each in inside.calls]
-    # It counts for all layers inside.
-    if call.training is not None:
-        calls = [replace(each, training=call.training) for each in calls]
+    calls = []
     if adapter is not None:
         inputs = tuple(map(renamed, inside.inputs))
-        calls.insert(0, Call(adapter, call.args, {}, call.inputs, inputs))
+        calls.append(Call(adapter, call.args, {}, call.inputs, inputs))
+    for each in inside.calls:
+        inlined = _renamed(each, renamed)
+        # It counts for all layers inside.
+        if call.training is not None:
+            inlined = replace(inlined, training=call.training)
+        calls.append(inlined)
     return calls, {renamed(key): rank for key, rank in inside.ranks.items()}
 
 
@@ -128,6 +131,7 @@ def insert_checkpoints(graph: Graph, positions: Collection[int]) -> Graph:
     """Return ``graph`` with checkpoints after the calls at ``positions``, counted from 0."""
     calls: list[Call] = []
     kept: dict[Key, Key] = {}
+    ranks = dict(graph.ranks)
 
     def renamed(key: Key) -> Key:
         return kept.get(key, key)
@@ -139,13 +143,14 @@ def insert_checkpoints(graph: Graph, positions: Collection[int]) -> Graph:
             outputs = tuple(("kept", key) for key in call.outputs)
             name = f"{call.operation.name}_checkpoint"
             mark = RecomputationCheckpoint(was_inserted=True, name=name)
-            refs = [Ref(key) for key in call.outputs]
+            refs = list(map(Ref, call.outputs))
             calls.append(Call(mark, (refs,), {}, call.outputs, outputs))
             # Calls behind the checkpoint read what it hands on.
-            kept.update(zip(call.outputs, outputs))
-    kept_ranks = {after: graph.ranks.get(before, 0) for before, after in kept.items()}
+            for before, after in zip(call.outputs, outputs):
+                kept[before] = after
+                ranks[after] = graph.ranks.get(before, 0)
     outputs = tuple(map(renamed, graph.outputs))
-    return replace(graph, outputs=outputs, calls=tuple(calls), ranks={**graph.ranks, **kept_ranks})
+    return replace(graph, outputs=outputs, calls=tuple(calls), ranks=ranks)
 
 
 def _is_inlined(call: Call, masked: set[Key]) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import keras
 
-from .call_graph import Call, Graph, Ref
+from .call_graph import Call, Graph, Key, Ref
 
 _PER_TIMESTEP = (
     keras.layers.Dense,
@@ -38,13 +38,17 @@ def commute_concat(graph: Graph) -> Graph:
             position += 1
             continue
         concatenation = calls[position]
-        pieces = [_on_piece(reader, key, calls) for key in concatenation.inputs]
-        keys = tuple(piece.outputs[0] for piece in pieces)
+        pieces: list[Call] = []
+        keys: list[Key] = []
+        for key in concatenation.inputs:
+            piece = _on_piece(reader, key, calls)
+            pieces.append(piece)
+            keys.extend(piece.outputs)
         joined = Call(
             concatenation.operation,
             (list(map(Ref, keys)),),
             {},
-            keys,
+            tuple(keys),
             reader.outputs,
             concatenation.stage,
         )
@@ -93,12 +97,16 @@ def _only_reader(calls: list[Call], call: Call, graph: Graph) -> Call | None:
 
 
 def _on_piece(reader: Call, key: object, calls: list[Call]) -> Call:
-    maker = next((call for call in calls if key in call.outputs), None)
+    stage = reader.stage
+    for call in calls:
+        if key in call.outputs:
+            stage = call.stage
+            break
     return replace(
         reader,
         args=(Ref(key),),
         inputs=(key,),
         outputs=((key, reader.operation.name),),
-        stage=maker.stage if maker else reader.stage,
+        stage=stage,
         stays_with_producer=True,
     )

@@ -93,7 +93,7 @@ def loss_of_squares(model: keras.Model, outputs: Any) -> tf.Tensor:
     """
     floating = [tf.cast(y, tf.float32) for y in keras.tree.flatten(outputs) if y.dtype.is_floating]
     added = [tf.cast(loss, tf.float32) for loss in model.losses]
-    return tf.add_n([*(tf.nn.l2_loss(y) for y in floating), *added])
+    return tf.add_n([*map(tf.nn.l2_loss, floating), *added])
 
 
 def trained_step(model: keras.Model, inputs: Any, targets: tuple[Any, ...] = ()) -> TrainedStep:
