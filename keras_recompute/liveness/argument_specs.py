@@ -33,10 +33,12 @@ def argument_specs(concrete: Any) -> list[Any]:
     import tensorflow as tf
 
     data = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
+    specs = []
     for tensor in data:
         if not tensor.shape.is_fully_defined():
             raise InvalidArgumentError(
                 f"the argument {tensor.op.name!r} has the shape {tensor.shape}: a program is "
                 f"compiled for one size, so give a TensorSpec or a tensor without None"
             )
-    return [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in data]
+        specs.append(tf.TensorSpec(tensor.shape, tensor.dtype))
+    return specs

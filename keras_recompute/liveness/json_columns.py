@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Callable
+from operator import attrgetter
+from typing import Any, Callable, Mapping
 
 from ..errors import ReportError
 
@@ -45,20 +46,21 @@ def encode(program: Any) -> str:
     texts: dict[str, int] = {}
 
     def column(records: Any, name: str, kind: type | None) -> list[Any]:
-        values = [getattr(record, name) for record in records]
+        values = list(map(attrgetter(name), records))
         if kind is int:
             return values
         # A text is written as its index among all texts.
         return [None if v is None else texts.setdefault(v, len(texts)) for v in values]
 
+    def table(records: Any, fields: Mapping[str, type | None]) -> dict[str, list[Any]]:
+        return {name: column(records, name, kind) for name, kind in fields.items()}
+
     names = ("name", "compiled_by", "compile_seconds", "measured_by", *_COUNTS)
     document = {name: getattr(program, name) for name in names}
     document.update(format=FORMAT, schema_version=SCHEMA_VERSION)
     document["compiler_totals"] = dict(program.compiler_totals)
-    document["steps"] = {name: column(program.steps, name, kind) for name, kind in _STEP.items()}
-    document["buffers"] = {
-        name: column(program.buffers, name, kind) for name, kind in _BUFFER.items()
-    }
+    document["steps"] = table(program.steps, _STEP)
+    document["buffers"] = table(program.buffers, _BUFFER)
     document["texts"] = list(texts)  # last: the columns have collected them
     return json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n"
 
@@ -139,6 +141,16 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and -_MOST < value < _MOST
 
 
+def _wrong_indices(indices: list[Any], count: int, *, is_optional: bool) -> list[Any]:
+    """Return those of ``indices`` that are none of ``count`` texts, nor None where that may be."""
+    wrong = []
+    for index in indices:
+        is_index = type(index) is int and 0 <= index < count
+        if not is_index and not (is_optional and index is None):
+            wrong.append(index)
+    return wrong
+
+
 def _records(
     document: dict[str, Any],
     table: str,
@@ -153,18 +165,14 @@ def _records(
         if kind is int:
             wrong = [v for v in raw if not _is_count(v)]
         else:
-            wrong = [
-                v
-                for v in raw
-                if not (type(v) is int and 0 <= v < len(texts)) and not (v is None and kind is None)
-            ]
+            wrong = _wrong_indices(raw, len(texts), is_optional=kind is None)
             raw = raw if wrong else [None if v is None else texts[v] for v in raw]
         if wrong:
             raise ReportError(
                 f"the liveness report has {wrong[0]!r:.60} in column {name} of {table}"
             )
         values.append(raw)
-    if len({len(column) for column in values}) != 1:
+    if len(set(map(len, values))) != 1:
         raise ReportError(
             f"the liveness report is damaged: the columns of {table} differ in length"
         )

@@ -60,12 +60,21 @@ class Names:
         ``layers`` are the names of all layers of a model, if known.
         """
         paths = frozenset(weights)
-        scopes = [path.split("/")[:-1] for path in paths]
         known = frozenset(layers)
-        found = frozenset(scope for path in scopes for scope in path)
-        roots = frozenset(path[0] for path in scopes if path)
+        found: set[str] = set()
+        roots: set[str] = set()
+        for path in paths:
+            scopes = path.split("/")[:-1]
+            found.update(scopes)
+            roots.update(scopes[:1])
         optimisers = frozenset(path.split("/")[0] for path in optimiser_state)
-        return Names(known or found, roots, optimisers, complete=bool(known), weights=paths)
+        return Names(
+            layers=known or frozenset(found),
+            roots=frozenset(roots),
+            optimisers=optimisers,
+            complete=bool(known),
+            weights=paths,
+        )
 
     def origin(
         self,
@@ -83,7 +92,8 @@ class Names:
         it has the phase ``before`` it in the schedule, since it prepares or stores something for
         its neighbours.
         """
-        path = "/".join(part for part in (caller and caller.op_name, op_name) if part)
+        outer = caller.op_name if caller else None
+        path = "/".join(filter(None, (outer, op_name)))
         phase, section = parse_op_name(path)
         layer = (self.layer(op_name) if op_name else None) or (caller.layer if caller else None)
         if phase == FORWARD and section is None:

@@ -49,9 +49,9 @@ def describe_inputs(concrete: Any, input_feed: Sequence[int | str]) -> list[Para
     """
     count = len(concrete.inputs) - len(concrete.captured_inputs)
     arguments = _argument_names(concrete, count)
-    described = [_argument(name, tensor) for name, tensor in zip(arguments, concrete.inputs)]
+    described = list(map(_argument, arguments, concrete.inputs))
     variables = {id(variable.handle): variable for variable in concrete.graph.variables}
-    paths = [_path(variable) for variable in variables.values()]
+    paths = list(map(_path, variables.values()))
     scopes = optimiser_scopes(paths)
     weights = [path for path in paths if variable_category(path, scopes) == WEIGHT]
     for captured, tensor in zip(concrete.captured_inputs, concrete.inputs[count:]):
@@ -69,24 +69,26 @@ def describe_inputs(concrete: Any, input_feed: Sequence[int | str]) -> list[Para
                     layer=_layer(path, category, weights),
                 )
             )
+    _mark_fed(described, input_feed)
+    return described
+
+
+def _mark_fed(described: list[Parameter], input_feed: Sequence[int | str]) -> None:
+    """Mark the data arguments among ``described`` that ``input_feed`` names."""
+    data = [n for n, parameter in enumerate(described) if parameter.category == INPUT]
     for wanted in input_feed:
-        fed = [
-            n
-            for n, p in enumerate(described)
-            if wanted in (n, p.name, p.name.split("[")[0]) and p.category == INPUT
-        ]
-        if not fed:
-            known = (
-                ", ".join(f"{n}: {p.name}" for n, p in enumerate(described) if p.category == INPUT)
-                or "none"
-            )
+        is_found = False
+        for n in data:
+            name = described[n].name
+            if wanted in (n, name, name.split("[")[0]):
+                described[n] = replace(described[n], fed=True)
+                is_found = True
+        if not is_found:
+            known = ", ".join(f"{n}: {described[n].name}" for n in data) or "none"
             raise InvalidArgumentError(
                 f"input_feed names {wanted!r}, which is not a data argument of the function: give "
                 f"some of {known}"
             )
-        for n in fed:
-            described[n] = replace(described[n], fed=True)
-    return described
 
 
 def match_parameters(described: Sequence[Parameter], sizes: Sequence[int]) -> list[Parameter]:
@@ -120,9 +122,11 @@ def _layer(path: str, category: str, weights: Sequence[str]) -> str | None:
     """
     if category == OPTIMISER:
         slot = path.partition("/")[2]
-        path = max(
-            (w for w in weights if slot.startswith(f"{w.replace('/', '_')}_")), key=len, default=""
-        )
+        path = ""
+        for weight in weights:
+            is_of_slot = slot.startswith(f"{weight.replace('/', '_')}_")
+            if is_of_slot and len(weight) > len(path):
+                path = weight
     return path.rpartition("/")[0] or None
 
 

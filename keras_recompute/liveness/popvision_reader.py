@@ -91,8 +91,8 @@ def _read(report: Any, name: str) -> Program:
         names = Names()
         steps = tuple(_step(step, names) for step in program_steps)
         always_live = sum(int(tile.memory.alwaysLiveBytes) for tile in compilation.tiles)
-        listed = [(str(v.name), int(v.size)) for v in compilation.alwaysLiveVariables]
-        temporaries = list(_stretches((_variables(step) for step in program_steps), names))
+        listed = list(map(_name_and_size, compilation.alwaysLiveVariables))
+        temporaries = list(_stretches(map(_variables, program_steps), names))
         capacity = int(compilation.target.numTiles) * int(compilation.target.bytesPerTile)
         version = str(report.poplarVersion.string)
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:
@@ -122,8 +122,12 @@ def _phase(op_name: str, names: Names) -> str | None:
     return names.origin(op_name).phase if names.is_marked(op_name) else None
 
 
+def _name_and_size(variable: Any) -> tuple[str, int]:
+    return str(variable.name), int(variable.size)
+
+
 def _variables(step: Any) -> Counter[tuple[str, int]]:
-    return Counter((str(v.name), int(v.size)) for v in step.notAlwaysLiveMemory.variables)
+    return Counter(map(_name_and_size, step.notAlwaysLiveMemory.variables))
 
 
 def _stretches(steps: Iterable[Counter[tuple[str, int]]], names: Names) -> Iterator[Buffer]:
@@ -145,7 +149,8 @@ def _stretches(steps: Iterable[Counter[tuple[str, int]]], names: Names) -> Itera
             starts = held.setdefault(key, [])
             starts.extend([number] * (count - len(starts)))
     for key, starts in held.items():
-        yield from (_temporary(key, first, number, names) for first in starts)
+        for first in starts:
+            yield _temporary(key, first, number, names)
 
 
 def _temporary(variable: tuple[str, int], first: int, last: int, names: Names) -> Buffer:
@@ -162,7 +167,8 @@ def _always_live(listed: list[tuple[str, int]], total: int, last: int) -> Iterat
     """
     rest = total - sum(size for _, size in listed)
     kept = listed if rest >= 0 else []
-    yield from (Buffer(name, size, 0, last, ALWAYS_LIVE, OTHER) for name, size in kept)
+    for name, size in kept:
+        yield Buffer(name, size, 0, last, ALWAYS_LIVE, OTHER)
     unlisted = rest if rest >= 0 else total
     if unlisted:
         yield Buffer(UNLISTED, unlisted, 0, last, ALWAYS_LIVE, OTHER)

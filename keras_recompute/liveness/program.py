@@ -175,8 +175,12 @@ class Program:
     @cached_property
     def timeline(self) -> Timeline:
         """Bytes over program steps."""
-        always_live = sum(b.size_bytes for b in self.buffers if b.lifetime == ALWAYS_LIVE)
-        input_feed = sum(b.size_bytes for b in self.buffers if b.lifetime == INPUT_FEED)
+        always_live = input_feed = 0
+        for buffer in self.buffers:
+            if buffer.lifetime == ALWAYS_LIVE:
+                always_live += buffer.size_bytes
+            elif buffer.lifetime == INPUT_FEED:
+                input_feed += buffer.size_bytes
         # As the compiler counts them: the buffers may not explain every byte.
         held = tuple(step.not_always_live_bytes for step in self.steps)
         return Timeline(always_live, input_feed, held)
@@ -233,12 +237,12 @@ class Program:
     def named_share_at_peak(self) -> float:
         """Return the share, 0 to 1, of peak bytes that have a layer or are a parameter."""
         live = self.live_at(self.peak_step)
-        total = sum(b.size_bytes for b in live)
-        named = sum(
-            b.size_bytes
-            for b in live
-            if b.layer or (b.lifetime == ALWAYS_LIVE and b.category != "other")
-        )
+        total = named = 0
+        for buffer in live:
+            total += buffer.size_bytes
+            is_parameter = buffer.lifetime == ALWAYS_LIVE and buffer.category != "other"
+            if buffer.layer or is_parameter:
+                named += buffer.size_bytes
         return named / total if total else 1.0
 
     def to_json(self) -> str:

@@ -61,28 +61,34 @@ def run_order(
 
     number_of = {instruction.id: number for number, instruction in enumerate(steps)}
 
-    def steps_in(*computations: int) -> set[int]:
-        return {
-            number_of[i]
-            for computation in computations
-            for i in _ids_in(schedule, computation)
-            if i in number_of
-        }
+    def steps_in(computation: int) -> set[int]:
+        found = set()
+        for instruction in _ids_in(schedule, computation):
+            if instruction in number_of:
+                found.add(number_of[instruction])
+        return found
 
-    inside = steps_in(*loop.called_computation_ids)
+    inside: set[int] = set()
+    for computation in loop.called_computation_ids:
+        inside |= steps_in(computation)
     first, last = min(inside), max(inside)
-    order = [ScheduledStep(step) for step in range(first)]
+    order = list(map(ScheduledStep, range(first)))
     for turn in turns:
-        taken = [branch for mark, branch in branches.items() if mark in turn]
-        skipped = [branch for mark, branch in branches.items() if mark not in turn]
-        # In place of a branch that is not taken, its other computation runs.
-        not_run = steps_in(*[branch.if_not for branch in taken])
-        not_run |= steps_in(*[branch.if_taken for branch in skipped])
-        idle = steps_in(*[branch.if_not for branch in skipped])
-        idle |= {number_of[branch.instruction] for branch in skipped}
-        running = [step for step in range(first, last + 1) if step not in not_run]
-        order += [ScheduledStep(step, step in idle) for step in running]
-    return order + [ScheduledStep(step) for step in range(last + 1, len(steps))]
+        not_run: set[int] = set()
+        idle: set[int] = set()
+        for mark, branch in branches.items():
+            if mark in turn:
+                not_run |= steps_in(branch.if_not)
+            else:
+                # In place of a branch that is not taken, its other computation runs.
+                not_run |= steps_in(branch.if_taken)
+                idle |= steps_in(branch.if_not)
+                idle.add(number_of[branch.instruction])
+        for step in range(first, last + 1):
+            if step not in not_run:
+                order.append(ScheduledStep(step, step in idle))
+    order += map(ScheduledStep, range(last + 1, len(steps)))
+    return order
 
 
 def apply_run_order(program: Program, order: Sequence[ScheduledStep]) -> Program:
@@ -90,15 +96,14 @@ def apply_run_order(program: Program, order: Sequence[ScheduledStep]) -> Program
 
     Storage is held where its steps are. Idle steps belong to no phase, section or layer.
     """
-    buffers = [
-        replace(buffer, first_step=first, last_step=last)
-        for buffer in program.buffers
-        for first, last in _stretches(buffer, order)
-    ]
-    steps = [
-        replace(program.steps[place.step], **(_OF_NOTHING if place.is_idle else {}))
-        for place in order
-    ]
+    buffers = []
+    for buffer in program.buffers:
+        for first, last in _stretches(buffer, order):
+            buffers.append(replace(buffer, first_step=first, last_step=last))
+    steps = []
+    for place in order:
+        step = program.steps[place.step]
+        steps.append(replace(step, **_OF_NOTHING) if place.is_idle else step)
     return replace(program, steps=tuple(steps), buffers=tuple(buffers))
 
 
@@ -118,22 +123,27 @@ def _loop_with(schedule: Schedule, marks: Collection[Mark]) -> tuple[Any, dict[M
         if loop.opcode != "while":
             continue
         body = schedule.computations[loop.called_computation_ids[0]]
-        found: dict[Mark, _Branch] = {}
-        for instruction in body.instructions:
-            if instruction.opcode == "conditional" and len(instruction.called_computation_ids) == 2:
-                for pair in (
-                    instruction.called_computation_ids,
-                    instruction.called_computation_ids[::-1],
-                ):
-                    own = schedule.marks(schedule.computations[pair[0]])
-                    found.update(
-                        {mark: _Branch(instruction.id, *pair) for mark in marks if mark in own}
-                    )
+        found = _branches_in(body, schedule, marks)
         if marks and found.keys() == set(marks):
             return loop, found
     raise ReportError(
         f"no loop of the program branches for each of {sorted(marks)}, so none can be unrolled"
     )
+
+
+def _branches_in(body: Any, schedule: Schedule, marks: Collection[Mark]) -> dict[Mark, _Branch]:
+    """Return the branches in the ``body`` of a loop that have one of ``marks``."""
+    found: dict[Mark, _Branch] = {}
+    for instruction in body.instructions:
+        if instruction.opcode != "conditional" or len(instruction.called_computation_ids) != 2:
+            continue
+        first, second = instruction.called_computation_ids
+        for if_taken, if_not in ((first, second), (second, first)):
+            own = schedule.marks(schedule.computations[if_taken])
+            for mark in marks:
+                if mark in own:
+                    found[mark] = _Branch(instruction.id, if_taken, if_not)
+    return found
 
 
 def _ids_in(schedule: Schedule, computation: int) -> Iterator[int]:

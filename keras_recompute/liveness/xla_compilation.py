@@ -299,10 +299,7 @@ def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         raise InvalidArgumentError(
             f"profile(model, x, y) got {sorted(unknown)}; a batch is {', '.join(DATA_NAMES)}"
         )
-    data = [
-        *args,
-        *(kwargs[name] for name in DATA_NAMES[len(args) :] if kwargs.get(name) is not None),
-    ]
+    data = [*args, *map(kwargs.get, DATA_NAMES[len(args) :])]
     return tuple(tf.nest.map_structure(batch_spec, part) for part in data if part is not None)
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from operator import add
 from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 from ..errors import ReportError
@@ -136,34 +137,45 @@ class _Reader:
                 "the program has no entry computation or no buffer assignment: give a compiled "
                 f"program, of stage {STAGE!r}"
             )
-        self.entry_parameters = {
-            i.parameter_number: i for i in entry[0].instructions if i.opcode == "parameter"
-        }
+        self.entry_parameters: dict[int, Any] = {}
+        for instruction in entry[0].instructions:
+            if instruction.opcode == "parameter":
+                self.entry_parameters[instruction.parameter_number] = instruction
         self.parameters = self._described(parameters)
-        weights = [p.name for p in self.parameters.values() if p.category == WEIGHT]
-        state = [p.name for p in self.parameters.values() if p.category == OPTIMISER]
+        weights, state = [], []
+        for parameter in self.parameters.values():
+            if parameter.category == WEIGHT:
+                weights.append(parameter.name)
+            elif parameter.category == OPTIMISER:
+                state.append(parameter.name)
         names = Names.of_variables(weights, state, layers)
         self.schedule = Schedule(self.module, names, self.parameters)
         # The device's main memory has colour 0. A TPU's compiler also places values on the chip or
         # in the host's memory.
         self.allocations = [a for a in self.assignment.buffer_allocations if not a.color]
-        self.elsewhere = {v.id for v in self.assignment.logical_buffers if v.color}
-        values = self.assignment.logical_buffers
-        self.size_of = {v.id: v.size for v in values}
-        self.maker_of = {
-            v.id: self.schedule.instructions[v.defined_at.instruction_id] for v in values
-        }
-        events = [
-            e
-            for trace in self.assignment.heap_simulator_traces
-            for e in trace.events
-            if e.buffer_id not in self.elsewhere
-        ]
-        self.traced = {e.buffer_id for e in events}
-        allocating = {
-            self.maker_of[e.buffer_id].id for e in events if _KINDS.get(e.kind) == ALLOCATE
-        }
+        self.elsewhere: set[int] = set()
+        self.size_of: dict[int, int] = {}
+        self.maker_of: dict[int, Any] = {}
+        for value in self.assignment.logical_buffers:
+            self.size_of[value.id] = value.size
+            self.maker_of[value.id] = self.schedule.instructions[value.defined_at.instruction_id]
+            if value.color:
+                self.elsewhere.add(value.id)
+        self.traced: set[int] = set()
+        allocating = self._read_events()
         self.steps, self.step_of = self.schedule.steps(allocating)
+
+    def _read_events(self) -> set[int]:
+        """Note the values that are ``traced``, and return the instructions that allocate one."""
+        allocating = set()
+        for trace in self.assignment.heap_simulator_traces:
+            for event in trace.events:
+                if event.buffer_id in self.elsewhere:
+                    continue
+                self.traced.add(event.buffer_id)
+                if _KINDS.get(event.kind) == ALLOCATE:
+                    allocating.add(self.maker_of[event.buffer_id].id)
+        return allocating
 
     def program(self, capacity_bytes: int | None, compile_seconds: float | None) -> Program:
         """Return the finished record."""
@@ -177,15 +189,14 @@ class _Reader:
                 stretch = storage.size_bytes, storage.first_step, storage.last_step
                 buffers += self._stretches(storage.buffers, *stretch, TEMPORARY)
             # Traces cover disjoint storage, so their bytes add up.
-            held = [a + b for a, b in zip(held, held_at_steps(events, totals, count))]
+            held = list(map(add, held, held_at_steps(events, totals, count)))
             trace_peak, misplaced = trace_peak + max(totals, default=0), misplaced + moved
         outside = list(self._outside_the_trace())
-        held = [a + b for a, b in zip(held, held_per_step(outside, (TEMPORARY, RESULT), count))]
-        steps = [self._step(i, bytes_) for i, bytes_ in zip(self.steps, held)]
+        held = list(map(add, held, held_per_step(outside, (TEMPORARY, RESULT), count)))
         return Program(
             name=self.module.name,
             compiled_by="xla",
-            steps=tuple(steps),
+            steps=tuple(map(self._step, self.steps, held)),
             buffers=tuple(buffers + outside),
             program_instructions=len(self.schedule.instructions),
             allocated_temporary_bytes=self._bytes(_is_temporary),
@@ -238,7 +249,7 @@ class _Reader:
                 continue
             if event.kind not in _KINDS:
                 raise ReportError(f"the heap trace has an event of the unknown kind {event.kind}")
-            step = self.step_of.get(self.maker_of[event.buffer_id].id, 0)
+            step = self._step_at(self.maker_of[event.buffer_id])
             size = self.size_of[event.buffer_id]
             yield Event(
                 _KINDS[event.kind], event.buffer_id, size, step, event.share_with_canonical_id
@@ -248,7 +259,7 @@ class _Reader:
         self, values: Sequence[int], size: int, first: int, last: int, lifetime: str
     ) -> Iterator[Buffer]:
         """Yield storage from ``first`` to ``last`` as a buffer per value or loop that fills it."""
-        makers = sorted((self.maker_of[v] for v in values), key=lambda i: self.step_of.get(i.id, 0))
+        makers = sorted(map(self.maker_of.__getitem__, values), key=self._step_at)
         writers = self.schedule.writers(makers, self.step_of)
         starts = [0, *(step for step, _ in writers[1:]), last + 1]
         for start, end, (_, writer) in zip(starts, starts[1:], writers):
@@ -256,6 +267,9 @@ class _Reader:
                 yield self._buffer(
                     writer, makers[0], size, max(start, first), min(end - 1, last), lifetime
                 )
+
+    def _step_at(self, instruction: Any) -> int:
+        return self.step_of.get(instruction.id, 0)
 
     def _buffer(
         self, writer: Any, begun_by: Any, size: int, first: int, last: int, lifetime: str
@@ -294,7 +308,7 @@ class _Reader:
         """Yield parameters, constants, results, and allocations that no trace explains."""
         last = len(self.steps) - 1
         for allocation in self.allocations:
-            values = [a.logical_buffer_id for a in allocation.assigned]
+            values = _values_in(allocation)
             if allocation.is_entry_computation_parameter:
                 given = self.parameters[allocation.parameter_number]
                 lifetime = INPUT_FEED if given.fed else ALWAYS_LIVE
@@ -314,22 +328,24 @@ class _Reader:
                 # A result is held from its first write on, anything else without a trace
                 # throughout.
                 if allocation.maybe_live_out:
-                    first = min(
-                        (self.step_of.get(self.maker_of[v].id, 0) for v in values), default=0
-                    )
+                    makers = map(self.maker_of.__getitem__, values)
+                    first = min(map(self._step_at, makers), default=0)
                 lifetime = RESULT if allocation.maybe_live_out else TEMPORARY
                 yield from self._stretches(values, allocation.size, first, last, lifetime)
 
     def _is_untraced(self, allocation: Any) -> bool:
-        return _is_temporary(allocation) and not self.traced.intersection(
-            a.logical_buffer_id for a in allocation.assigned
-        )
+        return _is_temporary(allocation) and self.traced.isdisjoint(_values_in(allocation))
 
     def _step(self, instruction: Any, bytes_: int) -> Step:
         origin = self.schedule.origins[instruction.id]
         return Step(
             instruction.name, bytes_, origin.op_name, origin.layer, origin.phase, origin.section
         )
+
+
+def _values_in(allocation: Any) -> list[int]:
+    """Return the ids of the values that are stored in ``allocation``."""
+    return [assigned.logical_buffer_id for assigned in allocation.assigned]
 
 
 def _is_temporary(allocation: Any) -> bool:
@@ -346,7 +362,7 @@ def _shape_bytes(shape: Any) -> int:
     from ..seams.tensorflow.protos import PrimitiveType
 
     if shape.tuple_shapes:
-        return sum(_shape_bytes(s) for s in shape.tuple_shapes)
+        return sum(map(_shape_bytes, shape.tuple_shapes))
     # F32, BF16, F8E5M2; PRED has none
     bits = re.search(r"[0-9]+", PrimitiveType.Name(shape.element_type))
     return math.prod(shape.dimensions) * max(int(bits.group()) if bits else 8, 8) // 8

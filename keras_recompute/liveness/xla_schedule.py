@@ -32,9 +32,14 @@ class Schedule:
 
     def __init__(self, module: Any, names: Names, parameters: Mapping[int, Parameter]):
         self.module, self.names, self.parameters = module, names, parameters
-        self.computations = {c.id: c for c in module.computations}
-        self.instructions = {i.id: i for c in module.computations for i in c.instructions}
-        self.home = {i.id: c.id for c in module.computations for i in c.instructions}
+        self.computations: dict[int, Any] = {}
+        self.instructions: dict[int, Any] = {}
+        self.home: dict[int, int] = {}  # the computation that an instruction is in
+        for computation in module.computations:
+            self.computations[computation.id] = computation
+            for instruction in computation.instructions:
+                self.instructions[instruction.id] = instruction
+                self.home[instruction.id] = computation.id
         self.origins: dict[int, Origin] = {}
         self.order: list[Any] = []
         self.callers: dict[int, Any] = {}  # the loop that runs a computation
@@ -57,9 +62,8 @@ class Schedule:
             step_of[instruction.id] = len(steps)
             if instruction.opcode not in _NO_CODE or instruction.id in allocating:
                 steps.append(instruction)
-        return steps, {
-            number: min(step, max(len(steps) - 1, 0)) for number, step in step_of.items()
-        }
+        last = max(len(steps) - 1, 0)
+        return steps, {number: min(step, last) for number, step in step_of.items()}
 
     def writers(self, makers: Sequence[Any], step_of: Mapping[int, int]) -> list[tuple[int, Any]]:
         """Return which instruction fills storage from which step on.
@@ -77,7 +81,8 @@ class Schedule:
             inside = list(run)
             computing = [i for i in inside if self._root_opcode(i) not in _PASSES_ON]
             if outside:
-                found += [(step_of.get(i.id, 0), i) for i in computing]
+                for maker in computing:
+                    found.append((step_of.get(maker.id, 0), maker))
             elif computing:
                 found.append((step_of.get(inside[0].id, 0), computing[-1]))
         return found or [(0, makers[0])]
@@ -107,9 +112,10 @@ class Schedule:
             layer = self._layer(current)
             if layer:
                 return layer
-            found = [n for n in next_to(current) if n not in seen]
-            seen.update(found)
-            pending += [self.instructions[n] for n in found]
+            for number in next_to(current):
+                if number not in seen:
+                    seen.add(number)
+                    pending.append(self.instructions[number])
         return None
 
     def _layer(self, instruction: Any) -> str | None:
@@ -133,19 +139,22 @@ class Schedule:
         if instruction.opcode == "get-tuple-element":
             giver = self.instructions[instruction.operand_ids[0]]
             if giver.opcode in ("conditional", "call"):
-                roots = [
-                    self.instructions[self.computations[c].root_id]
-                    for c in giver.called_computation_ids
-                ]
-                return [_element(root, instruction.tuple_index) for root in roots]
+                found = []
+                for called in giver.called_computation_ids:
+                    root = self.instructions[self.computations[called].root_id]
+                    found.append(_element(root, instruction.tuple_index))
+                return found
             loop = self.callers.get(self.home[instruction.id])
             if (
                 loop is not None
                 and self.instructions[instruction.operand_ids[0]].opcode == "parameter"
             ):
                 body = self.computations[loop.called_computation_ids[0]]
-                given = self.instructions[body.root_id], self.instructions[loop.operand_ids[0]]
-                return [_element(value, instruction.tuple_index) for value in given]
+                of_trip, of_loop = body.root_id, loop.operand_ids[0]
+                return [
+                    _element(self.instructions[of_trip], instruction.tuple_index),
+                    _element(self.instructions[of_loop], instruction.tuple_index),
+                ]
         return instruction.operand_ids
 
     def _walk(
@@ -164,16 +173,16 @@ class Schedule:
         if computation.id in seen:
             return
         seen.add(computation.id)
-        scheduled = [
-            self.instructions[number]
-            for number in self.module.schedule.sequences[computation.id].instruction_ids
-        ]
+        numbers = self.module.schedule.sequences[computation.id].instruction_ids
+        scheduled = map(self.instructions.__getitem__, numbers)
         # Parameters exist from the start, though some compilers schedule a loop's parameters later.
         for instruction in sorted(scheduled, key=lambda each: each.opcode != "parameter"):
             number = instruction.id
             called: list[Any] = []
             if instruction.opcode in ("while", "conditional", "call", "async-start"):
-                called = [self.computations[c] for c in instruction.called_computation_ids]
+                called = list(
+                    map(self.computations.__getitem__, instruction.called_computation_ids)
+                )
             if instruction.opcode == "while":
                 # The message lists body, condition; the allocator visits the condition first.
                 called.reverse()
@@ -225,10 +234,8 @@ class Schedule:
                 for called in instruction.called_computation_ids:
                     # TensorFlow renames the operations of a branch: their section is in the name of
                     # the branch.
-                    marks |= {
-                        (phase, section or own.section)
-                        for phase, section in self.marks(self.computations[called])
-                    }
+                    for phase, section in self.marks(self.computations[called]):
+                        marks.add((phase, section or own.section))
             self._marked[computation.id] = frozenset(marks)
         return self._marked[computation.id]
 

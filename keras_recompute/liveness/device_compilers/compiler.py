@@ -199,7 +199,9 @@ def _shown(what: str) -> Iterator[None]:
 
 def _refusal(device: Device, answer: Mapping[str, Any]) -> DeviceError:
     message = " ".join(str(answer["message"]).split())
-    short = next(filter(None, (pattern.search(message) for pattern in _SHORT)), None)
+    short = None
+    for pattern in _SHORT:
+        short = short or pattern.search(message)
     if answer["error"] == "missing":
         return DeviceError(
             f"the compiler for {device.title} cannot be loaded ({message}). {_INSTALL}"
