@@ -99,17 +99,17 @@ class MultiHeadAttention(CustomAttention):
         dtype = self.compute_dtype
         inputs = tf.cast(inputs, dtype)
         kernels = [tf.cast(layer.kernel, dtype) for layer in layers]
-        product = matmul_over_time(
-            inputs, tf.concat([tf.reshape(k, [k.shape[0], -1]) for k in kernels], axis=-1)
-        )
+        matrices = [tf.reshape(kernel, [kernel.shape[0], -1]) for kernel in kernels]
+        product = matmul_over_time(inputs, tf.concat(matrices, axis=-1))
         if self.use_bias:
-            product += tf.concat(
-                [tf.reshape(tf.cast(layer.bias, dtype), [-1]) for layer in layers], axis=0
-            )
-        parts = tf.split(product, [k.shape[1] * k.shape[2] for k in kernels], axis=-1)
-        return [
-            tf.reshape(part, [-1, inputs.shape[1], *k.shape[1:]]) for part, k in zip(parts, kernels)
-        ]
+            biases = [tf.reshape(tf.cast(layer.bias, dtype), [-1]) for layer in layers]
+            product += tf.concat(biases, axis=0)
+        widths, shapes = [], []
+        for kernel in kernels:
+            _, heads, size = kernel.shape
+            widths.append(heads * size)
+            shapes.append([-1, inputs.shape[1], heads, size])
+        return list(map(tf.reshape, tf.split(product, widths, axis=-1), shapes))
 
     def _fuses(self, training: Any, with_scores: bool) -> bool:
         """Whether the probabilities are neither returned nor dropped out."""

@@ -144,7 +144,7 @@ class CheckpointedLayer(SavedAsPlain):
         if "name" not in own:
             return {}
         others = [each for each in vars(self.__wrapped__)[_VIEWS] if each is not self]
-        if any(nodes_of_operation(each) for each in others):
+        if any(map(nodes_of_operation, others)):
             raise UnsupportedError(
                 f"{self.__wrapped__.name!r} is checkpointed by two policies in functional models, "
                 "and a file would load it as two layers. Give it one policy to save it"
@@ -218,7 +218,8 @@ def _class_for(plain: Any, policy: Policy) -> type:
     key = plain, policy_key(policy)
     if key not in _classes:
         members: dict[str, Any] = {name: _Own(name) for name in (*CALL_RESULTS, "name")}
-        members.update({name: _Recomputed(plain, name) for name in _METHODS})
+        for name in _METHODS:
+            members[name] = _Recomputed(plain, name)
         members["__slots__"] = (_VIEW,)
         members["_keras_recompute_policy"] = staticmethod(policy)  # a function, no method
         members["__new__"], members["__init__"] = _constructor(plain, policy)

@@ -19,11 +19,10 @@ by selective recomputation.
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import tensorflow as tf
@@ -93,8 +92,10 @@ def attention(
         masks = [] if mask is None else [_swap_heads(tf.convert_to_tensor(mask))]
     blocks = max(1, min(_QUERY_BLOCKS, queries // _QUERY_BLOCK)) if is_causal else 1
     block, per_query = math.ceil(queries / blocks), batch * keys * _wide(query.dtype).size
-    divisors = [d for d in range(1, heads + 1) if heads % d == 0]
-    together = max(d for d in divisors if d == 1 or d * block * per_query <= tile_bytes)
+    together = 1
+    for divisor in range(2, heads + 1):
+        if heads % divisor == 0 and divisor * block * per_query <= tile_bytes:
+            together = divisor
     tiles = 1 if together > 1 else math.ceil(block * per_query / tile_bytes)
     rows = math.ceil(block / tiles)
     tiles = math.ceil(block / rows)
@@ -128,7 +129,7 @@ class _Attention:
 
         def gradient(d_out: tf.Tensor) -> Tensors:
             found = self._backward(key, value, (query, out, d_out, largest, log_total, *mask))
-            return *found, *(None for _ in mask)
+            return (*found, *[None] * len(mask))
 
         return (out,), gradient
 
@@ -159,20 +160,17 @@ class _Attention:
                 scores = [
                     _scores(query, tf.linalg.matrix_transpose(key), *mask) for key, _, mask in parts
                 ]
-                largest = functools.reduce(
-                    tf.maximum, (tf.reduce_max(s, axis=-1, keepdims=True) for s in scores)
-                )
+                row_max = partial(tf.reduce_max, axis=-1, keepdims=True)
+                row_sum = partial(tf.reduce_sum, axis=-1, keepdims=True)
+                largest = reduce(tf.maximum, map(row_max, scores))
                 weights = [tf.exp((s - largest) * self._scale) for s in scores]
-                total = _add_all(tf.reduce_sum(w, axis=-1, keepdims=True) for w in weights)
+                total = _add_all(map(row_sum, weights))
                 out = _add_all(
                     tf.matmul(tf.cast(w, value.dtype), value)
                     for w, (_, value, _) in zip(weights, parts)
                 )
-                return (
-                    _swap_heads(out / tf.cast(total, value.dtype)),
-                    largest[..., 0],
-                    tf.math.log(total[..., 0]),
-                ), ()
+                out = _swap_heads(out / tf.cast(total, value.dtype))
+                return (out, largest[..., 0], tf.math.log(total[..., 0])), ()
 
             return self._over_queries(of_queries, [key, value], [query, *mask], results)
 
@@ -196,7 +194,7 @@ class _Attention:
                 parts = self._parts(common, key, value, list(map(_swap_heads, mask)))
                 made = []
                 for key, value, mask in parts:
-                    seen = [tf.linalg.matrix_transpose(m) for m in mask]
+                    seen = list(map(tf.linalg.matrix_transpose, mask))
                     scores = _scores(key, tf.linalg.matrix_transpose(query), *seen)
                     # Subtracting the logarithm in the exponent divides by the sum without another
                     # pass over the probabilities.
@@ -290,7 +288,7 @@ class _Attention:
             for n, piece in enumerate(pieces if self._blocks > 1 else ()):
                 if piece is not None:
                     here[n] = piece.slice(of_query[n], number)
-            summed = [_like(t) for t in visible] if sums else []
+            summed = list(map(_like, visible)) if sums else []
             # Without XLA the slices of two parts cost more than a mask does.
             common = number * length if target_now().is_xla else 0
             block = partial(tile, common, *visible)
@@ -298,7 +296,7 @@ class _Attention:
             part, terms = map_tiles(block, self._query_tiles, _QUERIES, here, shapes, summed)
             parts.append(part)
             whole = [pad_into(term, like, _KEYS, 0) for term, like in zip(terms, of_key)]
-            totals = whole if totals is None else [a + b for a, b in zip(totals, whole)]
+            totals = whole if totals is None else list(map(operator.add, totals, whole))
         results = [_concatenate(p, _axis(_QUERIES, p[0].shape.rank)) for p in zip(*parts)]
         return tuple(results), tuple(totals or ())
 
@@ -349,9 +347,9 @@ def _of_each(tensors: Sequence[tf.Tensor], count: int, axis: int) -> list[SliceS
 def _pieces(whole: Whole, count: int, axis: int) -> SliceStore:
     shape, dtype = whole
     axis = _axis(axis, len(shape))
-    return SliceStore(
-        count, tuple(d // count if i == axis else d for i, d in enumerate(shape)), dtype, axis
-    )
+    sizes = list(shape)
+    sizes[axis] = sizes[axis] // count
+    return SliceStore(count, tuple(sizes), dtype, axis)
 
 
 def _axis(axis: int, rank: int) -> int:
@@ -381,7 +379,7 @@ def _scores(rows: tf.Tensor, columns: tf.Tensor, *mask: tf.Tensor) -> tf.Tensor:
 
 def _add_all(tensors: Iterable[tf.Tensor]) -> tf.Tensor:
     """Return the sum of the parts. One alone stays as it is."""
-    return functools.reduce(tf.add, tensors)
+    return reduce(tf.add, tensors)
 
 
 def _concatenate(parts: Sequence[tf.Tensor], axis: int) -> tf.Tensor:
@@ -393,7 +391,9 @@ def _pad_queries(tensor: tf.Tensor, length: int) -> tf.Tensor:
     missing = length - tensor.shape[_QUERIES]
     if missing == 0 or tensor.shape[_QUERIES] == 1:
         return tensor
-    return tf.pad(tensor, [(0, missing) if axis == _QUERIES else (0, 0) for axis in range(4)])
+    paddings = [(0, 0)] * 4
+    paddings[_QUERIES] = (0, missing)
+    return tf.pad(tensor, paddings)
 
 
 def _wide(dtype: tf.DType) -> tf.DType:

@@ -15,6 +15,7 @@ the product.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import tensorflow as tf
 
@@ -137,9 +138,8 @@ def _gru_reset_before(
     bias: tf.Tensor,
 ) -> tuple[Tensors, Callable[..., Tensors]]:
     units = h0.shape[-1]
-    kernels, biases, (of_gates, of_candidate) = (
-        _columns(w, units) for w in (kernel, bias, recurrent_kernel)
-    )
+    kernels, biases = _columns(kernel, units), _columns(bias, units)
+    of_gates, of_candidate = _columns(recurrent_kernel, units)
     projected = [matmul_over_time(inputs, k) for k in kernels]
 
     def advance(x: Tensors, h: tf.Tensor) -> Tensors:
@@ -212,7 +212,7 @@ def _outputs_alone(
     h0: tf.Tensor,
 ) -> Tensors:
     """Return the outputs and the last state by a loop that stores no gates."""
-    projected_at = [Steps(p) for p in projected]
+    projected_at = list(map(Steps, projected))
 
     def step(t: tf.Tensor, h: tf.Tensor) -> tuple[States, Tensors]:
         h = advance(tuple(p.read(t) for p in projected_at), h)
@@ -226,9 +226,6 @@ def _product_gradients(
     inputs: tf.Tensor, kernels: Tensors, gradients: Tensors
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the gradients of the inputs and of the whole kernel from those of its products."""
-    pairs = [
-        matmul_over_time_gradient(inputs, kernel, gradient)
-        for kernel, gradient in zip(kernels, gradients)
-    ]
-    (d_inputs, d_kernel), (more_d_inputs, d_candidate) = pairs
+    of_product = partial(matmul_over_time_gradient, inputs)
+    (d_inputs, d_kernel), (more_d_inputs, d_candidate) = map(of_product, kernels, gradients)
     return d_inputs + more_d_inputs, tf.concat([d_kernel, d_candidate], axis=-1)

@@ -67,7 +67,7 @@ class _Fused(keras.layers.RNN):
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
         # A stateful layer passes variables.
-        states = [tf.convert_to_tensor(state) for state in initial_state]
+        states = list(map(tf.convert_to_tensor, initial_state))
         outputs, *states = self._recurrence(sequences, states)
         return outputs[:, -1], outputs, states
 

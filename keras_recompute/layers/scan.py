@@ -86,7 +86,7 @@ def scan(step: Step, states: States, length: int, sizes: Sequence[int]) -> tuple
     Returns the last states and all emitted steps.
     """
     batch, dtype = dimensions(states[0])[0], states[0].dtype
-    all_pieces = [_steps(length, batch, size, dtype) for size in sizes]
+    all_pieces = _stores_of(sizes, length, batch, dtype)
 
     def body(t: tf.Tensor, states: States, stores: Any) -> tuple[Any, ...]:
         states, emitted = step(t, *states)
@@ -116,7 +116,7 @@ def scan_in_place(
     batch, dtype, length = dimensions(states[0])[0], states[0].dtype, sequences[0].shape[1]
     steps = list(map(Steps, sequences))
     sequence_pieces = [each.pieces for each in steps]
-    all_pieces = [_steps(length, batch, size, dtype) for size in sizes]
+    all_pieces = _stores_of(sizes, length, batch, dtype)
     first, ahead = (length - 1, -1) if backwards else (0, 1)
 
     def body(
@@ -135,14 +135,16 @@ def scan_in_place(
         emitted_stores = tuple(put_all(all_pieces, emitted_stores, t, _with_time(emitted)))
         return k + 1, tuple(states), current, stores, emitted_stores
 
-    current = tuple(s.read(first) for s in steps)
-    stores = tuple(s.store for s in steps)
+    current, stores = [], []
+    for each in steps:
+        current.append(each.read(first))
+        stores.append(each.store)
     empty = empty_all(all_pieces, target_now())
     # Zeros depend on nothing: XLA would make these arrays at the start of the program.
     emitted_stores = tuple(delay(empty, target_now(), after=[sequences[0]]))
-    start = tf.constant(0), tuple(states), current, stores, emitted_stores
-    _, states, _, stores, emitted_stores = run_loop(length, body, start)
-    written = tuple(whole_all(sequence_pieces, stores))
+    start = tf.constant(0), tuple(states), tuple(current), tuple(stores), emitted_stores
+    _, states, _, written_stores, emitted_stores = run_loop(length, body, start)
+    written = tuple(whole_all(sequence_pieces, written_stores))
     return states, written, tuple(whole_all(all_pieces, emitted_stores))
 
 
@@ -161,6 +163,13 @@ def run_loop(length: int, body: Callable[..., Any], start: Any) -> Any:
 
 def _steps(length: int, batch: Dimension, size: int, dtype: tf.DType) -> SliceStore:
     return SliceStore(length, (batch, 1, size), dtype, axis=1)
+
+
+def _stores_of(
+    sizes: Sequence[int], length: int, batch: Dimension, dtype: tf.DType
+) -> list[SliceStore]:
+    """Return a store of ``length`` steps for each of ``sizes``."""
+    return [_steps(length, batch, size, dtype) for size in sizes]
 
 
 def _rows(sequence: tf.Tensor) -> tf.Tensor:

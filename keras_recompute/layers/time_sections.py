@@ -151,7 +151,7 @@ class _Recurrence:
         self._layer, self._step_function, self._options = layer, step_function, options
         self._structure = tuple(initial_states)
         # A stateful layer passes variables.
-        self._states = [tf.convert_to_tensor(s) for s in keras.tree.flatten(initial_states)]
+        self._states = list(map(tf.convert_to_tensor, keras.tree.flatten(initial_states)))
         self._steps = inputs.shape[1]
         self._batch = dimensions(inputs)[0]
         self._sequences = [inputs]
@@ -193,7 +193,7 @@ class _Recurrence:
         whole = [tf.concat(parts, axis=1) if len(parts) > 1 else parts[0] for parts in zip(*joined)]
         return (
             keras.tree.pack_sequence_as(self._output_specs, last),
-            keras.tree.pack_sequence_as(self._output_specs, whole or [y[:, None] for y in last]),
+            keras.tree.pack_sequence_as(self._output_specs, whole or _with_time(last)),
             keras.tree.pack_sequence_as(self._structure, carried[: len(self._states)]),
         )
 
@@ -204,7 +204,7 @@ class _Recurrence:
             # Keras too runs a step before its loop; a cell that draws random numbers then draws
             # the same.
             return self._call(first, self._states)[0]
-        signature = [_spec(each) for each in (first, *self._states)]
+        signature = list(map(_spec, (first, *self._states)))
         traced = trace(lambda x, *states: self._call(x, states)[0], signature, target_now())
         return traced.structure
 
@@ -238,8 +238,7 @@ class _Recurrence:
         arguments, roles = [*carried, *self._sequences], self._roles(begin, length)
         # A loop of one trip would only add its overhead.
         if count == 1:
-            pieces = [_steps(each, begin, length) for each in self._sequences]
-            return section(*carried, *pieces)
+            return section(*carried, *_slices(self._sequences, begin, length))
         part = self._partition(section, self._specs(carried, length), save_nothing)
         options = {"count": count, "roles": roles, "requests": requests}
         return self._loop(part, arguments, **options, keeps_states=True)
@@ -251,7 +250,7 @@ class _Recurrence:
         carried, sequences = tensors[: self._carried], tensors[self._carried :]
         joined = []
         for t in range(length):
-            results = self._step(*carried, *(_steps(each, t, 1) for each in sequences))
+            results = self._step(*carried, *_slices(sequences, t, 1))
             carried = results[: self._carried]
             joined.append(results[len(self._states) + self._outputs :])
         whole = [tf.concat(parts, axis=1) for parts in zip(*joined)]
@@ -263,10 +262,11 @@ class _Recurrence:
         output, new_states = self._call(x, states)
         outputs, new_states = keras.tree.flatten(output), keras.tree.flatten(new_states)
         for mask in masks:
-            instead = before or [tf.zeros_like(each) for each in outputs]
-            outputs = [_where(mask, a, b) for a, b in zip(outputs, instead)]
-            new_states = [_where(mask, a, b) for a, b in zip(new_states, states)]
-        with_time = [y[:, None] for y in outputs] if self._options.return_all_outputs else []
+            instead = before or list(map(tf.zeros_like, outputs))
+            choose = functools.partial(_where, mask)
+            outputs = list(map(choose, outputs, instead))
+            new_states = list(map(choose, new_states, states))
+        with_time = _with_time(outputs) if self._options.return_all_outputs else []
         return [*new_states, *outputs, *with_time]
 
     def _call(self, x: tf.Tensor, states: Sequence[tf.Tensor]) -> tuple[Any, Any]:
@@ -291,17 +291,19 @@ class _Recurrence:
 
     def _specs(self, carried: Sequence[tf.Tensor], length: int) -> list[tf.TensorSpec]:
         arguments = [*carried, *self._sequences]
-        return [section_spec(a, role) for a, role in zip(arguments, self._roles(0, length))]
+        return list(map(section_spec, arguments, self._roles(0, length)))
 
     def _roles(self, begin: int, length: int) -> list[Role]:
         sliced = Scanned(axis=1, start=begin, length=length)
-        return [*map(Carry, range(self._carried)), *(sliced for _ in self._sequences)]
+        roles: list[Role] = list(map(Carry, range(self._carried)))
+        return roles + [sliced] * len(self._sequences)
 
     def _requests(self) -> list[Request]:
         alone = len(self._states) + self._outputs
-        asked: list[Request] = [FinalOutput(number) for number in range(alone)]
+        asked: list[Request] = list(map(FinalOutput, range(alone)))
         if self._options.return_all_outputs:
-            asked += [StackedOutput(alone + number, axis=1) for number in range(self._outputs)]
+            for number in range(self._outputs):
+                asked.append(StackedOutput(alone + number, axis=1))
         return asked
 
     @property
@@ -313,8 +315,13 @@ def _spec(tensor: tf.Tensor) -> tf.TensorSpec:
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
-def _steps(sequence: tf.Tensor, begin: int, length: int) -> tf.Tensor:
-    return sequence[:, begin : begin + length]
+def _slices(sequences: Sequence[tf.Tensor], begin: int, length: int) -> list[tf.Tensor]:
+    return [sequence[:, begin : begin + length] for sequence in sequences]
+
+
+def _with_time(outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return ``outputs`` of one step, ``(batch, size)``, as ``(batch, 1, size)``."""
+    return [output[:, None] for output in outputs]
 
 
 def _where(mask: tf.Tensor, chosen: tf.Tensor, instead: tf.Tensor) -> tf.Tensor:
