@@ -40,21 +40,22 @@ def size_changes(before: Program, after: Program) -> list[ChangeRow]:
         "reserved by the allocator": "allocated_temporary_bytes",
         "fragmentation of it": "fragmentation_bytes",
     }
-    rows = [
-        ChangeRow(name, getattr(before, field), getattr(after, field))
-        for name, field in names.items()
-    ]
-    return [row for row in rows if (row.before, row.after) != (None, None)]
+    return _changes(before, after, names)
 
 
 def count_changes(before: Program, after: Program) -> list[ChangeRow]:
     """Return the numbers of steps and instructions of two programs."""
     names = {"program steps": "program_steps", "program instructions": "program_instructions"}
-    rows = [
-        ChangeRow(name, getattr(before, field), getattr(after, field))
-        for name, field in names.items()
-    ]
-    return [row for row in rows if (row.before, row.after) != (None, None)]
+    return _changes(before, after, names)
+
+
+def _changes(before: Program, after: Program, fields: dict[str, str]) -> list[ChangeRow]:
+    rows = []
+    for name, field in fields.items():
+        row = ChangeRow(name, getattr(before, field), getattr(after, field))
+        if (row.before, row.after) != (None, None):
+            rows.append(row)
+    return rows
 
 
 def peak_changes(before: Program, after: Program, by: str) -> list[ChangeRow]:

@@ -12,6 +12,7 @@ import os
 import re
 from dataclasses import fields
 from itertools import accumulate
+from operator import sub
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Sequence
 
@@ -47,14 +48,20 @@ def export_csv(program: Program, directory: str | os.PathLike[str]) -> list[Path
     """
     folder = ensure_folder(directory)
     steps, buffers = folder / STEPS_NAME, folder / BUFFERS_NAME
-    names = [f.name for f in fields(Step)]
+    names = _names_of_fields(Step)
     # The sum of always-live and other bytes, as the curves show it.
     held = zip(program.steps, program.timeline.total_bytes)
-    rows = [[n, *_values(step, names), total] for n, (step, total) in enumerate(held)]
+    rows = []
+    for number, (step, total_bytes) in enumerate(held):
+        rows.append([number, *_values(step, names), total_bytes])
     _table(steps, ["step", *names, "total_bytes"], rows)
-    names = [f.name for f in fields(Buffer)]
+    names = _names_of_fields(Buffer)
     _table(buffers, names, [_values(buffer, names) for buffer in program.buffers])
     return [steps, buffers]
+
+
+def _names_of_fields(kind: type[Step] | type[Buffer]) -> list[str]:
+    return [field.name for field in fields(kind)]
 
 
 def _values(record: Step | Buffer, names: Sequence[str]) -> list[Any]:
@@ -136,8 +143,8 @@ def category_sums(program: Program) -> dict[str, list[int]]:
             change[buffer.last_step + 1] -= buffer.size_bytes
     sums = {category: list(accumulate(changes[category]))[:-1] for category in sorted(changes)}
     # The compiler may count bytes that it lists no buffer for.
-    known = [sum(column) for column in zip(*sums.values())] if sums else [0] * program.program_steps
-    rest = [total - held for total, held in zip(program.timeline.total_bytes, known)]
+    known = list(map(sum, zip(*sums.values()))) if sums else [0] * program.program_steps
+    rest = list(map(sub, program.timeline.total_bytes, known))
     return {**sums, "unexplained": rest} if any(rest) else sums
 
 

@@ -97,10 +97,9 @@ def _draw(
 
     # One scale for all panels: that of the highest peak.
     programs = [program for _, program in panels]
-    if capacity_bytes is None:
-        capacity_bytes = next(
-            (p.capacity_bytes for p in programs if p.capacity_bytes is not None), None
-        )
+    for program in programs:
+        if capacity_bytes is None:
+            capacity_bytes = program.capacity_bytes
     highest = max(p.peak_bytes for p in programs)
     to_scale = capacity_bytes is not None and capacity_bytes <= _CAPACITY_TO_SCALE * highest
     top = max(
@@ -110,7 +109,7 @@ def _draw(
 
     # Heights in inches: a headline per panel, the panels, the band of sections if any, axis and
     # legend.
-    has_sections = any(section_spans(p) for p in programs)
+    has_sections = any(map(section_spans, programs))
     above, below, height = 0.88 if title else 0.62, 0.92, 4.5 if title else 4.2
     figure = Figure(figsize=(_WIDTH_INCHES, height), dpi=_DPI, facecolor="white")
     FigureCanvasAgg(figure)

@@ -50,9 +50,8 @@ def write_report(
     # Before anything is written: a report is complete or not begun.
     check_installed((*DRAWING, *PAGES) if page else DRAWING)
     folder = ensure_folder(directory)
-    data, figure, kept, html = (
-        folder / name for name in (JSON_NAME, FIGURE_NAME, SERIALIZED_NAME, PAGE_NAME)
-    )
+    names = JSON_NAME, FIGURE_NAME, SERIALIZED_NAME, PAGE_NAME
+    data, figure, kept, html = map(folder.joinpath, names)
     with atomic_write(data) as temporary:
         temporary.write_text(program.to_json(), encoding="utf-8")
     liveness_figure(program, figure, title=title)

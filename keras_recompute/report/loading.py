@@ -45,7 +45,7 @@ def read_report(path: str | os.PathLike[str]) -> Report:
 
 def read_reports(path: str | os.PathLike[str]) -> list[Report]:
     """Read the report at ``path``, or those in the folders directly inside it, sorted by name."""
-    return [_read(file) for file in _files(Path(path))]
+    return list(map(_read, _files(Path(path))))
 
 
 def read_serialized(report: Report) -> bytes:
@@ -68,12 +68,13 @@ def _files(path: Path) -> list[Path]:
         return [path]
     # A report in the folder itself takes precedence over those in folders inside.
     for folders in ("", "*/"):
-        found = [sorted(path.glob(folders + name)) for name in _IN_FOLDERS]
-        # A liveness.json says more than the profile.pop beside it.
-        with_json = {file.parent for file in found[0]}
-        files = found[0] + [file for file in found[1] if file.parent not in with_json]
-        if files:
-            return sorted(files)
+        by_folder: dict[Path, Path] = {}
+        for name in _IN_FOLDERS:
+            for file in path.glob(folders + name):
+                # A liveness.json says more than the profile.pop beside it.
+                by_folder.setdefault(file.parent, file)
+        if by_folder:
+            return sorted(by_folder.values())
     raise ReportError(
         f"the folder {str(path)!r} holds no {' or '.join(_IN_FOLDERS)}, nor does a folder in it: "
         "name one that holds a report"

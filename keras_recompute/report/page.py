@@ -71,10 +71,10 @@ def write_page(
 
 def page_data(programs: Sequence[tuple[str, Program]]) -> str:
     """Return the records as JSON that is safe in an HTML element, whatever names they hold."""
-    entries = (
-        f'{{"label":{json.dumps(printable(label))},"document":{program.to_json()}}}'
-        for label, program in programs
-    )
+    entries = []
+    for label, program in programs:
+        shown = json.dumps(printable(label))
+        entries.append(f'{{"label":{shown},"document":{program.to_json()}}}')
     text = f"[{','.join(entries)}]"
     # Escapes keep the JSON valid, as HTML entities would not.
     for character, escape in _NOT_IN_SCRIPT.items():
@@ -90,26 +90,24 @@ def _page(programs: Sequence[tuple[str, Program]], title: str) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_SOURCE), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    sources: dict[str, Any] = {
-        name: markup((_SOURCE / file).read_text(encoding="utf-8"))
-        for name, file in {
-            "style": "page.css",
-            "records": "records.js",
-            "chart": "chart.js",
-            "view": "view.js",
-            "controls": "controls.js",
-        }.items()
-    }
+
+    def source(file: str) -> Any:
+        return markup((_SOURCE / file).read_text(encoding="utf-8"))
+
+    reports = []
+    for label, program in programs:
+        reports.append({"label": printable(label), "summary": summary_rows(program)})
     return environment.get_template("page.html").render(
         title=title,
-        reports=[
-            {"label": printable(label), "summary": summary_rows(program)}
-            for label, program in programs
-        ],
+        reports=reports,
         groupings=GROUPINGS,
         shortcuts=SHORTCUTS,
         data=markup(page_data(programs)),
         plotly=markup(plotly.get_plotlyjs()),
         plotly_version=plotly.get_plotlyjs_version(),
-        **sources,
+        style=source("page.css"),
+        records=source("records.js"),
+        chart=source("chart.js"),
+        view=source("view.js"),
+        controls=source("controls.js"),
     )

@@ -116,15 +116,13 @@ def _uses(program: Program) -> str:
     capacity = program.capacity_bytes
     shares = {"the peak is": program.peak_bytes, "a run needs": program.needed_bytes}
     # A capacity of 0 is exceeded by anything.
-    known = {
-        what: bytes_ / capacity if capacity else float("inf")
-        for what, bytes_ in shares.items()
-        if bytes_ is not None
-    }
-    said = {
-        what: "below 1%" if 0 < share < 0.01 else f"{share:.0%}" for what, share in known.items()
-    }
-    return ", ".join(f"{what} {share}" for what, share in said.items()) + " of it"
+    said = []
+    for what, bytes_ in shares.items():
+        if bytes_ is not None:
+            share = bytes_ / capacity if capacity else float("inf")
+            text = "below 1%" if 0 < share < 0.01 else f"{share:.0%}"
+            said.append(f"{what} {text}")
+    return ", ".join(said) + " of it"
 
 
 def category_rows(program: Program) -> list[tuple[str, int]]:

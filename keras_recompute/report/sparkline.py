@@ -28,10 +28,11 @@ def sparkline(
     """
     top = max(values, default=0) if top is None else top
     last = len(blocks) - 1
-    levels = (max(stretch) for stretch in stretches(values, width)) if values and width > 0 else ()
-    return "".join(
-        blocks[min(max(level * last, 0) // top, last) if top > 0 else 0] for level in levels
-    )
+    signs = []
+    for stretch in stretches(values, width) if values and width > 0 else ():
+        level = min(max(max(stretch) * last, 0) // top, last) if top > 0 else 0
+        signs.append(blocks[level])
+    return "".join(signs)
 
 
 def initials(names: Sequence[str | None], *, width: int, blank: str = " ") -> str:

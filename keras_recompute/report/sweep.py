@@ -78,14 +78,16 @@ def sweep_table(rows: Sequence[SweepRow], capacity_bytes: int) -> str:
             line.append("" if row.step_seconds is None else f"{row.step_seconds:.3g}")
         cells.append([*line, str(row.largest_batch)])
     widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = [_table_line(line, widths) for line in cells]
     # The first column is aligned left, the numbers right, as the colons say.
-    ruler = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return "\n".join([lines[0], _table_line(ruler, widths), *lines[1:]])
+    ruler = ["-" * widths[0]]
+    for width in widths[1:]:
+        ruler.append("-" * (width - 1) + ":")
+    cells.insert(1, ruler)
+    return "\n".join(_table_line(line, widths) for line in cells)
 
 
 def _table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    numbers = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:])]
+    numbers = map(str.rjust, cells[1:], widths[1:])
     return f"| {' | '.join([cells[0].ljust(widths[0]), *numbers])} |"
 
 
@@ -98,13 +100,13 @@ def write_sweep(
     ReportError if a file cannot be written.
     """
     folder = ensure_folder(directory)
-    data, figure, text = (folder / name for name in SWEEP_NAMES)
+    data, figure, text = map(folder.joinpath, SWEEP_NAMES)
     bend = knee(rows)
     record = {
         "title": title,
         "capacity_bytes": capacity_bytes,
         "knee": None if bend is None else bend.plan,
-        "rows": [asdict(row) for row in rows],
+        "rows": list(map(asdict, rows)),
     }
     with atomic_write(data) as temporary:
         temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -129,16 +131,19 @@ def sweep_figure(
         raise InvalidArgumentError("a sweep needs at least one plan, and none was given")
     unit = "MiB" if max(row.peak_bytes for row in rows) >= parse_bytes("1MiB") else "KiB"
     scale = parse_bytes(f"1{unit}")
-    panels = [(f"peak as compiled ({unit})", [row.peak_bytes / scale for row in rows])]
+    peaks, predicted, seconds, batches, names = [], [], [], [], []
+    for row in rows:
+        peaks.append(row.peak_bytes / scale)
+        predicted.append(row.predicted_peak_bytes / scale)
+        batches.append(float(row.largest_batch))
+        names.append(str(row.checkpoints) if row.recompute else "no\nrecomputation")
+        if row.step_seconds is not None:
+            seconds.append(row.step_seconds)
+    panels = [(f"peak as compiled ({unit})", peaks)]
     # Bars for some plans only could be taken for zeros.
-    if all(row.step_seconds is not None for row in rows):
-        panels.append(("seconds per step", [row.step_seconds or 0.0 for row in rows]))
-    panels.append(
-        (
-            f"largest batch in {format_bytes(capacity_bytes)}",
-            [float(row.largest_batch) for row in rows],
-        )
-    )
+    if len(seconds) == len(rows):
+        panels.append(("seconds per step", seconds))
+    panels.append((f"largest batch in {format_bytes(capacity_bytes)}", batches))
     height = 1.1 + 1.75 * len(panels)
     figure = Figure(figsize=(9, height), dpi=200, facecolor="white")
     FigureCanvasAgg(figure)
@@ -149,7 +154,6 @@ def sweep_figure(
     bend = knee(rows)
     for axes, (name, values) in zip(grid[:, 0], panels):
         _bars(axes, name, values, rows, bend)
-    predicted = [row.predicted_peak_bytes / scale for row in rows]
     top = grid[0, 0]
     top.plot(
         range(len(rows)),
@@ -161,12 +165,10 @@ def sweep_figure(
         label="predicted",
     )
     top.legend(loc="upper right", frameon=False, fontsize=9)
-    top.set_ylim(0, 1.22 * max(*predicted, *panels[0][1]))
+    top.set_ylim(0, 1.22 * max(*predicted, *peaks))
     last = grid[-1, 0]
     last.set_xticks(range(len(rows)))
-    last.set_xticklabels(
-        [str(row.checkpoints) if row.recompute else "no\nrecomputation" for row in rows], fontsize=9
-    )
+    last.set_xticklabels(names, fontsize=9)
     last.set_xlabel(
         "checkpoints" + (f", in {rows[-1].levels} levels" if rows[-1].levels > 1 else ""),
         fontsize=9,
@@ -183,7 +185,10 @@ def sweep_figure(
 def _bars(
     axes: Axes, name: str, values: Sequence[float], rows: Sequence[SweepRow], bend: SweepRow | None
 ) -> None:
-    colours = [_PLAIN if not row.recompute else _KNEE if row is bend else _BAR for row in rows]
+    colours = []
+    for row in rows:
+        colour = _BAR if row.recompute else _PLAIN
+        colours.append(_KNEE if row is bend else colour)
     axes.bar(range(len(rows)), values, width=0.62, color=colours)
     for at, (value, row) in enumerate(zip(values, rows)):
         text = f"{value:,.0f}" if value >= 99.5 or value == int(value) else f"{value:.3g}"

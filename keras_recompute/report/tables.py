@@ -75,8 +75,10 @@ def print_comparison(
         add_row(shown, row.name, *_size(row))
     if changes[rows:]:
         rest = changes[rows:]
-        before_bytes = sum(row.before or 0 for row in rest)
-        after_bytes = sum(row.after or 0 for row in rest)
+        before_bytes = after_bytes = 0
+        for row in rest:
+            before_bytes += row.before or 0
+            after_bytes += row.after or 0
         add_row(shown, f"{len(rest):,} more", *_size(ChangeRow("", before_bytes, after_bytes)))
     print_table(console, f"Alive at the peaks, by {by}", shown)
 
@@ -121,7 +123,7 @@ def _rest(rows: Table, sizes: Iterable[int], *, columns: int) -> None:
 
 def _at(program: Program, step: int, count: int) -> str:
     where = program.steps[step]
-    named = ", ".join(part for part in (where.phase, where.section, where.layer) if part) or UNNAMED
+    named = ", ".join(filter(None, (where.phase, where.section, where.layer))) or UNNAMED
     held = format_bytes(program.timeline.total_bytes[step])
     peak = ", the peak" if step == program.peak_step else ""
     return (
