@@ -24,7 +24,7 @@ def devices_of(config: Any) -> tuple[int, ...]:
     """Return the number of IPUs in each device; by default one device with one IPU."""
     counts, numbers = _listed(config.auto_select_ipus), _listed(config.select_ipus)
     if numbers:
-        return tuple(_IPUS_BY_NUMBER[number] for number in numbers)
+        return tuple(map(_IPUS_BY_NUMBER.__getitem__, numbers))
     return tuple(counts) or (1,)
 
 

@@ -119,13 +119,14 @@ def why_missing(name: str) -> str:
 
     ``name`` is given with its module.
     """
-    short = next(
-        (to + name[len(prefix) :] for prefix, to in _SHORT if name.startswith(prefix)), name
-    )
+    short = name
+    for prefix, to in _SHORT:
+        if name.startswith(prefix):
+            short = to + name[len(prefix) :]
+            break
     parts = short.split(".")
+    instead = None
     # The longest matching entry applies, as it is the most specific.
-    entries = (MISSING.get(".".join(parts[:end])) for end in range(len(parts), 0, -1))
-    return (
-        f"{name} is not provided on stock TensorFlow: "
-        f"{next(filter(None, entries), 'docs/ipu.md lists what is')}"
-    )
+    for end in range(len(parts), 0, -1):
+        instead = instead or MISSING.get(".".join(parts[:end]))
+    return f"{name} is not provided on stock TensorFlow: {instead or 'docs/ipu.md lists what is'}"

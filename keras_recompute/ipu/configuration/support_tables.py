@@ -29,13 +29,17 @@ def tables() -> dict[str, str]:
     instead: dict[str, list[str]] = {}
     for name, why in MISSING.items():
         instead.setdefault(why, []).append(f"`{name}`")
-    refusals = [
-        f"| {name} | {why} |"
-        for name, why in sorted(UNSUPPORTED.items(), key=lambda entry: entry[0].lower())
-    ]
-    emulated = [f"| `{o.name}` | {o.becomes} |" for o in OPTIONS if o.becomes != ACCEPTED]
-    refused = [f"| `{o.name}` | {_values(o.name)}refused |" for o in OPTIONS if o.refused_as]
-    others = [f"`{o.name}`" for o in OPTIONS if o.becomes == ACCEPTED and not o.refused_as]
+    refusals = []
+    for name, why in sorted(UNSUPPORTED.items(), key=lambda entry: entry[0].lower()):
+        refusals.append(f"| {name} | {why} |")
+    emulated, refused, others = [], [], []
+    for option in OPTIONS:
+        if option.becomes != ACCEPTED:
+            emulated.append(f"| `{option.name}` | {option.becomes} |")
+        if option.refused_as:
+            refused.append(f"| `{option.name}` | {_values(option.name)}refused |")
+        elif option.becomes == ACCEPTED:
+            others.append(f"`{option.name}`")
     missing = [f"| {', '.join(sorted(names))} | {why} |" for why, names in instead.items()]
     usages = [f"| `{usage}` | {here} |" for usage, here in WAYS.items()]
     return {

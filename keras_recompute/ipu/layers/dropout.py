@@ -17,7 +17,7 @@ def dropout_seed_pair(seed: Any, who: str) -> tuple[int, int] | None:
     if seed is None:
         return None
     try:
-        first, second = (int(number) for number in seed)
+        first, second = map(int, seed)
     except (TypeError, ValueError):
         raise ValueError(
             f"{who}: seed={seed!r} is not two whole numbers: give two, such as [0, 1]"

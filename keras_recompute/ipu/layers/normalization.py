@@ -167,11 +167,9 @@ class InstanceNormalization(GroupNormalization):
     def get_config(self) -> dict[str, Any]:
         """Return Keras's config with the arguments."""
         config = super().get_config()
-        return {
-            name: value
-            for name, value in config.items()
-            if name not in ("groups", "strided_channel_grouping")
-        }
+        for name in ("groups", "strided_channel_grouping"):
+            config.pop(name, None)
+        return config
 
 
 @keras.saving.register_keras_serializable(package="keras_recompute")
@@ -241,29 +239,27 @@ class LayerNormalization(GroupNormalization):
                 f"{tuple(input_shape)}: give keras.Input that size"
             )
         self._axes = axes
-        self._order = [a for a in range(rank) if a not in axes] + axes
+        self._order = sorted(set(range(rank)).difference(axes)) + axes
         self._axis = 1
         # Keras sorts the axes as they were given: [1, -1] is [-1, 1]. What it holds in that shape
         # is in the order of the axes.
-        self._make_weights(tuple(input_shape[a] for a in sorted(self.axis)))
+        self._make_weights(tuple(map(input_shape.__getitem__, sorted(self.axis))))
 
     def call(self, inputs: tf.Tensor, training: Any = None) -> tf.Tensor:
         """Return the normalised inputs, in training and inference alike."""
         moved = tf.transpose(inputs, self._order)
         flat = tf.reshape(moved, [-1, math.prod(inputs.shape[a] for a in self._axes)])
         x = tf.reshape(super().call(flat, training), _shape(moved))
-        x = tf.transpose(x, [self._order.index(a) for a in range(len(self._order))])
+        x = tf.transpose(x, list(map(self._order.index, range(len(self._order)))))
         x.set_shape(inputs.shape)
         return x
 
     def get_config(self) -> dict[str, Any]:
         """Return Keras's config with the arguments."""
         config = super().get_config()
-        dropped = ("groups", "channels_axis", "strided_channel_grouping")
-        return {
-            "axis": self.axis,
-            **{name: value for name, value in config.items() if name not in dropped},
-        }
+        for name in ("groups", "channels_axis", "strided_channel_grouping"):
+            config.pop(name, None)
+        return {"axis": self.axis, **config}
 
 
 def _shape(x: tf.Tensor) -> list[Any]:

@@ -64,11 +64,8 @@ class IpuModelMixin(Executables):
         if given.get("run_eagerly"):
             raise RuntimeError(_EAGER)
         if "optimizer" in given:  # the first argument
-            args, kwargs = (
-                args[1:],
-                {name: value for name, value in kwargs.items() if name != "optimizer"},
-            )
-            args = (keras_counterpart(given["optimizer"]), *args)
+            kwargs.pop("optimizer", None)
+            args = (keras_counterpart(given["optimizer"]), *args[1:])
         super().compile(*args, **{**kwargs, "jit_compile": True})
         # It may be a dataset's cardinality, which is an int64 tensor.
         self.steps_per_execution = int(self.steps_per_execution)

@@ -265,7 +265,7 @@ def _specs(shapes: Any) -> Any:
         return {name: _specs(shape) for name, shape in shapes.items()}
     if isinstance(shapes, tf.TensorShape) or all(d is None or isinstance(d, int) for d in shapes):
         return tf.TensorSpec(shapes, tf.float32)
-    return [_specs(shape) for shape in shapes]
+    return list(map(_specs, shapes))
 
 
 _extended: dict[tuple[type, bool], type] = {}

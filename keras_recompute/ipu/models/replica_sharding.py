@@ -59,20 +59,19 @@ def shard(
         return data, batch_size, steps
     # Rows that do not fill a step of all replicas are dropped.
     rows = count // replicas * replicas * (batch_size or 32)
-    trimmed = tuple(
-        None if part is None else keras.tree.map_structure(lambda a: a[:rows], part)
-        for part in data
-    )
-    return trimmed, (batch_size or 32) * replicas, steps_then
+    trimmed: list[Any] = []
+    for part in data:
+        is_given = part is not None
+        trimmed.append(keras.tree.map_structure(lambda a: a[:rows], part) if is_given else None)
+    return tuple(trimmed), (batch_size or 32) * replicas, steps_then
 
 
 def shard_arguments(given: Mapping[str, Any], replicas: int, *, steps_name: str) -> dict[str, Any]:
     """Return the arguments of ``fit``, ``evaluate`` or ``predict`` as Keras gets them."""
     found = dict(given)
     if found.get("validation_split") and found.get("validation_data") is None:
-        parts = split_all_for_validation(
-            tuple(found.get(name) for name in _DATA), found.pop("validation_split")
-        )
+        data = tuple(map(found.get, _DATA))
+        parts = split_all_for_validation(data, found.pop("validation_split"))
         found.update(zip(_DATA, parts[0]), validation_data=parts[1])
     if found.get("validation_data") is not None:
         validation = keras.utils.unpack_x_y_sample_weight(found["validation_data"])
@@ -81,12 +80,8 @@ def shard_arguments(given: Mapping[str, Any], replicas: int, *, steps_name: str)
         found.update(validation_batch_size=size, validation_steps=steps)
         found["validation_data"] = parts[0] if isinstance(parts[0], tf.data.Dataset) else parts
     names = [name for name in _DATA if name in found]
-    parts, size, steps = shard(
-        tuple(found[name] for name in names),
-        found.get("batch_size"),
-        found.get(steps_name),
-        replicas,
-    )
+    data = tuple(map(found.__getitem__, names))
+    parts, size, steps = shard(data, found.get("batch_size"), found.get(steps_name), replicas)
     return {**found, **dict(zip(names, parts)), "batch_size": size, steps_name: steps}
 
 
@@ -108,13 +103,12 @@ def of_all(steps: list[Any], replicas: int) -> Any:
                 f"a batch of {leaf.shape[0]} samples does not divide among {replicas} replicas: "
                 "give a multiple of that"
             )
-    return stack_microbatches(
-        [
-            tf.nest.map_structure(lambda t, r=r: tf.split(t, replicas)[r], step)
-            for r in range(replicas)
-            for step in steps
-        ]
-    )
+    shares = []
+    for r in range(replicas):
+        for step in steps:
+            share = tf.nest.map_structure(lambda t, r=r: tf.split(t, replicas)[r], step)
+            shares.append(share)
+    return stack_microbatches(shares)
 
 
 def example_batch(data: tuple[Any, ...], batch_size: int | None) -> tuple[Any, ...]:

@@ -35,6 +35,9 @@ def unfolded(
     loop = pipeline.loops[Task.TRAIN]
     turns = []
     for turn in loop.schedule.run_in_turns(loop.microbatches):
-        phases = [BACKWARD if action.is_backward else FORWARD for action in turn]
-        turns.append({(p, f"stage-{action.stage}") for p, action in zip(phases, turn)})
+        marks = set()
+        for action in turn:
+            phase = BACKWARD if action.is_backward else FORWARD
+            marks.add((phase, f"stage-{action.stage}"))
+        turns.append(marks)
     return compiled.program(capacity_bytes=capacity_bytes, turns=turns)

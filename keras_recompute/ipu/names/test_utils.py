@@ -79,7 +79,7 @@ class ReportHelper:
                 )
             found.append(files[0])
         found.sort(key=lambda file: (file.stat().st_ctime_ns, file.parent.name))
-        return [str(file) for file in found]
+        return list(map(str, found))
 
     def find_report(self) -> str:
         """Return the path of the only report.

@@ -73,11 +73,11 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
 
         It has type ``dtype``, or the variable's own if that is None.
         """
-        types = [v.dtype if dtype is None else tf.as_dtype(dtype).name for v in variables]
-        return [
-            self.add_variable(v.shape, dtype=t, name=f"{v.name}_{name}")
-            for v, t in zip(variables, types)
-        ]
+        found = []
+        for v in variables:
+            kind = v.dtype if dtype is None else tf.as_dtype(dtype).name
+            found.append(self.add_variable(v.shape, dtype=kind, name=f"{v.name}_{name}"))
+        return found
 
     def moments(
         self, gradient: Any, m: Any, v: Any, *, beta_1: float, beta_2: float, debiasing: bool

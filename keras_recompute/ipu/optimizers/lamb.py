@@ -111,7 +111,8 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
 
     def _ratio(self, weights: Any, update: Any) -> Any:
         """Return the norm of ``weights`` over that of ``update``; 1 if either is 0."""
-        of_weights, of_update = (keras.ops.sqrt(keras.ops.sum(x * x)) for x in (weights, update))
+        of_weights = keras.ops.sqrt(keras.ops.sum(weights * weights))
+        of_update = keras.ops.sqrt(keras.ops.sum(update * update))
         if self.weight_norm_clip is not None:
             of_weights = keras.ops.minimum(of_weights, self.weight_norm_clip)
         # The inner where below keeps the unused branch from dividing by zero.

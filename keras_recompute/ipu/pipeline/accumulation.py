@@ -11,11 +11,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from ...engine.dataflow import tensor_specs
 from ...engine.joint_graph import join
 from ...engine.partition import partition
 from ...engine.passes import target_now
@@ -93,7 +95,7 @@ def run_accumulated(
 
         def of_one(r: tf.Tensor, sums: Any, total: tf.Tensor, _: tf.Tensor) -> tuple[Any, ...]:
             gradients, loss, last = gradients_from(r * accumulation.microbatches + first)
-            return [s + g for s, g in zip(sums, gradients)], total + loss, last
+            return list(map(add, sums, gradients)), total + loss, last
 
         sums = [zeros_like(v.value, target_now()) for v in model.trainable_variables]
         sums, total, last = replicas.each(of_one, sums, tf.constant(0.0), nothing)
@@ -173,7 +175,7 @@ def _gradients(
         return [model.optimizer.scale_loss(sum_of(found)), mean_of(found)]
 
     leaves = tf.nest.flatten(data)
-    traced = trace(losses, [tf.TensorSpec(t.shape, t.dtype) for t in leaves], target_now())
+    traced = trace(losses, tensor_specs(leaves), target_now())
     joint = join(traced)
     first, wanted = len(leaves), {v.ref() for v in variables}
     asked = {first + n: v for n, v in enumerate(traced.variables) if v.ref() in wanted}

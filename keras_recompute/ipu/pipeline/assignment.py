@@ -102,12 +102,11 @@ class StagedCall(NamedTuple):
 
 def staged_calls(functional: keras.Model) -> list[StagedCall]:
     """Return the calls of a functional model in running order."""
-    return [
-        StagedCall(
-            node.operation, stage_of(node), (nodes_of_operation(node.operation).index(node),)
-        )
-        for node in call_nodes(functional)
-    ]
+    calls = []
+    for node in call_nodes(functional):
+        number = nodes_of_operation(node.operation).index(node)
+        calls.append(StagedCall(node.operation, stage_of(node), (number,)))
+    return calls
 
 
 def staged_layers(layers: Sequence[Any]) -> list[StagedCall]:
@@ -181,23 +180,25 @@ def stages_of_sequence(places: Sequence[StagedCall], given: Any, kind: Kind) -> 
             f"set_pipeline_stage_assignment needs one stage for each of the {len(places)} layers, "
             f"not {given!r}"
         )
-    stages = tuple(
-        stages_of_entries([place], [one], kind)[0]
-        if isinstance(one, kind)
-        else _checked(one, place)
-        for place, one in zip(places, given)
-    )
-    is_plain = not any(isinstance(stage, tuple) for stage in stages)
-    if (
-        stages
-        and is_plain
-        and (stages[0] != 0 or any(not 0 <= b - a <= 1 for a, b in zip(stages, stages[1:])))
-    ):
+    stages: list[Any] = []
+    for place, one in zip(places, given):
+        if isinstance(one, kind):
+            stages += stages_of_entries([place], [one], kind)
+        else:
+            stages.append(_checked(one, place))
+    has_stages_inside = any(isinstance(stage, tuple) for stage in stages)
+    if not has_stages_inside and not _rise_from_0(stages):
         raise ValueError(
-            "the stages of a sequential model start at 0 and rise by at most one, unlike "
-            f"{list(stages)}"
+            f"the stages of a sequential model start at 0 and rise by at most one, unlike {stages}"
         )
-    return stages
+    return tuple(stages)
+
+
+def _rise_from_0(stages: Sequence[int]) -> bool:
+    """Whether ``stages`` start at 0 and rise by at most one."""
+    if stages and stages[0] != 0:
+        return False
+    return all(0 <= after - before <= 1 for before, after in zip(stages, stages[1:]))
 
 
 def print_summary(
@@ -265,7 +266,7 @@ def _leaves(entries: Sequence[Any]) -> Iterator[Any]:
 
 def _inbound(operation: Any, index: int) -> Any:
     """Return the producers of the inputs of call ``index``: one, or a list."""
-    made_by = [
-        producing_node(t).operation for t in nodes_of_operation(operation)[index].input_tensors
-    ]
+    made_by = []
+    for tensor in nodes_of_operation(operation)[index].input_tensors:
+        made_by.append(producing_node(tensor).operation)
     return made_by[0] if len(made_by) == 1 else made_by

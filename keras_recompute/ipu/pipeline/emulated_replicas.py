@@ -83,17 +83,15 @@ class Replicas:
         """Create the copies."""
         if self.count == 1:
             return
-        self._metrics = [backend_variable(v) for v in self.model.metrics_variables]
+        self._metrics = list(map(backend_variable, self.model.metrics_variables))
         found = mutable_state(self.model)
         metrics = {v.ref() for v in self._metrics}
-        self._statistics = [
-            v for v in map(backend_variable, found.variables) if v.ref() not in metrics
-        ]
+        for variable in map(backend_variable, found.variables):
+            if variable.ref() not in metrics:
+                self._statistics.append(variable)
         same = are_seeded_identically()
-        self._seeds = [
-            (backend_variable(generator.state), is_given or same)
-            for generator, is_given in found.generators
-        ]
+        for generator, is_given in found.generators:
+            self._seeds.append((backend_variable(generator.state), is_given or same))
         if same and self.together > 1 and self._seeds:
             raise refuse(
                 "experimental_identical_replicas",
@@ -143,7 +141,7 @@ class Replicas:
         pieces = [SliceStore(self.runs, tuple(copy.shape[1:]), copy.dtype) for copy in self._copies]
         # Every replica derives its seeds from the values before the first run.
         bases = [seed.read_value() for seed, _ in self._seeds]
-        copies = [copy.read_value() for copy in self._copies]
+        copies = _read(self._copies)
         # The host may have changed the variables of replica 0.
         own = [tf.concat([v.read_value()[None], c[0, 1:]], 0) for c, v in zip(copies, self._kept)]
         full = (piece.full(copy, target_now()) for piece, copy in zip(pieces, copies))
@@ -215,7 +213,7 @@ class Replicas:
         """Return the metrics' results of every replica, in a graph under construction."""
         if self.count == 1:
             return [self.model.get_metrics_result()]
-        copies = [copy.read_value() for copy in self._copies[len(self._statistics) :]]
+        copies = _read(self._copies[len(self._statistics) :])
         found = []
         # Replica 0 comes last, so that the model's own metrics hold its values at the end.
         for r in reversed(range(self.count)):
@@ -236,7 +234,7 @@ class Replicas:
         """Return the state of a run's replicas."""
         of_metrics = []
         for column in zip(self._metrics, *self._lanes):
-            of_metrics.append(tf.stack([v.read_value() for v in column]))
+            of_metrics.append(tf.stack(_read(column)))
         return [*(v.read_value()[None] for v in self._statistics), *of_metrics]
 
     @contextmanager
@@ -245,7 +243,7 @@ class Replicas:
         if number == 0:
             yield
             return
-        lane, before = self._lanes[number - 1], [v.read_value() for v in self._metrics]
+        lane, before = self._lanes[number - 1], _read(self._metrics)
         for v, own in zip(self._metrics, lane):
             v.assign(own.read_value())
         yield
@@ -257,4 +255,8 @@ class Replicas:
         """Return the value of ``variable`` for every run, and of a metric for every replica."""
         is_metric = any(variable is v for v in self._metrics)
         rows = (self.runs, self.together if is_metric else 1)
-        return tf.tile(variable.read_value()[None, None], [*rows, *(1 for _ in variable.shape)])
+        return tf.tile(variable.read_value()[None, None], [*rows, *[1] * len(variable.shape)])
+
+
+def _read(variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
+    return [variable.read_value() for variable in variables]

@@ -13,8 +13,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ...engine.dataflow import tensor_specs
 from ...engine.passes import target_now
-from ...engine.slice_store import SliceStore
+from ...engine.slice_store import SliceStore, empty_all, put_all
 from ...models.call_graph import Graph
 from .accumulation import Accumulation, accumulated_gradients, run_accumulated
 from .emulated_replicas import Replicas
@@ -162,11 +163,7 @@ def prediction_execution(model: keras.Model, pipeline: Pipeline | None, replicas
         flat = tf.nest.flatten(feed)
         steps = flat[0].shape[0] // replicas.runs
         loop = pipeline.loop(Task.PREDICT, feed, steps, replicas) if pipeline else None
-        specs = (
-            [tf.TensorSpec(p.shape, p.dtype) for p in loop.reports]
-            if loop
-            else prediction_specs(model, feed)
-        )
+        specs = tensor_specs(loop.reports) if loop else prediction_specs(model, feed)
         pieces = [
             SliceStore(replicas.runs, (steps, *spec.shape), spec.dtype)
             for spec in tf.nest.flatten(specs)
@@ -178,11 +175,9 @@ def prediction_execution(model: keras.Model, pipeline: Pipeline | None, replicas
                 if loop
                 else predict_microbatches(model, feed, r * steps, steps, specs)
             )
-            return [
-                [p.put(store, r, predicted) for p, store, predicted in zip(pieces, stores, found)]
-            ]
+            return [put_all(pieces, stores, r, found)]
 
-        (stores,) = replicas.each(of_one, [p.empty(target_now()) for p in pieces])
+        (stores,) = replicas.each(of_one, empty_all(pieces, target_now()))
         joined = [in_order(p.whole(store)) for p, store in zip(pieces, stores)]
         return (
             pipeline.stages.packed(joined) if pipeline else tf.nest.pack_sequence_as(specs, joined)

@@ -51,11 +51,11 @@ class PipelineLoop:
         """The stash of each stage; there are none in inference."""
         if not self.schedule.trains:
             return ()
-        depths = [self.schedule.stash_depth(s) for s in range(len(self.stages))]
-        return tuple(
-            Stash(depth, stage.kept(with_data=depth > 0))
-            for stage, depth in zip(self.stages, depths)
-        )
+        stashes = []
+        for s, stage in enumerate(self.stages):
+            depth = self.schedule.stash_depth(s)
+            stashes.append(Stash(depth, stage.kept(with_data=depth > 0)))
+        return tuple(stashes)
 
     @property
     def log(self) -> SliceStore:
@@ -103,7 +103,7 @@ class PipelineLoop:
         count, log = tf.constant(0), self.log.empty(target_now())
         waiting = {}
         for key, specs in self._waiting().items():
-            waiting[key] = [tf.zeros(s.shape, s.dtype) for s in specs]
+            waiting[key] = _zeros(specs)
         rings = [stash.empty() for stash in self.stashes]
         sums = {}
         for slot in slots:
@@ -134,7 +134,7 @@ class PipelineLoop:
 
     def _slots(self, variables: Sequence[tf.Variable]) -> list[tuple[int, int]]:
         """Return the keys of all accumulators."""
-        number = {v.ref(): n for n, v in enumerate(variables)}
+        number = _numbers(variables)
         used: dict[tuple[int, int], None] = {}
         for s, stage in enumerate(self.stages):
             for variable in stage.variables:
@@ -155,6 +155,15 @@ class PipelineLoop:
             if schedule.trains and s and schedule.waits(backward, backward + 1):
                 waiting[_GRADIENTS, s] = stage.gradients
         return waiting
+
+
+def _numbers(variables: Sequence[tf.Variable]) -> dict[Any, int]:
+    """Return the number of each of ``variables``, by reference."""
+    return {variable.ref(): number for number, variable in enumerate(variables)}
+
+
+def _zeros(like: Sequence[Any]) -> list[tf.Tensor]:
+    return [tf.zeros(each.shape, each.dtype) for each in like]
 
 
 # The loop's state by name; the values are nests of tensors.
@@ -216,7 +225,7 @@ class _Turn:
         if s == len(self._loop.stages) - 1:
             self._report(m, outputs)
         if self._loop.schedule.trains:
-            self._keep(s, m, [received[n] for n in stage.kept_received], saved)
+            self._keep(s, m, list(map(received.__getitem__, stage.kept_received)), saved)
 
     def _keep(
         self, s: int, m: tf.Tensor, received: Sequence[tf.Tensor], saved: Sequence[tf.Tensor]
@@ -284,7 +293,7 @@ class _Turn:
     def _accumulate(self, s: int, m: tf.Tensor, gradients: Sequence[tf.Tensor]) -> None:
         """Add the gradients of stage ``s`` to their accumulators."""
         reduction = self._loop.reduction
-        number = {v.ref(): n for n, v in enumerate(self._inputs.variables)}
+        number = _numbers(self._inputs.variables)
         slots = []
         for variable, gradient in zip(self._loop.stages[s].variables, gradients):
             if variable.ref() not in number:
@@ -298,7 +307,8 @@ class _Turn:
             slots.append(slot)
         if slots:
             # The next position depends on the sums, so the gradients are freed before it runs.
-            self._count += tf.cast(opaque_false([self._sums[slot] for slot in slots]), tf.int32)
+            sums = list(map(self._sums.__getitem__, slots))
+            self._count += tf.cast(opaque_false(sums), tf.int32)
 
     def _branch(
         self, position: int, m: tf.Tensor, work: Callable[[], list[tf.Tensor]], like: Sequence[Any]
@@ -310,7 +320,7 @@ class _Turn:
             return [*work(), count + 1, self._loop.log.put(log, count, entry)]
 
         def skip() -> list[tf.Tensor]:
-            return [*(tf.zeros(t.shape, t.dtype) for t in like), count, log]
+            return [*_zeros(like), count, log]
 
         *results, self._count, self._log = tf.cond(self._is_there(m), run, skip)
         return results

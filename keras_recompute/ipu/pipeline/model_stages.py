@@ -60,18 +60,19 @@ class ModelStages:
             # Stages of one microbatch run consecutively, so work may move to the previous stage.
             graph = commute_concat(graph)
         self.graph, self.stages = graph, stage_graphs(graph, count)
-        # A stash holds only checkpoints, because its size is multiplied by its microbatches.
-        has_stash = [
-            Schedule.of(schedule, count).stash_depth(number) > 0 for number in range(count)
-        ]
-        self.plans = tuple(
-            ExecutionPlan.of(
-                stage, levels, replays_end=number < count - 1, keeps_results=not has_stash[number]
+        plans = []
+        for number, stage in enumerate(self.stages):
+            if not is_interleaved:
+                plans.append(ExecutionPlan.without_recomputation(stage))
+                continue
+            # A stash holds only checkpoints, because its size is multiplied by its microbatches.
+            has_stash = Schedule.of(schedule, count).stash_depth(number) > 0
+            replays_end = number < count - 1
+            plan = ExecutionPlan.of(
+                stage, levels, replays_end=replays_end, keeps_results=not has_stash
             )
-            if is_interleaved
-            else ExecutionPlan.without_recomputation(stage)
-            for number, stage in enumerate(self.stages)
-        )
+            plans.append(plan)
+        self.plans = tuple(plans)
 
     def programs(self, task: Task, data: Any, replicas: Replicas) -> tuple[StageProgram, ...]:
         """Trace the stages for microbatches like ``data``, a nest of specs.

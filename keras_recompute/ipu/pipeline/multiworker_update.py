@@ -74,16 +74,18 @@ def _reduce_over_processes(
     strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor], how: str
 ) -> list[tf.Tensor]:
     """Return each of ``tensors`` reduced over all processes, with one collective per type."""
-    found: dict[int, tf.Tensor] = {}
-    # Every process must run the collectives in the same order, so a set will not do.
-    for dtype in dict.fromkeys(t.dtype for t in tensors):
-        # A collective has a fixed cost, so tensors of one type share one.
-        numbers = [number for number, t in enumerate(tensors) if t.dtype == dtype]
-        joined = tf.concat([tf.reshape(tensors[number], [-1]) for number in numbers], 0)
-        joined = strategy.reduce(how, joined, axis=None)
-        parts = tf.split(joined, [tensors[number].shape.num_elements() for number in numbers])
-        found.update(
-            (number, tf.reshape(part, tensors[number].shape))
-            for number, part in zip(numbers, parts)
-        )
-    return [found[number] for number in range(len(tensors))]
+    # A collective has a fixed cost, so tensors of one type share one. Every process must run the
+    # collectives in the same order, so a set of types will not do.
+    numbers_of: dict[tf.DType, list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        numbers_of.setdefault(tensor.dtype, []).append(number)
+    reduced = list(tensors)
+    for numbers in numbers_of.values():
+        flat, sizes = [], []
+        for number in numbers:
+            flat.append(tf.reshape(tensors[number], [-1]))
+            sizes.append(tensors[number].shape.num_elements())
+        joined = strategy.reduce(how, tf.concat(flat, 0), axis=None)
+        for number, part in zip(numbers, tf.split(joined, sizes)):
+            reduced[number] = tf.reshape(part, tensors[number].shape)
+    return reduced

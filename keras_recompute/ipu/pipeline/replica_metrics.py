@@ -53,5 +53,5 @@ def reduce_metrics(results: Sequence[Any], method: ReplicatedMetricReductionMeth
         ReplicatedMetricReductionMethod.MEAN: lambda values: tf.add_n(values) / len(values),
     }[method]
     return tf.nest.map_structure(
-        lambda *values: put_together([tf.convert_to_tensor(v) for v in values]), *results
+        lambda *values: put_together(list(map(tf.convert_to_tensor, values))), *results
     )

@@ -14,6 +14,7 @@ Sources: Graphcore, pipelined training; Huang et al. 2019, "GPipe", for Grouped;
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 from .pipelining_ops import PipelineSchedule
 
@@ -98,13 +99,17 @@ class Schedule:
         """Return the actions of each turn, in order."""
         turns = []
         for turn in range(self.turns(microbatches)):
-            actions = (self.action(position, turn - self.lag(position)) for position in self.turn)
-            turns.append(tuple(a for a in actions if 0 <= a.microbatch < microbatches))
+            actions = []
+            for position in self.turn:
+                action = self.action(position, turn - self.lag(position))
+                if 0 <= action.microbatch < microbatches:
+                    actions.append(action)
+            turns.append(tuple(actions))
         return tuple(turns)
 
     def actions(self, microbatches: int) -> tuple[Action, ...]:
         """Return all actions, in order."""
-        return tuple(action for turn in self.run_in_turns(microbatches) for action in turn)
+        return tuple(chain.from_iterable(self.run_in_turns(microbatches)))
 
 
 def microbatch_multiple(kind: PipelineSchedule, stages: int, *, trains: bool) -> int:

@@ -24,7 +24,7 @@ import keras
 import tensorflow as tf
 
 from ...engine.annotations import alias_source
-from ...engine.dataflow import tensor_refs
+from ...engine.dataflow import tensor_refs, tensor_specs
 from ...engine.joint_graph import JointGraph, join
 from ...engine.partition import Partition, partition
 from ...engine.passes import target_now
@@ -116,7 +116,7 @@ class StageProgram:
         it is read again from the feed.
         """
         ports = self.part.joint.trace.arguments
-        kept: list[Any] = [ports[n] for n in self.kept_received]
+        kept: list[Any] = list(map(ports.__getitem__, self.kept_received))
         for n in self.kept_data if with_data else ():
             leaf = ports[self.received + n]
             kept.append(tf.TensorSpec(leaf.shape[1:], leaf.dtype))
@@ -134,14 +134,14 @@ class StageProgram:
         A value that is both an output and saved is listed once.
         """
         made = self.part.forward.outputs
-        return _specs(made[n] for n in self._first_copies)
+        return _specs(map(made.__getitem__, self._first_copies))
 
     def forward(
         self, received: Sequence[tf.Tensor], feed: Sequence[tf.Tensor], number: tf.Tensor
     ) -> list[tf.Tensor]:
         """Emit the forward pass over microbatch ``number``; return the ``distinct`` tensors."""
         made = self.part.forward.write(self._values([*received, *feed, number]))
-        return [made[n] for n in self._first_copies]
+        return list(map(made.__getitem__, self._first_copies))
 
     def outputs_and_saved(
         self, distinct: Sequence[tf.Tensor]
@@ -149,7 +149,7 @@ class StageProgram:
         """Return the outputs and the saved values, given the results of ``forward``."""
         origins = self._origins
         by_origin = dict(zip(dict.fromkeys(origins), distinct))
-        all_made = [by_origin[origin] for origin in origins]
+        all_made = list(map(by_origin.__getitem__, origins))
         n = len(self.part.joint.trace.outputs)
         return all_made[:n], all_made[n:]
 
@@ -162,7 +162,7 @@ class StageProgram:
     def _first_copies(self) -> list[int]:
         """The indices of the forward program's distinct results."""
         origins = self._origins
-        return [origins.index(origin) for origin in dict.fromkeys(origins)]
+        return list(map(origins.index, dict.fromkeys(origins)))
 
     def backward(
         self,
@@ -255,7 +255,7 @@ def _traced(work: Work, received: Sequence[tf.TensorSpec], data: Any) -> Trace:
 
 def _specs(tensors: Iterable[Any]) -> tuple[tf.TensorSpec, ...]:
     """Return the shapes and types of ``tensors``."""
-    return tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
+    return tuple(tensor_specs(tensors))
 
 
 def _read_ports(ports: Sequence[Sequence[tf.Tensor]], read: set[Any]) -> tuple[int, ...]:

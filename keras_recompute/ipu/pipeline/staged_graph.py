@@ -139,14 +139,19 @@ def stage_graphs(graph: Graph, count: int) -> tuple[Graph, ...]:
     stages: list[Graph] = []
     received: tuple[Key, ...] = ()
     for s in range(count):
-        calls = tuple(call for call in graph.calls if (call.stage or 0) == s)
+        calls, behind = [], []
+        for call in graph.calls:
+            stage_of_call = call.stage or 0
+            if stage_of_call == s:
+                calls.append(call)
+            elif stage_of_call > s:
+                behind.append(call)
         # The model's outputs are needed after the last stage.
-        later = set(graph.outputs)
-        later.update(keys_read(call for call in graph.calls if (call.stage or 0) > s))
+        later = {*graph.outputs, *keys_read(behind)}
         leaving = tuple(key for key, stage in made_in.items() if stage <= s and key in later)
         outputs = leaving if s < count - 1 else graph.outputs
         inputs = (*graph.inputs, *received)
-        stages.append(replace(graph, inputs=inputs, outputs=outputs, calls=calls))
+        stages.append(replace(graph, inputs=inputs, outputs=outputs, calls=tuple(calls)))
         received = leaving
     return tuple(stages)
 
@@ -218,6 +223,9 @@ def _input_adapter(call: Call, node: Any, inner: keras.Model) -> InputAdapter | 
         isinstance(call.args[0], list) and isinstance(inner.input, list)
     )
     # Keras compares and converts inputs by type and rank.
-    types_given = [(t.dtype, len(t.shape)) for t in given]
-    types_wanted = [(t.dtype, len(t.shape)) for t in wanted]
-    return None if is_flat and types_given == types_wanted else InputAdapter(inner)
+    is_as_wanted = list(map(_type_and_rank, given)) == list(map(_type_and_rank, wanted))
+    return None if is_flat and is_as_wanted else InputAdapter(inner)
+
+
+def _type_and_rank(tensor: keras.KerasTensor) -> tuple[str, int]:
+    return tensor.dtype, len(tensor.shape)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from ...engine.passes import target_now
-from ...engine.slice_store import SliceStore
+from ...engine.slice_store import SliceStore, empty_all
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Stash:
 
     def empty(self) -> list[tf.Tensor]:
         """Return an empty ring for each value; an empty list if there is no ring."""
-        return [pieces.empty(target_now()) for pieces in self._rings]
+        return empty_all(self._rings, target_now())
 
     def put(
         self, rings: Sequence[tf.Tensor], values: Sequence[tf.Tensor], number: tf.Tensor
@@ -69,11 +69,9 @@ class Stash:
 
     @property
     def _rings(self) -> list[SliceStore]:
-        return [
-            SliceStore(self.depth + 1, tuple(spec.shape), spec.dtype)
-            for spec in self.specs
-            if self.depth
-        ]
+        if not self.depth:
+            return []
+        return [SliceStore(self.depth + 1, tuple(s.shape), s.dtype) for s in self.specs]
 
     def place(self, number: tf.Tensor) -> tf.Tensor:
         """Return the slot of microbatch ``number``."""

@@ -61,7 +61,7 @@ class IPUOutfeedQueue:
         Raises ValueError for another structure.
         """
         self._require_alive()
-        flat = [tf.convert_to_tensor(t) for t in tf.nest.flatten(tensors)]
+        flat = list(map(tf.convert_to_tensor, tf.nest.flatten(tensors)))
         # Structures are compared and stored without their tensors.
         template = tf.nest.map_structure(lambda _: 0, tensors)
         if self._structure is not None:
@@ -97,7 +97,7 @@ class IPUOutfeedQueue:
             raise ValueError("the outfeed queue is empty: run the program that fills it first")
         if self._mode is IPUOutfeedMode.LAST:
             return tf.nest.pack_sequence_as(self._structure, taken[-1])
-        return tf.nest.pack_sequence_as(self._structure, [tf.stack(parts) for parts in zip(*taken)])
+        return tf.nest.pack_sequence_as(self._structure, list(map(tf.stack, zip(*taken))))
 
     @property
     def deleter(self) -> Any:

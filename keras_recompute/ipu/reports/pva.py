@@ -12,7 +12,7 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
-from ...liveness.program import ALWAYS_LIVE, RESULT, TEMPORARY
+from ...liveness.program import ALWAYS_LIVE, RESULT, TEMPORARY, Buffer
 from .folder import read_folder
 from .tile_estimate import NOTE, TileEstimate, even_shares
 
@@ -69,23 +69,22 @@ class Compilation:
             bytesPerTile=device.bytes_per_tile,
             numReplicas=device.replicas,
         )
-        self.tiles = [self._tile(number) for number in range(device.tiles)]
-        self.ipus = [
-            SimpleNamespace(tiles=self.tiles[first : first + device.tiles_per_ipu])
-            for first in range(0, device.tiles, device.tiles_per_ipu)
-        ]
-        self.livenessProgramSteps = [
-            LivenessStep(estimate, number) for number in range(len(self._program.steps))
-        ]
-        self.programs = [step.program for step in self.livenessProgramSteps]
-        self.graph = SimpleNamespace(
-            numComputeSets=sum(p.type is ProgramType.OnTileExecute for p in self.programs)
-        )
-        self.alwaysLiveVariables = [
-            SimpleNamespace(name=b.name, size=b.size_bytes)
-            for b in self._program.buffers
-            if b.lifetime == ALWAYS_LIVE
-        ]
+        self.tiles = list(map(self._tile, range(device.tiles)))
+        self.ipus = []
+        for first in range(0, device.tiles, device.tiles_per_ipu):
+            tiles = self.tiles[first : first + device.tiles_per_ipu]
+            self.ipus.append(SimpleNamespace(tiles=tiles))
+        self.livenessProgramSteps = []
+        self.programs = []
+        compute_sets = 0
+        for number in range(len(self._program.steps)):
+            step = LivenessStep(estimate, number)
+            self.livenessProgramSteps.append(step)
+            self.programs.append(step.program)
+            compute_sets += step.program.type is ProgramType.OnTileExecute
+        self.graph = SimpleNamespace(numComputeSets=compute_sets)
+        always_live = [b for b in self._program.buffers if b.lifetime == ALWAYS_LIVE]
+        self.alwaysLiveVariables = list(map(_variable, always_live))
 
     def _tile(self, number: int) -> SimpleNamespace:
         """Return the memory of one tile."""
@@ -100,7 +99,7 @@ class Compilation:
     @cached_property
     def _peaks(self) -> list[int]:
         """The largest not-always-live bytes of each IPU."""
-        return [max(held) for held in self._estimate.not_always_live_bytes]
+        return list(map(max, self._estimate.not_always_live_bytes))
 
     @cached_property
     def _gaps(self) -> list[int]:
@@ -154,13 +153,17 @@ class Memory:
         held = sorted(
             self._held(), key=lambda buffer: (-buffer.size_bytes, buffer.first_step, buffer.name)
         )
-        return [SimpleNamespace(name=buffer.name, size=buffer.size_bytes) for buffer in held]
+        return list(map(_variable, held))
 
     def _held(self) -> Iterator[Any]:
         """Yield the buffers that are live at the step and not always live."""
         for buffer in self._estimate.profile.program.buffers:
             if buffer.lifetime in (TEMPORARY, RESULT) and buffer.is_live_at(self._step):
                 yield buffer
+
+
+def _variable(buffer: Buffer) -> SimpleNamespace:
+    return SimpleNamespace(name=buffer.name, size=buffer.size_bytes)
 
 
 def _index(number: int, count: int, what: str) -> int:

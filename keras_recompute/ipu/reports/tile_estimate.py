@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import add
 from typing import Mapping, Sequence
 
 from ...liveness import Buffer, Profile
@@ -35,8 +36,10 @@ class Placement:
 
         ``layer`` may be a path through models, such as ``"net/lstm"``.
         """
-        parts = (layer or "").split("/")
-        return next((self.ipu_of_layer[part] for part in parts if part in self.ipu_of_layer), None)
+        for part in (layer or "").split("/"):
+            if part in self.ipu_of_layer:
+                return self.ipu_of_layer[part]
+        return None
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,6 @@ def _with_rest(known: Sequence[int], total: int) -> list[int]:
     """
     rest = total - sum(known)
     if rest >= 0:
-        return [a + b for a, b in zip(known, even_shares(rest, len(known)))]
+        return list(map(add, known, even_shares(rest, len(known))))
     scaled = [amount * total // sum(known) for amount in known]
-    return [a + b for a, b in zip(scaled, even_shares(total - sum(scaled), len(known)))]
+    return list(map(add, scaled, even_shares(total - sum(scaled), len(known))))
