@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ..cluster_tasks import JOBS, task_number, training_tasks
@@ -99,7 +101,7 @@ def _check(text: str) -> None:
     if (
         not isinstance(jobs, dict)
         or not isinstance(task, dict)
-        or not all(_is_addresses(each) for each in jobs.values())
+        or not all(map(_is_addresses, jobs.values()))
     ):
         raise InvalidArgumentError(
             f"TF_CONFIG={text!r:.200} lacks a cluster of addresses, or a task: give {example}"
@@ -110,12 +112,12 @@ def _check(text: str) -> None:
         raise InvalidArgumentError(
             f"TF_CONFIG names the jobs {others!s:.200}: use only {' and '.join(JOBS)}"
         )
-    addresses = [address for job in jobs.values() for address in job]
-    twice = next((address for address in addresses if addresses.count(address) > 1), None)
-    if twice is not None:
-        raise InvalidArgumentError(
-            f"TF_CONFIG gives two processes the address {twice!r:.200}: give each process its own"
-        )
+    for address, count in Counter(chain.from_iterable(jobs.values())).items():
+        if count > 1:
+            raise InvalidArgumentError(
+                f"TF_CONFIG gives two processes the address {address!r:.200}: give each process "
+                "its own"
+            )
     there = len(jobs.get(kind, ()))
     if type(index) is not int or not 0 <= index < there:
         raise InvalidArgumentError(
@@ -146,7 +148,7 @@ def _indexed_job(environment: Mapping[str, str]) -> tuple[list[str], int]:
         raise InvalidArgumentError(
             f"{KUBERNETES[0]} is set and {missing[0]} is not: see the Job in docs/distribute.md"
         )
-    count, service, index = (environment[name] for name in KUBERNETES)
+    count, service, index = map(environment.__getitem__, KUBERNETES)
     are_numbers = all(
         each.isascii() and each.isdigit() and len(each) <= _DIGITS for each in (count, index)
     )

@@ -38,14 +38,11 @@ class SequencePlan:
         """Return what the plan does with ``steps`` timesteps, as text."""
         if not self.recompute:
             return "every activation is kept and every step runs once"
-        loops = {
-            length: equal_groups(count, self.levels) for length, count in self.counts(steps).items()
-        }
-        sections = " and ".join(
-            f"{' groups of '.join(map(str, n))} sections of {length} steps"
-            for length, n in loops.items()
-        )
-        return f"{sections}; every step runs forward {self.levels + 1} times"
+        sections = []
+        for length, count in self.counts(steps).items():
+            loops = " groups of ".join(map(str, equal_groups(count, self.levels)))
+            sections.append(f"{loops} sections of {length} steps")
+        return f"{' and '.join(sections)}; every step runs forward {self.levels + 1} times"
 
     def counts(self, steps: int) -> Counter[int]:
         """Return the number of sections of each length, the longest first."""
@@ -106,8 +103,10 @@ def plans_for(steps: int, *, levels: int | None = None) -> list[SequencePlan]:
             numbers.add(power)
     found = [] if levels and levels > 1 else [SequencePlan(0, recompute=False)]
     for level in [levels] if levels else range(1, MOST_LEVELS + 1):
-        plans = [SequencePlan(number - 1, level) for number in sorted(numbers)]
-        found += [plan for plan in plans if _can_be_grouped(plan, steps)]
+        for number in sorted(numbers):
+            plan = SequencePlan(number - 1, level)
+            if _can_be_grouped(plan, steps):
+                found.append(plan)
     return found
 
 

@@ -254,12 +254,12 @@ class _Attention:
             return [(key, value, mask)]
         keys, (places,) = key.shape[_KEYS], mask
         common = min(common, keys)
-        parts = [(0, common, []), (common, keys, [tf.range(common, keys) <= places])]
-        return [
-            (key[:, :, begin:end], value[:, :, begin:end], seen)
-            for begin, end, seen in parts
-            if begin < end
-        ]
+        seen = [tf.range(common, keys) <= places]
+        parts = []
+        for begin, end, of_part in ((0, common, []), (common, keys, seen)):
+            if begin < end:
+                parts.append((key[:, :, begin:end], value[:, :, begin:end], of_part))
+        return parts
 
     def _over_queries(
         self,

@@ -30,8 +30,9 @@ def policy_to_config(policy: Policy, layer: str) -> dict[str, Any]:
     name of the layer that has it.
     """
     if _is_ours(policy):
-        fields = {f.name: getattr(policy, f.name) for f in dataclasses.fields(policy)}  # type: ignore[arg-type]
-        values = {name: _value_to_config(value, layer) for name, value in fields.items()}
+        values = {}
+        for field in dataclasses.fields(policy):  # type: ignore[arg-type]
+            values[field.name] = _value_to_config(getattr(policy, field.name), layer)
         return {"policy": type(policy).__name__, "fields": values}
     if not _is_found_again(policy):
         raise UnsupportedError(

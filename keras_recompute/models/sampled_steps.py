@@ -73,7 +73,7 @@ def build_on(model: keras.Model, batch: Batch) -> None:
 
     Raises InvalidArgumentError where it cannot be built so.
     """
-    if all(is_whole(layer) for layer in layers_in(model, include_self=False)) and model.layers:
+    if all(map(is_whole, layers_in(model, include_self=False))) and model.layers:
         return
     if has_own_train_step(model):
         _require_compiled(model)

@@ -76,6 +76,7 @@ def estimate_saving(
     """
     seen: set[Any] = set()
     sections: list[_SectionBytes] = []
+    gradients = 0
     for step, part in traced:
         found = _bytes_of_section(step, part, seen)
         if found is None:
@@ -83,8 +84,8 @@ def estimate_saving(
         count = len(step.sections) if isinstance(step, SectionLoop) else 1
         # Gradients of what all sections of a loop share are one sum.
         sections += [found] + [_without_gradients(found)] * (count - 1)
+        gradients += found.gradients
     lasting = bytes_of_variables(variables)
-    gradients = sum(section.gradients for section in sections)
     plain_peak = peak = gradients
     # What the sections so far handed on, and keep: plainly, and with checkpoints.
     handed_on = plain = saved = 0

@@ -58,7 +58,10 @@ def mutable_state(layer: Any) -> MutableState:
     from keras.src.backend.common import global_state
 
     layers = layers_in(layer)
-    variables = {id(v): v for each in layers for v in each._non_trainable_variables}
+    variables = {}
+    for each in layers:
+        for variable in each._non_trainable_variables:
+            variables[id(variable)] = variable
     generators = {
         id(g): (g, g._initial_seed is not None) for each in layers for g in each._seed_generators
     }

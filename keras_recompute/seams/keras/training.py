@@ -17,9 +17,11 @@ def build_for_fit(model: Any, batch: tuple[Any, ...]) -> None:
 
 def has_own_train_step(model: Any) -> bool:
     """Whether the class of ``model`` defines ``train_step``, this package's classes left out."""
-    classes = (cls for cls in type(model).__mro__ if "train_step" in vars(cls))
-    modules = (cls.__module__.split(".")[0] for cls in classes)
-    return next((module for module in modules if module != "keras_recompute"), "") != "keras"
+    for cls in type(model).__mro__:
+        package = cls.__module__.split(".")[0]
+        if "train_step" in vars(cls) and package != "keras_recompute":
+            return package != "keras"
+    return True
 
 
 def record_loss(model: Any, loss: Any, samples: Any) -> None:

@@ -145,20 +145,29 @@ def _call_or_body(function: Any, inputs: Sequence[tf.Tensor], *others: Any) -> A
         operations += replaced[node.name](node) if node.name in replaced else (node,)
     del body.node[:]
     body.node.extend(operations)
-    waits_for_arguments = {f"^{name}" for name in arguments}
-    for node in body.node:
-        kept = [name for name in node.input if name not in waits_for_arguments]
-        del node.input[:]
-        node.input.extend(kept)
-    read = {name.partition(":")[0] for node in body.node for name in node.input}
-    given = {f"{name}:0": value for name, value in arguments.items() if name in read}
+    read = _read_without_waits(body, arguments)
+    given, found = {}, {}
+    for name, value in arguments.items():
+        found[f"{name}:0"] = value
+        if name in read:
+            given[f"{name}:0"] = value
     wanted = [names[definition.ret[result.name]] for result in signature.output_arg]
     computed = [name for name in wanted if name.partition(":")[0] not in arguments]
     # The name of a lambda has characters that a scope must not have.
     scope = re.sub(r"[^A-Za-z0-9_.-]+", "_", signature.name).strip("_.-")
     made = tf.graph_util.import_graph_def(body, given, computed, name=scope)
-    found = {
-        **{f"{name}:0": value for name, value in arguments.items()},
-        **dict(zip(computed, made)),
-    }
-    return [found[name] for name in wanted]
+    found.update(zip(computed, made))
+    return list(map(found.__getitem__, wanted))
+
+
+def _read_without_waits(body: Any, arguments: Mapping[str, Any]) -> set[str]:
+    """Make no node of ``body`` wait for ``arguments``, and return the names of what it reads."""
+    waits = {f"^{name}" for name in arguments}
+    read: set[str] = set()
+    for node in body.node:
+        kept = [name for name in node.input if name not in waits]
+        del node.input[:]
+        node.input.extend(kept)
+        for name in kept:
+            read.add(name.partition(":")[0])
+    return read
