@@ -108,6 +108,11 @@ def keys_read(calls: Iterable[Call]) -> list[Key]:
     return [key for call in calls for key in call.inputs]
 
 
+def positions_of(keys: Iterable[Key]) -> dict[Key, int]:
+    """Return the position of each of ``keys`` among them."""
+    return {key: position for position, key in enumerate(keys)}
+
+
 def operations_of(calls: Iterable[Call]) -> list[Any]:
     """Return what ``calls`` call, in order."""
     return [call.operation for call in calls]

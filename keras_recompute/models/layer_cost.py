@@ -43,7 +43,7 @@ from ..errors import UnsupportedError
 from ..graph_traversal import reachable
 from ..layers.time_sections import Cut, section_recurrent_layers
 from ..seams.keras.layers import takes_training
-from .call_graph import Call
+from .call_graph import Call, positions_of
 from .fingerprint import Fingerprints, calls_key
 from .layer_workspace import Workspaces, workspaces_of
 from .step_time import least_seconds
@@ -105,7 +105,7 @@ class LayerProfiler:
         Raises UnsupportedError for a layer that keeps a value of unknown size.
         """
         signature = list(map(self._specs.__getitem__, call.inputs))
-        number = {key: n for n, key in enumerate(call.inputs)}
+        number = positions_of(call.inputs)
         equal_in = calls_key([call], number.__getitem__, self._fingerprints.of)
         key = (equal_in, tuple(signature), self._timed)
         found = self._fingerprints.of(call.operation)

@@ -27,7 +27,7 @@ from ..seams.keras.layers import (
 )
 from ..seams.tensorflow.tensors import is_eager
 from .call_code import CallCode, is_of_known_package
-from .call_graph import InitialState, Key, Ref, read_graph
+from .call_graph import InitialState, Key, Ref, positions_of, read_graph
 
 # What our own attributes begin with.
 _OURS = "_keras_recompute"
@@ -190,7 +190,7 @@ class ObjectGraph:
     def _graph(self, model: Functional) -> Hashable:
         """Return how the calls of a functional model are wired."""
         graph = read_graph(model)
-        numbers: dict[Key, Hashable] = {key: n for n, key in enumerate(graph.inputs)}
+        numbers: dict[Key, Hashable] = dict(positions_of(graph.inputs))
 
         def number_of(key: Key) -> Hashable:
             if key not in numbers and isinstance(key, InitialState):

@@ -20,7 +20,7 @@ import tensorflow as tf
 from ..engine.partition import Partition
 from ..engine.renames import Renames
 from ..seams.keras.layers import backend_variable, layers_in
-from .call_graph import Call, Key, keys_made, operations_of
+from .call_graph import Call, keys_made, operations_of, positions_of
 from .fingerprint import Fingerprint, Fingerprints, calls_key
 from .section_loops import SectionLoop
 from .sections import Section
@@ -107,7 +107,7 @@ def _may_be_shared(found: Fingerprint) -> bool:
 
 
 def _section_key(section: Section, fingerprints: Fingerprints) -> Hashable:
-    number: dict[Key, int] = {key: n for n, key in enumerate(section.inputs)}
+    number = positions_of(section.inputs)
     for call in section.calls:
         for key in call.outputs:
             number[key] = len(number)

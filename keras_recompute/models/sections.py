@@ -138,6 +138,8 @@ def _with_borders(groups: Iterable[tuple[list[Call], bool]], graph: Graph) -> It
         later = set(graph.outputs)
         for after, _ in groups[number + 1 :]:
             later.update(keys_read(after))
-        inputs = dict.fromkeys(key for key in keys_read(calls) if key not in made)
+        inputs = dict.fromkeys(keys_read(calls))
+        for key in made:
+            inputs.pop(key, None)
         outputs = [key for key in made if key in later]
         yield Section(tuple(calls), tuple(inputs), tuple(outputs), recomputed)
