@@ -32,9 +32,10 @@ def evenly_spaced_cuts(count: int, calls: Sequence[Call]) -> tuple[int, ...]:
     # Sets of calls are the bits of a number.
     done = 0
     while True:
-        # Each section that may end here: its size, and its end.
+        # Possible sections that are long enough: size and last call.
         long: list[tuple[int, int]] = []
-        # The bytes that cross, then rather above ``count`` than below, then the nearest size.
+        # Those of a size near ``count``, with what to prefer first: the fewest bytes, then rather
+        # above ``count`` than below, then the nearest size.
         near: list[tuple[int, bool, int, int]] = []
         for n in range(len(calls)):
             if done >> n & 1:

@@ -204,10 +204,9 @@ class ReplicatedTraining(ReplicatedSteps, _Model):
             return [_zeros(leaves[number]) for number in there]
 
         results = tf.cond(samples > 0, computed, zeros)
+        found = results if isinstance(results, (list, tuple)) else [results]
         values: list[Any] = [None] * len(leaves)
-        for number, value in zip(
-            there, results if isinstance(results, (list, tuple)) else [results]
-        ):
+        for number, value in zip(there, found):
             values[number] = value
         return tf.nest.pack_sequence_as(like, values)
 
